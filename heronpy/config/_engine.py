@@ -1,0 +1,196 @@
+"""The engine's configuration: what each process may be told, in one typed place.
+
+Every field names the Heron-style key that sets it (`heron.…`, from the cluster's YAML files or
+`--config-property`), the unit of that key where it differs from the field's, and what it does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from heronpy.errors import ConfigError, nearest
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+def _key(default: Any, key: str, scale: int = 1) -> Any:
+    """A field set by `key`; the key's value times `scale` is the field's (e.g. MIB for keys in megabytes)."""
+    return field(default=default, metadata={"key": key, "scale": scale})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceConfig:
+    """One Heron Instance."""
+
+    drain_interval_ms: float = _key(5.0, "heron.instance.emit.batch.time.ms")
+    """How long an emitted tuple or an ack may wait to be sent with others. Lower favours latency, higher throughput."""
+    batch_tuples: int = _key(8192, "heron.instance.set.data.tuple.capacity")
+    """Everything emitted is sent when this many tuples wait, whatever the interval."""
+    frame_bytes: int = _key(1 * MIB, "heron.instance.set.data.tuple.size.bytes")
+    """A batch whose serialized values are larger than this is split in two."""
+    tuple_bytes_max: int = _key(32 * MIB, "heron.instance.network.options.maximum.packetsize.bytes")
+    """One tuple larger than this is an error of the component that emits it."""
+    in_queue_bytes: int = _key(4 * MIB, "heron.instance.internal.read.queue.bytes")
+    """Most that the data-in queue holds before the gateway stops reading from the Stream Manager."""
+    in_queue_bytes_expected: int = _key(1 * MIB, "heron.instance.tuning.expected.read.queue.bytes")
+    """While the data-in queue holds more than this, its capacity is halved step by step; below, it grows again."""
+    out_queue_bytes: int = _key(4 * MIB, "heron.instance.internal.write.queue.bytes")
+    """Most that the data-out queue holds before the task blocks."""
+    tuning_interval_ms: int = _key(100, "heron.instance.tuning.interval.ms")
+    """How often the capacity of the data-in queue is adapted."""
+    reconnect_interval_ms: int = _key(200, "heron.instance.reconnect.streammgr.interval.ms")
+    """Pause between two attempts to reach the Stream Manager."""
+    shutdown_timeout_ms: int = _key(2000, "heron.instance.force.exit.timeout.ms")
+    """How long the user's code may go on after SIGTERM before the process ends by force."""
+    idle_sleep_ms: float = _key(1.0, "heron.instance.spout.idle.sleep.ms")
+    """Pause of a spout whose next_tuple() emitted nothing."""
+
+    def __post_init__(self) -> None:
+        if self.in_queue_bytes_expected > self.in_queue_bytes:
+            raise ConfigError(
+                "heron.instance.tuning.expected.read.queue.bytes must not be larger than "
+                "heron.instance.internal.read.queue.bytes"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StmgrConfig:
+    """One Stream Manager."""
+
+    outbox_bytes_high: int = _key(100 * MIB, "heron.streammgr.network.backpressure.highwatermark.mb", MIB)
+    """Backpressure starts when this much waits for one instance or one peer."""
+    outbox_bytes_low: int = _key(50 * MIB, "heron.streammgr.network.backpressure.lowwatermark.mb", MIB)
+    """Backpressure ends when less than this waits."""
+    frame_bytes: int = _key(1 * MIB, "heron.streammgr.connection.write.batch.size.mb", MIB)
+    """Waiting batches are sent together in frames of at most about this size."""
+    merge_interval_ms: float = _key(0.0, "heron.streammgr.cache.drain.frequency.ms")
+    """How long a small batch may wait for others with the same way to go. 0: sent as soon as the link is free."""
+    peer_reconnect_ms: int = _key(200, "heron.streammgr.client.reconnect.interval.ms")
+    """Pause between two attempts to reach a peer."""
+    heartbeat_interval_ms: int = _key(1000, "heron.streammgr.tmanager.heartbeat.interval.ms")
+    """How often the Topology Master hears from a Stream Manager."""
+
+    def __post_init__(self) -> None:
+        if self.outbox_bytes_low >= self.outbox_bytes_high:
+            raise ConfigError(
+                "heron.streammgr.network.backpressure.lowwatermark.mb must be below "
+                "heron.streammgr.network.backpressure.highwatermark.mb"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TmasterConfig:
+    """The Topology Master."""
+
+    stmgr_timeout_ms: int = _key(10_000, "heron.tmanager.stmgr.state.timeout.ms")
+    """A Stream Manager that is silent for this long is taken for dead."""
+    exceptions_max: int = _key(256, "heron.tmanager.metrics.collector.maximum.exception")
+    """How many different exceptions are kept for a topology."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """Collection and export of metrics."""
+
+    interval_ms: int = _key(5000, "heron.metrics.export.interval.ms")
+    """How often a process reports to its Metrics Manager, and this one to the Topology Master."""
+    prometheus_port: int = _key(0, "heron.metricsmgr.prometheus.port")
+    """Port of the Prometheus endpoint of container 0; container n uses port + n. 0: any free port."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorConfig:
+    """The supervisor of one container's processes."""
+
+    restart_backoff_ms: int = _key(100, "heron.executor.restart.backoff.ms")
+    """Pause before a dead process is started again; doubled for each death within the stable time."""
+    restart_backoff_max_ms: int = _key(10_000, "heron.executor.restart.backoff.maximum.ms")
+    """Longest such pause."""
+    stable_ms: int = _key(30_000, "heron.executor.stable.ms")
+    """A process that lived this long starts again with the shortest pause."""
+    stop_timeout_ms: int = _key(5000, "heron.executor.stop.timeout.ms")
+    """How long a process may take to end after SIGTERM before it is killed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggingConfig:
+    """Log files, one per process."""
+
+    level: str = _key("INFO", "heron.logging.level")
+    """DEBUG, INFO, WARNING or ERROR."""
+    file_bytes: int = _key(100 * MIB, "heron.logging.maximum.size.mb", MIB)
+    """A log file is rotated when it reaches this size."""
+    files: int = _key(5, "heron.logging.maximum.files")
+    """How many rotated files are kept."""
+
+    def __post_init__(self) -> None:
+        if self.level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
+            raise ConfigError(f"heron.logging.level must be DEBUG, INFO, WARNING or ERROR, not {self.level!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """All sections."""
+
+    instance: InstanceConfig = InstanceConfig()
+    stmgr: StmgrConfig = StmgrConfig()
+    tmaster: TmasterConfig = TmasterConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    executor: ExecutorConfig = ExecutorConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    @classmethod
+    def from_keys(cls, values: Mapping[str, Any]) -> Self:
+        """Build from a flat map of Heron-style keys.
+
+        Raises:
+            ConfigError: an unknown key (the nearest known one is named) or a value of the wrong type.
+        """
+        sections: dict[str, dict[str, Any]] = {}
+        for key, raw in values.items():
+            if key not in KEYS:
+                raise ConfigError(f"unknown configuration key {key!r}{nearest(key, KEYS)}")
+            section, name, default, scale = KEYS[key]
+            sections.setdefault(section, {})[name] = _convert(key, raw, default, scale)
+        default = cls()
+        return dataclasses.replace(
+            default,
+            **{name: dataclasses.replace(getattr(default, name), **fields) for name, fields in sections.items()},
+        )
+
+    def to_keys(self) -> dict[str, Any]:
+        """The flat map that `from_keys` reads; only what differs from the defaults."""
+        keys: dict[str, Any] = {}
+        for key, (section, name, default, scale) in KEYS.items():
+            value = getattr(getattr(self, section), name)
+            if value != default:
+                keys[key] = value / scale if scale != 1 else value
+        return keys
+
+
+def _keys() -> dict[str, tuple[str, str, Any, int]]:
+    return {
+        f.metadata["key"]: (section.name, f.name, f.default, f.metadata["scale"])
+        for section in dataclasses.fields(EngineConfig)
+        for f in dataclasses.fields(section.default)  # type: ignore[arg-type]  # every section has a dataclass default
+    }
+
+
+KEYS: Mapping[str, tuple[str, str, Any, int]] = _keys()
+"""Every engine key: section, field, default (in the field's unit), and the key's unit in the field's."""
+
+
+def _convert(key: str, raw: Any, default: Any, scale: int) -> Any:
+    if isinstance(default, str):
+        return str(raw)
+    try:
+        number = float(raw) * scale
+    except (TypeError, ValueError):
+        raise ConfigError(f"{key} must be a number, not {raw!r}") from None
+    if number < 0:
+        raise ConfigError(f"{key} must not be negative, not {raw!r}")
+    return number if isinstance(default, float) else int(number)

@@ -1,0 +1,227 @@
+"""The logical plan: components, streams and groupings, validated.
+
+Made from Heron's `Topology` message, which is what user code writes and what the state manager keeps. Cycles are
+allowed: a bolt may consume what it, or somebody downstream of it, emits.
+"""
+
+from __future__ import annotations
+
+import enum
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from heronpy.errors import TopologyError, nearest
+from heronpy.proto import topology_pb2
+
+DEFAULT_STREAM = "default"
+
+
+class GroupingKind(enum.IntEnum):
+    """Which task of a consumer gets a tuple. The values are those of the wire."""
+
+    SHUFFLE = topology_pb2.SHUFFLE
+    FIELDS = topology_pb2.FIELDS
+    ALL = topology_pb2.ALL
+    LOWEST = topology_pb2.LOWEST
+    NONE = topology_pb2.NONE
+    DIRECT = topology_pb2.DIRECT
+    CUSTOM = topology_pb2.CUSTOM
+    LOCAL_OR_SHUFFLE = topology_pb2.LOCAL_OR_SHUFFLE
+    PARTIAL_KEY = topology_pb2.PARTIAL_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDecl:
+    """One output stream of a component."""
+
+    id: str
+    fields: tuple[str, ...]
+    direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InputDecl:
+    """One input of a bolt: whose stream, and how its tuples are divided among the bolt's tasks."""
+
+    component: str
+    stream: str
+    grouping: GroupingKind
+    fields: tuple[str, ...] = ()
+    """Names of the key fields (FIELDS and PARTIAL_KEY)."""
+    custom: bytes = b""
+    """The pickled ICustomGrouping, or its pickled class path (CUSTOM)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """A spout or a bolt."""
+
+    name: str
+    is_spout: bool
+    class_name: str
+    """`module.Class`, importable from the topology's package."""
+    parallelism: int
+    outputs: Mapping[str, StreamDecl]
+    inputs: tuple[InputDecl, ...]
+    config: Mapping[str, Any]
+    """The component's own configuration, without the topology's."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalPlan:
+    """A whole topology."""
+
+    id: str
+    name: str
+    components: Mapping[str, Component]
+    config: Mapping[str, Any]
+    proto: topology_pb2.Topology = field(repr=False, compare=False)
+
+    @property
+    def spouts(self) -> list[Component]:
+        return [c for c in self.components.values() if c.is_spout]
+
+    @property
+    def bolts(self) -> list[Component]:
+        return [c for c in self.components.values() if not c.is_spout]
+
+    def consumers(self, component: str, stream: str) -> list[tuple[Component, InputDecl]]:
+        """Who reads a stream, in the order of declaration."""
+        return [
+            (bolt, decl)
+            for bolt in self.bolts
+            for decl in bolt.inputs
+            if decl.component == component and decl.stream == stream
+        ]
+
+    def config_of(self, component: str) -> dict[str, Any]:
+        """The topology's configuration, overridden by the component's."""
+        return {**self.config, **self.components[component].config}
+
+    @classmethod
+    def from_proto(cls, proto: topology_pb2.Topology) -> LogicalPlan:
+        """Read and validate a topology.
+
+        Raises:
+            TopologyError: no spout, a duplicate name, an unknown stream or field, parallelism below 1, …
+        """
+        components: dict[str, Component] = {}
+        for spout in proto.spouts:
+            _add(components, _component(spout.comp, spout.outputs, (), is_spout=True))
+        for bolt in proto.bolts:
+            _add(components, _component(bolt.comp, bolt.outputs, bolt.inputs, is_spout=False))
+        plan = cls(proto.id, proto.name, components, read_config(proto.topology_config), proto)
+        _validate(plan)
+        return plan
+
+
+def read_config(proto: topology_pb2.Config) -> dict[str, Any]:
+    """Configuration values as Python objects: strings as they are, the rest unpickled.
+
+    The bytes come from the topology's own definition, which only its owner can write.
+    """
+    config: dict[str, Any] = {}
+    for kv in proto.kvs:
+        if kv.HasField("serialized_value"):
+            config[kv.key] = pickle.loads(kv.serialized_value)
+        else:
+            config[kv.key] = kv.value
+    return config
+
+
+def _add(components: dict[str, Component], component: Component) -> None:
+    if component.name in components:
+        raise TopologyError(f"two components are named {component.name!r}: give one another name")
+    components[component.name] = component
+
+
+def _component(
+    comp: topology_pb2.Component,
+    outputs: Any,
+    inputs: Any,
+    *,
+    is_spout: bool,
+) -> Component:
+    config = read_config(comp.config)
+    raw = config.get("topology.component.parallelism", "1")
+    try:
+        parallelism = int(raw)
+    except (TypeError, ValueError):
+        raise TopologyError(f"{comp.name}: parallelism must be a number, not {raw!r}") from None
+    if parallelism < 1:
+        raise TopologyError(f"{comp.name}: parallelism must be at least 1, not {parallelism}")
+    streams: dict[str, StreamDecl] = {}
+    for out in outputs:
+        if out.stream.id in streams:
+            raise TopologyError(f"{comp.name}: stream {out.stream.id!r} is declared twice")
+        fields = tuple(k.key for k in out.schema.keys)
+        duplicates = {f for f in fields if fields.count(f) > 1}
+        if duplicates:
+            raise TopologyError(f"{comp.name}: stream {out.stream.id!r} declares field {min(duplicates)!r} twice")
+        streams[out.stream.id] = StreamDecl(out.stream.id, fields, out.direct)
+    return Component(
+        name=comp.name,
+        is_spout=is_spout,
+        class_name=comp.class_name,
+        parallelism=parallelism,
+        outputs=streams,
+        inputs=tuple(
+            InputDecl(
+                component=i.stream.component_name,
+                stream=i.stream.id,
+                grouping=GroupingKind(i.gtype),
+                fields=tuple(k.key for k in i.grouping_fields.keys),
+                custom=i.custom_grouping_object,
+            )
+            for i in inputs
+        ),
+        config=config,
+    )
+
+
+def _validate(plan: LogicalPlan) -> None:
+    if not plan.spouts:
+        raise TopologyError(f"topology {plan.name!r} has no spout: it needs at least one")
+    for bolt in plan.bolts:
+        if not bolt.inputs:
+            raise TopologyError(f"bolt {bolt.name!r} has no input: it would never run")
+        seen: set[tuple[str, str]] = set()
+        for decl in bolt.inputs:
+            if (decl.component, decl.stream) in seen:
+                raise TopologyError(
+                    f"bolt {bolt.name!r} reads {decl.component}:{decl.stream} twice: use one grouping for a stream"
+                )
+            seen.add((decl.component, decl.stream))
+            _validate_input(plan, bolt, decl)
+
+
+def _validate_input(plan: LogicalPlan, bolt: Component, decl: InputDecl) -> None:
+    source = plan.components.get(decl.component)
+    if source is None:
+        raise TopologyError(
+            f"bolt {bolt.name!r} reads from unknown component {decl.component!r}"
+            + nearest(decl.component, plan.components)
+        )
+    stream = source.outputs.get(decl.stream)
+    if stream is None:
+        raise TopologyError(
+            f"bolt {bolt.name!r} reads unknown stream {decl.stream!r} of {source.name!r}"
+            + nearest(decl.stream, source.outputs)
+        )
+    if stream.direct and decl.grouping is not GroupingKind.DIRECT:
+        raise TopologyError(
+            f"bolt {bolt.name!r} must read the direct stream {source.name}:{stream.id} with Grouping.DIRECT"
+        )
+    if decl.grouping in (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY):
+        if not decl.fields:
+            raise TopologyError(f"bolt {bolt.name!r} groups {source.name}:{stream.id} by no field: name at least one")
+        for name in decl.fields:
+            if name not in stream.fields:
+                raise TopologyError(
+                    f"bolt {bolt.name!r} groups by {name!r}, which is no field of "
+                    f"{source.name}:{stream.id}{nearest(name, stream.fields)}"
+                )
+    if decl.grouping is GroupingKind.CUSTOM and not decl.custom:
+        raise TopologyError(f"bolt {bolt.name!r}: the custom grouping of {source.name}:{stream.id} is empty")

@@ -1,0 +1,114 @@
+"""The packing plan: which instances share a container, and what they may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from heronpy.proto import plan_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a container or an instance may use."""
+
+    cpu: float
+    """Cores."""
+    ram_bytes: int
+    disk_bytes: int
+
+    def __add__(self, other: Resources) -> Resources:
+        return Resources(
+            self.cpu + other.cpu,
+            self.ram_bytes + other.ram_bytes,
+            self.disk_bytes + other.disk_bytes,
+        )
+
+    def to_proto(self) -> plan_pb2.Resources:
+        return plan_pb2.Resources(cpu=self.cpu, ram_bytes=self.ram_bytes, disk_bytes=self.disk_bytes)
+
+    @classmethod
+    def from_proto(cls, proto: plan_pb2.Resources) -> Resources:
+        return cls(proto.cpu, proto.ram_bytes, proto.disk_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePacking:
+    """One task of one component and its share of a container."""
+
+    component: str
+    task_id: int
+    """Unique in the topology, from 1."""
+    component_index: int
+    """0 … parallelism-1 within the component."""
+    resources: Resources
+
+    def instance_id(self, container: int) -> str:
+        return f"container_{container}_{self.component}_{self.task_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPacking:
+    """The instances of one container, and what the container needs in all."""
+
+    id: int
+    """From 1. Container 0 holds the Topology Master and is not packed."""
+    instances: tuple[InstancePacking, ...]
+    required: Resources
+
+    @property
+    def stmgr_id(self) -> str:
+        return f"stmgr-{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class PackingPlan:
+    """All containers of a topology."""
+
+    id: str
+    containers: tuple[ContainerPacking, ...]
+
+    def container(self, container_id: int) -> ContainerPacking | None:
+        return next((c for c in self.containers if c.id == container_id), None)
+
+    def to_proto(self) -> plan_pb2.PackingPlan:
+        return plan_pb2.PackingPlan(
+            id=self.id,
+            containers=[
+                plan_pb2.ContainerPacking(
+                    id=c.id,
+                    required=c.required.to_proto(),
+                    instances=[
+                        plan_pb2.InstancePacking(
+                            component=i.component,
+                            task_id=i.task_id,
+                            component_index=i.component_index,
+                            resources=i.resources.to_proto(),
+                        )
+                        for i in c.instances
+                    ],
+                )
+                for c in self.containers
+            ],
+        )
+
+    @classmethod
+    def from_proto(cls, proto: plan_pb2.PackingPlan) -> PackingPlan:
+        return cls(
+            id=proto.id,
+            containers=tuple(
+                ContainerPacking(
+                    id=c.id,
+                    required=Resources.from_proto(c.required),
+                    instances=tuple(
+                        InstancePacking(
+                            i.component,
+                            i.task_id,
+                            i.component_index,
+                            Resources.from_proto(i.resources),
+                        )
+                        for i in c.instances
+                    ),
+                )
+                for c in proto.containers
+            ),
+        )

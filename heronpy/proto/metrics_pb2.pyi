@@ -1,0 +1,70 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Metric(_message.Message):
+    __slots__ = ("name", "value", "kind")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        COUNTER: _ClassVar[Metric.Kind]
+        GAUGE: _ClassVar[Metric.Kind]
+        MEAN: _ClassVar[Metric.Kind]
+    COUNTER: Metric.Kind
+    GAUGE: Metric.Kind
+    MEAN: Metric.Kind
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    kind: Metric.Kind
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[_Union[Metric.Kind, str]] = ...) -> None: ...
+
+class ExceptionReport(_message.Message):
+    __slots__ = ("stacktrace", "first_time_ms", "last_time_ms", "count", "logging")
+    STACKTRACE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    LOGGING_FIELD_NUMBER: _ClassVar[int]
+    stacktrace: str
+    first_time_ms: int
+    last_time_ms: int
+    count: int
+    logging: str
+    def __init__(self, stacktrace: _Optional[str] = ..., first_time_ms: _Optional[int] = ..., last_time_ms: _Optional[int] = ..., count: _Optional[int] = ..., logging: _Optional[str] = ...) -> None: ...
+
+class MetricsReport(_message.Message):
+    __slots__ = ("source", "component", "container", "time_ms", "metrics", "exceptions", "pid", "started_ms")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    component: str
+    container: int
+    time_ms: int
+    metrics: _containers.RepeatedCompositeFieldContainer[Metric]
+    exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
+    pid: int
+    started_ms: int
+    def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., time_ms: _Optional[int] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., pid: _Optional[int] = ..., started_ms: _Optional[int] = ...) -> None: ...
+
+class MetricsReports(_message.Message):
+    __slots__ = ("reports",)
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    reports: _containers.RepeatedCompositeFieldContainer[MetricsReport]
+    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ...) -> None: ...
+
+class PublishReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,76 @@
+from heronpy.proto import topology_pb2 as _topology_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Resources(_message.Message):
+    __slots__ = ("cpu", "ram_bytes", "disk_bytes")
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    RAM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    cpu: float
+    ram_bytes: int
+    disk_bytes: int
+    def __init__(self, cpu: _Optional[float] = ..., ram_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
+
+class InstancePacking(_message.Message):
+    __slots__ = ("component", "task_id", "component_index", "resources")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    task_id: int
+    component_index: int
+    resources: Resources
+    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ..., component_index: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
+
+class ContainerPacking(_message.Message):
+    __slots__ = ("id", "instances", "required")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    instances: _containers.RepeatedCompositeFieldContainer[InstancePacking]
+    required: Resources
+    def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePacking, _Mapping]]] = ..., required: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
+
+class PackingPlan(_message.Message):
+    __slots__ = ("id", "containers")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    containers: _containers.RepeatedCompositeFieldContainer[ContainerPacking]
+    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ...) -> None: ...
+
+class StmgrLocation(_message.Message):
+    __slots__ = ("id", "container", "host", "port", "pid", "incarnation")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    container: int
+    host: str
+    port: int
+    pid: int
+    incarnation: int
+    def __init__(self, id: _Optional[str] = ..., container: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+
+class PhysicalPlan(_message.Message):
+    __slots__ = ("version", "topology", "packing", "stmgrs")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    PACKING_FIELD_NUMBER: _ClassVar[int]
+    STMGRS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    topology: _topology_pb2.Topology
+    packing: PackingPlan
+    stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrLocation]
+    def __init__(self, version: _Optional[int] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[PackingPlan, _Mapping]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLocation, _Mapping]]] = ...) -> None: ...

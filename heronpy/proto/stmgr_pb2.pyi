@@ -1,0 +1,85 @@
+from heronpy.proto import plan_pb2 as _plan_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Batch(_message.Message):
+    __slots__ = ("dest_task", "kind", "count", "body")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        DATA: _ClassVar[Batch.Kind]
+        ACK: _ClassVar[Batch.Kind]
+        FAIL: _ClassVar[Batch.Kind]
+        RESET_TIMEOUT: _ClassVar[Batch.Kind]
+    DATA: Batch.Kind
+    ACK: Batch.Kind
+    FAIL: Batch.Kind
+    RESET_TIMEOUT: Batch.Kind
+    DEST_TASK_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    BODY_FIELD_NUMBER: _ClassVar[int]
+    dest_task: int
+    kind: Batch.Kind
+    count: int
+    body: bytes
+    def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+
+class TupleBatch(_message.Message):
+    __slots__ = ("src_task", "stream", "count", "values", "ids", "roots", "root_counts")
+    SRC_TASK_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    ROOT_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    src_task: int
+    stream: str
+    count: int
+    values: bytes
+    ids: bytes
+    roots: bytes
+    root_counts: bytes
+    def __init__(self, src_task: _Optional[int] = ..., stream: _Optional[str] = ..., count: _Optional[int] = ..., values: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., roots: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ...) -> None: ...
+
+class RootBatch(_message.Message):
+    __slots__ = ("roots", "values")
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    roots: bytes
+    values: bytes
+    def __init__(self, roots: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
+
+class StartBackpressure(_message.Message):
+    __slots__ = ("stmgr", "culprit")
+    STMGR_FIELD_NUMBER: _ClassVar[int]
+    CULPRIT_FIELD_NUMBER: _ClassVar[int]
+    stmgr: str
+    culprit: str
+    def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ...) -> None: ...
+
+class StopBackpressure(_message.Message):
+    __slots__ = ("stmgr", "culprit")
+    STMGR_FIELD_NUMBER: _ClassVar[int]
+    CULPRIT_FIELD_NUMBER: _ClassVar[int]
+    stmgr: str
+    culprit: str
+    def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("batches", "plan", "start_backpressure", "stop_backpressure")
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    START_BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
+    STOP_BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[Batch]
+    plan: _plan_pb2.PhysicalPlan
+    start_backpressure: _containers.RepeatedCompositeFieldContainer[StartBackpressure]
+    stop_backpressure: _containers.RepeatedCompositeFieldContainer[StopBackpressure]
+    def __init__(self, batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., start_backpressure: _Optional[_Iterable[_Union[StartBackpressure, _Mapping]]] = ..., stop_backpressure: _Optional[_Iterable[_Union[StopBackpressure, _Mapping]]] = ...) -> None: ...

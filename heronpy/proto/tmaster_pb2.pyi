@@ -1,0 +1,148 @@
+from heronpy.proto import plan_pb2 as _plan_pb2
+from heronpy.proto import metrics_pb2 as _metrics_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class StmgrHello(_message.Message):
+    __slots__ = ("location",)
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
+    location: _plan_pb2.StmgrLocation
+    def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ...) -> None: ...
+
+class StmgrHeartbeat(_message.Message):
+    __slots__ = ("attached",)
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    attached: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, attached: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class StmgrMessage(_message.Message):
+    __slots__ = ("hello", "heartbeat")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    hello: StmgrHello
+    heartbeat: StmgrHeartbeat
+    def __init__(self, hello: _Optional[_Union[StmgrHello, _Mapping]] = ..., heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ...) -> None: ...
+
+class TmasterMessage(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: _plan_pb2.PhysicalPlan
+    def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ...) -> None: ...
+
+class TopologyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StateReply(_message.Message):
+    __slots__ = ("state",)
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    def __init__(self, state: _Optional[str] = ...) -> None: ...
+
+class InstanceStatus(_message.Message):
+    __slots__ = ("id", "component", "task_id", "container", "attached", "pid", "started_ms", "totals", "latest", "rates")
+    class TotalsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class LatestEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class RatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    component: str
+    task_id: int
+    container: int
+    attached: bool
+    pid: int
+    started_ms: int
+    totals: _containers.ScalarMap[str, float]
+    latest: _containers.ScalarMap[str, float]
+    rates: _containers.ScalarMap[str, float]
+    def __init__(self, id: _Optional[str] = ..., component: _Optional[str] = ..., task_id: _Optional[int] = ..., container: _Optional[int] = ..., attached: _Optional[bool] = ..., pid: _Optional[int] = ..., started_ms: _Optional[int] = ..., totals: _Optional[_Mapping[str, float]] = ..., latest: _Optional[_Mapping[str, float]] = ..., rates: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class StmgrStatus(_message.Message):
+    __slots__ = ("location", "registered", "latest", "totals")
+    class LatestEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class TotalsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
+    REGISTERED_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    location: _plan_pb2.StmgrLocation
+    registered: bool
+    latest: _containers.ScalarMap[str, float]
+    totals: _containers.ScalarMap[str, float]
+    def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ..., registered: _Optional[bool] = ..., latest: _Optional[_Mapping[str, float]] = ..., totals: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid")
+    TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TMASTER_STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    STMGRS_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    TMASTER_PID_FIELD_NUMBER: _ClassVar[int]
+    topology: str
+    state: str
+    ready: bool
+    plan_version: int
+    tmaster_started_ms: int
+    stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrStatus]
+    instances: _containers.RepeatedCompositeFieldContainer[InstanceStatus]
+    exceptions: _containers.RepeatedCompositeFieldContainer[NamedException]
+    tmaster_pid: int
+    def __init__(self, topology: _Optional[str] = ..., state: _Optional[str] = ..., ready: _Optional[bool] = ..., plan_version: _Optional[int] = ..., tmaster_started_ms: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrStatus, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceStatus, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ..., tmaster_pid: _Optional[int] = ...) -> None: ...
+
+class NamedException(_message.Message):
+    __slots__ = ("source", "component", "report")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    component: str
+    report: _metrics_pb2.ExceptionReport
+    def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., report: _Optional[_Union[_metrics_pb2.ExceptionReport, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,31 @@
+"""What every process shares: how it starts and ends, where its files are, and how it talks."""
+
+from heronpy.runtime._launch import Launch, StatemgrSpec
+from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, log_to, main, running
+from heronpy.runtime._rpc import (
+    ID_KEY,
+    MESSAGE_BYTES_MAX,
+    TOKEN_KEY,
+    TokenInterceptor,
+    channel,
+    metadata,
+    server,
+)
+
+__all__ = [
+    "ID_KEY",
+    "MESSAGE_BYTES_MAX",
+    "PARENT_ENV",
+    "TOKEN_KEY",
+    "Launch",
+    "Service",
+    "StatemgrSpec",
+    "TokenInterceptor",
+    "channel",
+    "die_with_parent",
+    "log_to",
+    "main",
+    "metadata",
+    "running",
+    "server",
+]

@@ -1,0 +1,109 @@
+"""One skeleton for every process.
+
+A service has `run()`, which serves until cancelled, and an event `started`, set when it can answer. `main` runs one as
+a process: SIGTERM and SIGINT cancel it, an unexpected error ends the process with a traceback in the log, and the
+process never outlives its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import uvloop
+
+from heronpy.config import LoggingConfig
+
+log = logging.getLogger(__name__)
+
+PARENT_ENV = "HERON_PARENT_PID"
+_PR_SET_PDEATHSIG = 1
+
+
+class Service(Protocol):
+    """What `running` and `main` run."""
+
+    started: asyncio.Event
+
+    async def run(self) -> None:
+        """Serve until cancelled. On return every child task has ended and every socket is closed."""
+
+
+S = TypeVar("S", bound=Service)
+
+
+@contextlib.asynccontextmanager
+async def running(service: S, *, within_s: float = 10.0) -> AsyncIterator[S]:
+    """Run a service for the time of the block. Entered when the service can answer; its error is raised here."""
+    task = asyncio.create_task(service.run(), name=type(service).__name__)
+    started = asyncio.create_task(service.started.wait())
+    try:
+        async with asyncio.timeout(within_s):
+            await asyncio.wait((task, started), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+            raise RuntimeError(f"{type(service).__name__} ended before it had started")
+        yield service
+    finally:
+        started.cancel()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def main(make: Callable[[], Awaitable[Service]], *, name: str) -> None:
+    """Run a service as this process until SIGTERM or SIGINT. Exits with 1 after an unexpected error."""
+    die_with_parent()
+    try:
+        uvloop.run(_serve(make))
+    except Exception:
+        # The one broad except: whatever was not foreseen ends the process, and the executor starts it again.
+        log.exception("%s ends: unexpected error", name)
+        logging.shutdown()
+        sys.exit(1)
+
+
+async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
+    service = await make()
+    task = asyncio.create_task(service.run(), name=type(service).__name__)
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends, however that happens.
+
+    The parent passes its pid in HERON_PARENT_PID: it may have died before this call, and then no signal would come.
+    """
+    expected = os.environ.get(PARENT_ENV)
+    if not expected:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != int(expected):
+        os._exit(1)
+
+
+def log_to(path: Path | None, config: LoggingConfig) -> None:
+    """Send all logging of this process to a rotating file, or to stderr."""
+    handler: logging.Handler
+    if path is None:
+        handler = logging.StreamHandler()
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(path, maxBytes=config.file_bytes, backupCount=config.files, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"))
+    logging.basicConfig(level=config.level, handlers=[handler], force=True)

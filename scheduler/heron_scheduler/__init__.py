@@ -1,0 +1,1 @@
+"""Schedulers: what starts, moves and ends the containers of a topology."""
