@@ -40,7 +40,7 @@ class ExceptionReport(_message.Message):
     def __init__(self, stacktrace: _Optional[str] = ..., first_time_ms: _Optional[int] = ..., last_time_ms: _Optional[int] = ..., count: _Optional[int] = ..., logging: _Optional[str] = ...) -> None: ...
 
 class MetricsReport(_message.Message):
-    __slots__ = ("source", "component", "container", "time_ms", "metrics", "exceptions", "pid", "started_ms")
+    __slots__ = ("source", "component", "container", "time_ms", "metrics", "exceptions", "pid", "started_ms", "sequence")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
@@ -49,6 +49,7 @@ class MetricsReport(_message.Message):
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     STARTED_MS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     source: str
     component: str
     container: int
@@ -57,7 +58,8 @@ class MetricsReport(_message.Message):
     exceptions: _containers.RepeatedCompositeFieldContainer[ExceptionReport]
     pid: int
     started_ms: int
-    def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., time_ms: _Optional[int] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., pid: _Optional[int] = ..., started_ms: _Optional[int] = ...) -> None: ...
+    sequence: int
+    def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., time_ms: _Optional[int] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., pid: _Optional[int] = ..., started_ms: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class MetricsReports(_message.Message):
     __slots__ = ("reports",)

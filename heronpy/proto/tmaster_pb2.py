@@ -26,7 +26,7 @@ from heronpy.proto import plan_pb2 as heronpy_dot_proto_dot_plan__pb2
 from heronpy.proto import metrics_pb2 as heronpy_dot_proto_dot_metrics__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheronpy/proto/tmaster.proto\x12\x07heronpy\x1a\x18heronpy/proto/plan.proto\x1a\x1bheronpy/proto/metrics.proto\"6\n\nStmgrHello\x12(\n\x08location\x18\x01 \x01(\x0b\x32\x16.heronpy.StmgrLocation\"\"\n\x0eStmgrHeartbeat\x12\x10\n\x08\x61ttached\x18\x01 \x03(\t\"m\n\x0cStmgrMessage\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.heronpy.StmgrHelloH\x00\x12,\n\theartbeat\x18\x02 \x01(\x0b\x32\x17.heronpy.StmgrHeartbeatH\x00\x42\t\n\x07message\"5\n\x0eTmasterMessage\x12#\n\x04plan\x18\x01 \x01(\x0b\x32\x15.heronpy.PhysicalPlan\"\x11\n\x0fTopologyRequest\"\x1b\n\nStateReply\x12\r\n\x05state\x18\x01 \x01(\t\"\xaf\x03\n\x0eInstanceStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\x05\x12\x11\n\tcontainer\x18\x04 \x01(\x05\x12\x10\n\x08\x61ttached\x18\x05 \x01(\x08\x12\x0b\n\x03pid\x18\x06 \x01(\x05\x12\x12\n\nstarted_ms\x18\x07 \x01(\x03\x12\x33\n\x06totals\x18\x08 \x03(\x0b\x32#.heronpy.InstanceStatus.TotalsEntry\x12\x33\n\x06latest\x18\t \x03(\x0b\x32#.heronpy.InstanceStatus.LatestEntry\x12\x31\n\x05rates\x18\n \x03(\x0b\x32\".heronpy.InstanceStatus.RatesEntry\x1a-\n\x0bTotalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bLatestEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nRatesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x8d\x02\n\x0bStmgrStatus\x12(\n\x08location\x18\x01 \x01(\x0b\x32\x16.heronpy.StmgrLocation\x12\x12\n\nregistered\x18\x02 \x01(\x08\x12\x30\n\x06latest\x18\x03 \x03(\x0b\x32 .heronpy.StmgrStatus.LatestEntry\x12\x30\n\x06totals\x18\x04 \x03(\x0b\x32 .heronpy.StmgrStatus.TotalsEntry\x1a-\n\x0bLatestEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bTotalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x83\x02\n\x0bStatusReply\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x14\n\x0cplan_version\x18\x04 \x01(\x03\x12\x1a\n\x12tmaster_started_ms\x18\x05 \x01(\x03\x12$\n\x06stmgrs\x18\x06 \x03(\x0b\x32\x14.heronpy.StmgrStatus\x12*\n\tinstances\x18\x07 \x03(\x0b\x32\x17.heronpy.InstanceStatus\x12+\n\nexceptions\x18\x08 \x03(\x0b\x32\x17.heronpy.NamedException\x12\x13\n\x0btmaster_pid\x18\t \x01(\x05\"]\n\x0eNamedException\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12(\n\x06report\x18\x03 \x01(\x0b\x32\x18.heronpy.ExceptionReport2\x84\x03\n\x07Tmaster\x12>\n\x08Register\x12\x15.heronpy.StmgrMessage\x1a\x17.heronpy.TmasterMessage(\x01\x30\x01\x12\x39\n\x08\x41\x63tivate\x12\x18.heronpy.TopologyRequest\x1a\x13.heronpy.StateReply\x12;\n\nDeactivate\x12\x18.heronpy.TopologyRequest\x1a\x13.heronpy.StateReply\x12;\n\tGetStatus\x12\x18.heronpy.TopologyRequest\x1a\x14.heronpy.StatusReply\x12\x42\n\x0fGetPhysicalPlan\x12\x18.heronpy.TopologyRequest\x1a\x15.heronpy.PhysicalPlan\x12@\n\x0ePublishMetrics\x12\x17.heronpy.MetricsReports\x1a\x15.heronpy.PublishReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheronpy/proto/tmaster.proto\x12\x07heronpy\x1a\x18heronpy/proto/plan.proto\x1a\x1bheronpy/proto/metrics.proto\"L\n\nStmgrHello\x12(\n\x08location\x18\x01 \x01(\x0b\x32\x16.heronpy.StmgrLocation\x12\x14\n\x0cplan_version\x18\x02 \x01(\x03\"\"\n\x0eStmgrHeartbeat\x12\x10\n\x08\x61ttached\x18\x01 \x03(\t\"m\n\x0cStmgrMessage\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.heronpy.StmgrHelloH\x00\x12,\n\theartbeat\x18\x02 \x01(\x0b\x32\x17.heronpy.StmgrHeartbeatH\x00\x42\t\n\x07message\"5\n\x0eTmasterMessage\x12#\n\x04plan\x18\x01 \x01(\x0b\x32\x15.heronpy.PhysicalPlan\"\x11\n\x0fTopologyRequest\"\x1b\n\nStateReply\x12\r\n\x05state\x18\x01 \x01(\t\"\xaf\x03\n\x0eInstanceStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x0f\n\x07task_id\x18\x03 \x01(\x05\x12\x11\n\tcontainer\x18\x04 \x01(\x05\x12\x10\n\x08\x61ttached\x18\x05 \x01(\x08\x12\x0b\n\x03pid\x18\x06 \x01(\x05\x12\x12\n\nstarted_ms\x18\x07 \x01(\x03\x12\x33\n\x06totals\x18\x08 \x03(\x0b\x32#.heronpy.InstanceStatus.TotalsEntry\x12\x33\n\x06latest\x18\t \x03(\x0b\x32#.heronpy.InstanceStatus.LatestEntry\x12\x31\n\x05rates\x18\n \x03(\x0b\x32\".heronpy.InstanceStatus.RatesEntry\x1a-\n\x0bTotalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bLatestEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a,\n\nRatesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x8d\x02\n\x0bStmgrStatus\x12(\n\x08location\x18\x01 \x01(\x0b\x32\x16.heronpy.StmgrLocation\x12\x12\n\nregistered\x18\x02 \x01(\x08\x12\x30\n\x06latest\x18\x03 \x03(\x0b\x32 .heronpy.StmgrStatus.LatestEntry\x12\x30\n\x06totals\x18\x04 \x03(\x0b\x32 .heronpy.StmgrStatus.TotalsEntry\x1a-\n\x0bLatestEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\x1a-\n\x0bTotalsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x83\x02\n\x0bStatusReply\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\r\n\x05ready\x18\x03 \x01(\x08\x12\x14\n\x0cplan_version\x18\x04 \x01(\x03\x12\x1a\n\x12tmaster_started_ms\x18\x05 \x01(\x03\x12$\n\x06stmgrs\x18\x06 \x03(\x0b\x32\x14.heronpy.StmgrStatus\x12*\n\tinstances\x18\x07 \x03(\x0b\x32\x17.heronpy.InstanceStatus\x12+\n\nexceptions\x18\x08 \x03(\x0b\x32\x17.heronpy.NamedException\x12\x13\n\x0btmaster_pid\x18\t \x01(\x05\"]\n\x0eNamedException\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12(\n\x06report\x18\x03 \x01(\x0b\x32\x18.heronpy.ExceptionReport2\x84\x03\n\x07Tmaster\x12>\n\x08Register\x12\x15.heronpy.StmgrMessage\x1a\x17.heronpy.TmasterMessage(\x01\x30\x01\x12\x39\n\x08\x41\x63tivate\x12\x18.heronpy.TopologyRequest\x1a\x13.heronpy.StateReply\x12;\n\nDeactivate\x12\x18.heronpy.TopologyRequest\x1a\x13.heronpy.StateReply\x12;\n\tGetStatus\x12\x18.heronpy.TopologyRequest\x1a\x14.heronpy.StatusReply\x12\x42\n\x0fGetPhysicalPlan\x12\x18.heronpy.TopologyRequest\x1a\x15.heronpy.PhysicalPlan\x12@\n\x0ePublishMetrics\x12\x17.heronpy.MetricsReports\x1a\x15.heronpy.PublishReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,35 +44,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STMGRSTATUS_TOTALSENTRY']._loaded_options = None
   _globals['_STMGRSTATUS_TOTALSENTRY']._serialized_options = b'8\001'
   _globals['_STMGRHELLO']._serialized_start=95
-  _globals['_STMGRHELLO']._serialized_end=149
-  _globals['_STMGRHEARTBEAT']._serialized_start=151
-  _globals['_STMGRHEARTBEAT']._serialized_end=185
-  _globals['_STMGRMESSAGE']._serialized_start=187
-  _globals['_STMGRMESSAGE']._serialized_end=296
-  _globals['_TMASTERMESSAGE']._serialized_start=298
-  _globals['_TMASTERMESSAGE']._serialized_end=351
-  _globals['_TOPOLOGYREQUEST']._serialized_start=353
-  _globals['_TOPOLOGYREQUEST']._serialized_end=370
-  _globals['_STATEREPLY']._serialized_start=372
-  _globals['_STATEREPLY']._serialized_end=399
-  _globals['_INSTANCESTATUS']._serialized_start=402
-  _globals['_INSTANCESTATUS']._serialized_end=833
-  _globals['_INSTANCESTATUS_TOTALSENTRY']._serialized_start=695
-  _globals['_INSTANCESTATUS_TOTALSENTRY']._serialized_end=740
-  _globals['_INSTANCESTATUS_LATESTENTRY']._serialized_start=742
-  _globals['_INSTANCESTATUS_LATESTENTRY']._serialized_end=787
-  _globals['_INSTANCESTATUS_RATESENTRY']._serialized_start=789
-  _globals['_INSTANCESTATUS_RATESENTRY']._serialized_end=833
-  _globals['_STMGRSTATUS']._serialized_start=836
-  _globals['_STMGRSTATUS']._serialized_end=1105
-  _globals['_STMGRSTATUS_LATESTENTRY']._serialized_start=742
-  _globals['_STMGRSTATUS_LATESTENTRY']._serialized_end=787
-  _globals['_STMGRSTATUS_TOTALSENTRY']._serialized_start=695
-  _globals['_STMGRSTATUS_TOTALSENTRY']._serialized_end=740
-  _globals['_STATUSREPLY']._serialized_start=1108
-  _globals['_STATUSREPLY']._serialized_end=1367
-  _globals['_NAMEDEXCEPTION']._serialized_start=1369
-  _globals['_NAMEDEXCEPTION']._serialized_end=1462
-  _globals['_TMASTER']._serialized_start=1465
-  _globals['_TMASTER']._serialized_end=1853
+  _globals['_STMGRHELLO']._serialized_end=171
+  _globals['_STMGRHEARTBEAT']._serialized_start=173
+  _globals['_STMGRHEARTBEAT']._serialized_end=207
+  _globals['_STMGRMESSAGE']._serialized_start=209
+  _globals['_STMGRMESSAGE']._serialized_end=318
+  _globals['_TMASTERMESSAGE']._serialized_start=320
+  _globals['_TMASTERMESSAGE']._serialized_end=373
+  _globals['_TOPOLOGYREQUEST']._serialized_start=375
+  _globals['_TOPOLOGYREQUEST']._serialized_end=392
+  _globals['_STATEREPLY']._serialized_start=394
+  _globals['_STATEREPLY']._serialized_end=421
+  _globals['_INSTANCESTATUS']._serialized_start=424
+  _globals['_INSTANCESTATUS']._serialized_end=855
+  _globals['_INSTANCESTATUS_TOTALSENTRY']._serialized_start=717
+  _globals['_INSTANCESTATUS_TOTALSENTRY']._serialized_end=762
+  _globals['_INSTANCESTATUS_LATESTENTRY']._serialized_start=764
+  _globals['_INSTANCESTATUS_LATESTENTRY']._serialized_end=809
+  _globals['_INSTANCESTATUS_RATESENTRY']._serialized_start=811
+  _globals['_INSTANCESTATUS_RATESENTRY']._serialized_end=855
+  _globals['_STMGRSTATUS']._serialized_start=858
+  _globals['_STMGRSTATUS']._serialized_end=1127
+  _globals['_STMGRSTATUS_LATESTENTRY']._serialized_start=764
+  _globals['_STMGRSTATUS_LATESTENTRY']._serialized_end=809
+  _globals['_STMGRSTATUS_TOTALSENTRY']._serialized_start=717
+  _globals['_STMGRSTATUS_TOTALSENTRY']._serialized_end=762
+  _globals['_STATUSREPLY']._serialized_start=1130
+  _globals['_STATUSREPLY']._serialized_end=1389
+  _globals['_NAMEDEXCEPTION']._serialized_start=1391
+  _globals['_NAMEDEXCEPTION']._serialized_end=1484
+  _globals['_TMASTER']._serialized_start=1487
+  _globals['_TMASTER']._serialized_end=1875
 # @@protoc_insertion_point(module_scope)

@@ -9,10 +9,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StmgrHello(_message.Message):
-    __slots__ = ("location",)
+    __slots__ = ("location", "plan_version")
     LOCATION_FIELD_NUMBER: _ClassVar[int]
+    PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
     location: _plan_pb2.StmgrLocation
-    def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ...) -> None: ...
+    plan_version: int
+    def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ..., plan_version: _Optional[int] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
     __slots__ = ("attached",)
