@@ -60,6 +60,8 @@ class Launch:
     main_file: str = ""
     """The user's script relative to `dir`, when its classes were defined in `__main__`."""
     config: EngineConfig = field(default_factory=EngineConfig)
+    scheduler: str = "local"
+    """Name of the scheduler: see `heron_scheduler.scheduler_of`."""
 
     def save(self, token: str | None = None) -> None:
         """Write launch.yaml, and the token (a new random one unless given) where there is none yet."""
@@ -77,6 +79,7 @@ class Launch:
             },
             "package_paths": list(self.package_paths),
             "main_file": self.main_file,
+            "scheduler": self.scheduler,
             "config": self.config.to_keys(),
         }
         (self.dir / LAUNCH_FILE).write_text(yaml.safe_dump(values, sort_keys=False))
@@ -109,6 +112,7 @@ class Launch:
             package_paths=tuple(values["package_paths"]),
             main_file=values["main_file"],
             config=EngineConfig.from_keys(values["config"]),
+            scheduler=values["scheduler"],
         )
 
     def token(self) -> str:

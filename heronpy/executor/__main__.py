@@ -1,0 +1,29 @@
+"""The executor as a process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from heronpy.executor import OWNER_ENV, Executor, HostProcess
+from heronpy.runtime import Launch, log_to, main
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m heronpy.executor")
+    parser.add_argument("--dir", type=Path, required=True, help="the topology's directory")
+    parser.add_argument("--container", type=int, required=True)
+    args = parser.parse_args()
+
+    async def make() -> Executor:
+        launch = Launch.load(args.dir)
+        log_to(launch.log_dir(args.container) / "executor.log", launch.config.logging)
+        owner = os.environ.get(OWNER_ENV)
+        return Executor(launch, args.container, owner=HostProcess.parse(owner) if owner else None)
+
+    main(make, name="executor")
+
+
+if __name__ == "__main__":
+    _main()

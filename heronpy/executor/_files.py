@@ -1,0 +1,95 @@
+"""The files of a supervised process: its pid file, and its output."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from heronpy.config import KIB, MIB
+from heronpy.executor._host import HostProcess
+
+OUT_BYTES_MAX = 10 * MIB
+"""A larger .out file is rotated (one old one is kept) before the process starts again."""
+_TAIL_BYTES = 4 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class PidFile:
+    """`container_<n>/pids/<process id>.pid`: what is known of a process from outside."""
+
+    pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot: with the pid, the identity of the process."""
+    create_time: float
+    """The same in seconds since the epoch."""
+    started_ms: int
+    """When it was started, in ms since the epoch."""
+    restarts: int
+    """How often it was started again since the container came to this host or was restarted on purpose."""
+
+    @property
+    def alive(self) -> bool:
+        return HostProcess(self.pid, self.start_ticks).alive
+
+
+def pid_path(container_dir: Path, process: str) -> Path:
+    return container_dir / "pids" / f"{process}.pid"
+
+
+def write_pid(container_dir: Path, process: str, found: HostProcess) -> PidFile:
+    """Record a process that was just started. A record of its predecessor makes this one a restart."""
+    path = pid_path(container_dir, process)
+    before = _read(path)
+    record = PidFile(
+        pid=found.pid,
+        start_ticks=found.start_ticks,
+        create_time=found.create_time,
+        started_ms=int(found.create_time * 1000),
+        restarts=before.restarts + 1 if before else 0,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(asdict(record)))
+    os.replace(new, path)  # a reader never sees half a record
+    return record
+
+
+def read_pids(container_dir: Path) -> dict[str, PidFile]:
+    """The recorded processes of a container by process id, dead ones that wait for their restart too."""
+    paths = sorted((container_dir / "pids").glob("*.pid"))
+    return {path.stem: record for path in paths if (record := _read(path)) is not None}
+
+
+def forget_pid(container_dir: Path, process: str) -> None:
+    """Remove the record of a process that is to run no more."""
+    pid_path(container_dir, process).unlink(missing_ok=True)
+
+
+def open_out(path: Path) -> IO[bytes]:
+    """Open a process's output file to append to it; rotated first if it is too large."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > OUT_BYTES_MAX:
+        os.replace(path, path.with_name(path.name + ".1"))
+    return path.open("ab")
+
+
+def tail(path: Path, *, from_byte: int = 0, lines: int = 20) -> str:
+    """The last lines of a file at or after an offset; empty if there are none."""
+    try:
+        with path.open("rb") as f:
+            size = f.seek(0, os.SEEK_END)
+            f.seek(max(from_byte, size - _TAIL_BYTES, 0))
+            text = f.read(_TAIL_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _read(path: Path) -> PidFile | None:
+    try:
+        return PidFile(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None

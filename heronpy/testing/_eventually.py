@@ -1,0 +1,42 @@
+"""Waiting for something to become true, instead of sleeping and hoping."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_INTERVAL_S = 0.02
+
+
+async def eventually(check: Callable[[], T | Awaitable[T]], *, within_s: float = 5.0) -> T:
+    """Call `check` until it stops failing, and return what it returned.
+
+    `check` fails by raising AssertionError, as a test does; anything else is raised at once. It may be a coroutine
+    function. After `within_s` its own last AssertionError is raised, so that the message says what was still wrong.
+    """
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            result = check()
+            return await result if inspect.isawaitable(result) else result
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_INTERVAL_S)
+
+
+def eventually_sync(check: Callable[[], T], *, within_s: float = 5.0) -> T:
+    """`eventually` for code without an event loop."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(_INTERVAL_S)

@@ -1,0 +1,190 @@
+"""The scheduler service from outside: started, asked, and done without when it is dead. Everything here blocks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from heron_scheduler._local import SERVICE
+from heron_scheduler._service import ALL_CONTAINERS, service_log_dir
+from heron_scheduler._spi import scheduler_of
+from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.executor import OWNER_ENV, HostProcess, child_environment, open_out, python_module, tail
+from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
+from heronpy.runtime import Launch, channel, metadata
+from heronpy.statemgr import Kind, open_statemgr
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 20.0
+_ASK_TIMEOUT_S = 5.0
+_POLL_S = 0.05
+
+_owner: contextvars.ContextVar[HostProcess | None] = contextvars.ContextVar("owner", default=None)
+
+
+@contextlib.contextmanager
+def owned_by(process: HostProcess) -> Iterator[None]:
+    """Topologies started in this block are killed when `process` is gone, however it ended."""
+    token = _owner.set(process)
+    try:
+        yield
+    finally:
+        _owner.reset(token)
+
+
+def launch_service(launch: Launch) -> None:
+    """Start the topology's scheduler service. Returns when it answers; it stays when this process ends.
+
+    Raises:
+        UnavailableError: it ended, or does not answer in time; carries the end of its log. It does not run then.
+    """
+    out, log_file = (service_log_dir(launch) / name for name in ("scheduler.out", "scheduler.log"))
+    owner = _owner.get()
+    ours = {} if owner is None else {OWNER_ENV: str(owner)}
+    with open_out(out) as f:
+        starts = {path: path.stat().st_size if path.exists() else 0 for path in (out, log_file)}
+        child = subprocess.Popen(
+            python_module("heron_scheduler.service", "--dir", str(launch.dir)),
+            cwd=launch.dir,
+            env=child_environment(launch, SERVICE, **ours),
+            stdin=subprocess.DEVNULL,
+            stdout=f,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in the terminal of the submitter is not meant for it
+        )
+    try:
+        why = _wait_for_answer(launch, child)
+    except BaseException:
+        child.kill()
+        child.wait()
+        raise
+    if why:
+        child.kill()
+        child.wait()
+        last = "\n".join(filter(None, (tail(path, from_byte=start) for path, start in starts.items())))
+        raise UnavailableError(f"the scheduler service of {launch.topology} {why}" + (f":\n{last}" if last else ""))
+    # Reaped when it ends, should this process live that long; a daemon thread holds up nobody's exit.
+    threading.Thread(target=child.wait, name="reap-scheduler", daemon=True).start()
+
+
+def kill(launch: Launch) -> None:
+    """End a topology. On return no process, state, socket or file of it is left; safe to repeat.
+
+    The service does it; if it is dead, or does not answer, it is done here.
+
+    Raises:
+        StateError: the state manager cannot be written.
+        UnavailableError: the executors do not end.
+    """
+    location = _location(launch)
+    if location is not None:
+        service = HostProcess.of(location.pid)
+        # Twice the time that an executor may take: killed ones have to be noticed too.
+        timeout_s = 6 * launch.config.executor.stop_timeout_ms / 1000 + 20
+        try:
+            _ask(launch, location, "Kill", scheduler_pb2.SchedulerRequest(), timeout_s)
+        except UnavailableError as e:
+            log.info("%s; killing %s from here", e, launch.topology)
+        else:
+            _wait_for_end(service)
+            return
+    scheduler_of(launch.scheduler)(launch).on_kill()
+
+
+def restart(launch: Launch, container: int | None = None) -> None:
+    """End one container, or all, and start it again; a dead service is started first.
+
+    Raises:
+        NotFoundError: there is no such container.
+        UnavailableError: the service cannot be started, or the containers do not start.
+    """
+    location = _location(launch)
+    if location is None or not _answers(launch, location):
+        launch_service(launch)
+        location = _location(launch)
+        assert location is not None, "it answers, so it has told where it is"
+    timeout_s = 3 * launch.config.executor.stop_timeout_ms / 1000 + 20
+    request = scheduler_pb2.RestartRequest(container=ALL_CONTAINERS if container is None else container)
+    _ask(launch, location, "Restart", request, timeout_s)
+
+
+def job_links(launch: Launch) -> Sequence[str]:
+    """Where a user can look at the job.
+
+    Raises:
+        UnavailableError: the service does not answer.
+    """
+    location = _location(launch)
+    if location is None:
+        raise UnavailableError(f"topology {launch.topology} has no scheduler service")
+    return list(_ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), _ASK_TIMEOUT_S).job_links)
+
+
+def _location(launch: Launch) -> state_pb2.SchedulerLocation | None:
+    with contextlib.closing(open_statemgr(launch.statemgr)) as statemgr:
+        value = statemgr.get(Kind.SCHEDULERS, launch.topology)
+    return None if value is None else state_pb2.SchedulerLocation.FromString(value)
+
+
+def _answers(launch: Launch, location: state_pb2.SchedulerLocation) -> bool:
+    try:
+        _ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), _ASK_TIMEOUT_S)
+    except UnavailableError:
+        return False
+    return True
+
+
+def _wait_for_answer(launch: Launch, child: subprocess.Popen[bytes]) -> str:
+    """Empty when the service answers, else what is wrong with it."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            return f"ended with exit code {child.returncode}"
+        location = _location(launch)
+        if location is not None and location.pid == child.pid and _answers(launch, location):
+            return ""
+        time.sleep(_POLL_S)
+    return f"does not answer after {START_TIMEOUT_S:.0f} s"
+
+
+def _wait_for_end(service: HostProcess | None) -> None:
+    deadline = time.monotonic() + _ASK_TIMEOUT_S
+    while service is not None and service.alive and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def _ask(
+    launch: Launch, location: state_pb2.SchedulerLocation, method: str, request: Any, timeout_s: float
+) -> scheduler_pb2.SchedulerReply:
+    return asyncio.run(_call(launch, location.http_endpoint, method, request, timeout_s))
+
+
+async def _call(
+    launch: Launch, endpoint: str, method: str, request: Any, timeout_s: float
+) -> scheduler_pb2.SchedulerReply:
+    async with channel(endpoint) as link:
+        stub = scheduler_pb2_grpc.SchedulerStub(link)  # type: ignore[no-untyped-call]  # generated
+        call = getattr(stub, method)
+        try:
+            reply: scheduler_pb2.SchedulerReply = await call(
+                request, metadata=metadata(launch.token(), "heron"), timeout=timeout_s
+            )
+        except grpc.aio.AioRpcError as e:
+            if e.code() is grpc.StatusCode.NOT_FOUND:
+                raise NotFoundError(e.details() or "no such container") from e
+            raise UnavailableError(
+                f"the scheduler service of {launch.topology} at {endpoint} does not answer: "
+                f"{e.details() or e.code().name}"
+            ) from e
+    return reply

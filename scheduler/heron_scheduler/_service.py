@@ -1,0 +1,142 @@
+"""The scheduler service of one topology: keeps its containers running and does what the command line asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from heron_scheduler._spi import Scheduler
+from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError
+from heronpy.executor import HostProcess
+from heronpy.plan import PackingPlan
+from heronpy.proto import plan_pb2, scheduler_pb2, scheduler_pb2_grpc, state_pb2
+from heronpy.runtime import Launch, server
+from heronpy.statemgr import Kind, open_statemgr
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+TICK_S = 0.1
+ALL_CONTAINERS = -1
+
+T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def service_log_dir(launch: Launch) -> Path:
+    """Where scheduler.log and scheduler.out are."""
+    return launch.dir / "log-files"
+
+
+class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
+    """Calls a scheduler's methods one after the other, for gRPC callers and for the passing of time.
+
+    Ends when it is cancelled, and then the containers go on, or when the topology was killed. `owner` is for clusters
+    that must not outlive a test: when that process is gone, the topology is killed.
+    """
+
+    def __init__(self, launch: Launch, scheduler: Scheduler, *, owner: HostProcess | None = None) -> None:
+        self.started = asyncio.Event()
+        self._launch = launch
+        self._scheduler = scheduler
+        self._owner = owner
+        # One method of the scheduler at a time: it starts and ends the same containers in all of them.
+        self._turn = asyncio.Lock()
+        self._killed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until cancelled or killed.
+
+        Raises:
+            AlreadyExistsError: the topology has a service already.
+            NotFoundError: the topology has no packing plan.
+        """
+        with self._only_one():
+            grpc_server = server(self._launch.token())
+            scheduler_pb2_grpc.add_SchedulerServicer_to_server(self, grpc_server)  # type: ignore[no-untyped-call]  # generated
+            port = grpc_server.add_insecure_port(f"{HOST}:0")
+            await grpc_server.start()
+            try:
+                plan = await asyncio.to_thread(self._register, f"{HOST}:{port}")
+                await self._in_turn(self._scheduler.on_schedule, plan)
+                self.started.set()
+                await self._keep_running()
+            finally:
+                await grpc_server.stop(grace=1.0)  # time for the reply to the kill
+
+    async def Kill(self, request: scheduler_pb2.SchedulerRequest, context: Context) -> scheduler_pb2.SchedulerReply:
+        """End the topology; answers when nothing of it but this service is left."""
+        return await self._answer(context, self._kill())
+
+    async def Restart(self, request: scheduler_pb2.RestartRequest, context: Context) -> scheduler_pb2.SchedulerReply:
+        """Restart one container, or all; answers when the new executors run."""
+        container = None if request.container == ALL_CONTAINERS else request.container
+        return await self._answer(context, self._in_turn(self._scheduler.on_restart, container))
+
+    async def JobLinks(self, request: scheduler_pb2.SchedulerRequest, context: Context) -> scheduler_pb2.SchedulerReply:
+        """Where to look at the job; also the question whether the service is there."""
+        return scheduler_pb2.SchedulerReply(job_links=self._scheduler.job_links())
+
+    async def _keep_running(self) -> None:
+        while not self._killed.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._killed.wait()
+            if self._owner is not None and not self._owner.alive:
+                log.info("the owner, pid %d, is gone: the topology is killed", self._owner.pid)
+                await self._kill()
+            await self._in_turn(self._scheduler.on_tick)
+
+    async def _kill(self) -> None:
+        await self._in_turn(self._scheduler.on_kill)
+        self._killed.set()
+
+    async def _in_turn(self, method: Callable[..., T], *args: Any) -> T | None:
+        async with self._turn:
+            if self._killed.is_set():
+                return None
+            return await asyncio.to_thread(method, *args)
+
+    async def _answer(self, context: Context, work: Awaitable[None]) -> scheduler_pb2.SchedulerReply:
+        try:
+            await work
+        except NotFoundError as e:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(e))
+        except HeronError as e:
+            log.error("%s", e)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
+        return scheduler_pb2.SchedulerReply()
+
+    def _register(self, endpoint: str) -> PackingPlan:
+        """Publish the address and read the plan."""
+        topology = self._launch.topology
+        location = state_pb2.SchedulerLocation(
+            topology=topology,
+            http_endpoint=endpoint,
+            pid=os.getpid(),
+            job_link=next(iter(self._scheduler.job_links()), ""),
+        )
+        with contextlib.closing(open_statemgr(self._launch.statemgr)) as statemgr:
+            value = statemgr.get(Kind.PACKINGPLANS, topology)
+            if value is None:
+                raise NotFoundError(f"topology {topology} has no packing plan: it was not submitted, or it was killed")
+            statemgr.set(Kind.SCHEDULERS, topology, location.SerializeToString())
+        return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+
+    @contextlib.contextmanager
+    def _only_one(self) -> Iterator[None]:
+        with (self._launch.dir / "scheduler.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise AlreadyExistsError(f"topology {self._launch.topology} has a scheduler service already") from None
+            yield

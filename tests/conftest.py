@@ -1,0 +1,33 @@
+"""What holds for every test: at the end of the run none of its processes is left."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from heronpy.executor import TOPOLOGY_ENV, find_by_environment
+from heronpy.testing import eventually_sync
+
+RUN_ENV = "HERON_TEST_RUN"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Every process of a topology that this run started, however deep, carries the run's id in its environment."""
+    run = uuid.uuid4().hex
+    os.environ[RUN_ENV] = run
+    yield
+    del os.environ[RUN_ENV]
+
+    def gone() -> None:
+        left = [
+            f"pid {process.pid} {env.get('HERON_PROCESS')} of {env[TOPOLOGY_ENV]}"
+            for process, env in find_by_environment({RUN_ENV: run})
+            if TOPOLOGY_ENV in env
+        ]
+        assert not left, f"processes left by this test run: {left}"
+
+    eventually_sync(gone, within_s=10)
