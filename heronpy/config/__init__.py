@@ -1,5 +1,14 @@
 """Configuration: typed sections, and the keys that set them."""
 
+from heronpy.config._cluster import (
+    CLUSTER_KEYS,
+    TOPOLOGY_KEYS,
+    ClusterConfig,
+    check_name,
+    check_topology_config,
+    clusters,
+    load_cluster,
+)
 from heronpy.config._engine import (
     KEYS,
     KIB,
@@ -14,9 +23,12 @@ from heronpy.config._engine import (
 )
 
 __all__ = [
+    "CLUSTER_KEYS",
     "KEYS",
     "KIB",
     "MIB",
+    "TOPOLOGY_KEYS",
+    "ClusterConfig",
     "EngineConfig",
     "ExecutorConfig",
     "InstanceConfig",
@@ -24,4 +36,8 @@ __all__ = [
     "MetricsConfig",
     "StmgrConfig",
     "TmasterConfig",
+    "check_name",
+    "check_topology_config",
+    "clusters",
+    "load_cluster",
 ]

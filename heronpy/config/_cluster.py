@@ -1,0 +1,261 @@
+"""A cluster's configuration: the YAML files of one directory, and what the command line overrides.
+
+A cluster is a directory with Heron's file names (`statemgr.yaml`, `packing.yaml`, `heron_internals.yaml`, …). Each file
+is a flat map of keys; which file a key stands in does not matter, a later file wins over an earlier one. Three kinds of
+keys are known: the engine's (`KEYS`), those of a cluster (the fields of `ClusterConfig`), and a topology's
+(`TOPOLOGY_KEYS`), which here are defaults for topologies that do not set them. Every other key is an error, because a
+misspelt key that is silently ignored costs its owner a day.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from heronpy.config._engine import KEYS, EngineConfig
+from heronpy.errors import ConfigError, nearest
+
+FILES = (
+    "cluster.yaml",
+    "client.yaml",
+    "packing.yaml",
+    "scheduler.yaml",
+    "statemgr.yaml",
+    "uploader.yaml",
+    "heron_internals.yaml",
+    "override.yaml",
+)
+"""The files of a cluster in the order in which they are read; any of them may be missing."""
+
+_TOPOLOGY_WORDS = """
+    acking additional.classpath auto.task.hooks cap.ticket component.cpumap component.diskmap component.jvmopts
+    component.output.bps component.parallelism component.rammap container.cpu container.cpu.padding container.disk
+    container.disk.padding container.max.cpu.hint container.max.disk.hint container.max.instances
+    container.max.ram.hint container.padding.percentage container.ram container.ram.padding debug
+    droptuples.upon.backpressure enable.message.timeouts environment kryo.factory kryo.register
+    kryo.skip.missing.registrations max.spout.pending message.timeout.secs metricsmgr.ram name
+    packing.ffd.sorting.strategy project.name reliability.mode remote.debugging.enable serializer.classname
+    skip.missing.kryo.registrations stateful.checkpoint.interval.seconds stateful.ckptmgr.ram
+    stateful.spill.state stateful.spill.state.location stateful.start.clean stmgr.ram stmgrs team.email
+    team.environment team.name tick.tuple.freq.ms tick.tuple.freq.secs timer.events
+    update.deactivate.wait.secs update.reactivate.wait.secs worker.childopts
+"""
+TOPOLOGY_KEYS = frozenset(f"topology.{word}" for word in _TOPOLOGY_WORDS.split())
+"""Every key below `topology.` that Heron's users know."""
+
+_STATE_MANAGERS = {
+    "file": "file",
+    "zookeeper": "zookeeper",
+    # Heron's class names, so that a statemgr.yaml from there says the same here.
+    "LocalFileSystemStateManager": "file",
+    "CuratorStateManager": "zookeeper",
+}
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}")
+
+
+def _key(default: Any, key: str) -> Any:
+    return field(default=default, metadata={"key": key})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterConfig:
+    """What the files of one cluster say."""
+
+    cluster: str
+    """The name of the cluster's directory."""
+    statemgr_type: str = _key("file", "heron.class.state.manager")
+    """`file` or `zookeeper`."""
+    statemgr_connection: str = _key("", "heron.statemgr.connection.string")
+    """host:port[,host:port…] of the ZooKeeper servers; empty for files."""
+    statemgr_root: str = _key("", "heron.statemgr.root.path")
+    """The state manager's root: an absolute directory, or a znode."""
+    packing: str = _key("RoundRobinPacking", "heron.class.packing.algorithm")
+    """The packing algorithm: a class of heronpy.packing, or the path `module.Class` of another."""
+    role_required: bool = _key(False, "heron.config.is.role.required")
+    """Refuse commands that name no role, instead of taking the user's name."""
+    environ_required: bool = _key(False, "heron.config.is.env.required")
+    """Refuse commands that name no environment, instead of taking `default`."""
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    """The engine keys that are set, in the keys' units."""
+    topology: Mapping[str, Any] = field(default_factory=dict)
+    """The topology keys that are set: defaults for every topology that leaves them out."""
+
+    def __post_init__(self) -> None:
+        if self.statemgr_type == "zookeeper" and not self.statemgr_connection:
+            raise ConfigError(
+                f"cluster {self.cluster}: heron.statemgr.connection.string must name the ZooKeeper servers (host:port)"
+            )
+        if not self.statemgr_root.startswith("/"):
+            raise ConfigError(
+                f"cluster {self.cluster}: heron.statemgr.root.path must be an absolute path, not {self.statemgr_root!r}"
+            )
+
+    def engine_config(self, topology: Mapping[str, Any] | None = None) -> EngineConfig:
+        """The engine's configuration for a topology, whose own engine keys win over the cluster's.
+
+        Raises:
+            ConfigError: an unknown key, a value of the wrong type, or an impossible combination.
+        """
+        own = {key: value for key, value in (topology or {}).items() if key.startswith("heron.")}
+        return EngineConfig.from_keys({**self.engine, **own})
+
+
+CLUSTER_KEYS: Mapping[str, dataclasses.Field[Any]] = {
+    f.metadata["key"]: f for f in dataclasses.fields(ClusterConfig) if f.metadata
+}
+"""Every key of a cluster and the field that it sets."""
+
+
+def clusters(config_path: str | Path | None = None) -> list[str]:
+    """The names of the clusters that are configured, sorted."""
+    root = _conf_root(config_path)
+    return sorted(d.name for d in root.iterdir() if d.is_dir() and _NAME.fullmatch(d.name))
+
+
+def load_cluster(
+    cluster: str,
+    *,
+    home: Path,
+    role: str = "",
+    environ: str = "default",
+    topology: str = "",
+    properties: Mapping[str, Any] | None = None,
+    config_path: str | Path | None = None,
+) -> ClusterConfig:
+    """Read a cluster's files and override them with `properties`.
+
+    Args:
+        home: What ${HERON_HOME} stands for.
+        role, environ, topology: What ${ROLE}, ${ENVIRON} and ${TOPOLOGY} stand for.
+        properties: Keys from the command line.
+        config_path: The directory that holds the clusters' directories; without it, the one that was installed.
+
+    Raises:
+        ConfigError: unknown cluster, file or key (the nearest known one is named), or a value of the wrong type.
+    """
+    known = clusters(config_path)
+    if cluster not in known:
+        hint = nearest(cluster, known) or f"; known are {', '.join(known) or 'none'}"
+        raise ConfigError(f"unknown cluster {cluster!r}{hint}")
+    variables = {
+        "HOME": str(Path.home()),
+        "HERON_HOME": str(home),
+        "CLUSTER": cluster,
+        "ROLE": role,
+        "TOPOLOGY": topology,
+        "ENVIRON": environ,
+    }
+    values: dict[str, Any] = {}
+    for path in _files(_conf_root(config_path) / cluster):
+        values.update(_checked(_read(path), str(path), variables))
+    values.update(_checked(properties or {}, "--config-property", variables))
+    config = ClusterConfig(
+        cluster=cluster,
+        engine={key: value for key, value in values.items() if key in KEYS},
+        topology={key: value for key, value in values.items() if key in TOPOLOGY_KEYS},
+        **{CLUSTER_KEYS[key].name: _convert(key, value) for key, value in values.items() if key in CLUSTER_KEYS},
+    )
+    config.engine_config()
+    return config
+
+
+def check_topology_config(config: Mapping[str, Any], where: str) -> None:
+    """Refuse unknown keys below `topology.` and `heron.`; all other keys are the user's own.
+
+    Raises:
+        ConfigError: an unknown key (the nearest known one is named), or a cluster's key in a topology.
+    """
+    for key in config:
+        if key in CLUSTER_KEYS:
+            raise ConfigError(f"{where}: {key} belongs into the cluster's files, not into a topology")
+        if key.startswith(("topology.", "heron.")) and key not in TOPOLOGY_KEYS and key not in KEYS:
+            raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(key, {*TOPOLOGY_KEYS, *KEYS})}")
+
+
+def check_name(kind: str, name: str) -> str:
+    """`name`, if it can be part of a path and of an id.
+
+    Raises:
+        ConfigError: it is empty, too long, or has other characters than letters, digits, `_`, `.`, `@` and `-`.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no {kind}: use at most 128 letters, digits and _ . @ -, with a letter, digit or _ first"
+        )
+    return name
+
+
+def _conf_root(config_path: str | Path | None) -> Path:
+    if config_path is not None:
+        root = Path(config_path).expanduser()
+        if not root.is_dir():
+            raise ConfigError(f"--config-path {root} is no directory")
+        return root
+    package = Path(__file__).parents[1]
+    installed, checkout = package / "conf", package.parent / "deploy" / "conf"
+    return installed if installed.is_dir() else checkout
+
+
+def _files(directory: Path) -> list[Path]:
+    for path in sorted(directory.glob("*.yaml")):
+        if path.name not in FILES:
+            raise ConfigError(f"{path} is no file of a cluster's configuration{nearest(path.name, FILES)}")
+    return [directory / name for name in FILES if (directory / name).exists()]
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        values = yaml.safe_load(path.read_text())
+    except yaml.MarkedYAMLError as e:
+        line = f":{e.problem_mark.line + 1}" if e.problem_mark else ""
+        raise ConfigError(f"{path}{line} is no valid YAML: {e.problem}") from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path} is no valid YAML text") from e
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must be a map of keys and values")
+    return values
+
+
+def _checked(values: Mapping[str, Any], where: str, variables: Mapping[str, str]) -> dict[str, Any]:
+    known = {*KEYS, *CLUSTER_KEYS, *TOPOLOGY_KEYS}
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(str(key), known)}")
+    return {key: _substitute(value, key, variables) for key, value in values.items()}
+
+
+def _substitute(value: Any, key: str, variables: Mapping[str, str]) -> Any:
+    if not isinstance(value, str):
+        return value
+
+    def replacement(match: re.Match[str]) -> str:
+        if match[1] not in variables:
+            raise ConfigError(f"{key}: unknown variable ${{{match[1]}}}{nearest(match[1], variables)}")
+        return variables[match[1]]
+
+    return _VARIABLE.sub(replacement, value)
+
+
+def _convert(key: str, value: Any) -> Any:
+    if CLUSTER_KEYS[key].type == "bool":
+        if not isinstance(value, bool):
+            raise ConfigError(f"{key} must be true or false, not {value!r}")
+        return value
+    text = "" if value is None else str(value)
+    if key != "heron.class.state.manager":
+        return text
+    kind = _STATE_MANAGERS.get(text.rpartition(".")[2])
+    if kind is None:
+        raise ConfigError(f"{key} must be file or zookeeper, not {text!r}{nearest(text, _STATE_MANAGERS)}")
+    return kind
