@@ -1,0 +1,205 @@
+"""The Metrics Manager: collects from every process of its container, exports, and forwards to the Topology Master."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from heronpy.errors import StateError
+from heronpy.metricsmgr._accumulator import Accumulator
+from heronpy.metricsmgr._ledger import Ledger
+from heronpy.metricsmgr._outbox import Outbox
+from heronpy.metricsmgr._process import process_metrics, started_ms
+from heronpy.metricsmgr._prometheus import PrometheusEndpoint, SourceSnapshot
+from heronpy.metricsmgr._reporter import SOCKET_NAME
+from heronpy.plan import PackingPlan
+from heronpy.proto import metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
+from heronpy.runtime import Launch, channel, metadata, server
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+
+log = logging.getLogger(__name__)
+
+PORT_FILE = "prometheus.port"
+SOURCES_MAX = 1024
+"""Most processes of one container."""
+BATCH_REPORTS = 16
+"""Reports per message to the Topology Master, which keeps the message well below the transport's limit."""
+STALE_INTERVALS = 3
+"""A source that is silent for longer, and not in the packing plan, is not exported any more."""
+RETRY_S = 1.0
+LAST_FORWARD_S = 1.0
+
+
+class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
+    """The Metrics Manager of one container, as a service."""
+
+    def __init__(self, launch: Launch, container: int) -> None:
+        self.started = asyncio.Event()
+        self.prometheus_port = 0
+        """Where Prometheus can scrape, once started."""
+        self._launch = launch
+        self._container = container
+        self._id = f"metricsmgr-{container}"
+        self._interval_s = launch.config.metrics.interval_ms / 1000
+        self._token = launch.token()
+        self._ledger = Ledger(sources_max=SOURCES_MAX)
+        self._ledger_lock = threading.Lock()  # Prometheus reads from a thread
+        self._outbox = Outbox(sources_max=SOURCES_MAX)
+        self._packed: frozenset[str] | None = None
+        """Instances that the packing plan has here; None while it is not known."""
+        self._tmaster: state_pb2.TmasterLocation | None = None
+        self._started_ms = started_ms()
+        self._own = Accumulator(
+            source=self._id,
+            component="__metricsmgr__",
+            container=container,
+            pid=os.getpid(),
+            started_ms=self._started_ms,
+        )
+
+    async def run(self) -> None:
+        """Serve until cancelled. What waits for the Topology Master is sent once more before the end."""
+        endpoint = await asyncio.to_thread(PrometheusEndpoint, self._launch, self._container, self._snapshot)
+        try:
+            self.prometheus_port = endpoint.port
+            _write_port(self._launch, self._container, endpoint.port)
+            await self._serve()
+        finally:
+            await asyncio.to_thread(endpoint.close)
+
+    async def Publish(
+        self, request: metrics_pb2.MetricsReport, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> metrics_pb2.PublishReply:
+        """Take in a report. A repeated or overtaken one changes nothing."""
+        if not request.source:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a report without a source")
+        self._received(request)
+        return metrics_pb2.PublishReply()
+
+    async def _serve(self) -> None:
+        grpc_server = server(self._token)
+        metrics_pb2_grpc.add_MetricsmgrServicer_to_server(self, grpc_server)  # type: ignore[no-untyped-call]  # generated
+        socket = self._launch.socket_dir(self._container) / SOCKET_NAME
+        grpc_server.add_insecure_port(f"unix:{socket}")
+        await grpc_server.start()
+        log.info("%s collects at %s, Prometheus at 127.0.0.1:%d", self._id, socket, self.prometheus_port)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_state(), name=f"{self._id}/state")
+                tasks.create_task(self._forward(), name=f"{self._id}/forward")
+                self.started.set()
+        finally:
+            await grpc_server.stop(grace=0.5)
+
+    def _received(self, report: metrics_pb2.MetricsReport) -> None:
+        with self._ledger_lock:
+            new = self._ledger.add(report, time.monotonic())
+        if new:
+            self._outbox.add(report)
+
+    def _snapshot(self) -> list[SourceSnapshot]:
+        now_s = time.monotonic()
+        with self._ledger_lock:
+            for source in list(self._ledger):
+                silent = now_s - source.heard_s > STALE_INTERVALS * self._interval_s
+                if silent and not self._expected(source.id, source.component):
+                    self._ledger.forget(source.id)
+            return [SourceSnapshot(s.id, s.component, s.container, s.totals(), dict(s.latest)) for s in self._ledger]
+
+    def _expected(self, source: str, component: str) -> bool:
+        return self._packed is None or source in self._packed or component.startswith("__")
+
+    async def _follow_state(self) -> None:
+        """Keep the Topology Master's address and the packing plan up to date, as soon as the state manager lets us."""
+        warned = False
+        while True:
+            try:
+                sm = await asyncio.to_thread(self._watch_state, asyncio.get_running_loop())
+                break
+            except StateError as e:
+                if not warned:
+                    log.warning("reports wait for the Topology Master: %s", e)
+                warned = True
+                await asyncio.sleep(RETRY_S)
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await asyncio.to_thread(sm.close)
+
+    def _watch_state(self, loop: asyncio.AbstractEventLoop) -> StateManager:
+        def tmaster_seen(value: bytes | None) -> None:  # in a thread of the state manager
+            loop.call_soon_threadsafe(lambda: self._tmaster_changed(value))
+
+        def packing_seen(value: bytes | None) -> None:
+            loop.call_soon_threadsafe(lambda: self._packing_changed(value))
+
+        sm = open_statemgr(self._launch.statemgr)
+        try:
+            sm.watch(Kind.TMASTERS, self._launch.topology, tmaster_seen)
+            sm.watch(Kind.PACKINGPLANS, self._launch.topology, packing_seen)
+        except StateError:
+            sm.close()
+            raise
+        return sm
+
+    def _tmaster_changed(self, value: bytes | None) -> None:
+        self._tmaster = None if value is None else state_pb2.TmasterLocation.FromString(value)
+
+    def _packing_changed(self, value: bytes | None) -> None:
+        if value is None:
+            return
+        packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+        container = packing.container(self._container)
+        instances = container.instances if container is not None else ()
+        self._packed = frozenset(i.instance_id(self._container) for i in instances)
+
+    async def _forward(self) -> None:
+        try:
+            while True:
+                self._report_own()
+                await self._forward_waiting(self._interval_s)
+                await asyncio.sleep(self._interval_s)
+        finally:
+            await self._forward_waiting(LAST_FORWARD_S)
+
+    async def _forward_waiting(self, timeout_s: float) -> None:
+        tmaster = self._tmaster
+        if tmaster is None or not len(self._outbox):
+            return
+        waiting = self._outbox.take()
+        try:
+            async with channel(f"{tmaster.host}:{tmaster.port}") as to_tmaster:
+                publish = tmaster_pb2_grpc.TmasterStub(to_tmaster).PublishMetrics  # type: ignore[no-untyped-call]  # generated
+                while waiting:
+                    await publish(
+                        metrics_pb2.MetricsReports(reports=waiting[:BATCH_REPORTS]),
+                        metadata=metadata(self._token, self._id),
+                        timeout=timeout_s,
+                    )
+                    waiting = waiting[BATCH_REPORTS:]
+        except grpc.aio.AioRpcError as e:
+            log.warning("the Topology Master does not take metrics, they wait: %s", e.code().name)
+        finally:
+            self._outbox.returned(waiting)
+
+    def _report_own(self) -> None:
+        dropped = metrics_pb2.Metric(
+            name="__reports-dropped", value=self._outbox.dropped, kind=metrics_pb2.Metric.GAUGE
+        )
+        self._own.collected([*process_metrics(self._started_ms), dropped])
+        self._received(self._own.report(int(time.time() * 1000)))
+
+
+def _write_port(launch: Launch, container: int, port: int) -> None:
+    path = launch.container_dir(container) / PORT_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(f"{port}\n")
+    temporary.replace(path)

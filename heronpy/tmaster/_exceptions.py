@@ -1,0 +1,67 @@
+"""The exceptions of a topology, one entry per source and stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from heronpy.metricsmgr import Life, life_of
+from heronpy.proto import metrics_pb2, tmaster_pb2
+
+LIVES_MAX = 8
+
+
+@dataclass(slots=True)
+class _Entry:
+    component: str
+    first_time_ms: int
+    last_time_ms: int
+    logging: str
+    counts: dict[Life, int] = field(default_factory=dict)
+    """Of each life of the source; the sum of those before LIVES_MAX is under (0, 0)."""
+
+
+class ExceptionLog:
+    """De-duplicated and bounded: the entry that was longest silent makes room."""
+
+    def __init__(self, entries_max: int) -> None:
+        self._entries_max = entries_max
+        self._entries: dict[tuple[str, str], _Entry] = {}
+
+    def add(self, report: metrics_pb2.MetricsReport) -> None:
+        """Take in a report's exceptions. Their counts are sums since the source started: repeats change nothing."""
+        for exception in report.exceptions:
+            key = (report.source, exception.stacktrace)
+            entry = self._entries.pop(key, None) or _Entry(
+                report.component, exception.first_time_ms, exception.last_time_ms, exception.logging
+            )
+            entry.last_time_ms = max(entry.last_time_ms, exception.last_time_ms)
+            entry.logging = exception.logging or entry.logging
+            life = life_of(report)
+            entry.counts[life] = max(entry.counts.get(life, 0), exception.count)
+            _fold(entry.counts)
+            self._entries[key] = entry
+        while len(self._entries) > self._entries_max:
+            del self._entries[next(iter(self._entries))]
+
+    def to_proto(self) -> list[tmaster_pb2.NamedException]:
+        """All entries, the latest last."""
+        return [
+            tmaster_pb2.NamedException(
+                source=source,
+                component=entry.component,
+                report=metrics_pb2.ExceptionReport(
+                    stacktrace=stacktrace,
+                    first_time_ms=entry.first_time_ms,
+                    last_time_ms=entry.last_time_ms,
+                    count=sum(entry.counts.values()),
+                    logging=entry.logging,
+                ),
+            )
+            for (source, stacktrace), entry in self._entries.items()
+        ]
+
+
+def _fold(counts: dict[Life, int]) -> None:
+    while len(counts) > LIVES_MAX + 1:
+        oldest = next(life for life in counts if life != (0, 0))
+        counts[0, 0] = counts.get((0, 0), 0) + counts.pop(oldest)

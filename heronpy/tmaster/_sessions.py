@@ -1,0 +1,70 @@
+"""The open streams of Stream Managers: what is still to be sent on each."""
+
+from __future__ import annotations
+
+import asyncio
+
+from heronpy.plan import PhysicalPlan
+from heronpy.proto import plan_pb2
+
+
+class Session:
+    """One stream. Holds at most one plan: a newer one replaces one that was not sent yet."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.closed_because = ""
+        self._offered: plan_pb2.PhysicalPlan | None = None
+        self._version = 0
+        self._changed = asyncio.Event()
+
+    def offer(self, version: int, plan: plan_pb2.PhysicalPlan) -> None:
+        """Send a plan, unless this or a newer one was offered before."""
+        if version > self._version:
+            self._version, self._offered = version, plan
+            self._changed.set()
+
+    def close(self, reason: str) -> None:
+        self.closed_because = self.closed_because or reason
+        self._changed.set()
+
+    async def next_plan(self) -> plan_pb2.PhysicalPlan | None:
+        """The next plan to send; None once the session is closed."""
+        while True:
+            if self.closed_because:
+                return None
+            if self._offered is not None:
+                plan, self._offered = self._offered, None
+                return plan
+            self._changed.clear()
+            await self._changed.wait()
+
+
+class Sessions:
+    """All open streams, by number."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Session] = {}
+        self._number = 0
+
+    def open(self) -> Session:
+        self._number += 1
+        session = self._open[self._number] = Session(self._number)
+        return session
+
+    def ended(self, session: Session) -> None:
+        self._open.pop(session.number, None)
+
+    def close(self, number: int, reason: str) -> None:
+        """Close a session; one that has ended by itself stays ended."""
+        session = self._open.get(number)
+        if session is not None:
+            session.close(reason)
+
+    def offer(self, numbers: list[int], plan: PhysicalPlan) -> None:
+        """Send a plan to some of the sessions."""
+        proto = plan.to_proto()
+        for number in numbers:
+            session = self._open.get(number)
+            if session is not None:
+                session.offer(plan.version, proto)

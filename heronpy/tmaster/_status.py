@@ -1,0 +1,93 @@
+"""What `GetStatus` answers, from the state, the metrics and the exceptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from heronpy.metricsmgr import Ledger, Source
+from heronpy.plan import ContainerPacking, InstancePacking, StmgrLocation
+from heronpy.proto import metrics_pb2, tmaster_pb2
+from heronpy.tmaster._exceptions import ExceptionLog
+from heronpy.tmaster._state import State
+
+SOURCES_MAX = 20_000
+"""Most instances and Stream Managers whose metrics are kept."""
+STALE_INTERVALS = 3
+"""The rates of a source that is silent for longer are 0."""
+
+
+@dataclass(slots=True)
+class Metrics:
+    """The topology's metrics and exceptions, as far as its Topology Master has seen them."""
+
+    exceptions: ExceptionLog
+    interval_s: float
+    ledger: Ledger = field(default_factory=lambda: Ledger(sources_max=SOURCES_MAX))
+
+    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> None:
+        """Take in a report. Of the engine's own processes only the Stream Managers' metrics are asked for, and kept."""
+        self.exceptions.add(report)
+        if report.component == "__stmgr__" or not report.component.startswith("__"):
+            self.ledger.add(report, now_s)
+
+    def rates(self, source: Source, now_s: float) -> dict[str, float]:
+        """Counters per second, now."""
+        rates = source.rates()
+        if now_s - source.heard_s > STALE_INTERVALS * self.interval_s:
+            return dict.fromkeys(rates, 0.0)
+        return rates
+
+
+def status(state: State, metrics: Metrics, *, pid: int, started_ms: int, now_s: float) -> tmaster_pb2.StatusReply:
+    """The whole topology, by the packing in force (the wanted one before there is a plan)."""
+    packing = state.plan.packing if state.plan is not None else state.packing
+    located = {s.id: s for s in state.plan.stmgrs} if state.plan is not None else {}
+    return tmaster_pb2.StatusReply(
+        topology=state.logical.name,
+        state=state.runtime.name,
+        ready=state.ready,
+        plan_version=state.plan.version if state.plan is not None else 0,
+        tmaster_started_ms=started_ms,
+        tmaster_pid=pid,
+        stmgrs=[_stmgr(state, metrics, c, located.get(c.stmgr_id)) for c in packing.containers],
+        instances=[_instance(state, metrics, c, i, now_s) for c in packing.containers for i in c.instances],
+        exceptions=metrics.exceptions.to_proto(),
+    )
+
+
+def _stmgr(
+    state: State, metrics: Metrics, container: ContainerPacking, planned: StmgrLocation | None
+) -> tmaster_pb2.StmgrStatus:
+    registered = state.stmgrs.get(container.stmgr_id)
+    location = registered.location if registered is not None else planned
+    status = tmaster_pb2.StmgrStatus(registered=registered is not None)
+    if location is not None:
+        status.location.CopyFrom(location.to_proto())
+    else:
+        status.location.id, status.location.container = container.stmgr_id, container.id
+    source = metrics.ledger.get(container.stmgr_id)
+    if source is not None:
+        status.latest.update(source.latest)
+        status.totals.update(source.totals())
+    return status
+
+
+def _instance(
+    state: State, metrics: Metrics, container: ContainerPacking, instance: InstancePacking, now_s: float
+) -> tmaster_pb2.InstanceStatus:
+    id = instance.instance_id(container.id)
+    stmgr = state.stmgrs.get(container.stmgr_id)
+    status = tmaster_pb2.InstanceStatus(
+        id=id,
+        component=instance.component,
+        task_id=instance.task_id,
+        container=container.id,
+        attached=stmgr is not None and id in stmgr.attached,
+    )
+    source = metrics.ledger.get(id)
+    if source is not None:
+        status.pid, status.started_ms = source.pid, source.started_ms
+        status.totals.update(source.totals())
+        status.latest.update(source.latest)
+        status.rates.update(metrics.rates(source, now_s))
+    return status
