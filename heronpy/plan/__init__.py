@@ -6,6 +6,7 @@ from heronpy.plan._logical import (
     GroupingKind,
     InputDecl,
     LogicalPlan,
+    Pickled,
     StreamDecl,
     read_config,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "LogicalPlan",
     "PackingPlan",
     "PhysicalPlan",
+    "Pickled",
     "Resources",
     "StmgrLocation",
     "StreamDecl",

@@ -7,6 +7,7 @@ allowed: a bolt may consume what it, or somebody downstream of it, emits.
 from __future__ import annotations
 
 import enum
+import io
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -117,18 +118,37 @@ class LogicalPlan:
         return plan
 
 
-def read_config(proto: topology_pb2.Config) -> dict[str, Any]:
-    """Configuration values as Python objects: strings as they are, the rest unpickled.
+@dataclass(frozen=True, slots=True)
+class Pickled:
+    """A configuration value that is an object of the user's: only instances, which have their code, unpickle it."""
 
-    The bytes come from the topology's own definition, which only its owner can write.
+    data: bytes = field(repr=False)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Unpickles plain data, which needs no class and no function, so that nothing of the pickle's choice ever runs."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
+
+
+def read_config(proto: topology_pb2.Config) -> dict[str, Any]:
+    """Configuration values: strings as they are, plain data unpickled, objects of the user's as `Pickled`.
+
+    The engine's processes read definitions without the user's modules, and the Tracker reads those of many users: none
+    of them may run what is in a definition.
     """
-    config: dict[str, Any] = {}
-    for kv in proto.kvs:
-        if kv.HasField("serialized_value"):
-            config[kv.key] = pickle.loads(kv.serialized_value)
-        else:
-            config[kv.key] = kv.value
-    return config
+    return {kv.key: _value(kv) for kv in proto.kvs}
+
+
+def _value(kv: topology_pb2.Config.KeyValue) -> Any:
+    if not kv.HasField("serialized_value"):
+        return kv.value
+    try:
+        return _PlainUnpickler(io.BytesIO(kv.serialized_value)).load()
+    except Exception:
+        # Also damaged bytes, which raise almost anything: whoever needs the value gets the error when using it.
+        return Pickled(kv.serialized_value)
 
 
 def _add(components: dict[str, Component], component: Component) -> None:

@@ -1,0 +1,74 @@
+"""What users write topologies with. The modules below have the names that they have in Apache Heron."""
+
+from heronpy.api import api_constants
+from heronpy.api._config import tick_interval_s, typed_config, validate_config
+from heronpy.api.api_constants import TopologyExceptionPolicy, TopologyReliabilityMode
+from heronpy.api.bolt import BasicBolt, Bolt, SlidingWindowBolt, TumblingWindowBolt, WindowContext
+from heronpy.api.component import GlobalStreamId, HeronComponentSpec
+from heronpy.api.custom_grouping import ICustomGrouping
+from heronpy.api.exceptions import FailedException, InvalidTopologyError
+from heronpy.api.metrics import (
+    AssignableMetrics,
+    CountMetric,
+    IMetric,
+    IReducer,
+    MeanReducedMetric,
+    MeanReducer,
+    MultiAssignableMetrics,
+    MultiCountMetric,
+    MultiMeanReducedMetric,
+    MultiReducedMetric,
+    ReducedMetric,
+)
+from heronpy.api.serializer import IHeronSerializer, MsgpackSerializer, PythonSerializer
+from heronpy.api.spout import Spout
+from heronpy.api.state import HashMapState, State, StatefulComponent
+from heronpy.api.stream import Grouping, Stream
+from heronpy.api.task_hook import ITaskHook
+from heronpy.api.topology import Topology, TopologyBuilder
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
+
+__all__ = [
+    "AssignableMetrics",
+    "BasicBolt",
+    "Bolt",
+    "CountMetric",
+    "FailedException",
+    "GlobalStreamId",
+    "Grouping",
+    "HashMapState",
+    "HeronComponentSpec",
+    "ICustomGrouping",
+    "IHeronSerializer",
+    "IMetric",
+    "IReducer",
+    "ITaskHook",
+    "InvalidTopologyError",
+    "MeanReducedMetric",
+    "MeanReducer",
+    "MsgpackSerializer",
+    "MultiAssignableMetrics",
+    "MultiCountMetric",
+    "MultiMeanReducedMetric",
+    "MultiReducedMetric",
+    "PythonSerializer",
+    "ReducedMetric",
+    "SlidingWindowBolt",
+    "Spout",
+    "State",
+    "StatefulComponent",
+    "Stream",
+    "Topology",
+    "TopologyBuilder",
+    "TopologyContext",
+    "TopologyExceptionPolicy",
+    "TopologyReliabilityMode",
+    "TumblingWindowBolt",
+    "Tuple",
+    "WindowContext",
+    "api_constants",
+    "tick_interval_s",
+    "typed_config",
+    "validate_config",
+]

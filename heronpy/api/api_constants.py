@@ -1,0 +1,101 @@
+"""Names of the configuration keys that a topology, or one of its components, may set.
+
+Keys that do not begin with `topology.` or `heron.` are the user's own and reach `initialize()` untouched. The others
+are checked when the topology is built (see `heronpy.api.validate_config`).
+"""
+
+
+class TopologyReliabilityMode:
+    """Values of `topology.reliability.mode`."""
+
+    ATMOST_ONCE = "ATMOST_ONCE"
+    """Nothing is tracked: a tuple that is lost is gone."""
+    ATLEAST_ONCE = "ATLEAST_ONCE"
+    """A tuple that is not acked in time, or failed, is reported to its spout, which may emit it again."""
+    EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+    """State and position are saved together, so that every tuple counts once in the state."""
+
+
+class TopologyExceptionPolicy:
+    """Values of `topology.exception.policy`."""
+
+    RESTART = "restart"
+    """The instance ends and is started again."""
+    FAIL = "fail"
+    """The tuple is failed, the exception reported, and the bolt goes on."""
+
+
+# Identity of the topology, for people and their tools.
+TOPOLOGY_NAME = "topology.name"
+TOPOLOGY_TEAM_NAME = "topology.team.name"
+TOPOLOGY_TEAM_EMAIL = "topology.team.email"
+TOPOLOGY_TEAM_ENVIRONMENT = "topology.team.environment"
+TOPOLOGY_CAP_TICKET = "topology.cap.ticket"
+TOPOLOGY_PROJECT_NAME = "topology.project.name"
+
+# Behaviour.
+TOPOLOGY_DEBUG = "topology.debug"
+TOPOLOGY_STMGRS = "topology.stmgrs"
+TOPOLOGY_MESSAGE_TIMEOUT_SECS = "topology.message.timeout.secs"
+TOPOLOGY_ENABLE_MESSAGE_TIMEOUTS = "topology.enable.message.timeouts"
+TOPOLOGY_COMPONENT_PARALLELISM = "topology.component.parallelism"
+TOPOLOGY_MAX_SPOUT_PENDING = "topology.max.spout.pending"
+TOPOLOGY_ACKING = "topology.acking"
+TOPOLOGY_RELIABILITY_MODE = "topology.reliability.mode"
+TOPOLOGY_EXCEPTION_POLICY = "topology.exception.policy"
+TOPOLOGY_SERIALIZER_CLASSNAME = "topology.serializer.classname"
+TOPOLOGY_AUTO_TASK_HOOKS = "topology.auto.task.hooks"
+TOPOLOGY_TICK_TUPLE_FREQ_MS = "topology.tick.tuple.freq.ms"
+TOPOLOGY_TICK_TUPLE_FREQ_SECS = "topology.tick.tuple.freq.secs"
+TOPOLOGY_ENVIRONMENT = "topology.environment"
+TOPOLOGY_TIMER_EVENTS = "topology.timer.events"
+TOPOLOGY_REMOTE_DEBUGGING_ENABLE = "topology.remote.debugging.enable"
+TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE = "topology.droptuples.upon.backpressure"
+TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
+TOPOLOGY_COMPONENT_OUTPUT_TPS = "topology.component.output.tps"
+
+# Heron's Java instances: accepted, without effect here.
+TOPOLOGY_WORKER_CHILDOPTS = "topology.worker.childopts"
+TOPOLOGY_COMPONENT_JVMOPTS = "topology.component.jvmopts"
+TOPOLOGY_ADDITIONAL_CLASSPATH = "topology.additional.classpath"
+TOPOLOGY_KRYO_FACTORY = "topology.kryo.factory"
+TOPOLOGY_KRYO_REGISTER = "topology.kryo.register"
+TOPOLOGY_KRYO_DECORATORS = "topology.kryo.decorators"
+
+# Resources of a container.
+TOPOLOGY_CONTAINER_CPU_REQUESTED = "topology.container.cpu"
+TOPOLOGY_CONTAINER_RAM_REQUESTED = "topology.container.ram"
+TOPOLOGY_CONTAINER_DISK_REQUESTED = "topology.container.disk"
+TOPOLOGY_CONTAINER_MAX_CPU_HINT = "topology.container.max.cpu.hint"
+TOPOLOGY_CONTAINER_MAX_RAM_HINT = "topology.container.max.ram.hint"
+TOPOLOGY_CONTAINER_MAX_DISK_HINT = "topology.container.max.disk.hint"
+TOPOLOGY_CONTAINER_MAX_NUM_INSTANCES = "topology.container.max.instances"
+TOPOLOGY_CONTAINER_PADDING_PERCENTAGE = "topology.container.padding.percentage"
+TOPOLOGY_CONTAINER_RAM_PADDING = "topology.container.ram.padding"
+TOPOLOGY_CONTAINER_CPU_PADDING = "topology.container.cpu.padding"
+
+# Resources of a component's instances: `component:value,component:value`, or a dict.
+TOPOLOGY_COMPONENT_CPUMAP = "topology.component.cpumap"
+TOPOLOGY_COMPONENT_RAMMAP = "topology.component.rammap"
+TOPOLOGY_COMPONENT_DISKMAP = "topology.component.diskmap"
+
+# Resources of the engine's processes.
+TOPOLOGY_STMGR_RAM = "topology.stmgr.ram"
+TOPOLOGY_METRICSMGR_RAM = "topology.metricsmgr.ram"
+TOPOLOGY_PACKING_FFD_SORTING_STRATEGY = "topology.packing.ffd.sorting.strategy"
+
+# State.
+TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS = "topology.stateful.checkpoint.interval.seconds"
+TOPOLOGY_STATEFUL_START_CLEAN = "topology.stateful.start.clean"
+TOPOLOGY_STATEFUL_CKPTMGR_RAM = "topology.stateful.ckptmgr.ram"
+TOPOLOGY_STATEFUL_SPILL_STATE = "topology.stateful.spill.state"
+TOPOLOGY_STATEFUL_SPILL_STATE_LOCATION = "topology.stateful.spill.state.location"
+
+# Scaling.
+TOPOLOGY_UPDATE_DEACTIVATE_WAIT_SECS = "topology.update.deactivate.wait.secs"
+TOPOLOGY_UPDATE_REACTIVATE_WAIT_SECS = "topology.update.reactivate.wait.secs"
+
+TOPOLOGY_KEYS: frozenset[str] = frozenset(
+    value for name, value in list(globals().items()) if name.startswith("TOPOLOGY_") and isinstance(value, str)
+)
+"""Every `topology.…` key there is."""

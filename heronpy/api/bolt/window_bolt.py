@@ -1,0 +1,212 @@
+"""Bolts that see the tuples of a span of time together.
+
+A window ends on a grid: a slide interval after the one before it, the first one slide after `initialize()`. A tuple
+belongs to the windows that its arrival falls into, however late the tick that fires them is handled, so every tuple is
+in exactly duration / slide windows (tumbling: in one), and is acked after its last. Ticks that were missed while the
+task was blocked are made up for, except over stretches without tuples.
+
+Times are the arrival's (processing time), in seconds since the epoch at the task's start plus the time since then, so
+that setting the clock does not move a window.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heronpy.api import api_constants
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.state.state import State
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.stream import Stream
+from heronpy.api.tuple import Tuple
+from heronpy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
+
+
+class WindowContext(NamedTuple):
+    """The span of a window in seconds since the epoch: from `start` (inclusive) to `end` (exclusive)."""
+
+    start: float
+    end: float
+
+
+class _WindowBolt(Bolt, StatefulComponent):
+    """Windows of `duration` seconds, one every `slide` seconds."""
+
+    window_duration: float
+    slide_interval: float
+    current_tuples: deque[tuple[Tuple, float]]
+    """The tuples that are still in some window to come, with their arrival."""
+
+    @classmethod
+    def _spans(cls, config: Mapping[str, Any]) -> tuple[float, float]:
+        """Duration and slide in seconds.
+
+        Raises:
+            ConfigError: a missing or impossible one.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def spec(
+        cls,
+        name: str | None = None,
+        inputs: Any = None,
+        par: int = 1,
+        config: Mapping[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
+        """As for every bolt. If `config` has the window's spans, the ticks that it needs are configured here.
+
+        Raises:
+            ConfigError: a span that is no number above zero, or a slide longer than the window.
+        """
+        if config is not None and any(key in config for key in cls._span_keys()):
+            _, slide = cls._spans(config)
+            config = {**config, **_ticks(slide)}
+        return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=optional_outputs)
+
+    @classmethod
+    def _span_keys(cls) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def processWindow(self, window_info: WindowContext, tuples: list[Tuple]) -> None:  # Heron's name
+        """Called for every window, with its tuples in the order of their arrival. Must be implemented.
+
+        The tuples are acked by the window bolt.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement processWindow()")
+
+    def init_state(self, state: State) -> None:
+        self.saved_state: Any = state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self.saved_state["tuples"] = list(self.current_tuples)
+        self.saved_state["window_end"] = self._window_end
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Read the spans and set up ticks. Call it first if you override it.
+
+        Raises:
+            ConfigError: a span is missing or impossible.
+        """
+        self.window_duration, self.slide_interval = self._spans(config)
+        # The engine reads the tick interval after initialize(), so that spans from the topology's configuration work.
+        config.update(_ticks(self.slide_interval))
+        self._clock = _wall_clock()
+        self._window_end = self._clock() + self.slide_interval
+        self.current_tuples = deque()
+        state = getattr(self, "saved_state", None)
+        if state is not None and "tuples" in state:
+            self.current_tuples = deque(state["tuples"])
+            self._window_end = state["window_end"]
+        self._warn_of_timeouts(config)
+
+    def process(self, tup: Tuple) -> None:
+        self.current_tuples.append((tup, self._clock()))
+
+    def process_tick(self, tup: Tuple) -> None:
+        now = self._clock()
+        while self._window_end <= now:
+            if not self.current_tuples:
+                # Nothing can be in the windows that were missed, so only the last one is fired.
+                missed = (now - self._window_end) // self.slide_interval
+                self._window_end += missed * self.slide_interval
+            self._fire()
+
+    def _fire(self) -> None:
+        end = self._window_end
+        start = end - self.window_duration
+        # Tuples of before `start` exist only after a restored state skipped ahead; they had their windows.
+        self.processWindow(WindowContext(start, end), [tup for tup, at in self.current_tuples if start <= at < end])
+        self._window_end = end + self.slide_interval
+        keep_from = self._window_end - self.window_duration
+        while self.current_tuples and self.current_tuples[0][1] < keep_from:
+            self.ack(self.current_tuples.popleft()[0])
+
+    def _warn_of_timeouts(self, config: Mapping[str, Any]) -> None:
+        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        timeout = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
+        if mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE and self.window_duration >= timeout:
+            self.logger.warning(
+                "tuples stay %g s in a window but time out after %g s: raise %s",
+                self.window_duration,
+                timeout,
+                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS,
+            )
+
+
+class SlidingWindowBolt(_WindowBolt):
+    """Every slide interval, the tuples of the last duration. Implement `processWindow()`.
+
+    Configured, on the component or on the topology, with `WINDOW_DURATION_SECS` and `WINDOW_SLIDEINTERVAL_SECS` (the
+    duration, unless given), both in seconds and possibly fractions of them.
+    """
+
+    WINDOW_DURATION_SECS = "slidingwindowbolt_duration_secs"
+    WINDOW_SLIDEINTERVAL_SECS = "slidingwindowbolt_slideinterval_secs"
+
+    @classmethod
+    def _span_keys(cls) -> tuple[str, ...]:
+        return cls.WINDOW_DURATION_SECS, cls.WINDOW_SLIDEINTERVAL_SECS
+
+    @classmethod
+    def _spans(cls, config: Mapping[str, Any]) -> tuple[float, float]:
+        duration = _seconds(cls, config, cls.WINDOW_DURATION_SECS)
+        if cls.WINDOW_SLIDEINTERVAL_SECS not in config:
+            return duration, duration
+        slide = _seconds(cls, config, cls.WINDOW_SLIDEINTERVAL_SECS)
+        if slide > duration:
+            raise ConfigError(
+                f"{cls.__name__}: {cls.WINDOW_SLIDEINTERVAL_SECS} ({slide:g}) must not be longer than "
+                f"{cls.WINDOW_DURATION_SECS} ({duration:g}): tuples between two windows would be in none"
+            )
+        return duration, slide
+
+
+class TumblingWindowBolt(_WindowBolt):
+    """Every duration, the tuples since the last time; each in one window. Implement `processWindow()`.
+
+    Configured, on the component or on the topology, with `WINDOW_DURATION_SECS`, in seconds and possibly a fraction.
+    """
+
+    WINDOW_DURATION_SECS = "tumblingwindowbolt_duration_secs"
+
+    @classmethod
+    def _span_keys(cls) -> tuple[str, ...]:
+        return (cls.WINDOW_DURATION_SECS,)
+
+    @classmethod
+    def _spans(cls, config: Mapping[str, Any]) -> tuple[float, float]:
+        duration = _seconds(cls, config, cls.WINDOW_DURATION_SECS)
+        return duration, duration
+
+
+def _seconds(cls: type, config: Mapping[str, Any], key: str) -> float:
+    if key not in config:
+        raise ConfigError(f"{cls.__name__} needs {key} in its configuration")
+    try:
+        seconds = float(config[key])
+    except (TypeError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"{cls.__name__}: {key} must be a number of seconds above 0, not {config[key]!r}")
+    return seconds
+
+
+def _ticks(interval_s: float) -> dict[str, Any]:
+    return {
+        api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS: interval_s * 1000,
+        api_constants.TOPOLOGY_TICK_TUPLE_FREQ_SECS: interval_s,
+    }
+
+
+def _wall_clock() -> Callable[[], float]:
+    offset = time.time() - time.monotonic()
+    return lambda: time.monotonic() + offset

@@ -1,0 +1,144 @@
+"""What a task knows of the topology that it runs in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from heronpy.api._config import typed_config
+from heronpy.api.metrics import IMetric
+from heronpy.api.task_hook import ITaskHook
+
+if TYPE_CHECKING:
+    from heronpy.plan import PhysicalPlan
+
+
+class StreamId(NamedTuple):
+    """A stream of a component."""
+
+    id: str
+    component_name: str
+
+
+class MetricsRegistry(Protocol):
+    """Where metrics are registered."""
+
+    def register(self, name: str, metric: IMetric, time_bucket_in_sec: int) -> Any: ...
+
+
+class TopologyContext:
+    """Made by the engine for every task, and passed to `initialize()`."""
+
+    def __init__(
+        self, plan: PhysicalPlan, task_id: int, config: dict[str, Any], metrics: MetricsRegistry | None = None
+    ) -> None:
+        """The context of a task.
+
+        Args:
+            plan: the topology as it runs now.
+            task_id: this task.
+            config: the topology's configuration, overridden by the component's. Its values are typed in place (see
+                `heronpy.api.typed_config`), so that the engine and the user's code see the same.
+            metrics: where the user's metrics go.
+
+        Raises:
+            UserCodeError: a configuration value cannot be unpickled.
+        """
+        self._plan = plan
+        self._task_id = task_id
+        self._component = plan.tasks[task_id][1].component
+        config.update(typed_config(config))
+        self._config = config
+        self._metrics = metrics
+        self.task_hooks: list[ITaskHook] = []
+        """The hooks of this task, in the order of their addition."""
+
+    def replan(self, plan: PhysicalPlan) -> None:
+        """Take a new plan of the same topology. For the engine."""
+        self._plan = plan
+
+    def get_task_id(self) -> int:
+        """Id of this task, unique in the topology."""
+        return self._task_id
+
+    def get_component_id(self) -> str:
+        """Name of this task's component."""
+        return self._component
+
+    def get_cluster_config(self) -> dict[str, Any]:
+        """The configuration that `initialize()` gets."""
+        return self._config
+
+    def get_topology_name(self) -> str:
+        """Name of the topology."""
+        return self._plan.logical.name
+
+    def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: int) -> IMetric:
+        """Have a metric reported, and get it back.
+
+        Args:
+            name: the name that it is reported under.
+            metric: what to read.
+            time_bucket_in_sec: seconds between two readings.
+
+        Raises:
+            TypeError: not a metric.
+        """
+        if not callable(getattr(metric, "get_value_and_reset", None)):
+            raise TypeError(f"{metric!r} is no metric: it has no get_value_and_reset()")
+        if self._metrics is not None:
+            self._metrics.register(name, metric, time_bucket_in_sec)
+        return metric
+
+    def get_sources(self, component_id: str) -> dict[StreamId, int] | None:
+        """The inputs of a component and their groupings (numbers of `Grouping`); None for an unknown component."""
+        component = self._plan.logical.components.get(component_id)
+        if component is None:
+            return None
+        return {StreamId(i.stream, i.component): int(i.grouping) for i in component.inputs}
+
+    def get_this_sources(self) -> dict[StreamId, int]:
+        """The inputs of this component and their groupings; empty for a spout."""
+        return self.get_sources(self._component) or {}
+
+    def get_component_tasks(self, component_id: str) -> list[int] | None:
+        """Task ids of a component, ascending; None for an unknown one."""
+        tasks = self._plan.component_tasks.get(component_id)
+        return None if tasks is None else list(tasks)
+
+    def add_task_hook(self, task_hook: ITaskHook) -> None:
+        """Have a hook called from now on.
+
+        Raises:
+            TypeError: not an ITaskHook.
+        """
+        if not isinstance(task_hook, ITaskHook):
+            raise TypeError(f"{task_hook!r} is no ITaskHook")
+        self.task_hooks.append(task_hook)
+
+    def get_this_task_index(self) -> int:
+        """Number of this task within its component, from 0."""
+        return self._plan.tasks[self._task_id][1].component_index
+
+    def get_component_ids(self) -> list[str]:
+        """Names of all components."""
+        return list(self._plan.logical.components)
+
+    def get_component_streams(self, component_id: str) -> list[str] | None:
+        """Ids of a component's output streams; None for an unknown component."""
+        component = self._plan.logical.components.get(component_id)
+        return None if component is None else list(component.outputs)
+
+    def get_this_streams(self) -> list[str]:
+        """Ids of this component's output streams."""
+        return self.get_component_streams(self._component) or []
+
+    def get_component_output_fields(self, component_id: str, stream_id: str) -> tuple[str, ...] | None:
+        """Names of the fields of a component's output stream; None for an unknown one."""
+        component = self._plan.logical.components.get(component_id)
+        if component is None or stream_id not in component.outputs:
+            return None
+        return component.outputs[stream_id].fields
+
+    def get_task_to_component(self) -> dict[int, str]:
+        """Component of every task id."""
+        return {task_id: instance.component for task_id, (_, instance) in self._plan.tasks.items()}
