@@ -2,10 +2,8 @@
 
 from heronpy.config._cluster import (
     CLUSTER_KEYS,
-    TOPOLOGY_KEYS,
     ClusterConfig,
     check_name,
-    check_topology_config,
     clusters,
     load_cluster,
 )
@@ -27,7 +25,6 @@ __all__ = [
     "KEYS",
     "KIB",
     "MIB",
-    "TOPOLOGY_KEYS",
     "ClusterConfig",
     "EngineConfig",
     "ExecutorConfig",
@@ -37,7 +34,6 @@ __all__ = [
     "StmgrConfig",
     "TmasterConfig",
     "check_name",
-    "check_topology_config",
     "clusters",
     "load_cluster",
 ]

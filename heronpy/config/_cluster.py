@@ -3,7 +3,7 @@
 A cluster is a directory with Heron's file names (`statemgr.yaml`, `packing.yaml`, `heron_internals.yaml`, …). Each file
 is a flat map of keys; which file a key stands in does not matter, a later file wins over an earlier one. Three kinds of
 keys are known: the engine's (`KEYS`), those of a cluster (the fields of `ClusterConfig`), and a topology's
-(`TOPOLOGY_KEYS`), which here are defaults for topologies that do not set them. Every other key is an error, because a
+(`topology.…`), which here are defaults for topologies that do not set them. Every other key is an error, because a
 misspelt key that is silently ignored costs its owner a day.
 """
 
@@ -33,22 +33,6 @@ FILES = (
 )
 """The files of a cluster in the order in which they are read; any of them may be missing."""
 
-_TOPOLOGY_WORDS = """
-    acking additional.classpath auto.task.hooks cap.ticket component.cpumap component.diskmap component.jvmopts
-    component.output.bps component.parallelism component.rammap container.cpu container.cpu.padding container.disk
-    container.disk.padding container.max.cpu.hint container.max.disk.hint container.max.instances
-    container.max.ram.hint container.padding.percentage container.ram container.ram.padding debug
-    droptuples.upon.backpressure enable.message.timeouts environment kryo.factory kryo.register
-    kryo.skip.missing.registrations max.spout.pending message.timeout.secs metricsmgr.ram name
-    packing.ffd.sorting.strategy project.name reliability.mode remote.debugging.enable serializer.classname
-    skip.missing.kryo.registrations stateful.checkpoint.interval.seconds stateful.ckptmgr.ram
-    stateful.spill.state stateful.spill.state.location stateful.start.clean stmgr.ram stmgrs team.email
-    team.environment team.name tick.tuple.freq.ms tick.tuple.freq.secs timer.events
-    update.deactivate.wait.secs update.reactivate.wait.secs worker.childopts
-"""
-TOPOLOGY_KEYS = frozenset(f"topology.{word}" for word in _TOPOLOGY_WORDS.split())
-"""Every key below `topology.` that Heron's users know."""
-
 _STATE_MANAGERS = {
     "file": "file",
     "zookeeper": "zookeeper",
@@ -56,6 +40,7 @@ _STATE_MANAGERS = {
     "LocalFileSystemStateManager": "file",
     "CuratorStateManager": "zookeeper",
 }
+_SCHEDULERS = {"LocalScheduler": "local"}
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}")
 
@@ -76,6 +61,8 @@ class ClusterConfig:
     """host:port[,host:port…] of the ZooKeeper servers; empty for files."""
     statemgr_root: str = _key("", "heron.statemgr.root.path")
     """The state manager's root: an absolute directory, or a znode."""
+    scheduler: str = _key("local", "heron.class.scheduler")
+    """The name of the scheduler: `local`, or that of an installed one."""
     packing: str = _key("RoundRobinPacking", "heron.class.packing.algorithm")
     """The packing algorithm: a class of heronpy.packing, or the path `module.Class` of another."""
     role_required: bool = _key(False, "heron.config.is.role.required")
@@ -85,7 +72,7 @@ class ClusterConfig:
     engine: Mapping[str, Any] = field(default_factory=dict)
     """The engine keys that are set, in the keys' units."""
     topology: Mapping[str, Any] = field(default_factory=dict)
-    """The topology keys that are set: defaults for every topology that leaves them out."""
+    """The topology keys that are set: defaults for every topology that leaves them out. Checked when one is submitted."""
 
     def __post_init__(self) -> None:
         if self.statemgr_type == "zookeeper" and not self.statemgr_connection:
@@ -159,24 +146,11 @@ def load_cluster(
     config = ClusterConfig(
         cluster=cluster,
         engine={key: value for key, value in values.items() if key in KEYS},
-        topology={key: value for key, value in values.items() if key in TOPOLOGY_KEYS},
+        topology={key: value for key, value in values.items() if key.startswith("topology.")},
         **{CLUSTER_KEYS[key].name: _convert(key, value) for key, value in values.items() if key in CLUSTER_KEYS},
     )
     config.engine_config()
     return config
-
-
-def check_topology_config(config: Mapping[str, Any], where: str) -> None:
-    """Refuse unknown keys below `topology.` and `heron.`; all other keys are the user's own.
-
-    Raises:
-        ConfigError: an unknown key (the nearest known one is named), or a cluster's key in a topology.
-    """
-    for key in config:
-        if key in CLUSTER_KEYS:
-            raise ConfigError(f"{where}: {key} belongs into the cluster's files, not into a topology")
-        if key.startswith(("topology.", "heron.")) and key not in TOPOLOGY_KEYS and key not in KEYS:
-            raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(key, {*TOPOLOGY_KEYS, *KEYS})}")
 
 
 def check_name(kind: str, name: str) -> str:
@@ -228,9 +202,9 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _checked(values: Mapping[str, Any], where: str, variables: Mapping[str, str]) -> dict[str, Any]:
-    known = {*KEYS, *CLUSTER_KEYS, *TOPOLOGY_KEYS}
+    known = {*KEYS, *CLUSTER_KEYS}
     for key in values:
-        if key not in known:
+        if key not in known and not str(key).startswith("topology."):
             raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(str(key), known)}")
     return {key: _substitute(value, key, variables) for key, value in values.items()}
 
@@ -253,6 +227,8 @@ def _convert(key: str, value: Any) -> Any:
             raise ConfigError(f"{key} must be true or false, not {value!r}")
         return value
     text = "" if value is None else str(value)
+    if key == "heron.class.scheduler":
+        return _SCHEDULERS.get(text.rpartition(".")[2], text)
     if key != "heron.class.state.manager":
         return text
     kind = _STATE_MANAGERS.get(text.rpartition(".")[2])

@@ -12,9 +12,7 @@ from heronpy.config import (
     CLUSTER_KEYS,
     KEYS,
     MIB,
-    TOPOLOGY_KEYS,
     check_name,
-    check_topology_config,
     clusters,
     load_cluster,
 )
@@ -133,14 +131,6 @@ def test_a_missing_config_path_is_named(tmp_path: Path) -> None:
         load(tmp_path / "nowhere")
 
 
-def test_unknown_keys_of_a_topology_are_refused_and_its_own_are_not() -> None:
-    check_topology_config({"my.key": 1, "topology.debug": True, HIGH: 3}, "topology t")
-    with pytest.raises(ConfigError, match=r"topology t: unknown .* 'topology\.max\.spout\.pendin'; did you"):
-        check_topology_config({"topology.max.spout.pendin": 1}, "topology t")
-    with pytest.raises(ConfigError, match="belongs into the cluster's files"):
-        check_topology_config({"heron.statemgr.root.path": "/x"}, "topology t")
-
-
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", "a b", "-a", "a\n", "ä", "x" * 129])
 def test_names_that_are_no_path_elements_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="is no role"):
@@ -154,4 +144,3 @@ def test_usual_names_are_accepted() -> None:
 
 def test_no_key_is_known_twice() -> None:
     assert not set(KEYS) & set(CLUSTER_KEYS)
-    assert not set(KEYS) & TOPOLOGY_KEYS
