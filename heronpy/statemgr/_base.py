@@ -1,0 +1,194 @@
+"""The interface of every state manager, and what they share: names and locks."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import os
+import socket
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from heronpy.errors import AlreadyExistsError, StateError, UnavailableError, UsageError
+from heronpy.statemgr._watch import Watch
+
+log = logging.getLogger(__name__)
+
+NAME_BYTES_MAX = 180
+LOCK_BYTES_MAX = 60
+_LOCK_RETRY_S = 0.05
+
+
+class Kind(enum.Enum):
+    """What is kept; the value is the folder below the root."""
+
+    TOPOLOGIES = "topologies"
+    PACKINGPLANS = "packingplans"
+    PPLANS = "pplans"
+    EXECUTIONSTATE = "executionstate"
+    SCHEDULERS = "schedulers"
+    TMASTERS = "tmasters"
+    LOCKS = "locks"
+    STATEFULCHECKPOINTS = "statefulcheckpoints"
+
+
+def check_name(name: str, what: str = "topology", bytes_max: int = NAME_BYTES_MAX) -> str:
+    """The name itself, if it can be one path element everywhere.
+
+    Raises:
+        UsageError: empty, too long, begins with a dot, or has `/`, `..` or an unprintable character in it.
+    """
+    if not name:
+        raise UsageError(f"the {what} name is empty")
+    if "/" in name or ".." in name or name.startswith(".") or not name.isprintable():
+        raise UsageError(
+            f"{name!r} is no {what} name: it may not begin with a dot nor contain '/', '..' or unprintable characters"
+        )
+    if len(name.encode()) > bytes_max:
+        raise UsageError(f"{name!r} is no {what} name: it is longer than {bytes_max} bytes")
+    return name
+
+
+def check_node(kind: Kind, name: str) -> str:
+    """The name itself, if a node of this kind may have it. Raises UsageError like `check_name`."""
+    if kind is Kind.LOCKS:
+        return check_name(name, "lock", NAME_BYTES_MAX + 2 + LOCK_BYTES_MAX)
+    return check_name(name)
+
+
+class StateManager(ABC):
+    """Small durable values in a tree, with watches, ephemeral nodes and locks. Thread-safe; every call is bounded.
+
+    All methods raise `UsageError` for a name that cannot be a node's, and `StateError` when the store cannot be read or
+    written. After a `StateError` of a change it is unknown whether the change happened: read, or do it again.
+
+    A state manager belongs to the process that opened it. A forked child opens its own.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._closed = False
+
+    @abstractmethod
+    def get(self, kind: Kind, topology: str) -> bytes | None:
+        """The newest value, or None if there is no such node (or the owner of an ephemeral one is gone)."""
+
+    @abstractmethod
+    def set(self, kind: Kind, topology: str, value: bytes) -> None:
+        """Create or replace. Atomic: a reader sees the old or the new value. Durable on return.
+
+        A node that this state manager created as ephemeral stays so.
+
+        Raises:
+            AlreadyExistsError: it is the ephemeral node of somebody else who lives.
+        """
+
+    @abstractmethod
+    def create(self, kind: Kind, topology: str, value: bytes, *, ephemeral: bool = False) -> None:
+        """Create, if nobody else did: of several callers at once exactly one succeeds.
+
+        Args:
+            kind: The folder.
+            topology: The node's name.
+            value: At most 1 MB fits into every state manager.
+            ephemeral: The node vanishes with this state manager's session: when it is closed, or its process ends in
+                any way. Where sessions can be lost (ZooKeeper), the node is made again in the next one, unless somebody
+                else was quicker; an owner that must know watches its own node.
+
+        Raises:
+            AlreadyExistsError: it exists (and, if it is ephemeral, its owner lives).
+        """
+
+    @abstractmethod
+    def delete(self, kind: Kind, topology: str) -> bool:
+        """Remove the node, whoever owns it. False if there was none."""
+
+    @abstractmethod
+    def list(self, kind: Kind) -> list[str]:
+        """The names of a folder, sorted."""
+
+    @abstractmethod
+    def watch(self, kind: Kind, topology: str, callback: Callable[[bytes | None], None]) -> Watch:
+        """Follow one node.
+
+        `callback` gets the value now, and then each new one (None: there is no such node); it may miss values that were
+        replaced at once, never the last. It is called from one thread of the state manager, which it must not hold up.
+        While the store is out of reach nothing is called; when it is back, the change in between is.
+        """
+
+    def close(self) -> None:
+        """End the session: watches end, ephemeral nodes vanish. Never raises; a second call does nothing."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        self._close()
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Release everything within a bounded time."""
+
+    @abstractmethod
+    def _delete_own(self, kind: Kind, name: str, value: bytes) -> bool:
+        """Remove an ephemeral node of this session that still has `value`. False if it is not (or no longer) ours.
+
+        If the store cannot be reached now, the node is removed as soon as it can be, and StateError raised.
+        """
+
+    @contextlib.contextmanager
+    def lock(self, topology: str, name: str, timeout_s: float = 5.0) -> Iterator[None]:
+        """Hold a lock of a topology for the time of the block. It is released when the holder dies; not reentrant.
+
+        Raises:
+            UnavailableError: somebody else held it for `timeout_s` seconds.
+            StateError: at the end of the block: the lock was lost while it was held (the session expired), so somebody
+                else may have held it too.
+        """
+        node = check_name(topology) + "__" + check_name(name, "lock", LOCK_BYTES_MAX)
+        token = f"{socket.gethostname()} pid {os.getpid()} {uuid.uuid4().hex}".encode()
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.create(Kind.LOCKS, node, token, ephemeral=True)
+                break
+            except AlreadyExistsError:
+                if time.monotonic() >= deadline_s:
+                    raise UnavailableError(
+                        f"the lock {name!r} of topology {topology!r} is held by {self._holder(node)}: "
+                        f"waited {timeout_s:g} s"
+                    ) from None
+            time.sleep(_LOCK_RETRY_S)
+        try:
+            yield
+        except BaseException:
+            # What went wrong in the block matters more than the lock.
+            with contextlib.suppress(StateError):
+                self._delete_own(Kind.LOCKS, node, token)
+            raise
+        if not self._delete_own(Kind.LOCKS, node, token):
+            raise StateError(f"the lock {name!r} of topology {topology!r} was lost while it was held")
+
+    def _holder(self, node: str) -> str:
+        value = self.get(Kind.LOCKS, node)
+        return value.decode(errors="replace").rpartition(" ")[0] if value else "somebody who has just gone"
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise StateError("this state manager was opened by the parent process: open another one")
+        if self._closed:
+            raise StateError("the state manager is closed")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,40 @@
+"""Which state manager a specification names."""
+
+from __future__ import annotations
+
+from heronpy.errors import ConfigError, nearest
+from heronpy.runtime import StatemgrSpec
+from heronpy.statemgr._base import StateManager
+from heronpy.statemgr._files import FileStateManager
+from heronpy.statemgr._zookeeper import ZookeeperStateManager
+
+
+def open_statemgr(
+    spec: StatemgrSpec,
+    *,
+    session_timeout_s: float = 10.0,
+    call_timeout_s: float = 10.0,
+) -> StateManager:
+    """Open a state manager; on return it has answered once.
+
+    Args:
+        spec: Which one, and where.
+        session_timeout_s: ZooKeeper only: how long a silent process keeps its ephemeral nodes. Shorter finds a lost
+            machine sooner, longer forgives a longer pause.
+        call_timeout_s: Longest time of any call.
+
+    Raises:
+        ConfigError: the specification makes no sense.
+        StateError: it cannot be reached, read or made.
+    """
+    if spec.type == "file":
+        return FileStateManager(spec.root, call_timeout_s=call_timeout_s)
+    if spec.type == "zookeeper":
+        return ZookeeperStateManager(
+            spec.connection,
+            spec.root,
+            session_timeout_s=session_timeout_s,
+            call_timeout_s=call_timeout_s,
+        )
+    known = ("file", "zookeeper")
+    raise ConfigError(f"unknown state manager {spec.type!r}{nearest(spec.type, known)}: it is file or zookeeper")

@@ -1,0 +1,573 @@
+"""The state manager in ZooKeeper, through kazoo.
+
+kazoo keeps the connection; this file adds what it leaves to its users:
+
+- Time: kazoo's calls wait for ever while the server is away, and its reconnect pauses grow until the session is lost.
+  Here every call has a deadline, attempts come at a steady pace, and no single server may use up the session's time.
+- Answers that were lost with the connection: the call is repeated, and each operation knows how to tell that its first
+  attempt went through.
+- Ephemeral nodes and watches end with the session (watches already with the connection). One thread, the *keeper*,
+  makes them again. kazoo's own threads only mark what changed and wake it, so nothing of ours can hold them up.
+
+Who can reach the servers can read and write the tree (world ACL), as with Heron: keep them in a network you trust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+    SessionExpiredError,
+    SessionMovedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.protocol.states import KazooState
+
+from heronpy.errors import AlreadyExistsError, ConfigError, StateError
+from heronpy.statemgr._base import Kind, StateManager, check_node
+from heronpy.statemgr._watch import Watch
+
+log = logging.getLogger(__name__)
+
+# kazoo writes a warning per failed attempt, several a second in every process while the server is away. This module
+# logs each transition once instead; what kazoo calls an error still comes through.
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)
+
+VALUE_BYTES_MAX = 1_000_000
+"""A server closes the connection on a packet above 1 MiB (jute.maxbuffer), path and header included."""
+DEFAULT_ROOT = "/heron"
+
+_RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 1, "max_jitter": 0.4, "max_delay": 0.3}
+_RETRY_S = 0.05
+_KEEPER_RETRY_S = 0.2
+_KEEPER_CHECK_S = 1.0
+_CLOSE_S = 5.0
+
+# The connection or the session went away under the call: it may or may not have been done.
+_UNCERTAIN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError, OperationTimeoutError)
+
+T = TypeVar("T")
+
+
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's threads, with a bound on each attempt to connect.
+
+    By default one unreachable server of several may take the whole session timeout, and the session is lost.
+    """
+
+    def __init__(self, attempt_timeout_s: float) -> None:
+        super().__init__()
+        self._attempt_timeout_s = attempt_timeout_s
+
+    def create_connection(self, *args: Any, timeout: float | None = None, **options: Any) -> Any:
+        bound_s = self._attempt_timeout_s if timeout is None else min(timeout, self._attempt_timeout_s)
+        return super().create_connection(*args, timeout=bound_s, **options)
+
+
+@dataclass(slots=True)
+class _Owned:
+    """An ephemeral node of ours, and the session it was made in."""
+
+    value: bytes
+    session: int
+
+
+@dataclass(slots=True)
+class _Armed:
+    """A watch, and whether it has to look again."""
+
+    watch: Watch
+    path: str
+    fired: Callable[[Any], None]
+    dirty: bool = True
+
+
+class ZookeeperStateManager(StateManager):
+    """State in ZooKeeper below `root`."""
+
+    def __init__(
+        self,
+        connection: str,
+        root: str = DEFAULT_ROOT,
+        *,
+        session_timeout_s: float = 10.0,
+        call_timeout_s: float = 10.0,
+    ) -> None:
+        """Connect, and make the tree where it is missing.
+
+        Args:
+            connection: host:port[,host:port…]; a path after it is put before `root`.
+            root: The znode that holds the tree.
+            session_timeout_s: How long the servers keep the ephemeral nodes of a silent process.
+            call_timeout_s: Longest time of any call.
+
+        Raises:
+            ConfigError: the connection string cannot be read.
+            StateError: no server answers.
+        """
+        super().__init__()
+        self._hosts, chroot = _parse_connection(connection)
+        self._root = "/" + "/".join(part for part in f"{chroot}/{root or DEFAULT_ROOT}".split("/") if part)
+        self._session_timeout_s = session_timeout_s
+        self._call_timeout_s = call_timeout_s
+        # Guards the three tables below; never held during a call to the servers.
+        self._tables = threading.Lock()
+        self._owned: dict[str, _Owned] = {}
+        self._abandoned: dict[str, bytes] = {}  # ephemeral nodes that may exist and must not
+        self._armed: dict[Watch, _Armed] = {}
+        # One change of an own ephemeral node at a time: the keeper must not make again what is being deleted.
+        self._owning = threading.RLock()
+        self._wake = threading.Event()
+        self._client = self._connect()
+        self._keeper = threading.Thread(target=self._keep, name="statemgr-zookeeper", daemon=True)
+        try:
+            self._call("make the tree", self._make_tree)
+        except BaseException:
+            self._closed = True
+            self._stop(self._client)
+            raise
+        self._keeper.start()
+
+    # Connection
+
+    def _connect(self) -> KazooClient:
+        servers = self._hosts.count(",") + 1
+        client = KazooClient(
+            hosts=self._hosts,
+            timeout=self._session_timeout_s,
+            handler=_Handler(max(0.1, self._session_timeout_s / (3 * servers))),
+            connection_retry=dict(_RECONNECT),
+            logger=_kazoo_log,
+        )
+        client.add_listener(self._state_changed)
+        client.start_async()
+        return client
+
+    def _state_changed(self, state: str) -> None:
+        """Called by kazoo's connection thread: note it and return."""
+        if state == KazooState.CONNECTED:
+            log.info("connected to ZooKeeper at %s", self._hosts)
+            self._mark_all()
+        elif not self._closed:
+            lost = "session" if state == KazooState.LOST else "connection"
+            log.warning("the %s with ZooKeeper at %s is lost: connecting again", lost, self._hosts)
+            self._wake.set()
+
+    def _mark_all(self) -> None:
+        with self._tables:
+            for armed in self._armed.values():
+                armed.dirty = True
+        self._wake.set()
+
+    def _session(self) -> int:
+        """Id of the session, or 0 while there is none."""
+        client_id = self._client.client_id
+        return (client_id[0] or 0) if client_id else 0
+
+    def _stop(self, client: KazooClient) -> None:
+        """End a client's session. Takes a bounded time, whatever the server does."""
+
+        def stop() -> None:
+            # The connection may break in any way while it is being closed; there is nothing left to save.
+            with contextlib.suppress(Exception):
+                client.stop()
+                client.close()
+
+        thread = threading.Thread(target=stop, name="statemgr-zookeeper-close", daemon=True)
+        thread.start()
+        thread.join(_CLOSE_S)
+
+    def _call(self, what: str, operation: Callable[[_Attempt], T]) -> T:
+        """Run an operation until it is answered or the time is up.
+
+        Raises:
+            StateError: ZooKeeper did not answer in time, or refused.
+        """
+        self._check_usable()
+        attempt = _Attempt(self, time.monotonic() + self._call_timeout_s)
+        while attempt.left_s() > 0:
+            self._check_usable()
+            if not self._client.connected:
+                time.sleep(min(_RETRY_S, attempt.left_s() + 0.001))
+                continue
+            attempt.client = self._client
+            try:
+                return operation(attempt)
+            except _UNCERTAIN:
+                attempt.repeated = True
+                time.sleep(_RETRY_S)
+            except KazooTimeoutError:
+                attempt.repeated = True
+            except KazooException as e:
+                raise StateError(f"ZooKeeper at {self._hosts} refuses to {what}: {type(e).__name__} {e}") from e
+        raise StateError(
+            f"ZooKeeper at {self._hosts} does not answer (waited {self._call_timeout_s:g} s): "
+            f"cannot {what}; is it running?"
+        )
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Change the ephemeral nodes of this session, one thread at a time."""
+        if not self._owning.acquire(timeout=self._call_timeout_s):
+            raise StateError(f"ZooKeeper at {self._hosts} does not answer: another call is still waiting for it")
+        try:
+            yield
+        finally:
+            self._owning.release()
+
+    def _make_tree(self, attempt: _Attempt) -> None:
+        for kind in Kind:
+            attempt.wait(attempt.client.ensure_path_async(f"{self._root}/{kind.value}"))
+
+    # Reading
+
+    def get(self, kind: Kind, topology: str) -> bytes | None:
+        path = self._path(kind, topology)
+
+        def read(attempt: _Attempt) -> bytes | None:
+            # A follower may lag behind; sync first, so that what anybody was told is written is seen.
+            attempt.client.sync_async(path)
+            try:
+                value: bytes = attempt.wait(attempt.client.get_async(path))[0]
+            except NoNodeError:
+                return None
+            return value
+
+        return self._call(f"read {path}", read)
+
+    def list(self, kind: Kind) -> list[str]:
+        path = f"{self._root}/{kind.value}"
+
+        def read(attempt: _Attempt) -> list[str]:
+            attempt.client.sync_async(path)
+            try:
+                return sorted(attempt.wait(attempt.client.get_children_async(path)))
+            except NoNodeError:
+                return []
+
+        return self._call(f"list {path}", read)
+
+    # Changing
+
+    def set(self, kind: Kind, topology: str, value: bytes) -> None:
+        path = self._path(kind, topology)
+        _check_size(path, value)
+        with self._turn() if path in self._owned else contextlib.nullcontext():
+            ephemeral = path in self._owned
+            self._call(f"write {path}", lambda attempt: self._replace(attempt, path, value, ephemeral=ephemeral))
+            if ephemeral:
+                self._own(path, value)
+
+    def _replace(self, attempt: _Attempt, path: str, value: bytes, *, ephemeral: bool) -> None:
+        # Doing it twice does no harm, so lost answers need no care.
+        while attempt.left_s() > 0:
+            found = attempt.wait(attempt.client.exists_async(path))
+            try:
+                if found is None:
+                    attempt.wait(attempt.client.create_async(path, value, ephemeral=ephemeral, makepath=True))
+                    return
+                if found.ephemeralOwner not in (0, self._session()):
+                    if not ephemeral:
+                        raise AlreadyExistsError(
+                            f"{path} belongs to another live process: only its owner may change it"
+                        )
+                    raise AlreadyExistsError(f"{path} belongs to another process now: the session was lost")
+                attempt.wait(attempt.client.set_async(path, value, version=found.version))
+                return
+            except (NoNodeError, NodeExistsError, BadVersionError):
+                continue  # somebody else came between: look again
+        raise KazooTimeoutError
+
+    def create(self, kind: Kind, topology: str, value: bytes, *, ephemeral: bool = False) -> None:
+        path = self._path(kind, topology)
+        _check_size(path, value)
+        if not ephemeral:
+            self._call(f"create {path}", lambda attempt: self._make(attempt, path, value, ephemeral=False))
+            return
+        with self._turn():
+            with self._tables:
+                self._abandoned.pop(path, None)
+            try:
+                session = self._call(f"create {path}", lambda attempt: self._make(attempt, path, value, ephemeral=True))
+            except StateError:
+                # It may have been made, or be made still: the caller will not look after it.
+                with self._tables:
+                    self._abandoned[path] = value
+                self._wake.set()
+                raise
+            with self._tables:
+                self._owned[path] = _Owned(value, session)
+            if session != self._session():
+                self._wake.set()
+
+    def _make(self, attempt: _Attempt, path: str, value: bytes, *, ephemeral: bool) -> int:
+        """Create a node once. Returns the session in which it was made, or an older one."""
+        session = self._session()
+        try:
+            attempt.wait(attempt.client.create_async(path, value, ephemeral=ephemeral, makepath=True))
+        except NodeExistsError:
+            # After a lost answer the node may be our own. Values carry ids (of the topology, the process, the lock), so
+            # the same value means the same maker.
+            if not (attempt.repeated and self._is_ours(attempt, path, value, ephemeral=ephemeral)):
+                raise AlreadyExistsError(f"{path} exists already") from None
+        return session
+
+    def _is_ours(self, attempt: _Attempt, path: str, value: bytes, *, ephemeral: bool) -> bool:
+        try:
+            found, stat = attempt.wait(attempt.client.get_async(path))
+        except NoNodeError:
+            return False
+        owner = self._session() if ephemeral else 0
+        return bool(found == value and stat.ephemeralOwner == owner)
+
+    def _own(self, path: str, value: bytes) -> None:
+        with self._tables:
+            if path in self._owned:
+                self._owned[path].value = value
+
+    def delete(self, kind: Kind, topology: str) -> bool:
+        path = self._path(kind, topology)
+
+        def remove(attempt: _Attempt) -> bool:
+            try:
+                attempt.wait(attempt.client.delete_async(path))
+            except NoNodeError:
+                return attempt.repeated  # an earlier attempt, whose answer was lost, may have found it
+            return True
+
+        with self._turn() if path in self._owned else contextlib.nullcontext():
+            with self._tables:
+                self._owned.pop(path, None)
+            return self._call(f"delete {path}", remove)
+
+    def _delete_own(self, kind: Kind, name: str, value: bytes) -> bool:
+        path = self._path(kind, name)
+        with self._turn():
+            with self._tables:
+                self._owned.pop(path, None)
+            try:
+                return self._remove_own(path, value)
+            except StateError:
+                with self._tables:
+                    self._abandoned[path] = value
+                self._wake.set()
+                raise
+
+    def _remove_own(self, path: str, value: bytes) -> bool:
+        first = self._session()
+
+        def remove(attempt: _Attempt) -> bool:
+            session = self._session()
+            if not self._is_ours(attempt, path, value, ephemeral=True):
+                # Gone within one session: by our own earlier attempt, whose answer was lost.
+                return attempt.repeated and session == first and self._gone(attempt, path)
+            if session != self._session():
+                raise SessionExpiredError  # what we saw was seen in another session: look again
+            with contextlib.suppress(NoNodeError):
+                attempt.wait(attempt.client.delete_async(path))
+            return True
+
+        return self._call(f"delete {path}", remove)
+
+    def _gone(self, attempt: _Attempt, path: str) -> bool:
+        return attempt.wait(attempt.client.exists_async(path)) is None
+
+    # Watching
+
+    def watch(self, kind: Kind, topology: str, callback: Callable[[bytes | None], None]) -> Watch:
+        path = self._path(kind, topology)
+        watch = Watch(f"{kind.value}/{topology}", callback, self._wake.set)
+
+        def fired(_event: Any) -> None:
+            armed.dirty = True
+            self._wake.set()
+
+        armed = _Armed(watch, path, fired)
+        with self._tables:
+            self._armed[watch] = armed
+        self._wake.set()
+        return watch
+
+    # The keeper
+
+    def _keep(self) -> None:
+        """What makes ephemeral nodes and watches outlive connections and sessions. One thread."""
+        pause_s = _KEEPER_CHECK_S
+        while not self._closed:
+            self._wake.wait(pause_s)
+            self._wake.clear()
+            if self._closed:
+                return
+            self._keep_client()
+            pause_s = _KEEPER_CHECK_S
+            if self._client.connected and not self._keep_all():
+                pause_s = _KEEPER_RETRY_S
+
+    def _keep_all(self) -> bool:
+        """Look after everything that is due. One that fails does not keep the others waiting for the next round."""
+        session = self._session()
+        with self._tables:
+            for watch in [w for w in self._armed if w.cancelled]:
+                del self._armed[watch]
+            due: list[Callable[[], None]] = [
+                *(partial(self._remake, p, session) for p, owned in self._owned.items() if owned.session != session),
+                *(partial(self._remove_abandoned, p) for p in self._abandoned),
+                *(partial(self._look_again, armed) for armed in self._armed.values() if armed.dirty),
+            ]
+        done = True
+        for step in due:
+            try:
+                step()
+            except StateError as e:
+                done = False
+                if not self._closed:
+                    log.info("%s: will try again", e)
+            if not self._client.connected or self._closed:
+                return False
+        return done
+
+    def _keep_client(self) -> None:
+        """kazoo gives up for good when something unforeseen happens in its thread: start over with a new client."""
+        routine = self._client._connection._connection_routine
+        if routine is not None and routine.is_alive():
+            return
+        log.warning("the ZooKeeper client has stopped: starting another")
+        self._stop(self._client)
+        self._client = self._connect()
+
+    def _remake(self, path: str, session: int) -> None:
+        with self._turn():
+            with self._tables:
+                owned = self._owned.get(path)
+            if owned is not None and owned.session != session and session == self._session():
+                self._remake_owned(path, owned, session)
+
+    def _remake_owned(self, path: str, owned: _Owned, session: int) -> None:
+        if path.startswith(f"{self._root}/{Kind.LOCKS.value}/"):
+            # Somebody may have held it meanwhile; a lock is never taken twice in silence.
+            log.error("%s: the lock was lost with the session", path)
+            with self._tables:
+                self._owned.pop(path, None)
+            return
+
+        def make(attempt: _Attempt) -> bool:
+            if self._session() not in (0, session):
+                raise StateError(f"the session was lost again before {path} was made")  # the keeper starts over
+            try:
+                attempt.wait(attempt.client.create_async(path, owned.value, ephemeral=True, makepath=True))
+            except NodeExistsError:
+                found = attempt.wait(attempt.client.exists_async(path))
+                if found is None:
+                    raise OperationTimeoutError from None  # gone in this moment: again
+                if found.ephemeralOwner == owned.session != 0:
+                    # Our own previous session, which its client gave up and the servers have not yet ended.
+                    with contextlib.suppress(NoNodeError, BadVersionError):
+                        attempt.wait(attempt.client.delete_async(path, version=found.version))
+                    raise OperationTimeoutError from None
+                return bool(found.ephemeralOwner == session)
+            return True
+
+        if self._call(f"make {path} again", make):
+            log.info("%s is made again in a new session", path)
+            owned.session = session
+        else:
+            log.error("%s was taken by somebody else after the session was lost", path)
+            with self._tables:
+                self._owned.pop(path, None)
+
+    def _remove_abandoned(self, path: str) -> None:
+        with self._turn():
+            with self._tables:
+                value = self._abandoned.get(path)
+            if value is not None:
+                self._remove_own(path, value)
+                with self._tables:
+                    self._abandoned.pop(path, None)
+
+    def _look_again(self, armed: _Armed) -> None:
+        # Before the look, not after it: what fires during the look must be looked at again.
+        armed.dirty = False
+        try:
+            value = self._call(f"watch {armed.path}", lambda attempt: self._look(attempt, armed))
+        except StateError:
+            armed.dirty = True
+            raise
+        if not self._closed:
+            armed.watch.deliver(value)
+
+    @staticmethod
+    def _look(attempt: _Attempt, armed: _Armed) -> bytes | None:
+        """Read a node and arm its watch in one request, so that no change falls between the two."""
+        while attempt.left_s() > 0:
+            try:
+                value: bytes = attempt.wait(attempt.client.get_async(armed.path, watch=armed.fired))[0]
+            except NoNodeError:
+                if attempt.wait(attempt.client.exists_async(armed.path, watch=armed.fired)) is None:
+                    return None
+            else:
+                return value
+        raise KazooTimeoutError
+
+    # Ending, and shared parts
+
+    def _close(self) -> None:
+        self._wake.set()
+        client = self._client
+        self._stop(client)
+        if self._keeper is not threading.current_thread():
+            self._keeper.join(_CLOSE_S)
+        if self._client is not client:  # replaced by the keeper in this moment
+            self._stop(self._client)
+
+    def _path(self, kind: Kind, name: str) -> str:
+        self._check_usable()
+        return f"{self._root}/{kind.value}/{check_node(kind, name)}"
+
+
+class _Attempt:
+    """One call on its way: which client it uses, and how long it may take."""
+
+    def __init__(self, manager: ZookeeperStateManager, deadline_s: float) -> None:
+        self.client: KazooClient = manager._client
+        self.repeated = False
+        """An earlier attempt got no answer: it may have been done."""
+        self._deadline_s = deadline_s
+
+    def left_s(self) -> float:
+        return self._deadline_s - time.monotonic()
+
+    def wait(self, result: Any) -> Any:
+        """The answer to an asynchronous request, or KazooTimeoutError when the call's time is up."""
+        return result.get(timeout=max(0.001, self.left_s()))
+
+
+def _check_size(path: str, value: bytes) -> None:
+    if len(value) > VALUE_BYTES_MAX:
+        raise StateError(f"{path}: {len(value)} bytes are too many for ZooKeeper, which takes {VALUE_BYTES_MAX}")
+
+
+def _parse_connection(connection: str) -> tuple[str, str]:
+    """`host:port,…` and the path after it."""
+    hosts, _, chroot = connection.partition("/")
+    servers = [server.strip() for server in hosts.split(",")]
+    for server in servers:
+        host, colon, port = server.rpartition(":")
+        if not (server and (not colon or (host and port.isdecimal() and 0 < int(port) < 65536))):
+            raise ConfigError(f"{connection!r} is no ZooKeeper connection string: it should be host:port[,host:port…]")
+    return ",".join(servers), chroot
