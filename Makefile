@@ -1,0 +1,110 @@
+# `make demo` and `make test` need python3 (3.11 or newer), git and make; everything else goes into .venv.
+# Nothing is compiled: every dependency comes as a wheel.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BUILD := build
+PATHS := heronpy scheduler tests
+PROTOS := $(wildcard proto/heronpy/proto/*.proto)
+PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
+APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends
+AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
+CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
+
+.PHONY: help demo test check lint proto proto-check bench format clean distclean install install-dev servers constraints
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## count words on a local topology, and verify the counts (KEEP=1 leaves it running)
+	@$(BIN)/python -m heronpy.examples.demo --build $(BUILD)/demo $(if $(KEEP),--keep)
+
+test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs: linters, types, contracts, all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters, types, contracts, unit tests
+	$(BIN)/python -m pytest tests/unit $(ARGS)
+
+bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliability at-least-once"
+	@$(BIN)/heron bench $(ARGS)
+
+lint: $(VENV)/.installed-dev ## ruff and mypy
+	$(BIN)/ruff check $(PATHS)
+	$(BIN)/ruff format --check $(PATHS)
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-dev ## format the code, and mend what ruff can mend
+	$(BIN)/ruff check --fix $(PATHS)
+	$(BIN)/ruff format $(PATHS)
+
+# Service stubs are kept only for files that declare a service; the others would be empty.
+define generate
+	mkdir -p $(1)
+	$(BIN)/python -m grpc_tools.protoc -I proto --python_out=$(1) --pyi_out=$(1) --grpc_python_out=$(1) $(PROTOS)
+	for f in $(PROTOS); do grep -q '^service ' $$f || rm $(1)/heronpy/proto/$$(basename $$f .proto)_pb2_grpc.py; done
+endef
+
+proto: $(VENV)/.installed-dev ## generate heronpy/proto from proto/
+	$(call generate,.)
+
+proto-check: $(VENV)/.installed-dev ## fail if heronpy/proto is not what proto/ generates
+	@rm -rf $(BUILD)/proto
+	@$(call generate,$(BUILD)/proto)
+	@diff -ru --exclude=__init__.py --exclude=__pycache__ $(BUILD)/proto/heronpy/proto heronpy/proto \
+		|| { echo "heronpy/proto differs from proto/: run 'make proto'" >&2; exit 1; }
+
+install: $(VENV)/.installed ## install into .venv what users get
+install-dev: $(VENV)/.installed-dev ## install into .venv what developers need, too
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing into $(VENV) (once)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing the developers' tools into $(VENV) (once)"
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+# pip is the last thing that venv makes, so that an interrupted venv is made again.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+		if [ -n "$(CAN_ROOT)" ] && command -v apt-get >/dev/null; then \
+			echo "installing python3-venv"; $(AS_ROOT) apt-get update -qq; $(AS_ROOT) env $(APT) python3-venv; \
+		else \
+			echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; \
+		fi; \
+	fi
+	@$(PYTHON) -m venv $(VENV)
+
+# The tests talk to real servers. Without them those tests are skipped, and say so.
+servers:
+	@if [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; then exit 0; fi; \
+	if [ -n "$(CAN_ROOT)" ] && command -v apt-get >/dev/null; then \
+		echo "installing ZooKeeper for the tests (once)"; \
+		{ $(AS_ROOT) apt-get update -qq && $(AS_ROOT) env $(APT) zookeeper >/dev/null; } \
+			|| echo "ZooKeeper could not be installed: its tests will be skipped" >&2; \
+	else \
+		echo "ZooKeeper is not installed, and only root can install it: its tests will be skipped" >&2; \
+	fi
+
+constraints: ## renew constraints.txt: the newest versions that pyproject.toml allows
+	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	$(PYTHON) -m venv "$$fresh"; "$$fresh/bin/pip" install --quiet --editable '.[dev]' hatchling; \
+	{ grep '^#' constraints.txt; "$$fresh/bin/pip" freeze --exclude-editable | sort -f; } >"$$fresh/new"; \
+	cp "$$fresh/new" constraints.txt
+
+clean: ## remove what was built and cached
+	rm -rf $(BUILD) dist artifacts .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find $(PATHS) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## the same, and .venv
+	rm -rf $(VENV)

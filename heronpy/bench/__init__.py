@@ -1,0 +1,10 @@
+"""What the engine costs: the Heron paper's word count, next to two plain Python processes that do the same work.
+
+`run` makes one interleaved measurement (floor, engine, floor) and returns a `Report`. Machines are noisy, neighbours
+and clock rates change: what can be compared between runs is `ratio_to_floor`. On the command line: `heron bench`.
+"""
+
+from heronpy.bench._report import Report
+from heronpy.bench._run import BenchConfig, run
+
+__all__ = ["BenchConfig", "Report", "run"]

@@ -1,0 +1,74 @@
+"""The processes of a topology: what each is, the CPU time it has used, the memory it has needed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+
+from heronpy.bench._topology import BOLT, SPOUT
+from heronpy.errors import UnavailableError
+
+KINDS = ("spout", "bolt", "stmgr", "other")
+"""`other` is the executors, the Topology Master, the Metrics Managers and the scheduler's service."""
+
+
+def of_topology(topology_id: str) -> dict[int, str]:
+    """Pid and kind of every process of a topology."""
+    found = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HERON_TOPOLOGY_ID") == topology_id:
+                found[process.pid] = _kind(process.cmdline())
+    return found
+
+
+def _kind(command: list[str]) -> str:
+    if "heronpy.stmgr" in command:
+        return "stmgr"
+    instance = command[command.index("--instance") + 1] if "--instance" in command else ""
+    component = instance.rpartition("_")[0]  # container_<n>_<component>_<task>
+    return {SPOUT: "spout", BOLT: "bolt"}.get(component.split("_", 2)[-1], "other")
+
+
+def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
+    """CPU time, user and system, that each process has used since it started.
+
+    Raises:
+        UnavailableError: one of them has ended.
+    """
+    used = {}
+    for pid in pids:
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.Error as e:
+            raise UnavailableError(f"process {pid} ended while it was measured") from e
+        used[pid] = times.user + times.system
+    return used
+
+
+def cpu_by_kind(kinds: Mapping[int, str], before: Mapping[int, float], after: Mapping[int, float]) -> dict[str, float]:
+    """CPU seconds that were used between two readings, by kind of process."""
+    return {kind: sum(after[pid] - before[pid] for pid, k in kinds.items() if k == kind) for kind in KINDS}
+
+
+def rss_peak_mb(kinds: Mapping[int, str]) -> dict[str, float]:
+    """The largest resident memory (MB) that a process of each kind ever had."""
+    return {
+        kind: round(max((_rss_peak_bytes(pid) for pid, k in kinds.items() if k == kind), default=0) / 1e6, 1)
+        for kind in KINDS
+    }
+
+
+def _rss_peak_bytes(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    with contextlib.suppress(psutil.Error):  # without /proc: what it has now
+        return int(psutil.Process(pid).memory_info().rss)
+    return 0

@@ -1,0 +1,183 @@
+"""The word count of the Heron paper (section 7.3) as `heron bench` runs it, and what the floor has in common with it.
+
+Measuring costs nothing per tuple. A spout needs the number of emitted tuples anyway, as a message id. A bolt's number
+of tuples is the sum of its counts. And latency is carried by a few tuples whose word is the time when they were
+emitted: the pick of a random word is made from a range that is a little too large, so now and then it fails, and the
+failure makes such a word; in the bolt, again, only a word that was never seen before comes to the code that knows them.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from time import monotonic, monotonic_ns
+from typing import Any
+
+from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple, api_constants
+from heronpy.bench._probe import Latencies, Probe
+from heronpy.examples.random_word_count import WORDS, random_words
+
+NAME = "bench"
+SPOUT, BOLT = "words", "count"
+
+DIRECTORY = "bench.directory"
+"""Configuration key: where the probes' sockets are."""
+RATE = "bench.rate"
+"""Configuration key: tuples per second and spout task; 0 for as many as possible."""
+
+STAMP = "~"
+"""The first character of a word that is a time (ns, CLOCK_MONOTONIC): no random word has it."""
+STAMPED = 0.001
+"""The share of tuples that are stamped, at full speed."""
+STAMPED_PACED = 0.1
+"""The same at a given rate, where there are fewer of them."""
+
+
+class WordSpout(Spout):
+    """One word, picked at random from 175,000, in every next_tuple()."""
+
+    outputs = ["word"]  # noqa: RUF012  # Heron's way to declare
+    stamped = STAMPED
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.emitted = 0
+        self._words = random_words(WORDS, seed=0)
+        self._random = random.random
+        self._range = WORDS / (1 - self.stamped)
+        self._rate = config[RATE]
+        self._probe = Probe(Path(config[DIRECTORY]), _task_name(context), lambda: {"count": self.emitted})
+
+    def next_tuple(self) -> None:
+        self.emitted += 1
+        try:
+            word = self._words[int(self._random() * self._range)]
+        except IndexError:
+            word = f"{STAMP}{monotonic_ns()}"
+        self.emit((word,))
+
+
+class TrackedWordSpout(WordSpout):
+    """The same with a message id. It has no ack() of its own, as the paper's has none."""
+
+    def next_tuple(self) -> None:
+        self.emitted += 1
+        try:
+            word = self._words[int(self._random() * self._range)]
+        except IndexError:
+            word = f"{STAMP}{monotonic_ns()}"
+        self.emit((word,), tup_id=self.emitted)
+
+
+class _Paced(WordSpout):
+    """Emits only what is due."""
+
+    stamped = STAMPED_PACED
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self._began_s: float | None = None
+
+    def next_tuple(self) -> None:
+        now_s = monotonic()
+        if self._began_s is None:
+            self._began_s = now_s
+        if self.emitted < (now_s - self._began_s) * self._rate:
+            super().next_tuple()
+
+
+class PacedWordSpout(_Paced, WordSpout):
+    pass
+
+
+class PacedTrackedWordSpout(_Paced, TrackedWordSpout):
+    pass
+
+
+class CountBolt(Bolt):
+    """A map from word to count."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self._counts: dict[str, int] = {}
+        self._latencies = Latencies()
+        self._probe = Probe(Path(config[DIRECTORY]), _task_name(context), self._executed, self._latencies)
+
+    def process(self, tup: Tuple) -> None:
+        word = tup.values[0]
+        try:
+            self._counts[word] += 1
+        except KeyError:
+            self._first(word)
+
+    def _first(self, word: str) -> None:
+        if word[0] == STAMP:
+            self._latencies.add(monotonic_ns() - int(word[1:]))
+        else:
+            self._counts[word] = 1
+
+    def _executed(self) -> dict[str, int]:
+        # list() does not let go of the interpreter between two items, a generator over the live map would.
+        return {"count": sum(list(self._counts.values())) + self._latencies.count}
+
+
+class AckingCountBolt(CountBolt):
+    """The same, and every tuple is acked."""
+
+    def process(self, tup: Tuple) -> None:
+        word = tup.values[0]
+        try:
+            self._counts[word] += 1
+        except KeyError:
+            self._first(word)
+        self.ack(tup)
+
+
+def build(
+    *,
+    spouts: int,
+    bolts: int,
+    containers: int,
+    at_least_once: bool,
+    rate: float | None,
+    max_spout_pending: int | None,
+    directory: Path,
+) -> TopologyBuilder:
+    """The topology to measure.
+
+    Args:
+        rate: Tuples per second of all spout tasks together; None for as many as possible.
+    """
+    spout_class = {
+        (False, False): WordSpout,
+        (False, True): TrackedWordSpout,
+        (True, False): PacedWordSpout,
+        (True, True): PacedTrackedWordSpout,
+    }[rate is not None, at_least_once]
+    config = {DIRECTORY: str(directory), RATE: (rate or 0) / spouts}
+    builder = TopologyBuilder(NAME)
+    words = builder.add_spout(SPOUT, spout_class, spouts, config=config)
+    builder.add_bolt(
+        BOLT,
+        AckingCountBolt if at_least_once else CountBolt,
+        bolts,
+        inputs={words: Grouping.fields("word")},
+        config=config,
+    )
+    mode = api_constants.TopologyReliabilityMode
+    settings: dict[str, Any] = {
+        api_constants.TOPOLOGY_STMGRS: containers,
+        api_constants.TOPOLOGY_RELIABILITY_MODE: mode.ATLEAST_ONCE if at_least_once else mode.ATMOST_ONCE,
+    }
+    if max_spout_pending is not None:
+        settings[api_constants.TOPOLOGY_MAX_SPOUT_PENDING] = max_spout_pending
+    builder.set_config(settings)
+    return builder
+
+
+def task_names(component: str, tasks: int) -> list[str]:
+    """The names of a component's probes."""
+    return [f"{component}-{index}" for index in range(tasks)]
+
+
+def _task_name(context: TopologyContext) -> str:
+    component = context.get_component_id()
+    return f"{component}-{context.get_component_tasks(component).index(context.get_task_id())}"

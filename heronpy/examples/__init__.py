@@ -1,0 +1,9 @@
+"""Topologies to read, to run and to copy from.
+
+- `heronpy.examples.word_count`: counts the words of text files; exact, at least once.
+- `heronpy.examples.random_word_count`: the Heron paper's benchmark topology.
+- `heronpy.examples.rtac`: active users per event and second, from a file of client events.
+
+Each module's docstring has the command that runs it. `python -m heronpy.examples.demo` runs the first one from
+submission to a verified result.
+"""
