@@ -221,7 +221,7 @@ def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Itera
     properties = {}
     if config.drain_interval_ms is not None:
         properties["heron.instance.emit.batch.time.ms"] = config.drain_interval_ms
-    launch = submit.submit(Definition.of(builder), cluster="local", home=scratch / "home", properties=properties)
+    launch = submit.submit(loader.Definition.of(builder), cluster="local", home=scratch / "home", properties=properties)
     try:
         yield launch
     except UnavailableError as e:

@@ -179,5 +179,4 @@ def task_names(component: str, tasks: int) -> list[str]:
 
 
 def _task_name(context: TopologyContext) -> str:
-    component = context.get_component_id()
-    return f"{component}-{context.get_component_tasks(component).index(context.get_task_id())}"
+    return f"{context.get_component_id()}-{context.get_this_task_index()}"

@@ -41,10 +41,9 @@ class LineSpout(Spout):
     outputs = [Stream(fields=["line"]), Stream(fields=["task", "tasks", "began_s"], name=END)]  # noqa: RUF012  # Heron's way
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        tasks = context.get_component_tasks(context.get_component_id())
         self._task = context.get_task_id()
-        self._tasks = len(tasks)
-        self._lines = read_lines([Path(p) for p in config[INPUT]], tasks.index(self._task), len(tasks))
+        self._tasks = len(context.get_component_tasks(context.get_component_id()) or ())
+        self._lines = read_lines([Path(p) for p in config[INPUT]], context.get_this_task_index(), self._tasks)
         self._ids = itertools.count()
         self._pending: dict[int, bytes] = {}  # as many as topology.max.spout.pending
         self._failed: deque[int] = deque()

@@ -98,8 +98,7 @@ class AggregatorBolt(Bolt):
     """Adds up the users of every second and event over the `user_count` tasks; writes the sums when the input ends."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        tasks = context.get_component_tasks(context.get_component_id())
-        self._part = tasks.index(context.get_task_id())
+        self._part = context.get_this_task_index()
         self._output = Path(config[OUTPUT])
         self._users: dict[tuple[int, str], dict[int, int]] = {}
         self._end = InputEnd()

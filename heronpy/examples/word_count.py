@@ -60,8 +60,7 @@ class CountBolt(Bolt):
     """Counts words, and writes the counts when all spout tasks have said that their input is processed."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        tasks = context.get_component_tasks(context.get_component_id())
-        self._part = tasks.index(context.get_task_id())
+        self._part = context.get_this_task_index()
         self._output = Path(config[OUTPUT])
         self._counts: Counter[str] = Counter()
         self._end = InputEnd()
