@@ -62,25 +62,25 @@ class Children:
     def terminate(self, pid: int) -> None:
         """SIGTERM to the process alone: what it started itself may be needed while it ends."""
         if pid in self._children:
-            self._children[pid][1].terminate()
+            # Not Popen.terminate: that may reap a process that has just died, and `dead` would never tell. Until it is
+            # reaped here, its number cannot belong to another one.
+            os.kill(pid, signal.SIGTERM)
 
     def kill(self, pid: int) -> None:
         """SIGKILL to the process and its group."""
         if pid in self._children:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
 
     def dead(self) -> list[tuple[str, int, int]]:
         """Reap what has died since the last call: process id, pid, return code (negative: minus the signal)."""
         dead: list[tuple[str, int, int]] = []
-        while (pid := _a_zombie()) is not None:
-            if pid not in self._children:
-                os.waitpid(pid, os.WNOHANG)
+        for pid, (id, process) in list(self._children.items()):
+            # Looked at, not reaped: before it is reaped its number cannot belong to a stranger; afterwards it can.
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
                 continue
-            id, process = self._children.pop(pid)
-            # Before it is reaped its number cannot belong to a stranger; afterwards it can.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+            self.kill(pid)  # what is left of its group
+            del self._children[pid]
             dead.append((id, pid, process.wait()))
         return dead
 
@@ -101,12 +101,3 @@ class Children:
 
     def out_path(self, id: str) -> Path:
         return self._launch.log_dir(self._container) / f"{id}.out"
-
-
-def _a_zombie() -> int | None:
-    """A dead child that is not reaped yet."""
-    try:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return None
-    return found.si_pid if found else None

@@ -38,7 +38,8 @@ from heronpy.statemgr import Kind, StateManager, open_statemgr
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
-"""How soon a death is noticed. One waitid per poll; pidfd would need a newer kernel than some clusters have."""
+"""How soon a death is noticed. One waitid per child and poll; pidfd would need a newer kernel than some
+clusters have."""
 PID_FILE = "executor"
 
 Table = Callable[[Launch, int, PackingPlan], Sequence[Command]]
@@ -97,10 +98,10 @@ class Executor:
                 await self._end(statemgr)
 
     async def _end(self, statemgr: StateManager) -> None:
-        await asyncio.to_thread(statemgr.close)
         self._sweep("left running by user code")
         for id in self._commands:
             self._children.forget(id)
+        await asyncio.to_thread(statemgr.close)
 
     async def _supervise(self) -> None:
         cancelled: asyncio.CancelledError | None = None
@@ -175,9 +176,11 @@ class Executor:
             me = HostProcess.of(os.getpid())
             assert me is not None
             write_pid(self._dir, PID_FILE, me)
-            yield
-            # Only on the way of an orderly end: after a crash the next one counts as a restart.
-            forget_pid(self._dir, PID_FILE)
+            try:
+                yield
+            finally:
+                if self._supervision.finished:  # else the record stays, and the next executor counts as a restart
+                    forget_pid(self._dir, PID_FILE)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[bytes | None], None], value: bytes | None) -> None:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 20.0
 _ASK_TIMEOUT_S = 5.0
+_ATTEMPT_S = 1.0
 _POLL_S = 0.05
 
 _owner: contextvars.ContextVar[HostProcess | None] = contextvars.ContextVar("owner", default=None)
@@ -88,7 +89,7 @@ def kill(launch: Launch) -> None:
         UnavailableError: the executors do not end.
     """
     location = _location(launch)
-    if location is not None:
+    if location is not None and _answers(launch, location):
         service = HostProcess.of(location.pid)
         # Twice the time that an executor may take: killed ones have to be noticed too.
         timeout_s = 6 * launch.config.executor.stop_timeout_ms / 1000 + 20
@@ -138,11 +139,15 @@ def _location(launch: Launch) -> state_pb2.SchedulerLocation | None:
 
 
 def _answers(launch: Launch, location: state_pb2.SchedulerLocation) -> bool:
-    try:
-        _ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), _ASK_TIMEOUT_S)
-    except UnavailableError:
-        return False
-    return True
+    deadline = time.monotonic() + _ASK_TIMEOUT_S
+    # In short attempts: a dead service is known at once, where a call would wait for it to come back.
+    while HostProcess.of(location.pid) is not None and time.monotonic() < deadline:
+        try:
+            _ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), _ATTEMPT_S)
+        except UnavailableError:
+            continue
+        return True
+    return False
 
 
 def _wait_for_answer(launch: Launch, child: subprocess.Popen[bytes]) -> str:
@@ -178,7 +183,7 @@ async def _call(
         call = getattr(stub, method)
         try:
             reply: scheduler_pb2.SchedulerReply = await call(
-                request, metadata=metadata(launch.token(), "heron"), timeout=timeout_s
+                request, metadata=metadata(launch.token(), "heron"), timeout=timeout_s, wait_for_ready=True
             )
         except grpc.aio.AioRpcError as e:
             if e.code() is grpc.StatusCode.NOT_FOUND:

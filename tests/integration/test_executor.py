@@ -1,0 +1,326 @@
+"""The executor as a real process, with small real children."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.config import EngineConfig, ExecutorConfig
+from heronpy.executor import (
+    CONTAINER_ENV,
+    OWNER_ENV,
+    PROCESS_ENV,
+    TOPOLOGY_ENV,
+    Command,
+    HostProcess,
+    child_environment,
+    find_by_environment,
+    open_out,
+    read_pids,
+)
+from heronpy.executor._children import Children
+from heronpy.executor._files import OUT_BYTES_MAX
+from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.testing import eventually_sync
+
+STANDIN = Path(__file__).with_name("standin_executor.py")
+NOTHING = Resources(0, 0, 0)
+
+
+def plan(*components: str) -> PackingPlan:
+    instances = tuple(InstancePacking(name, task, 0, NOTHING) for task, name in enumerate(components, start=1))
+    return PackingPlan("plan", (ContainerPacking(1, instances, NOTHING),))
+
+
+class Container:
+    """Container 1 of a topology, and its executor."""
+
+    def __init__(self, launch: Launch, statemgr: StateManager) -> None:
+        self.launch = launch
+        self._statemgr = statemgr
+        self._executors: list[subprocess.Popen[bytes]] = []
+
+    def pack(self, *components: str) -> None:
+        self._statemgr.set(Kind.PACKINGPLANS, self.launch.topology, plan(*components).to_proto().SerializeToString())
+
+    def execute(self, **env: str) -> subprocess.Popen[bytes]:
+        self._executors.append(
+            subprocess.Popen(
+                [sys.executable, str(STANDIN), "--dir", str(self.launch.dir), "--container", "1"],
+                env=child_environment(self.launch, "executor", **{CONTAINER_ENV: "1"}, **env),
+            )
+        )
+        return self._executors[-1]
+
+    def up(self, *ids: str) -> dict[str, int]:
+        """Wait until these processes run user code; their pids."""
+
+        def check() -> dict[str, int]:
+            pids = {id: record.pid for id, record in read_pids(self.launch.container_dir(1)).items()}
+            for id in ids:
+                up = self.launch.dir / f"{id}.up"
+                assert up.exists(), f"{id} is not up:\n{self.log()}"
+                assert up.read_text() == str(pids.get(id)), f"{id} is not up again"
+            return {id: pids[id] for id in ids}
+
+        return eventually_sync(check, within_s=15)
+
+    def left(self) -> list[str]:
+        found = find_by_environment({TOPOLOGY_ENV: self.launch.topology_id})
+        return sorted(env[PROCESS_ENV] for _, env in found)
+
+    def log(self) -> str:
+        path = self.launch.log_dir(1) / "executor.log"
+        return path.read_text() if path.exists() else ""
+
+    def ended(self) -> list[str]:
+        return (self.launch.dir / "ended").read_text().split()
+
+    def close(self) -> None:
+        for executor in self._executors:
+            with contextlib.suppress(ProcessLookupError):
+                executor.kill()
+            executor.wait()
+        for process, _ in find_by_environment({TOPOLOGY_ENV: self.launch.topology_id}):
+            process.send(signal.SIGKILL)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Iterator[Container]:
+    launch = Launch(
+        topology="words",
+        topology_id=f"words-{uuid.uuid4().hex}",
+        cluster="local",
+        role="me",
+        environ="default",
+        statemgr=StatemgrSpec(root=str(tmp_path / "state")),
+        dir=tmp_path / "words",
+        config=EngineConfig(executor=ExecutorConfig(restart_backoff_ms=50, stop_timeout_ms=1000)),
+    )
+    launch.save()
+    statemgr = open_statemgr(launch.statemgr)
+    made = Container(launch, statemgr)
+    yield made
+    made.close()
+    statemgr.close()
+
+
+def test_every_process_of_the_container_runs_and_has_a_pid_file(container: Container) -> None:
+    container.pack("sleeps")
+    executor = container.execute()
+    container.up("container_1_sleeps_1", "stmgr-1", "metricsmgr-1")
+    records = read_pids(container.launch.container_dir(1))
+    assert records.keys() == {"container_1_sleeps_1", "stmgr-1", "metricsmgr-1", "executor"}
+    assert records["executor"].pid == executor.pid
+    for record in records.values():
+        assert record.alive
+        assert record.restarts == 0
+        assert abs(record.started_ms / 1000 - time.time()) < 60
+
+
+def test_a_killed_process_is_started_again_and_its_restarts_are_counted(container: Container) -> None:
+    container.pack("sleeps")
+    container.execute()
+    first = container.up("stmgr-1")["stmgr-1"]
+    os.kill(first, signal.SIGKILL)
+    eventually_sync(lambda: _differs(container.up("stmgr-1")["stmgr-1"], first))
+    assert read_pids(container.launch.container_dir(1))["stmgr-1"].restarts == 1
+    assert f"stmgr-1 died: pid {first}, killed by SIGKILL" in container.log()
+
+
+def test_a_crash_is_logged_with_its_exit_code_and_last_words(container: Container) -> None:
+    container.pack("crashes")
+    container.execute()
+
+    def check() -> None:
+        assert "container_1_crashes_1 died" in container.log()
+        assert "exit code 1" in container.log()
+        assert "the user's code is wrong" in container.log()
+
+    eventually_sync(check, within_s=15)
+
+
+def test_sigterm_ends_instances_then_the_stream_manager_then_the_metrics_manager(container: Container) -> None:
+    container.pack("sleeps", "sleeps")
+    executor = container.execute()
+    container.up("container_1_sleeps_1", "container_1_sleeps_2", "stmgr-1", "metricsmgr-1")
+    executor.terminate()
+    assert executor.wait(10) == 0
+    assert sorted(container.ended()[:2]) == ["container_1_sleeps_1", "container_1_sleeps_2"]
+    assert container.ended()[2:] == ["stmgr-1", "metricsmgr-1"]
+    assert container.left() == []
+    assert read_pids(container.launch.container_dir(1)) == {}
+
+
+def test_a_process_that_ignores_sigterm_is_killed_after_the_stop_timeout(container: Container) -> None:
+    container.pack("ignores")
+    executor = container.execute()
+    container.up("container_1_ignores_1", "stmgr-1", "metricsmgr-1")
+    before = time.monotonic()
+    executor.terminate()
+    assert executor.wait(10) == 0
+    assert time.monotonic() - before >= 1.0
+    assert container.ended() == ["stmgr-1", "metricsmgr-1"]
+    assert container.left() == []
+
+
+def test_what_user_code_started_ends_with_the_container_wherever_it_hides(container: Container) -> None:
+    container.pack("forks")
+    executor = container.execute()
+    container.up("container_1_forks_1")
+    assert container.left().count("container_1_forks_1") == 3
+    executor.terminate()
+    assert executor.wait(10) == 0
+    assert container.left() == []
+
+
+def test_the_process_group_of_a_killed_instance_ends_with_it(container: Container) -> None:
+    container.pack("forks")
+    container.execute()
+    first = container.up("container_1_forks_1")["container_1_forks_1"]
+    in_group = [p for p, _ in find_by_environment({TOPOLOGY_ENV: container.launch.topology_id}) if _group(p) == first]
+    assert len(in_group) == 2
+    os.kill(first, signal.SIGKILL)
+    eventually_sync(lambda: _differs(container.up("container_1_forks_1")["container_1_forks_1"], first))
+    assert [p for p in in_group if p.alive] == []
+
+
+def test_nothing_is_left_after_kill_9_of_the_executor(container: Container) -> None:
+    container.pack("sleeps", "ignores")
+    executor = container.execute()
+    container.up("container_1_sleeps_1", "container_1_ignores_2", "stmgr-1", "metricsmgr-1")
+    executor.kill()
+    executor.wait()
+    eventually_sync(lambda: _equal(container.left(), []))
+
+
+def test_the_next_executor_sweeps_what_user_code_left_after_kill_9(container: Container) -> None:
+    container.pack("forks")
+    first = container.execute()
+    pid = container.up("container_1_forks_1")["container_1_forks_1"]
+    first.kill()
+    first.wait()
+    second = container.execute()
+    eventually_sync(lambda: _differs(container.up("container_1_forks_1")["container_1_forks_1"], pid), within_s=15)
+    assert container.left().count("container_1_forks_1") == 3
+    assert read_pids(container.launch.container_dir(1))["executor"].restarts == 1
+    second.terminate()
+    assert second.wait(10) == 0
+    assert container.left() == []
+
+
+def test_kill_9_during_start_up_leaves_nothing(container: Container) -> None:
+    container.pack("sleeps", "sleeps", "sleeps")
+    executor = container.execute()
+    # As soon as it has started any child, which is then still importing.
+    eventually_sync(
+        lambda: _differs(read_pids(container.launch.container_dir(1)).keys() - {"executor"}, set()), within_s=15
+    )
+    executor.kill()
+    executor.wait()
+    eventually_sync(lambda: _equal(container.left(), []))
+
+
+def test_sigterm_while_there_is_no_plan_yet_ends_the_executor(container: Container) -> None:
+    executor = container.execute()
+    eventually_sync(lambda: _differs(read_pids(container.launch.container_dir(1)), {}), within_s=15)
+    executor.terminate()
+    executor.wait(10)
+    assert container.left() == []
+
+
+def test_a_new_packing_plan_starts_and_ends_instances_and_leaves_the_others_alone(container: Container) -> None:
+    container.pack("sleeps", "sleeps")
+    container.execute()
+    before = container.up("container_1_sleeps_1", "container_1_sleeps_2", "stmgr-1")
+    container.pack("sleeps", "ignores")
+    after = container.up("container_1_sleeps_1", "container_1_ignores_2", "stmgr-1")
+    assert after["container_1_sleeps_1"] == before["container_1_sleeps_1"]
+    assert after["stmgr-1"] == before["stmgr-1"]
+    eventually_sync(lambda: _equal(container.ended(), ["container_1_sleeps_2"]))
+    eventually_sync(lambda: _equal("container_1_sleeps_2" in read_pids(container.launch.container_dir(1)), False))
+
+
+def test_a_second_executor_gives_way_and_harms_nothing(container: Container) -> None:
+    container.pack("sleeps")
+    container.execute()
+    before = container.up("container_1_sleeps_1")
+    assert container.execute().wait(15) == 1
+    assert container.up("container_1_sleeps_1") == before
+
+
+def test_an_owned_executor_ends_in_order_when_its_owner_is_gone(container: Container) -> None:
+    container.pack("forks")
+    owner = subprocess.Popen(["sleep", "600"])
+    identity = HostProcess.of(owner.pid)
+    executor = container.execute(**{OWNER_ENV: str(identity)})
+    container.up("container_1_forks_1", "stmgr-1", "metricsmgr-1")
+    owner.kill()
+    owner.wait()
+    assert executor.wait(10) == 0
+    assert container.ended() == ["container_1_forks_1", "stmgr-1", "metricsmgr-1"]
+    assert container.left() == []
+
+
+def test_children_see_their_topology_but_not_the_executors_own_variables(container: Container) -> None:
+    container.pack("sleeps")
+    executor = container.execute(**{OWNER_ENV: str(HostProcess.of(os.getpid()))})
+    container.up("container_1_sleeps_1")
+    found = {env[PROCESS_ENV]: env for _, env in find_by_environment({TOPOLOGY_ENV: container.launch.topology_id})}
+    child = found["container_1_sleeps_1"]
+    assert child[CONTAINER_ENV] == "1"
+    assert child["HERON_PARENT_PID"] == str(executor.pid)
+    assert child["PYTHONUNBUFFERED"] == "1"
+    assert OWNER_ENV not in child
+    assert container.launch.token() not in json.dumps(found)
+
+
+def test_a_process_that_died_just_before_it_was_to_be_ended_is_still_reported_dead(container: Container) -> None:
+    container.launch.container_dir(1).mkdir()
+    children = Children(container.launch, 1)
+    pid = children.start(Command("short", (sys.executable, "-c", "raise SystemExit(3)")))
+    assert pid is not None
+    eventually_sync(lambda: _equal(HostProcess.of(pid), None))
+    children.terminate(pid)
+    assert children.dead() == [("short", pid, 3)]
+    assert children.dead() == []
+
+
+def test_a_command_that_does_not_exist_is_no_disaster(container: Container) -> None:
+    container.launch.container_dir(1).mkdir()
+    assert Children(container.launch, 1).start(Command("missing", ("/no/such/program",))) is None
+
+
+def test_the_output_of_a_process_is_rotated_before_it_grows_without_bound(tmp_path: Path) -> None:
+    out = tmp_path / "stmgr-1.out"
+    out.write_bytes(b"x" * (OUT_BYTES_MAX + 1))
+    with open_out(out) as f:
+        f.write(b"new")
+    assert out.read_bytes() == b"new"
+    assert out.with_name("stmgr-1.out.1").stat().st_size == OUT_BYTES_MAX + 1
+
+
+def _group(process: HostProcess) -> int | None:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(process.pid)
+    return None
+
+
+def _differs(found: object, other: object) -> None:
+    assert found != other
+
+
+def _equal(found: object, expected: object) -> None:
+    assert found == expected

@@ -1,0 +1,285 @@
+"""The local scheduler and its service: real services, real executors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc.aio
+import heron_scheduler
+import pytest
+from heron_scheduler import LocalScheduler
+
+from heronpy.config import EngineConfig, ExecutorConfig
+from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.executor import (
+    CONTAINER_ENV,
+    PROCESS_ENV,
+    TOPOLOGY_ENV,
+    HostProcess,
+    find_by_environment,
+)
+from heronpy.plan import ContainerPacking, PackingPlan, Resources
+from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
+from heronpy.runtime import Launch, StatemgrSpec, channel, metadata
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.testing import eventually_sync
+
+SUBMIT = """
+import sys, heron_scheduler
+from heronpy.runtime import Launch
+heron_scheduler.launch_service(Launch.load(sys.argv[1]))
+"""
+
+
+def plan(*containers: int) -> PackingPlan:
+    return PackingPlan("plan", tuple(ContainerPacking(id, (), Resources(0, 0, 0)) for id in containers))
+
+
+class Topology:
+    """A topology with containers but without instances."""
+
+    def __init__(self, launch: Launch, statemgr: StateManager) -> None:
+        self.launch = launch
+        self.statemgr = statemgr
+
+    def submitted(self, packing: PackingPlan) -> None:
+        state = state_pb2.ExecutionState(topology=self.launch.topology, topology_id=self.launch.topology_id)
+        self.statemgr.set(Kind.PACKINGPLANS, self.launch.topology, packing.to_proto().SerializeToString())
+        self.statemgr.set(Kind.EXECUTIONSTATE, self.launch.topology, state.SerializeToString())
+
+    def processes(self, kind: str) -> list[tuple[HostProcess, dict[str, str]]]:
+        return list(find_by_environment({TOPOLOGY_ENV: self.launch.topology_id, PROCESS_ENV: kind}))
+
+    def executors(self, *containers: int) -> dict[int, HostProcess]:
+        """Wait until exactly these containers have an executor."""
+
+        def check() -> dict[int, HostProcess]:
+            found = {int(env[CONTAINER_ENV]): process for process, env in self.processes("executor")}
+            assert found.keys() == set(containers)
+            return found
+
+        return eventually_sync(check, within_s=15)
+
+    def service(self) -> HostProcess:
+        [(process, _)] = self.processes("scheduler")
+        return process
+
+    def left(self) -> list[str]:
+        """Everything that a kill must not leave."""
+        found = [env[PROCESS_ENV] for _, env in find_by_environment({TOPOLOGY_ENV: self.launch.topology_id})]
+        found += [kind.value for kind in Kind if self.statemgr.get(kind, self.launch.topology) is not None]
+        return found + [str(path) for path in (self.launch.dir, self.launch.socket_root()) if path.exists()]
+
+
+@pytest.fixture
+def topology(tmp_path: Path) -> Iterator[Topology]:
+    launch = Launch(
+        topology="words",
+        topology_id=f"words-{uuid.uuid4().hex}",
+        cluster="local",
+        role="me",
+        environ="default",
+        statemgr=StatemgrSpec(root=str(tmp_path / "state")),
+        dir=tmp_path / "words",
+        config=EngineConfig(executor=ExecutorConfig(restart_backoff_ms=50, stop_timeout_ms=1000)),
+    )
+    launch.save()
+    statemgr = open_statemgr(launch.statemgr)
+    yield Topology(launch, statemgr)
+    for process, _ in find_by_environment({TOPOLOGY_ENV: launch.topology_id}):
+        process.send(signal.SIGKILL)
+    statemgr.close()
+
+
+@pytest.fixture
+def running(topology: Topology) -> Topology:
+    topology.submitted(plan(1, 2))
+    heron_scheduler.launch_service(topology.launch)
+    topology.executors(0, 1, 2)
+    return topology
+
+
+def test_the_service_answers_and_every_container_has_an_executor(running: Topology) -> None:
+    assert heron_scheduler.job_links(running.launch) == [running.launch.dir.as_uri()]
+    value = running.statemgr.get(Kind.SCHEDULERS, running.launch.topology)
+    assert value is not None
+    assert state_pb2.SchedulerLocation.FromString(value).pid == running.service().pid
+
+
+def test_service_and_executors_have_sessions_of_their_own(running: Topology) -> None:
+    for process in (running.service(), *running.executors(0, 1, 2).values()):
+        assert os.getsid(process.pid) == process.pid
+
+
+def test_a_dead_executor_is_started_again(running: Topology) -> None:
+    before = running.executors(0, 1, 2)
+    before[1].send(signal.SIGKILL)
+    eventually_sync(lambda: _equal(before[1].alive, False))
+    after = running.executors(0, 1, 2)
+    assert after[1] != before[1]
+    assert (after[0], after[2]) == (before[0], before[2])
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_executors_survive_their_service_and_the_next_one_adopts_them(running: Topology, signum: int) -> None:
+    before = running.executors(0, 1, 2)
+    service = running.service()
+    service.send(signum)
+    eventually_sync(lambda: _equal(service.alive, False))
+    heron_scheduler.launch_service(running.launch)
+    assert running.executors(0, 1, 2) == before
+    before[2].send(signal.SIGKILL)  # adopted means supervised
+    eventually_sync(lambda: _equal(before[2].alive, False))
+    assert running.executors(0, 1, 2)[2] != before[2]
+
+
+def test_a_kill_leaves_nothing(running: Topology) -> None:
+    heron_scheduler.kill(running.launch)
+    assert running.left() == []
+    heron_scheduler.kill(running.launch)
+
+
+def test_a_kill_without_a_service_leaves_nothing(running: Topology) -> None:
+    running.service().send(signal.SIGKILL)
+    heron_scheduler.kill(running.launch)
+    assert running.left() == []
+
+
+def test_a_kill_with_a_stuck_service_leaves_nothing(running: Topology) -> None:
+    running.service().send(signal.SIGSTOP)
+    heron_scheduler.kill(running.launch)
+    assert running.left() == []
+
+
+def test_a_kill_before_the_service_was_started_leaves_nothing(topology: Topology) -> None:
+    topology.submitted(plan(1))
+    heron_scheduler.kill(topology.launch)
+    assert topology.left() == []
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 5])
+def test_a_kill_at_any_point_of_the_start_up_leaves_nothing(topology: Topology, processes: int) -> None:
+    """Killed as soon as so many processes exist, from another process than the one that submits."""
+    topology.submitted(plan(1, 2, 3))
+    submitter = subprocess.Popen([sys.executable, "-c", SUBMIT, str(topology.launch.dir)], stderr=subprocess.DEVNULL)
+    mine = {TOPOLOGY_ENV: topology.launch.topology_id}
+    eventually_sync(lambda: _at_least(len(list(find_by_environment(mine))), processes), within_s=15)
+    heron_scheduler.kill(topology.launch)
+    submitter.wait(30)
+    assert topology.left() == []
+
+
+def test_a_kill_leaves_a_later_topology_of_the_same_name_alone(running: Topology) -> None:
+    later = state_pb2.ExecutionState(topology="words", topology_id="another")
+    running.statemgr.set(Kind.EXECUTIONSTATE, "words", later.SerializeToString())
+    heron_scheduler.kill(running.launch)
+    assert running.statemgr.get(Kind.EXECUTIONSTATE, "words") == later.SerializeToString()
+
+
+def test_a_kill_sweeps_what_hides_from_its_executor(running: Topology) -> None:
+    env = {**os.environ, TOPOLOGY_ENV: running.launch.topology_id}
+    stray = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
+    heron_scheduler.kill(running.launch)
+    assert stray.wait(5) == -signal.SIGKILL
+
+
+def test_a_restart_replaces_one_container_and_leaves_the_others_alone(running: Topology) -> None:
+    before = running.executors(0, 1, 2)
+    heron_scheduler.restart(running.launch, 1)
+    after = running.executors(0, 1, 2)
+    assert after[1] != before[1]
+    assert (after[0], after[2]) == (before[0], before[2])
+
+
+def test_a_restart_of_all_replaces_every_container_and_revives_a_dead_service(running: Topology) -> None:
+    before = running.executors(0, 1, 2)
+    running.service().send(signal.SIGKILL)
+    heron_scheduler.restart(running.launch)
+    after = running.executors(0, 1, 2)
+    assert not set(before.values()) & set(after.values())
+    assert running.service().alive
+
+
+def test_a_restart_of_an_unknown_container_is_refused(running: Topology) -> None:
+    with pytest.raises(NotFoundError, match="no container 7"):
+        heron_scheduler.restart(running.launch, 7)
+
+
+def test_a_service_that_cannot_start_is_reported_with_the_end_of_its_log(topology: Topology) -> None:
+    with pytest.raises(UnavailableError, match="has no packing plan"):
+        heron_scheduler.launch_service(topology.launch)
+    assert topology.processes("scheduler") == []
+
+
+def test_a_second_service_gives_way(running: Topology) -> None:
+    first = running.service()
+    with pytest.raises(UnavailableError, match="has a scheduler service already"):
+        heron_scheduler.launch_service(running.launch)
+    assert running.service() == first
+
+
+def test_an_update_starts_added_containers_and_ends_removed_ones(topology: Topology) -> None:
+    topology.submitted(plan(1, 2))
+    scheduler = LocalScheduler(topology.launch)
+    scheduler.on_schedule(plan(1, 2))
+    before = topology.executors(0, 1, 2)
+    topology.submitted(plan(1, 3))
+    scheduler.on_update(plan(1, 2), plan(1, 3))
+    after = topology.executors(0, 1, 3)
+    assert (after[0], after[1]) == (before[0], before[1])
+    scheduler.on_kill()
+    assert topology.left() == []
+
+
+def test_everything_owned_ends_with_its_owner(topology: Topology) -> None:
+    topology.submitted(plan(1))
+    owner = subprocess.Popen(["sleep", "600"])
+    identity = HostProcess.of(owner.pid)
+    assert identity is not None
+    with heron_scheduler.owned_by(identity):
+        heron_scheduler.launch_service(topology.launch)
+    topology.executors(0, 1)
+    owner.kill()
+    owner.wait()
+    eventually_sync(lambda: _equal(topology.left(), []), within_s=20)
+
+
+def test_owned_executors_end_also_when_their_service_is_killed(topology: Topology) -> None:
+    topology.submitted(plan(1))
+    me = HostProcess.of(os.getpid())
+    assert me is not None
+    with heron_scheduler.owned_by(me):
+        heron_scheduler.launch_service(topology.launch)
+    topology.executors(0, 1)
+    topology.service().send(signal.SIGKILL)
+    topology.executors()
+
+
+def test_a_call_without_the_token_is_refused(running: Topology) -> None:
+    value = running.statemgr.get(Kind.SCHEDULERS, running.launch.topology)
+    assert value is not None
+    endpoint = state_pb2.SchedulerLocation.FromString(value).http_endpoint
+
+    async def call() -> None:
+        async with channel(endpoint) as link:
+            stub = scheduler_pb2_grpc.SchedulerStub(link)
+            await stub.Kill(scheduler_pb2.SchedulerRequest(), metadata=metadata("guessed"), timeout=5)
+
+    with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
+        asyncio.run(call())
+    assert running.service().alive
+
+
+def _equal(found: object, expected: object) -> None:
+    assert found == expected
+
+
+def _at_least(found: int, expected: int) -> None:
+    assert found >= expected
