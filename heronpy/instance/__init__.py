@@ -1,0 +1,1 @@
+"""A Heron Instance: one process, one task. `python -m heronpy.instance --dir D --container N --instance ID`."""

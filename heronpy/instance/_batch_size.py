@@ -1,0 +1,34 @@
+"""How many tuples may wait at a task before they are sent, whatever the drain interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from heronpy.config import InstanceConfig
+from heronpy.proto import stmgr_pb2
+
+START_TUPLES: Final = 256
+FRAMES: Final = 4
+"""All edges together may hold about this many frames."""
+
+
+class BatchSize:
+    """Follows the size of the tuples, so that a task holds a few megabytes and not a number of tuples of any size."""
+
+    __slots__ = ("_bytes", "_most", "tuples")
+
+    def __init__(self, config: InstanceConfig) -> None:
+        self._most = config.batch_tuples
+        self._bytes = FRAMES * config.frame_bytes
+        self.tuples = min(START_TUPLES, self._most)
+
+    def sent(self, batches: Sequence[stmgr_pb2.Batch]) -> None:
+        """Learn from what was just sent."""
+        count = size = 0
+        for batch in batches:
+            if batch.kind == stmgr_pb2.Batch.DATA:
+                count += batch.count
+                size += len(batch.body)
+        if size:
+            self.tuples = max(1, min(self._most, self._bytes * count // size, 4 * self.tuples))

@@ -1,0 +1,403 @@
+"""A bolt task: runs user code on received tuples, anchors what it emits, reports what it acked and failed."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from heronpy.api.exceptions import FailedException
+from heronpy.api.task_hook import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo
+from heronpy.api.tuple import Tuple, TupleHelper
+from heronpy.instance._anchors import Anchors, anchored
+from heronpy.instance._batch_size import BatchSize
+from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
+from heronpy.instance._edges import Edge
+from heronpy.instance._inbatch import ACKED, FAILED, InBatch, root_batches
+from heronpy.instance._outputs import Rejected, as_values, serialized
+from heronpy.proto import stmgr_pb2
+from heronpy.wire import ACK, FAIL, RESET_TIMEOUT, tuple_batch
+
+Process = Callable[[Tuple], None]
+
+
+class BoltTask:
+    """One bolt task. See TaskCore for who may call it."""
+
+    def __init__(self, core: TaskCore) -> None:
+        self.core = core
+        self.active = True
+        self._drain_ns = int(core.config.drain_interval_ms * 1e6)
+        self._unsent_since_ns = 0
+        self._dirty: list[InBatch] = []
+        self._resets: list[Tuple] = []
+        self._tick_ns = 0
+        self._tick_at_ns = 0
+        self._poll_user_at_ns = 0
+        self._process_began_ns = 0
+        self._batch_began_ns = 0
+        self._now_running: tuple[str, Iterator[int], int] = ("", iter(()), 0)
+        self._batch = BatchSize(core.config)
+        delegate = Delegate(core)
+        self._make_emit(delegate)
+        self.bolt: Any = core.make_component(delegate)
+        self._auto_ack = bool(getattr(self.bolt, "auto_ack", False))
+        self._auto_anchor = bool(getattr(self.bolt, "auto_anchor", False))
+        self._auto_fail = bool(getattr(self.bolt, "auto_fail", False))
+
+    # The hot path: closures over shared variables, as in the spout. `current` is the tuple in process(), for automatic
+    # anchors; `room` counts down to the flush that bounds the memory of one process().
+    def _make_emit(self, delegate: Delegate) -> None:
+        core, dirty, signal = self.core, self._dirty, self.core.signal
+        choosers = core.outputs.choosers
+        tracking = core.tracking
+        room = self._batch.tuples
+        current: Tuple | None = None
+
+        def emit(
+            tup: list[Any],
+            stream: str = "default",
+            anchors: Sequence[Tuple] | None = None,
+            direct_task: int | None = None,
+            need_task_ids: bool = False,
+        ) -> list[int]:
+            nonlocal room
+            if type(tup) is not list:
+                tup = as_values(tup)
+            target = choosers[stream](tup) if direct_task is None else core.outputs.direct(stream, direct_task)
+            target.append([*tup])
+            if tracking:
+                # A list is copied: user code may go on using it.
+                target.tag(current if anchors is None else anchors[0] if len(anchors) == 1 else tuple(anchors))
+            room -= 1
+            if room <= 0:
+                self.flush()
+            return target.ids
+
+        def ack(tup: Tuple) -> None:
+            origin: Any = tup.origin_
+            origin.marks[tup.index_] = ACKED
+            if not origin.dirty:
+                origin.dirty = True
+                dirty.append(origin)
+
+        def fail(tup: Tuple) -> None:
+            origin: Any = tup.origin_
+            origin.marks[tup.index_] = FAILED
+            if not origin.dirty:
+                origin.dirty = True
+                dirty.append(origin)
+
+        def run(tuples: Iterable[Tuple], process: Process) -> None:
+            for tup in tuples:
+                process(tup)
+                if signal.due:
+                    self.look_up()
+
+        def run_auto(tuples: Iterable[Tuple], process: Process) -> None:
+            nonlocal current
+            anchor, acks = self._auto_anchor, self._auto_ack
+            for tup in tuples:
+                if anchor:
+                    current = tup
+                process(tup)
+                if acks:
+                    ack(tup)
+                if signal.due:
+                    current = None
+                    self.look_up()
+            current = None
+
+        def refill() -> None:
+            nonlocal room
+            room = self._batch.tuples
+
+        def rebind() -> None:
+            nonlocal choosers, current
+            choosers, current = core.outputs.choosers, None
+
+        def no_anchor() -> None:
+            nonlocal current
+            current = None
+
+        self._run, self._run_auto = run, run_auto
+        self._refill, self._rebind, self._no_anchor = refill, rebind, no_anchor
+        self._nothing_unsent = lambda: room == self._batch.tuples and not dirty
+        self._fail = fail
+        delegate.emit, delegate.ack, delegate.fail = emit, ack, fail  # type: ignore[attr-defined]
+        delegate.reset_timeout = self._resets.append  # type: ignore[attr-defined]
+        if core.debug or core.hooks:
+            self._observe(delegate)
+
+    def _observe(self, delegate: Any) -> None:
+        """emit, ack and fail for topology.debug and task hooks: slower, so only there."""
+        core, emit, ack, fail = self.core, delegate.emit, delegate.ack, delegate.fail
+
+        def observed_emit(
+            tup: Any,
+            stream: str = "default",
+            anchors: Sequence[Tuple] | None = None,
+            direct_task: int | None = None,
+            need_task_ids: bool = False,
+        ) -> list[int]:
+            tasks: list[int] = emit(tup, stream, anchors, direct_task, need_task_ids)
+            if core.debug:
+                core.logger.info("emitted %r to %s on stream %s", tup, tasks, stream)
+            for hook in core.hooks:
+                hook.emit(EmitInfo(tup, stream, core.task_id, tasks))
+            return tasks
+
+        def observed_ack(tup: Tuple) -> None:
+            ack(tup)
+            for hook in core.hooks:
+                hook.bolt_ack(BoltAckInfo(tup, core.task_id, self._since_start_ms()))
+
+        def observed_fail(tup: Tuple) -> None:
+            fail(tup)
+            for hook in core.hooks:
+                hook.bolt_fail(BoltFailInfo(tup, core.task_id, self._since_start_ms()))
+
+        delegate.emit, delegate.ack, delegate.fail = observed_emit, observed_ack, observed_fail
+
+    def _since_start_ms(self) -> float:
+        return (self.core.clock() - self._process_began_ns) / 1e6
+
+    def _observed_process(self, process: Process) -> Process:
+        core = self.core
+
+        def observed(tup: Tuple) -> None:
+            self._process_began_ns = self.core.clock()
+            process(tup)
+            took_ms = self._since_start_ms()
+            for hook in core.hooks:
+                hook.bolt_execute(BoltExecuteInfo(tup, core.task_id, took_ms))
+
+        return observed
+
+    def open(self) -> None:
+        """Call the user's initialize()."""
+        core = self.core
+        self.bolt.initialize(core.settings, core.context)
+        for hook in core.hooks:
+            hook.prepare(core.settings, core.context)
+        # Read after initialize(), which may set it: Heron's window bolts do.
+        if (ms := core.settings.get("topology.tick.tuple.freq.ms")) is not None:
+            self._tick_ns = int(float(ms) * 1e6)
+        elif (secs := core.settings.get("topology.tick.tuple.freq.secs")) is not None:
+            self._tick_ns = int(float(secs) * 1e9)
+        if self._tick_ns:
+            self._tick_at_ns = core.clock() + self._tick_ns
+
+    def activate(self) -> None:
+        """Nothing: bolts run as long as there are tuples."""
+
+    def deactivate(self) -> None:
+        """Nothing, likewise."""
+
+    def close(self) -> None:
+        """The end: tell user code, then flush."""
+        self.core.signal.due = False
+        self._no_anchor()
+        for hook in self.core.hooks:
+            hook.clean_up()
+        cleanup = getattr(self.bolt, "cleanup", None) or getattr(self.bolt, "close", None)
+        if cleanup is not None:
+            cleanup()
+        self.flush()
+        self.core.metrics.poll_user(0, final=True)
+
+    def replan(self, plan: Any) -> None:
+        self.flush()
+        self.core.replan(plan)
+        self._rebind()
+
+    def offer(self, batch: stmgr_pb2.Batch) -> None:
+        """Run user code on a batch of tuples."""
+        core = self.core
+        body = stmgr_pb2.TupleBatch.FromString(batch.body)
+        component = core.plan.tasks[body.src_task][1].component
+        fields = core.plan.logical.components[component].outputs[body.stream].fields
+        values = core.deserialize(body.values)
+        origin = InBatch(body, component, fields)
+        # The range is the batch's clock: what is left of it tells how many tuples were begun.
+        numbers = iter(range(len(values)))
+        tuples = map(Tuple, values, itertools.repeat(origin), numbers)
+        began_ns = self._batch_began_ns = self.core.clock()
+        if self._nothing_unsent():
+            self._unsent_since_ns = began_ns
+        self._now_running = f"{component}/{body.stream}", numbers, len(values)
+        process = self.bolt.process
+        if core.hooks:
+            process = self._observed_process(process)
+        run = self._run_auto if self._auto_ack or self._auto_anchor else self._run
+        try:
+            while operator.length_hint(numbers):
+                try:
+                    run(tuples, process)
+                except FailedException:
+                    self._fail_last(origin, numbers, len(values))
+                except Exception as error:
+                    self._fail_last(origin, numbers, len(values))
+                    self._user_error("process()", error)
+        finally:
+            self._count_executed()
+        now_ns = self.core.clock()
+        if now_ns - self._unsent_since_ns >= self._drain_ns:
+            self.flush()
+
+    def _count_executed(self) -> None:
+        """Count what was executed since the last call, and the time it took."""
+        source, numbers, before = self._now_running
+        left = operator.length_hint(numbers)
+        executed = before - left
+        if executed:
+            now_ns = self.core.clock()
+            took_ns = now_ns - self._batch_began_ns
+            metrics = self.core.metrics
+            metrics.add(f"__execute-count/{source}", executed)
+            metrics.add(f"__execute-time-ns/{source}", took_ns)
+            metrics.mean(f"__execute-latency/{source}", took_ns, executed)
+            self._batch_began_ns = now_ns
+            self._now_running = source, numbers, left
+
+    def _fail_last(self, origin: InBatch, numbers: Iterator[int], count: int) -> None:
+        """Fail the tuple whose process() raised."""
+        self._no_anchor()
+        index = count - operator.length_hint(numbers) - 1
+        self._fail(Tuple([], origin, index))
+
+    def poll(self) -> float:
+        """Do what is due. Returns how many seconds the task may sleep if no message comes."""
+        self._no_anchor()
+        self.flush()
+        now_ns = self.core.clock()
+        self._housekeep(now_ns)
+        self.core.signal.due = self._drain_ns == 0
+        return min(1.0, max(0.0, (self._tick_at_ns - now_ns) / 1e9)) if self._tick_ns else 1.0
+
+    def look_up(self) -> None:
+        """Between two tuples of a batch: flush, tick, or stop."""
+        signal = self.core.signal
+        signal.due = self._drain_ns == 0
+        now_ns = self.core.clock()
+        if self._drain_ns == 0 or now_ns - self._unsent_since_ns >= self._drain_ns:
+            self.flush()
+            self._unsent_since_ns = now_ns
+        self._count_executed()
+        self._housekeep(now_ns)
+        if signal.stopping:
+            raise Stopped
+
+    def _housekeep(self, now_ns: int) -> None:
+        if self._tick_ns and now_ns >= self._tick_at_ns:
+            # Ticks that were missed while user code was busy are not made up for, as in Storm.
+            self._tick_at_ns += self._tick_ns * ((now_ns - self._tick_at_ns) // self._tick_ns + 1)
+            try:
+                self.bolt.process_tick(TupleHelper.make_tick_tuple())
+            except FailedException:
+                self.core.logger.warning("process_tick() raised FailedException: a tick cannot be failed")
+            except Exception as error:
+                self._user_error("process_tick()", error)
+        if now_ns >= self._poll_user_at_ns:
+            self._poll_user_at_ns = now_ns + 1_000_000_000
+            self.core.metrics.poll_user(now_ns / 1e9)
+
+    def flush(self) -> None:
+        """Send what was emitted, then what was acked and failed: an ack carries the ids of the children."""
+        core = self.core
+        batches: list[stmgr_pb2.Batch] = []
+        rejected: list[tuple[Rejected, Sequence[Tuple]]] = []
+        for stream, n in core.outputs.emitted().items():
+            core.metrics.add(f"__emit-count/{stream}", n)
+        for edge in core.outputs.edges:
+            if edge.values:
+                self._pack(edge, batches, rejected)
+                edge.clear()
+        if self._resets:
+            batches += self._reset_batches()
+        for r, anchors in rejected:
+            for anchor in anchors:
+                self._fail(anchor)
+        if self._dirty:
+            batches += self._settle()
+        if batches:
+            core.send(batches)
+            self._batch.sent(batches)
+        self._refill()
+        if rejected:
+            for r, _anchors in rejected[1:]:
+                core.user_error("emit()", r.error)
+            self._user_error("emit()", rejected[0][0].error, flushed=True)
+
+    def _pack(
+        self, edge: Edge, batches: list[stmgr_pb2.Batch], rejected: list[tuple[Rejected, Sequence[Tuple]]]
+    ) -> None:
+        core = self.core
+        parts = list(serialized(core.component, edge, core.serialize, core.config))
+        for part in parts:
+            if isinstance(part, Rejected):
+                rejected.append((part, _anchors_of(edge.tags[part.index]) if core.tracking else ()))
+                if core.tracking:
+                    edge.tags[part.index] = ()  # not sent, so it is nobody's child
+        tree: Anchors | None = anchored(edge.tags) if core.tracking else None
+        for part in parts:
+            if isinstance(part, Rejected):
+                continue
+            start, stop, data = part
+            ids, roots, counts = tree.part(start, stop) if tree else (None, None, None)
+            batches.append(
+                tuple_batch(
+                    src_task=core.task_id,
+                    dest_task=edge.task,
+                    stream=edge.stream,
+                    count=stop - start,
+                    values=data,
+                    ids=ids,
+                    roots=roots,
+                    root_counts=counts,
+                )
+            )
+
+    def _settle(self) -> Iterable[stmgr_pb2.Batch]:
+        """Batches of acks and fails for everything marked since the last flush."""
+        acks: list[tuple[Any, Any]] = []
+        fails: list[tuple[Any, Any]] = []
+        metrics = self.core.metrics
+        for origin in self._dirty:
+            acked, failed = origin.settle()
+            source = f"{origin.component}/{origin.stream}"
+            if len(acked):
+                metrics.add(f"__ack-count/{source}", len(acked))
+                if origin.tracked:
+                    acks.append(origin.ack_values(acked))
+            if len(failed):
+                metrics.add(f"__fail-count/{source}", len(failed))
+                if origin.tracked:
+                    fails.append((origin.roots[origin.positions(failed)[0]], None))
+        self._dirty.clear()
+        return [*root_batches(ACK, acks), *root_batches(FAIL, fails)]
+
+    def _reset_batches(self) -> Iterable[stmgr_pb2.Batch]:
+        parts: list[tuple[Any, Any]] = []
+        for tup in self._resets:
+            origin = tup.origin_
+            if isinstance(origin, InBatch) and origin.tracked:
+                parts.append((origin.roots[origin.positions(np.array([tup.index_]))[0]], None))
+        self._resets.clear()
+        return root_batches(RESET_TIMEOUT, parts)
+
+    def _user_error(self, where: str, error: Exception, *, flushed: bool = False) -> None:
+        if isinstance(error, TaskFailed):
+            raise error
+        self.core.user_error(where, error)
+        if not self.core.fail_only:
+            if not flushed:
+                self.flush()  # the failed tuple is replayed at once, not after its timeout
+            raise TaskFailed(where) from error
+
+
+def _anchors_of(tag: Any) -> Sequence[Tuple]:
+    return () if tag is None else (tag,) if isinstance(tag, Tuple) else tag

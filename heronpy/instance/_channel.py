@@ -1,0 +1,152 @@
+"""The queues between an instance's two threads.
+
+data-in: batches and commands, from the gateway to the task. data-out: encoded frames, from the task to the gateway.
+Both are bounded in bytes; each byte counter has one writer, so no lock is needed. A full data-in queue makes the gateway
+stop reading from the Stream Manager; a full data-out queue makes the task pause (a spout emitting, a bolt executing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.config import InstanceConfig
+from heronpy.proto import stmgr_pb2
+
+Command = Callable[[Any], None]
+"""Something for the task thread to do, given the task."""
+
+
+class ThreadChannel:
+    """Both directions, seen from both threads."""
+
+    def __init__(self, config: InstanceConfig) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._frame_bytes = config.frame_bytes
+        self.in_capacity = config.in_queue_bytes
+        self._out_capacity = config.out_queue_bytes
+        # data-in
+        self._inbox: queue.SimpleQueue[stmgr_pb2.Batch | Command] = queue.SimpleQueue()
+        self._in_put = 0
+        self._in_taken = 0
+        self._reader_waits = False
+        self._in_room = asyncio.Event()
+        # data-out
+        self._out: deque[bytes] = deque()
+        self._out_put = 0
+        self._out_sent = 0
+        self._out_room = threading.Event()
+        self._out_ready = asyncio.Event()
+        self._out_empty = asyncio.Event()
+        self._woken = False
+        self.busy = False
+        """The task thread is at work, not waiting."""
+
+    # gateway thread
+
+    def put(self, batch: stmgr_pb2.Batch) -> None:
+        """Hand a batch to the task."""
+        self._in_put += len(batch.body)
+        self._inbox.put(batch)
+
+    def command(self, command: Command) -> None:
+        """Have the task thread do something between two batches."""
+        self._inbox.put(command)
+
+    async def has_in_room(self) -> None:
+        """Wait while the data-in queue is full."""
+        while self.in_bytes > self.in_capacity:
+            self._in_room.clear()
+            self._reader_waits = True
+            if self.in_bytes > self.in_capacity:
+                await self._in_room.wait()
+            self._reader_waits = False
+
+    @property
+    def in_bytes(self) -> int:
+        """What the task has still before it, the batch in work included."""
+        return self._in_put - self._in_taken
+
+    @property
+    def out_bytes(self) -> int:
+        """What waits for the Stream Manager."""
+        return self._out_put - self._out_sent
+
+    async def next_frame(self) -> bytes:
+        """Wait for something to send. It stays in the queue's account until `sent`."""
+        while not self._out:
+            self._out_ready.clear()
+            self._woken = False
+            if not self._out:
+                await self._out_ready.wait()
+        return self._out.popleft()
+
+    def sent(self, frame: bytes) -> None:
+        """A frame has left, or is lost with the connection."""
+        self._out_sent += len(frame)
+        self._out_room.set()
+        if not self.out_bytes:
+            self._out_empty.set()
+
+    async def all_sent(self) -> None:
+        """Wait until nothing is left to send. The task has ended."""
+        while self.out_bytes:
+            self._out_empty.clear()
+            await self._out_empty.wait()
+
+    # task thread
+
+    def take(self, timeout_s: float) -> stmgr_pb2.Batch | Command | None:
+        """The next batch or command; None after `timeout_s`. 0 does not wait."""
+        try:
+            if timeout_s <= 0:
+                return self._inbox.get_nowait()
+            self.busy = False
+            return self._inbox.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        finally:
+            self.busy = True
+
+    def done(self, batch: stmgr_pb2.Batch) -> None:
+        """The task has finished a batch."""
+        self._in_taken += len(batch.body)
+        if self._reader_waits and self.in_bytes <= self.in_capacity:
+            self._loop.call_soon_threadsafe(self._in_room.set)
+
+    def send(self, batches: list[stmgr_pb2.Batch]) -> None:
+        """Queue batches for the Stream Manager, in frames. Never blocks."""
+        frame: list[stmgr_pb2.Batch] = []
+        size = 0
+        for batch in batches:
+            frame.append(batch)
+            size += len(batch.body)
+            if size >= self._frame_bytes:
+                self._enqueue(frame)
+                frame, size = [], 0
+        if frame:
+            self._enqueue(frame)
+
+    def _enqueue(self, batches: list[stmgr_pb2.Batch]) -> None:
+        data = stmgr_pb2.Frame(batches=batches).SerializeToString()
+        self._out_put += len(data)
+        self._out.append(data)
+        if not self._woken:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._out_ready.set)
+
+    @property
+    def out_full(self) -> bool:
+        return self.out_bytes > self._out_capacity
+
+    def wait_out_room(self, timeout_s: float) -> None:
+        """Wait until something has left the data-out queue."""
+        self._out_room.clear()
+        if self.out_full:
+            self.busy = False
+            self._out_room.wait(timeout_s)
+            self.busy = True

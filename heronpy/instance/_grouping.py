@@ -1,0 +1,208 @@
+"""Groupings: which tasks of a consumer get a tuple. Pure: values in, edges out.
+
+A chooser is a function from a tuple's values to its target. It runs once per emitted tuple, so each is a closure made
+for its case: a constant for a single task, an iterator for shuffle, a dictionary of keys seen before for fields.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import random
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol
+
+from heronpy.errors import TupleError
+from heronpy.instance._edges import NOWHERE, Edge, Fan, Target
+from heronpy.instance._stable_hash import mix, stable_hash
+from heronpy.plan import GroupingKind
+
+Chooser = Callable[[list[Any]], Target]
+
+KEYS_MAX = 1 << 18
+"""Keys whose task is remembered, per stream and consumer; when full the memory starts anew."""
+
+
+class CustomGrouping(Protocol):
+    """Heron's ICustomGrouping, after `prepare`."""
+
+    def choose_tasks(self, values: list[Any]) -> Sequence[int]: ...
+
+
+def shuffle(edges: Sequence[Edge], seed: int) -> Chooser:
+    """Even: every task gets one tuple of every `len(edges)`, in an order that differs between senders."""
+    if len(edges) == 1:
+        return constant(edges[0])
+    order = list(edges)
+    random.Random(seed).shuffle(order)
+    advance = itertools.cycle(order).__next__
+    return lambda _values: advance()
+
+
+def constant(target: Target) -> Chooser:
+    """Always the same target: all, global, and every grouping of a single task."""
+    return lambda _values: target
+
+
+def fields(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
+    """Equal keys meet: the stable hash of the key fields decides."""
+    if len(edges) == 1:
+        return constant(edges[0])
+    count = len(edges)
+    known: dict[Hashable, Edge] = {}
+    key_of = operator.itemgetter(*indexes)
+
+    def learn(values: list[Any]) -> Edge:
+        try:
+            key = key_of(values)
+        except IndexError:
+            raise TupleError(
+                f"a tuple of {len(values)} values on stream {edges[0].stream!r} lacks a field it is grouped by"
+            ) from None
+        edge = edges[stable_hash(key) % count]
+        try:
+            if len(known) >= KEYS_MAX:
+                known.clear()
+            known[key] = edge
+        except TypeError:
+            pass  # an unhashable key (a list, a dict) is computed every time
+        return edge
+
+    if len(indexes) == 1:
+        index = indexes[0]
+
+        def choose_by_one(values: list[Any]) -> Edge:
+            # A key type with a stable hash that compares equal to another has the same hash, so the dictionary can
+            # not answer differently from the computation.
+            try:
+                return known[values[index]]
+            except (KeyError, TypeError, IndexError):
+                return learn(values)
+
+        return choose_by_one
+
+    def choose(values: list[Any]) -> Edge:
+        try:
+            return known[key_of(values)]
+        except (KeyError, TypeError, IndexError):
+            return learn(values)
+
+    return choose
+
+
+def partial_key(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
+    """The power of two choices (Nasir et al., ICDE 2015): a key has two tasks, and the one sent less gets the tuple."""
+    if len(edges) == 1:
+        return constant(edges[0])
+    key_of = operator.itemgetter(*indexes)
+    sent = dict.fromkeys(edges, 0)
+    known: dict[Hashable, tuple[Edge, Edge]] = {}
+
+    def pair_of(key: Any) -> tuple[Edge, Edge]:
+        number = stable_hash(key)
+        first = number % len(edges)
+        second = (first + 1 + mix(number ^ 0x9E3779B97F4A7C15) % (len(edges) - 1)) % len(edges)
+        return edges[first], edges[second]
+
+    def choose(values: list[Any]) -> Edge:
+        key = key_of(values)
+        try:
+            pair = known[key]
+        except KeyError:
+            if len(known) >= KEYS_MAX:
+                known.clear()
+            pair = known[key] = pair_of(key)
+        except TypeError:
+            pair = pair_of(key)
+        edge = pair[0] if sent[pair[0]] <= sent[pair[1]] else pair[1]
+        sent[edge] += 1
+        return edge
+
+    return choose
+
+
+def custom(edges: Sequence[Edge], grouping: CustomGrouping) -> Chooser:
+    """The user's own choice of tasks, checked."""
+    by_task = {edge.task: edge for edge in edges}
+    fans: dict[tuple[int, ...], Target] = {}
+
+    def choose(values: list[Any]) -> Target:
+        tasks = tuple(grouping.choose_tasks(values))
+        target = fans.get(tasks)
+        if target is None:
+            unknown = [task for task in tasks if task not in by_task]
+            if unknown:
+                raise TupleError(
+                    f"{type(grouping).__name__}.choose_tasks() chose task {unknown[0]!r}, "
+                    f"which is none of the targets {sorted(by_task)}"
+                )
+            if len(fans) >= KEYS_MAX:
+                fans.clear()
+            target = fans[tasks] = combine([by_task[task] for task in tasks])
+        return target
+
+    return choose
+
+
+def combine(edges: Sequence[Edge]) -> Target:
+    """One target for several edges."""
+    if len(edges) == 1:
+        return edges[0]
+    return Fan(edges) if edges else NOWHERE
+
+
+def both(choosers: Sequence[Chooser]) -> Chooser:
+    """Several consumers of one stream: each gets the tuple by its own grouping."""
+    if len(choosers) == 1:
+        return choosers[0]
+    if not choosers:
+        return constant(NOWHERE)
+    fans: dict[tuple[Target, ...], Fan] = {}
+
+    def choose(values: list[Any]) -> Target:
+        targets = tuple(chooser(values) for chooser in choosers)
+        fan = fans.get(targets)
+        if fan is None:
+            if len(fans) >= KEYS_MAX:
+                fans.clear()
+            fan = fans[targets] = Fan([edge for target in targets for edge in target.edges])
+        return fan
+
+    return choose
+
+
+def chooser(
+    kind: GroupingKind,
+    edges: Sequence[Edge],
+    *,
+    indexes: Sequence[int] = (),
+    local: Callable[[Edge], bool] = lambda _edge: False,
+    grouping: CustomGrouping | None = None,
+    seed: int = 0,
+) -> Chooser:
+    """The chooser of one consumer.
+
+    Args:
+        kind: the grouping.
+        edges: the consumer's tasks, ascending by task id.
+        indexes: positions of the key fields (fields, partial key).
+        local: whether an edge's task is in the sender's container (local-or-shuffle).
+        grouping: the prepared custom grouping (custom).
+        seed: differs between senders, so that they do not all start with the same task.
+    """
+    if kind is GroupingKind.FIELDS:
+        return fields(edges, indexes)
+    if kind is GroupingKind.PARTIAL_KEY:
+        return partial_key(edges, indexes)
+    if kind is GroupingKind.ALL:
+        return constant(combine(edges))
+    if kind is GroupingKind.LOWEST:
+        return constant(min(edges, key=lambda edge: edge.task))
+    if kind is GroupingKind.CUSTOM:
+        assert grouping is not None, "a custom grouping must be loaded before it is used"
+        return custom(edges, grouping)
+    if kind is GroupingKind.LOCAL_OR_SHUFFLE:
+        return shuffle([edge for edge in edges if local(edge)] or edges, seed)
+    if kind is GroupingKind.DIRECT:
+        return constant(NOWHERE)  # only an emit with direct_task reaches the consumer of a direct grouping
+    return shuffle(edges, seed)  # SHUFFLE and NONE

@@ -1,0 +1,140 @@
+"""A received batch of tuples, and what became of each.
+
+`InBatch` is the origin that all tuples of a batch share (see `heronpy.api.tuple`). User code marks tuples as acked or
+failed by writing a byte; ids and roots stay packed arrays until a flush turns all marks since the last one into a few
+batches of acks with numpy. A tuple that is held back (joins, windows) keeps its batch alive, and may be acked any time
+later.
+
+Ids and roots are flat arrays with one entry for each root of each tuple ("position"). Nearly always a tuple has one
+root, and its position is its index; `_offsets` exists only in batches where that is not so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heronpy.proto import stmgr_pb2
+from heronpy.wire import ACK, SEQUENCE_BITS, U64, root_batch
+
+OPEN: Final = 0
+ACKED: Final = 1
+FAILED: Final = 2
+
+U64s = NDArray[np.uint64]
+Index = NDArray[np.int64]
+_NO_U64: U64s = np.zeros(0, dtype=np.uint64)
+
+
+class InBatch:
+    """Origin of the tuples of one received batch."""
+
+    __slots__ = (
+        "_children",
+        "_offsets",
+        "_settled",
+        "component",
+        "count",
+        "dirty",
+        "fields",
+        "ids",
+        "marks",
+        "roots",
+        "stream",
+        "task",
+    )
+
+    def __init__(self, body: stmgr_pb2.TupleBatch, component: str, fields: Sequence[str]) -> None:
+        self.component = component
+        self.stream = body.stream
+        self.task = body.src_task
+        self.fields = fields
+        self.count = body.count
+        self.marks = bytearray(body.count)
+        """What became of each tuple: OPEN, ACKED or FAILED. User code's ack() and fail() write here."""
+        self.dirty = False
+        """Marked since the last flush; then it is in the bolt's list of batches to settle."""
+        self.ids: U64s = np.frombuffer(body.ids, dtype=U64) if body.ids else _NO_U64
+        self.roots: U64s = np.frombuffer(body.roots, dtype=U64) if body.ids else _NO_U64
+        self._children: U64s | None = None
+        self._settled: NDArray[np.bool_] | None = None
+        self._offsets: Index | None = None
+        if body.root_counts:
+            self._offsets = np.zeros(body.count + 1, dtype=np.int64)
+            np.cumsum(np.frombuffer(body.root_counts, dtype="<u2"), out=self._offsets[1:])
+
+    @property
+    def tracked(self) -> bool:
+        """Whether any of the tuples belongs to a tree."""
+        return len(self.ids) > 0
+
+    def tuple_id(self, index: int) -> int:
+        if not self.tracked:
+            return 0
+        if self._offsets is None:
+            return int(self.ids[index])
+        position, end = self._offsets[index], self._offsets[index + 1]
+        return int(self.ids[position]) if position < end else 0
+
+    def positions(self, index: Index) -> tuple[Index, Index | None]:
+        """Positions of the roots of the tuples at `index`, and how many each has (None: one each)."""
+        if self._offsets is None:
+            return (index, None) if self.tracked else (index[:0], np.zeros(len(index), dtype=np.int64))
+        starts = self._offsets[index]
+        counts = self._offsets[index + 1] - starts
+        # start, start + 1, … of every tuple, laid one after the other
+        ends = np.cumsum(counts)
+        return np.arange(int(counts.sum())) + np.repeat(starts - (ends - counts), counts), counts
+
+    def add_children(self, positions: Index, ids: U64s) -> None:
+        """Note the edge ids of tuples that were emitted with these tuples as anchors."""
+        if self._children is None:
+            self._children = np.zeros(len(self.ids), dtype=np.uint64)
+        np.bitwise_xor.at(self._children, positions, ids)
+
+    def settle(self) -> tuple[Index, Index]:
+        """Indexes of the tuples that were acked, and failed, since the last call. A second ack is ignored."""
+        self.dirty = False
+        marks = np.frombuffer(self.marks, dtype=np.uint8)
+        if self._settled is None:
+            self._settled = np.zeros(self.count, dtype=np.bool_)
+        else:
+            marks = np.where(self._settled, OPEN, marks)
+        acked, failed = np.flatnonzero(marks == ACKED), np.flatnonzero(marks == FAILED)
+        self._settled[acked] = True
+        self._settled[failed] = True
+        return acked, failed
+
+    def ack_values(self, index: Index) -> tuple[U64s, U64s]:
+        """For each root of the tuples at `index`: the root, and what to XOR into its tree."""
+        positions, _ = self.positions(index)
+        values = self.ids[positions]
+        if self._children is not None:
+            values = values ^ self._children[positions]
+        return self.roots[positions], values
+
+
+def root_batches(kind: Any, parts: Sequence[tuple[U64s, U64s | None]]) -> Iterator[Any]:
+    """One batch for each spout task that owns some of the roots.
+
+    Args:
+        kind: ACK, FAIL or RESET_TIMEOUT.
+        parts: roots, and for ACK the values to XOR.
+    """
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return
+    roots = parts[0][0] if len(parts) == 1 else np.concatenate([r for r, _ in parts])
+    values: U64s | None = None
+    if kind == ACK:
+        values = parts[0][1] if len(parts) == 1 else np.concatenate([v for _, v in parts if v is not None])
+    tasks = roots >> np.uint64(SEQUENCE_BITS)
+    if (tasks == tasks[0]).all():
+        yield root_batch(kind, int(tasks[0]), roots, values)
+        return
+    for task in np.unique(tasks):
+        mine = tasks == task
+        yield root_batch(kind, int(task), roots[mine], None if values is None else values[mine])

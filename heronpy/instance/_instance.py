@@ -1,0 +1,217 @@
+"""A Heron Instance: the gateway (this asyncio loop) and the task execution thread.
+
+The gateway holds the one stream to the container's Stream Manager. User code may block for as long as it likes: frames,
+plans and metrics go on moving, as far as the queues between the threads have room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Iterable
+
+import grpc
+import grpc.aio
+
+from heronpy.instance._capacity import QueueCapacity
+from heronpy.instance._channel import ThreadChannel
+from heronpy.instance._core import Signal, TaskCore, TaskFailed
+from heronpy.instance._metrics import GAUGE, TaskMetrics
+from heronpy.instance._thread import TaskThread, apply_plan
+from heronpy.metricsmgr import Reporter
+from heronpy.plan import PhysicalPlan
+from heronpy.proto import metrics_pb2, stmgr_pb2
+from heronpy.runtime import Launch, channel, metadata
+
+log = logging.getLogger(__name__)
+
+ATTACH = "/heronpy.Stmgr/Attach"
+
+
+class Instance:
+    """One instance of one component."""
+
+    def __init__(self, launch: Launch, container: int, instance_id: str) -> None:
+        self.started = asyncio.Event()
+        self._launch = launch
+        self._config = launch.config.instance
+        self._container = container
+        self._id = instance_id
+        self._component, self._task_id = component, _ = _parse(instance_id)
+        self._channel = ThreadChannel(self._config)
+        self._signal = Signal()
+        self._metrics = TaskMetrics()
+        self._thread: TaskThread | None = None
+        self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self._plan: PhysicalPlan | None = None
+        self._armed = False
+        self._capacity = QueueCapacity(self._config)
+        self._counts = {"received": 0, "sent": 0, "received_bytes": 0, "sent_bytes": 0}
+        self._reporter = Reporter(
+            launch, container=container, source=instance_id, component=component, collect=self._collect
+        )
+
+    async def run(self) -> None:
+        """Serve until cancelled, or until the task thread ends.
+
+        Raises:
+            TaskFailed: user code failed and the exception policy is `restart`.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            attached = tasks.create_task(self._stay_attached(), name=f"{self._id}/attach")
+            reporting = tasks.create_task(self._reporter.run(), name=f"{self._id}/metrics")
+            tuning = tasks.create_task(self._tune(), name=f"{self._id}/tune")
+            try:
+                error = await asyncio.shield(self._ended)
+                if error is not None:
+                    log.error("the task ended: %s", error, exc_info=None if isinstance(error, TaskFailed) else error)
+            except asyncio.CancelledError:
+                await self._stop_task()
+                raise
+            finally:
+                await self._drain()
+                reporting.cancel()
+                with contextlib.suppress(Exception):
+                    await self._reporter.flush(1.0)
+                attached.cancel()
+                tuning.cancel()
+        if error is not None:
+            raise error
+
+    async def _stop_task(self) -> None:
+        if self._thread is None:
+            return
+        self._thread.stop()
+        try:
+            async with asyncio.timeout(self._config.shutdown_timeout_ms / 1e3):
+                await asyncio.shield(self._ended)
+        except TimeoutError:
+            log.warning("user code did not end within %s ms: ended by force", self._config.shutdown_timeout_ms)
+
+    async def _drain(self) -> None:
+        """Give what was flushed last a moment to leave."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._channel.all_sent()
+
+    async def _stay_attached(self) -> None:
+        target = f"unix:{self._launch.socket_dir(self._container) / 'stmgr.sock'}"
+        while True:
+            async with channel(target) as link:
+                try:
+                    await self._attach(link)
+                except* grpc.aio.AioRpcError as group:
+                    error = group.exceptions[0]
+                    assert isinstance(error, grpc.aio.AioRpcError)
+                    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                        raise
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                        log.warning("the Stream Manager ended the connection: %s %s", error.code(), error.details())
+            await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
+
+    async def _attach(self, link: grpc.aio.Channel) -> None:
+        call = link.stream_stream(ATTACH)(metadata=metadata(self._launch.token(), self._id))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                writer = tasks.create_task(self._write(call), name=f"{self._id}/write")
+                await self._read(call)
+                writer.cancel()
+        finally:
+            call.cancel()
+
+    async def _read(self, call: grpc.aio.StreamStreamCall) -> None:
+        """Read until the Stream Manager closes."""
+        while (data := await call.read()) is not grpc.aio.EOF:
+            frame = stmgr_pb2.Frame.FromString(data)
+            if frame.HasField("plan"):
+                self._take_plan(PhysicalPlan.from_proto(frame.plan))
+            self._counts["received"] += 1
+            self._counts["received_bytes"] += len(data)
+            for batch in frame.batches:
+                self._channel.put(batch)
+            self._arm()
+            await self._channel.has_in_room()
+
+    async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
+        await call.wait_for_connection()
+        while True:
+            frame = await self._channel.next_frame()
+            try:
+                await call.write(frame)
+            finally:
+                # Written or lost with the connection: sending it again could execute tuples twice with one id.
+                self._channel.sent(frame)
+            self._counts["sent"] += 1
+            self._counts["sent_bytes"] += len(frame)
+
+    def _take_plan(self, plan: PhysicalPlan) -> None:
+        if self._plan is not None and plan.version < self._plan.version:
+            return
+        self._plan = plan
+        if self._thread is None:
+            log.info("%s starts with plan %d", self._id, plan.version)
+            loop = asyncio.get_running_loop()
+            self._thread = TaskThread(
+                lambda: TaskCore(
+                    plan=plan,
+                    task_id=self._task_id,
+                    config=self._config,
+                    send=self._channel.send,
+                    report_exception=self._reporter.exception,
+                    signal=self._signal,
+                    metrics=self._metrics,
+                ),
+                self._channel,
+                self._signal,
+                lambda error: loop.call_soon_threadsafe(self._finish, error),
+            )
+            self._thread.start()
+            self.started.set()
+            self._arm()
+        else:
+            self._channel.command(lambda task: apply_plan(task, plan))
+
+    def _finish(self, error: BaseException | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    def _arm(self) -> None:
+        """While the task is busy, have it look up from its work every drain interval."""
+        if not self._armed and self._config.drain_interval_ms:
+            self._armed = True
+            asyncio.get_running_loop().call_later(self._config.drain_interval_ms / 1e3, self._look_up)
+
+    def _look_up(self) -> None:
+        self._armed = False
+        if self._channel.busy:
+            self._signal.due = True
+            self._arm()
+        elif self._plan is not None and self._plan.logical.components[self._component].is_spout:
+            self._arm()
+
+    async def _tune(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.tuning_interval_ms / 1e3)
+            self._channel.in_capacity = self._capacity.observed(self._channel.in_bytes)
+
+    def _collect(self) -> Iterable[metrics_pb2.Metric]:
+        yield from self._metrics.collect()
+        gauges = {
+            "__gateway-in-stream-queue-size": self._channel.in_bytes,
+            "__gateway-out-stream-queue-size": self._channel.out_bytes,
+            "__gateway-in-stream-queue-expected-capacity": self._channel.in_capacity,
+            "__gateway-out-stream-queue-expected-capacity": self._config.out_queue_bytes,
+        }
+        for name, value in gauges.items():
+            yield metrics_pb2.Metric(name=name, value=value, kind=GAUGE)
+        counts, self._counts = self._counts, dict.fromkeys(self._counts, 0)
+        for way in ("received", "sent"):
+            yield metrics_pb2.Metric(name=f"__gateway-{way}-packets-count", value=counts[way])
+            yield metrics_pb2.Metric(name=f"__gateway-{way}-packets-size", value=counts[f"{way}_bytes"])
+
+
+def _parse(instance_id: str) -> tuple[str, int]:
+    """Component and task id of `container_<n>_<component>_<task>`."""
+    component, task = instance_id.removeprefix("container_").split("_", 1)[1].rsplit("_", 1)
+    return component, int(task)

@@ -1,0 +1,106 @@
+"""The metrics of one task.
+
+The task thread adds to running sums; the gateway thread reads them at every report and sends the differences. So
+neither waits for the other, and a report never tears a number. User metrics are read and reset in the task thread,
+which is the one that updates them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from heronpy.proto import metrics_pb2
+
+log = logging.getLogger(__name__)
+
+COUNTER = metrics_pb2.Metric.COUNTER
+GAUGE = metrics_pb2.Metric.GAUGE
+MEAN = metrics_pb2.Metric.MEAN
+
+
+class UserMetric(Protocol):
+    """Heron's IMetric."""
+
+    def get_value_and_reset(self) -> Any: ...
+
+
+@dataclass(slots=True)
+class _Registered:
+    name: str
+    metric: UserMetric
+    every_s: float
+    next_s: float
+
+
+class TaskMetrics:
+    """Counters, means and gauges by Heron's names; user metrics by theirs."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, float] = {}
+        self._sums: dict[str, tuple[float, int]] = {}
+        self._gauges: dict[str, float] = {}
+        self._reported_counts: dict[str, float] = {}
+        self._reported_sums: dict[str, tuple[float, int]] = {}
+        self._user: list[_Registered] = []
+
+    def add(self, name: str, count: float) -> None:
+        """Add to a counter. Task thread only."""
+        self._counts[name] = self._counts.get(name, 0) + count
+
+    def mean(self, name: str, total: float, count: int) -> None:
+        """Add `count` measurements that sum to `total`. Task thread only."""
+        if count:
+            old_total, old_count = self._sums.get(name, (0.0, 0))
+            self._sums[name] = (old_total + total, old_count + count)
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a value."""
+        self._gauges[name] = value
+
+    def register(self, name: str, metric: UserMetric, time_bucket_in_sec: float) -> None:
+        """Report a user metric every `time_bucket_in_sec` seconds as `name`, or `name/key` if it has several values."""
+        every_s = max(float(time_bucket_in_sec), 0.001)
+        self._user.append(_Registered(name, metric, every_s, time.monotonic() + every_s))
+
+    def poll_user(self, now_s: float, *, final: bool = False) -> None:
+        """Read the user metrics that are due, all of them if `final`. Task thread only."""
+        for user in self._user:
+            if final or now_s >= user.next_s:
+                user.next_s = now_s + user.every_s
+                self._take(user.name, user.metric)
+
+    def _take(self, name: str, metric: UserMetric) -> None:
+        value = metric.get_value_and_reset()
+        counts = hasattr(metric, "incr")  # CountMetric and MultiCountMetric, also the user's own kinds of them
+        for key, number in value.items() if isinstance(value, Mapping) else (("", value),):
+            full = f"{name}/{key}" if key else name
+            try:
+                if counts:
+                    self.add(full, float(number))
+                elif number is not None:
+                    self.gauge(full, float(number))
+            except (TypeError, ValueError):
+                log.warning("user metric %s has a value that is no number: %.60r", full, number)
+
+    def collect(self) -> Iterator[metrics_pb2.Metric]:
+        """What happened since the last call. Gateway thread only."""
+        for name, count in dict(self._counts).items():
+            new = count - self._reported_counts.get(name, 0)
+            self._reported_counts[name] = count
+            yield metrics_pb2.Metric(name=name, value=new, kind=COUNTER)
+        for name, (total, number) in dict(self._sums).items():
+            old_total, old_number = self._reported_sums.get(name, (0.0, 0))
+            self._reported_sums[name] = (total, number)
+            if number > old_number:
+                mean = (total - old_total) / (number - old_number)
+                yield metrics_pb2.Metric(name=name, value=mean, kind=MEAN)
+        for name, value in dict(self._gauges).items():
+            yield metrics_pb2.Metric(name=name, value=value, kind=GAUGE)
+
+    def total(self, name: str) -> float:
+        """A counter's sum since the start."""
+        return self._counts.get(name, 0)

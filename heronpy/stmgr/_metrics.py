@@ -1,0 +1,71 @@
+"""The metrics of a Stream Manager, by Heron's names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from heronpy.proto import metrics_pb2, stmgr_pb2
+from heronpy.stmgr._backpressure import Backpressure
+from heronpy.stmgr._outbox import Outbox
+
+COUNTER = metrics_pb2.Metric.COUNTER
+GAUGE = metrics_pb2.Metric.GAUGE
+_KINDS = {
+    stmgr_pb2.Batch.DATA: "__tuples",
+    stmgr_pb2.Batch.ACK: "__ack_tuples",
+    stmgr_pb2.Batch.FAIL: "__fail_tuples",
+    stmgr_pb2.Batch.RESET_TIMEOUT: "__reset_tuples",
+}
+
+
+class StmgrMetrics:
+    """Counts what passes, by batches."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._spent_ns: dict[str, int] = {}
+        self._held_ns = 0
+
+    def passed(self, batch: stmgr_pb2.Batch, way: str) -> None:
+        """Note a batch that passed, e.g. `_from_workers`."""
+        self._counts[f"__server/{_KINDS[batch.kind]}{way}"] += batch.count
+
+    def moved(self, size: int, way: str) -> None:
+        """Note the bytes of a frame."""
+        self._counts[f"__server/__bytes{way}"] += size
+
+    def lost(self, batches: Iterable[stmgr_pb2.Batch], way: str) -> None:
+        """Note batches that were lost with a connection."""
+        for batch in batches:
+            self._counts[f"__server/{_KINDS[batch.kind]}{way}_lost"] += batch.count
+
+    def collect(
+        self, backpressure: Backpressure, outboxes: Iterable[Outbox], now_ns: int
+    ) -> Iterator[metrics_pb2.Metric]:
+        """What happened since the last call. Times in backpressure are in milliseconds, as in Heron."""
+        counts, self._counts = self._counts, Counter()
+        for name, count in counts.items():
+            yield metrics_pb2.Metric(name=name, value=count, kind=COUNTER)
+        spent = backpressure.spent_ns(now_ns)
+        for culprit, ns in spent.items():
+            new = ns - self._spent_ns.get(culprit, 0)
+            yield metrics_pb2.Metric(
+                name=f"__time_spent_back_pressure_by_compid/{culprit}", value=new / 1e6, kind=COUNTER
+            )
+        initiated = (sum(spent.values()) - sum(self._spent_ns.values())) / 1e6
+        yield metrics_pb2.Metric(name="__server/__time_spent_back_pressure_initiated", value=initiated, kind=COUNTER)
+        self._spent_ns = spent
+        held = backpressure.held_ns(now_ns)
+        yield metrics_pb2.Metric(
+            name="__server/__time_spent_back_pressure_aggr", value=(held - self._held_ns) / 1e6, kind=COUNTER
+        )
+        self._held_ns = held
+        for outbox in outboxes:
+            base = "by_instanceid"
+            yield metrics_pb2.Metric(
+                name=f"__connection_buffer_{base}/{outbox.name}/bytes", value=outbox.bytes, kind=GAUGE
+            )
+            yield metrics_pb2.Metric(
+                name=f"__connection_buffer_length_{base}/{outbox.name}/packets", value=len(outbox), kind=GAUGE
+            )

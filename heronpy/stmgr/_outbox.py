@@ -1,0 +1,96 @@
+"""What waits for one link: batches, bounded in bytes, with a high and a low water mark.
+
+An outbox outlives its connection: what waits for an instance that is being restarted is delivered to the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from heronpy.config import StmgrConfig
+from heronpy.proto import stmgr_pb2
+
+BATCH_OVERHEAD_BYTES = 64
+"""What a queued batch costs beside its body, about; so that many tiny batches count too."""
+HARD_LIMIT = 3
+"""At so many times the high water mark whoever sends to the link is held too, not only the spouts."""
+
+
+class Outbox:
+    """The queue of one link."""
+
+    def __init__(
+        self,
+        name: str,
+        config: StmgrConfig,
+        over_high: Callable[[Outbox], None],
+        under_low: Callable[[Outbox], None],
+    ) -> None:
+        """Make an empty outbox.
+
+        Args:
+            name: the instance or Stream Manager at the other end.
+            config: water marks and frame size.
+            over_high: called when the high water mark is crossed upwards.
+            under_low: called when, after that, the low water mark is crossed downwards.
+        """
+        self.name = name
+        self.bytes = 0
+        self.over = False
+        self._high, self._low = config.outbox_bytes_high, config.outbox_bytes_low
+        self._hard = HARD_LIMIT * config.outbox_bytes_high
+        self._frame_bytes = config.frame_bytes
+        self._over_high, self._under_low = over_high, under_low
+        self._batches: deque[stmgr_pb2.Batch] = deque()
+        self._ready = asyncio.Event()
+        self._room = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def put(self, batch: stmgr_pb2.Batch) -> None:
+        """Queue a batch."""
+        self._batches.append(batch)
+        self.bytes += len(batch.body) + BATCH_OVERHEAD_BYTES
+        self._ready.set()
+        if self.bytes >= self._high and not self.over:
+            self.over = True
+            self._over_high(self)
+
+    @property
+    def full(self) -> bool:
+        """At the hard limit."""
+        return self.bytes >= self._hard
+
+    async def has_room(self) -> None:
+        """Wait while the outbox is at its hard limit."""
+        while self.full:
+            self._room.clear()
+            await self._room.wait()
+
+    async def next(self) -> list[stmgr_pb2.Batch]:
+        """Wait for batches, and take about a frame of them. They stay in the account until `sent`."""
+        while not self._batches:
+            self._ready.clear()
+            await self._ready.wait()
+        taken = [self._batches.popleft()]
+        size = len(taken[0].body)
+        while self._batches and size + len(self._batches[0].body) <= self._frame_bytes:
+            batch = self._batches.popleft()
+            size += len(batch.body)
+            taken.append(batch)
+        return taken
+
+    def sent(self, batches: Sequence[stmgr_pb2.Batch]) -> None:
+        """Batches have left, or are lost with the connection."""
+        self.bytes -= sum(len(b.body) + BATCH_OVERHEAD_BYTES for b in batches)
+        self._room.set()
+        if self.over and self.bytes < self._low:
+            self.over = False
+            self._under_low(self)
+
+    def check_invariants(self) -> None:
+        assert self.bytes >= sum(len(b.body) + BATCH_OVERHEAD_BYTES for b in self._batches)
+        assert self.over or self.bytes < self._high

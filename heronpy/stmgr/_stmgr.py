@@ -1,0 +1,326 @@
+"""The Stream Manager's process: connections around the router and the set of culprits.
+
+Instances attach over a unix socket; of each pair of Stream Managers, the one with the smaller container number dials
+the other. A frame is read, its batches are put into outboxes, and each link's sender takes what waits. Nothing here is
+done per tuple.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from heronpy.metricsmgr import Reporter
+from heronpy.plan import PhysicalPlan, StmgrLocation
+from heronpy.proto import metrics_pb2, stmgr_pb2
+from heronpy.runtime import ID_KEY, Launch, channel, metadata, server
+from heronpy.stmgr._backpressure import Backpressure
+from heronpy.stmgr._metrics import StmgrMetrics
+from heronpy.stmgr._outbox import Outbox
+from heronpy.stmgr._registration import Registration
+from heronpy.stmgr._router import Router
+
+log = logging.getLogger(__name__)
+
+SERVICE = "heronpy.Stmgr"
+PEER = f"/{SERVICE}/Peer"
+
+
+class Stmgr:
+    """One Stream Manager."""
+
+    def __init__(self, launch: Launch, container: int, *, host: str = "127.0.0.1") -> None:
+        self.started = asyncio.Event()
+        self.id = f"stmgr-{container}"
+        self._launch = launch
+        self._token = launch.token()
+        self._config = launch.config.stmgr
+        self._container = container
+        self._host = host
+        self._backpressure = Backpressure(self.id)
+        self._metrics = StmgrMetrics()
+        self._router = Router(container, self._outbox)
+        self._plan: PhysicalPlan | None = None
+        self._planned = asyncio.Event()
+        self._spouts_may_send = asyncio.Event()
+        self._spouts_may_send.set()
+        self._attached: dict[str, _Link] = {}
+        self._connected: dict[str, _Link] = {}
+        self._dialing: dict[str, tuple[StmgrLocation, asyncio.Task[None]]] = {}
+        self._reporter = Reporter(
+            launch, container=container, source=self.id, component="__stmgr__", collect=self._collect
+        )
+
+    async def run(self) -> None:
+        """Serve until cancelled. On return every connection and socket is closed."""
+        instances = server(self._token)
+        peers = server(self._token)
+        instances.add_generic_rpc_handlers((_handler("Attach", self._attach),))
+        peers.add_generic_rpc_handlers((_handler("Peer", self._peer),))
+        socket = self._launch.socket_dir(self._container) / "stmgr.sock"
+        socket.unlink(missing_ok=True)  # of an earlier life that was killed
+        instances.add_insecure_port(f"unix:{socket}")
+        port = peers.add_insecure_port(f"{self._host}:0")
+        await instances.start()
+        await peers.start()
+        location = StmgrLocation(self.id, self._container, self._host, port, os.getpid(), time.time_ns())
+        registration = Registration(self._launch, location, self._replan, lambda: sorted(self._attached))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                tasks.create_task(registration.run(), name=f"{self.id}/registration")
+                tasks.create_task(self._reporter.run(), name=f"{self.id}/metrics")
+                log.info("%s listens for peers on port %d", self.id, port)
+                self.started.set()
+        finally:
+            with contextlib.suppress(Exception):
+                await self._reporter.flush(0.5)
+            await instances.stop(0)
+            await peers.stop(0)
+            socket.unlink(missing_ok=True)
+
+    # plans
+
+    def _replan(self, plan: PhysicalPlan) -> None:
+        """Take a plan from the Topology Master."""
+        if self._plan is not None and plan.version <= self._plan.version:
+            return
+        log.info("plan %d: %d containers, %s", plan.version, len(plan.packing.containers), plan.state.name)
+        self._plan = plan
+        now_ns = time.monotonic_ns()
+        for outbox in self._router.replan(plan):
+            if self._backpressure.stopped(self.id, outbox.name, now_ns):
+                self._announce(stopped=outbox.name)
+        self._hold_or_release()
+        self._planned.set()
+        for link in self._attached.values():
+            link.send_control(stmgr_pb2.Frame(plan=plan.to_proto()))
+        self._dial_peers(plan)
+
+    def _dial_peers(self, plan: PhysicalPlan) -> None:
+        wanted = {s.id: s for s in plan.stmgrs if s.container > self._container and s.port}
+        for peer_id, (location, task) in list(self._dialing.items()):
+            if wanted.get(peer_id) != location:
+                task.cancel()
+                del self._dialing[peer_id]
+        for peer_id, location in wanted.items():
+            if peer_id not in self._dialing:
+                task = self._tasks.create_task(self._dial(location), name=f"{self.id}/to/{peer_id}")
+                self._dialing[peer_id] = location, task
+
+    # links
+
+    async def _dial(self, peer: StmgrLocation) -> None:
+        """Stay connected to a peer until its location changes."""
+        while True:
+            async with channel(f"{peer.host}:{peer.port}") as link:
+                call = link.stream_stream(PEER)(metadata=metadata(self._token, self.id))
+                try:
+                    await call.wait_for_connection()
+                    await self._serve_peer(peer.id, call)
+                except grpc.aio.AioRpcError as error:
+                    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                        raise
+                    log.debug("%s: %s", peer.id, error.details())
+                finally:
+                    call.cancel()
+            await asyncio.sleep(self._config.peer_reconnect_ms / 1e3)
+
+    async def _peer(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """The handler of a peer's stream."""
+        await self._planned.wait()
+        await self._serve_peer(_caller(context), context)
+
+    async def _serve_peer(self, peer_id: str, stream: Any) -> None:
+        """Exchange frames with a peer until either side closes."""
+        outbox = self._router.peers.get(peer_id)
+        if outbox is None:
+            log.warning("%s is not in the plan", peer_id)
+            return
+        link = _Link(peer_id, stream, outbox, self._metrics, "_to_stmgrs")
+        if (old := self._connected.get(peer_id)) is not None:
+            old.close()
+        self._connected[peer_id] = link
+        for culprit in self._backpressure.local():
+            link.send_control(_start(self.id, culprit))
+        log.info("connected to %s", peer_id)
+        try:
+            async with link.sending():
+                while (data := await stream.read()) is not grpc.aio.EOF:
+                    frame = stmgr_pb2.Frame.FromString(data)
+                    self._metrics.moved(len(data), "_from_stmgrs")
+                    self._hear(frame)
+                    await self._pass_on(frame, "_from_stmgrs")
+        finally:
+            if self._connected.get(peer_id) is link:
+                del self._connected[peer_id]
+                self._backpressure.lost(peer_id, time.monotonic_ns())
+                self._hold_or_release()
+                log.info("lost %s", peer_id)
+
+    async def _attach(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        """The handler of an instance's stream."""
+        await self._planned.wait()
+        assert self._plan is not None
+        instance_id = _caller(context)
+        outbox = self._router.instances.get(instance_id)
+        if outbox is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{instance_id} is not in the plan of {self.id}")
+        assert outbox is not None
+        link = _Link(instance_id, context, outbox, self._metrics, "_to_workers")
+        if (old := self._attached.get(instance_id)) is not None:
+            old.close()
+        self._attached[instance_id] = link
+        link.send_control(stmgr_pb2.Frame(plan=self._plan.to_proto()))
+        log.info("%s attached", instance_id)
+        try:
+            async with link.sending():
+                while True:
+                    if instance_id in self._router.spouts:
+                        await self._spouts_may_send.wait()
+                    data = await context.read()
+                    if data is grpc.aio.EOF:
+                        break
+                    self._metrics.moved(len(data), "_from_workers")
+                    await self._pass_on(stmgr_pb2.Frame.FromString(data), "_from_workers")
+        finally:
+            if self._attached.get(instance_id) is link:
+                del self._attached[instance_id]
+                log.info("%s detached", instance_id)
+
+    async def _pass_on(self, frame: stmgr_pb2.Frame, way: str) -> None:
+        for batch in frame.batches:
+            self._metrics.passed(batch, way)
+        for outbox in self._router.route(frame.batches):
+            await outbox.has_room()
+
+    # backpressure
+
+    def _outbox(self, name: str) -> Outbox:
+        return Outbox(name, self._config, self._over_high, self._under_low)
+
+    def _over_high(self, outbox: Outbox) -> None:
+        if self._backpressure.started(self.id, outbox.name, time.monotonic_ns()):
+            log.warning("backpressure starts: %d bytes wait for %s", outbox.bytes, outbox.name)
+            self._announce(started=outbox.name)
+            self._hold_or_release()
+
+    def _under_low(self, outbox: Outbox) -> None:
+        if self._backpressure.stopped(self.id, outbox.name, time.monotonic_ns()):
+            log.info("backpressure ends for %s", outbox.name)
+            self._announce(stopped=outbox.name)
+            self._hold_or_release()
+
+    def _announce(self, *, started: str = "", stopped: str = "") -> None:
+        frame = _start(self.id, started) if started else _stop(self.id, stopped)
+        for link in self._connected.values():
+            link.send_control(frame)
+
+    def _hear(self, frame: stmgr_pb2.Frame) -> None:
+        """Take a peer's news of its culprits."""
+        if not frame.start_backpressure and not frame.stop_backpressure:
+            return
+        now_ns = time.monotonic_ns()
+        for start in frame.start_backpressure:
+            self._backpressure.started(start.stmgr, start.culprit, now_ns)
+        for stop in frame.stop_backpressure:
+            self._backpressure.stopped(stop.stmgr, stop.culprit, now_ns)
+        self._hold_or_release()
+
+    def _hold_or_release(self) -> None:
+        if self._backpressure.holds_spouts:
+            self._spouts_may_send.clear()
+        else:
+            self._spouts_may_send.set()
+
+    def _collect(self) -> Iterable[metrics_pb2.Metric]:
+        return self._metrics.collect(self._backpressure, self._router.all(), time.monotonic_ns())
+
+
+class _Link:
+    """One connection: sends what waits in an outbox, and control frames before it."""
+
+    def __init__(self, name: str, stream: Any, outbox: Outbox, metrics: StmgrMetrics, way: str) -> None:
+        self.name = name
+        self._stream = stream
+        self._outbox = outbox
+        self._metrics = metrics
+        self._way = way
+        self._control: list[stmgr_pb2.Frame] = []
+        self._owner: asyncio.Task[Any] | None = None
+        self._control_ready = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    def send_control(self, frame: stmgr_pb2.Frame) -> None:
+        """Send a plan or news of backpressure; before the data that still waits."""
+        self._control.append(frame)
+        self._control_ready.set()
+
+    def close(self) -> None:
+        """End the connection: a newer one has taken its place."""
+        if self._owner is not None:
+            self._owner.cancel()
+
+    @contextlib.asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Send for the time of the block; the block is cancelled when sending fails."""
+        self._owner = asyncio.current_task()
+        async with asyncio.TaskGroup() as tasks:
+            control = tasks.create_task(self._send_control(), name=f"{self.name}/control")
+            data = tasks.create_task(self._send_data(), name=f"{self.name}/data")
+            try:
+                yield
+            finally:
+                control.cancel()
+                data.cancel()
+
+    async def _send_control(self) -> None:
+        while True:
+            await self._control_ready.wait()
+            self._control_ready.clear()
+            while self._control:
+                frame = self._control.pop(0)
+                async with self._writing:
+                    await self._stream.write(frame.SerializeToString())
+
+    async def _send_data(self) -> None:
+        while True:
+            batches = await self._outbox.next()
+            written = False
+            try:
+                data = stmgr_pb2.Frame(batches=batches).SerializeToString()
+                async with self._writing:
+                    await self._stream.write(data)
+                written = True
+            finally:
+                # Not sent again: executed twice with one id, a tuple would leave its tree open for ever.
+                self._outbox.sent(batches)
+                if not written:
+                    self._metrics.lost(batches, self._way)
+            self._metrics.moved(len(data), self._way)
+            for batch in batches:
+                self._metrics.passed(batch, self._way)
+
+
+def _start(stmgr: str, culprit: str) -> stmgr_pb2.Frame:
+    return stmgr_pb2.Frame(start_backpressure=[stmgr_pb2.StartBackpressure(stmgr=stmgr, culprit=culprit)])
+
+
+def _stop(stmgr: str, culprit: str) -> stmgr_pb2.Frame:
+    return stmgr_pb2.Frame(stop_backpressure=[stmgr_pb2.StopBackpressure(stmgr=stmgr, culprit=culprit)])
+
+
+def _handler(method: str, serve: Any) -> grpc.GenericRpcHandler:
+    return grpc.method_handlers_generic_handler(SERVICE, {method: grpc.stream_stream_rpc_method_handler(serve)})
+
+
+def _caller(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    return next((str(v) for k, v in context.invocation_metadata() or () if k == ID_KEY), "")

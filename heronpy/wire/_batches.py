@@ -1,0 +1,62 @@
+"""Making the messages of the data plane. Reading them needs no help: the fields are what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from heronpy.proto import stmgr_pb2
+
+DATA = stmgr_pb2.Batch.DATA
+ACK = stmgr_pb2.Batch.ACK
+FAIL = stmgr_pb2.Batch.FAIL
+RESET_TIMEOUT = stmgr_pb2.Batch.RESET_TIMEOUT
+
+SEQUENCE_BITS = 44
+"""A root is `task id << 44 | sequence`: 2**20 tasks, and 200 days of a million roots a second."""
+SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
+
+U64 = np.dtype("<u8")
+Roots = NDArray[np.uint64]
+
+
+def tuple_batch(
+    *,
+    src_task: int,
+    dest_task: int,
+    stream: str,
+    count: int,
+    values: bytes,
+    ids: Roots | None = None,
+    roots: Roots | None = None,
+    root_counts: NDArray[np.uint16] | None = None,
+) -> stmgr_pb2.Batch:
+    """`count` tuples of one task for one task on one stream.
+
+    Args:
+        src_task: the sender.
+        dest_task: the receiver.
+        stream: the stream's id.
+        count: number of tuples.
+        values: the serialized list of `count` value lists.
+        ids: one edge id a tuple; None when none of them is tracked.
+        roots: the tuples' roots, one after the other.
+        root_counts: how many roots each tuple has; None when each has exactly one.
+    """
+    body = stmgr_pb2.TupleBatch(src_task=src_task, stream=stream, count=count, values=values)
+    if ids is not None and roots is not None:
+        body.ids = ids.tobytes()
+        body.roots = roots.tobytes()
+        if root_counts is not None:
+            body.root_counts = root_counts.astype("<u2", copy=False).tobytes()
+    return stmgr_pb2.Batch(dest_task=dest_task, kind=DATA, count=count, body=body.SerializeToString())
+
+
+def root_batch(kind: Any, dest_task: int, roots: Roots, values: Roots | None = None) -> stmgr_pb2.Batch:
+    """Acks (with what to XOR), fails or timeout resets of roots of the spout task `dest_task`."""
+    body = stmgr_pb2.RootBatch(roots=roots.tobytes())
+    if values is not None:
+        body.values = values.tobytes()
+    return stmgr_pb2.Batch(dest_task=dest_task, kind=kind, count=len(roots), body=body.SerializeToString())
