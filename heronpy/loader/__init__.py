@@ -1,0 +1,30 @@
+"""The user's code: run once to define a topology, copied to where the topology runs, and loaded there.
+
+    definition = define("word_count.py", "WordCount", [])     # in a process of its own
+    staged = stage(definition, launch.dir)                     # launch.dir/package/
+    launch = replace(launch, package_paths=staged.package_paths, main_file=staged.main_file)
+    …
+    activate(launch)                                           # in every instance, once
+    cls = load_class("word_count.CountBolt")
+
+A script that is run with `-` is the module `__main__` while it defines its topology, but in the instances it is a
+module with a name of its own, and `__main__` is another name for that module. So the classes of the script are the same
+in every instance, whether they are named in the definition, pickled by it, or pickled by another instance.
+"""
+
+from heronpy.loader._define import define
+from heronpy.loader._definition import Definition, MainModule
+from heronpy.loader._load import activate, load_class
+from heronpy.loader._stage import Staged, stage
+from heronpy.loader._traceback import user_traceback
+
+__all__ = [
+    "Definition",
+    "MainModule",
+    "Staged",
+    "activate",
+    "define",
+    "load_class",
+    "stage",
+    "user_traceback",
+]

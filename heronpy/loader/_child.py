@@ -1,0 +1,167 @@
+"""The process that runs the user's code to define a topology. See `_define`, which starts it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from heronpy.api import Topology
+from heronpy.errors import HeronError, NotFoundError, TopologyError, UserCodeError, nearest
+from heronpy.loader._load import add_script, import_user_module, load_class
+from heronpy.loader._sources import roots, top_level_names
+from heronpy.loader._traceback import user_traceback
+from heronpy.runtime import PARENT_ENV, die_with_parent
+
+
+def main() -> None:
+    """Do what the request in the file `sys.argv[2]` says, and write the result to the file that it names."""
+    die_with_parent()
+    # It is about this process: one that the user's code starts has another parent.
+    os.environ.pop(PARENT_ENV, None)
+    request = json.loads(Path(sys.argv[2]).read_text())
+    sys.path[:0] = request["paths"]
+    sys.argv = request["argv"]
+    answer: dict[str, Any]
+    try:
+        _define(request)
+        where = roots()
+        answer = {"roots": [str(root) for root in where], "names": top_level_names(where)}
+    except HeronError as e:
+        answer = {"error": _told(e)}
+    result = Path(request["result"])
+    partial = result.with_suffix(".part")
+    partial.write_text(json.dumps(answer))
+    partial.replace(result)
+    _end()
+
+
+def _define(request: dict[str, Any]) -> None:
+    if request["cls"] != "-":
+        _write(_topology(request))
+    elif request["function"]:
+        module = import_user_module(request["module"])
+        function = getattr(module, request["function"], None)
+        if not callable(function):
+            raise NotFoundError(f"{request['module']} has no function {request['function']!r}")
+        _call(request["shown"], function)
+    else:
+        _run_as_main(request)
+
+
+def _topology(request: dict[str, Any]) -> type[Topology]:
+    cls = request["cls"]
+    if not request["module"]:
+        found = load_class(cls)
+    else:
+        if request["file"]:
+            add_script(request["module"], Path(request["file"]))
+        module = import_user_module(request["module"])
+        found = _attribute(module, cls, request["shown"])
+    if not (isinstance(found, type) and issubclass(found, Topology) and found is not Topology):
+        raise TopologyError(f"{cls} in {request['shown']} is no subclass of heronpy.api.topology.Topology")
+    return found
+
+
+def _attribute(module: ModuleType, cls: str, shown: str) -> Any:
+    found: Any = module
+    for part in cls.split("."):
+        if not hasattr(found, part):
+            classes = [name for name, value in vars(found).items() if isinstance(value, type)]
+            topologies = [n for n in classes if issubclass(getattr(found, n), Topology) and n != "Topology"]
+            raise NotFoundError(f"no class {cls!r} in {shown}{nearest(cls, topologies) or nearest(cls, classes)}")
+        found = getattr(found, part)
+    return found
+
+
+def _write(topology: type[Topology]) -> None:
+    # What the module wrote while it was imported is not what was asked for.
+    directory = Path(str(topology.topologydefn_tmpdir))
+    for path in directory.glob("*.defn"):
+        path.unlink()
+    topology.write()
+
+
+def _run_as_main(request: dict[str, Any]) -> None:
+    """Run a module as `python file` or `python -m module` would, in a `__main__` that pickle can find again."""
+    module = ModuleType("__main__")
+    code: CodeType | None
+    if request["file"]:
+        path = request["file"]
+        module.__file__ = path
+        module.__dict__["__package__"] = None
+        module.__dict__["__cached__"] = None
+        code = _compiled(request["shown"], Path(path))
+    else:
+        code = _module_code(request, module)
+    sys.modules["__main__"] = module
+    _call(request["shown"], lambda: exec(code, module.__dict__))
+
+
+def _compiled(shown: str, path: Path) -> CodeType:
+    try:
+        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as e:
+        raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
+
+
+def _module_code(request: dict[str, Any], module: ModuleType) -> CodeType:
+    name = request["module"]
+    try:
+        spec = importlib.util.find_spec(name)
+    except HeronError:
+        raise
+    except ModuleNotFoundError as e:
+        raise NotFoundError(f"no module {name!r}: {e}") from e
+    except (Exception, SystemExit) as e:
+        # Finding a module imports its packages, which are the user's and may raise anything.
+        raise UserCodeError(f"{name} cannot be imported: {type(e).__name__}: {e}", user_traceback(e)) from e
+    loader: Any = spec.loader if spec else None
+    if spec is None:
+        raise NotFoundError(f"no module {name!r} in {request['paths'][0]}, and none is installed")
+    if spec.submodule_search_locations is not None or loader is None or not hasattr(loader, "get_code"):
+        raise NotFoundError(f"{name} is a package and cannot be run: name a module in it")
+    module.__spec__ = spec
+    module.__file__ = spec.origin
+    module.__package__ = spec.parent
+    module.__loader__ = loader
+    try:
+        code = loader.get_code(name)
+    except (SyntaxError, ValueError) as e:
+        raise UserCodeError(f"{name} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
+    if not isinstance(code, CodeType):
+        raise NotFoundError(f"{name} has no Python code to run")
+    return code
+
+
+def _call(shown: str, function: Any) -> None:
+    try:
+        function()
+    except HeronError:
+        raise
+    except SystemExit as e:
+        if e.code not in (None, 0):
+            text = f"with exit code {e.code}" if isinstance(e.code, int) else f"with: {e.code}"
+            raise UserCodeError(f"{shown} ended {text}", "") from e
+    except Exception as e:
+        # The user's code may raise whatever it likes; all of it is told to the user.
+        raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
+
+
+def _told(error: HeronError) -> dict[str, str]:
+    trace = error.traceback if isinstance(error, UserCodeError) else user_traceback(error)
+    return {"type": type(error).__name__, "message": str(error), "traceback": trace}
+
+
+def _end() -> None:
+    """End the process, also when the user's code left a thread behind that would keep it."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if any(t is not threading.current_thread() and not t.daemon for t in threading.enumerate()):
+        os._exit(0)

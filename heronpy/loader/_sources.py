@@ -1,0 +1,118 @@
+"""Which files of the user's belong to a topology.
+
+Modules that Python found in the script's directory, in the working directory or on PYTHONPATH are the user's own, and
+go with the topology; modules of the standard library and of site-packages are expected where it runs. Modules that are
+imported only later, inside a function, are found by reading the import statements. Files that no import names (data
+beside a script) are not seen: put them into a package, or use an archive.
+"""
+
+from __future__ import annotations
+
+import ast
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+ENGINE = frozenset(("heronpy", "heron_scheduler", "heron_tracker"))
+"""Top-level packages that are the engine's own, wherever they are."""
+
+_EXTENSIONS = (".so", ".abi3.so", f".{sys.implementation.cache_tag}.so")
+
+
+def roots(path: Iterable[str] | None = None) -> list[Path]:
+    """The directories of sys.path that hold the user's own modules."""
+    installed = {Path(p).resolve() for p in _installed()}
+    found: list[Path] = []
+    for entry in sys.path if path is None else path:
+        directory = Path(entry or ".").resolve()
+        if directory.is_dir() and directory not in installed and directory not in found:
+            found.append(directory)
+    return found
+
+
+def collect(names: Iterable[str], where: list[Path], scripts: Mapping[str, Path]) -> dict[str, Path]:
+    """The files and directories of top-level modules, and of what they import in turn, by their place in the package.
+
+    Args:
+        names: top-level modules to begin with; those that are not below `where` are left out.
+        where: directories to look in, first first.
+        scripts: files that are copied in any case, by their place in the package.
+    """
+    sources = dict(scripts)
+    waiting = list(names)
+    # What was imported may be called like a module of the standard library; what is only named must not be.
+    trusted = set(waiting)
+    for script in scripts.values():
+        waiting += _imports(script)
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name in ENGINE or (name in sys.stdlib_module_names and name not in trusted):
+            continue
+        seen.add(name)
+        found = _find(name, where, imported=name in trusted)
+        if found is not None and found.name not in sources:
+            sources[found.name] = found
+            waiting += _imports(found)
+    return sources
+
+
+def top_level_names(root_paths: list[Path]) -> list[str]:
+    """Top-level modules of this process that were imported from one of the directories."""
+    names = []
+    for name, module in list(sys.modules.items()):
+        if "." in name or name in ENGINE or name == "__main__":
+            continue
+        found = _find(name, root_paths, imported=True)
+        if found is not None and found in _origins(module):
+            names.append(name)
+    return sorted(names)
+
+
+def _origins(module: object) -> Iterator[Path]:
+    file = getattr(module, "__file__", None)
+    if isinstance(file, str):
+        yield Path(file).resolve()
+    for path in list(getattr(module, "__path__", ())):
+        yield Path(path).resolve()
+
+
+def _find(name: str, where: list[Path], *, imported: bool) -> Path | None:
+    for root in where:
+        package = root / name
+        # A directory that is only called like a module is one if it has Python files.
+        if package.is_dir() and (imported or next(package.glob("*.py"), None) is not None):
+            return package.resolve()
+        for suffix in (".py", *_EXTENSIONS):
+            if (root / f"{name}{suffix}").is_file():
+                return (root / f"{name}{suffix}").resolve()
+    return None
+
+
+def _imports(path: Path) -> list[str]:
+    names: list[str] = []
+    files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" else []
+    for file in files:
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError, OSError):
+            continue  # not importable here, and whoever imports it will hear why
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names += [alias.name.partition(".")[0] for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                names.append(node.module.partition(".")[0])
+    return names
+
+
+def _installed() -> Iterator[str]:
+    paths = sysconfig.get_paths()
+    yield from (paths[key] for key in ("stdlib", "platstdlib", "purelib", "platlib"))
+    yield str(Path(paths["stdlib"]) / "lib-dynload")
+    yield from site.getsitepackages()
+    yield site.getusersitepackages()
+    # Debian's own packages, and the standard library of a virtual environment's base.
+    yield "/usr/lib/python3/dist-packages"
+    yield str(Path(sys.base_prefix) / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}")

@@ -1,0 +1,55 @@
+"""Copying the user's code into a topology's directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from heronpy.errors import AlreadyExistsError, NotFoundError
+from heronpy.loader import _archive
+from heronpy.loader._definition import Definition
+from heronpy.loader._load import MAIN_RECORD, PACKAGE
+
+_NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".svn", ".venv", "node_modules")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a Launch says of the package: relative to the topology's directory."""
+
+    package_paths: tuple[str, ...]
+    main_file: str
+
+
+def stage(definition: Definition, directory: Path) -> Staged:
+    """Copy a definition's code into `directory`/package, which is made.
+
+    Raises:
+        AlreadyExistsError: there is a package already.
+        NotFoundError: a source has gone since the definition.
+        UsageError: the archive is damaged, or would write outside of the package.
+    """
+    package = directory / PACKAGE
+    try:
+        package.mkdir(parents=True)
+    except FileExistsError:
+        raise AlreadyExistsError(f"{package} exists already") from None
+    try:
+        if definition.package is not None and not definition.sources and definition.package.is_file():
+            _archive.extract(definition.package, package)
+        for place, source in definition.sources.items():
+            if source.is_dir():
+                shutil.copytree(source, package / place, ignore=_NOT_COPIED)
+            else:
+                shutil.copy2(source, package / place)
+    except FileNotFoundError as e:
+        raise NotFoundError(f"{e.filename} has gone since the topology was defined") from e
+    if definition.main is not None:
+        (package / MAIN_RECORD).write_text(json.dumps(dataclasses.asdict(definition.main)))
+    return Staged(
+        package_paths=tuple(str(PurePosixPath(PACKAGE) / path) for path in definition.package_paths),
+        main_file=f"{PACKAGE}/{definition.main_file}" if definition.main_file else "",
+    )
