@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,20 +18,18 @@ KINDS = ("spout", "bolt", "stmgr", "other")
 
 def of_topology(topology_id: str) -> dict[int, str]:
     """Pid and kind of every process of a topology."""
-    found = {}
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if process.environ().get("HERON_TOPOLOGY_ID") == topology_id:
-                found[process.pid] = _kind(process.cmdline())
-    return found
+    from heronpy.executor import PROCESS_ENV, TOPOLOGY_ENV, find_by_environment
+
+    found = find_by_environment({TOPOLOGY_ENV: topology_id})
+    return {process.pid: _kind(env.get(PROCESS_ENV, "")) for process, env in found}
 
 
-def _kind(command: list[str]) -> str:
-    if "heronpy.stmgr" in command:
+def _kind(name: str) -> str:
+    """The kind of a process by its name in the topology: `container_<n>_<component>_<task>`, `stmgr-<n>`, …"""
+    if name.startswith("stmgr-"):
         return "stmgr"
-    instance = command[command.index("--instance") + 1] if "--instance" in command else ""
-    component = instance.rpartition("_")[0]  # container_<n>_<component>_<task>
-    return {SPOUT: "spout", BOLT: "bolt"}.get(component.split("_", 2)[-1], "other")
+    component = re.fullmatch(r"container_\d+_(.*)_\d+", name)
+    return {SPOUT: "spout", BOLT: "bolt"}.get(component[1] if component else "", "other")
 
 
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:

@@ -208,6 +208,7 @@ def _drain(probes: Prober, spouts: list[str], bolts: list[str]) -> int:
 @contextlib.contextmanager
 def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Iterator[Launch]:
     from heronpy import submit
+    from heronpy.loader import Definition
 
     builder = build(
         spouts=config.spouts,
@@ -218,10 +219,10 @@ def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Itera
         max_spout_pending=config.max_spout_pending,
         directory=probes,
     )
-    properties = {}
+    properties: dict[str, float] = {}
     if config.drain_interval_ms is not None:
         properties["heron.instance.emit.batch.time.ms"] = config.drain_interval_ms
-    launch = submit.submit(loader.Definition.of(builder), cluster="local", home=scratch / "home", properties=properties)
+    launch = submit.submit(Definition.of(builder), cluster="local", home=scratch / "home", properties=properties)
     try:
         yield launch
     except UnavailableError as e:

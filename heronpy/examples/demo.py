@@ -32,7 +32,7 @@ WAIT_S = 600.0
 POLL_S = 0.5
 
 
-def make_input(path: Path, size_bytes: int = INPUT_BYTES) -> None:
+def make_input(path: Path, size_bytes: int) -> None:
     """Write the sources of the standard library, one after the other and over again if need be.
 
     Raises:
@@ -88,7 +88,7 @@ class Demo:
         shutil.rmtree(self._output, ignore_errors=True)
         if not self._input.exists():
             say("writing the input: the sources of Python's standard library")
-            make_input(self._input)
+            make_input(self._input, INPUT_BYTES)
         mb = self._input.stat().st_size / 1e6
         say(f"submitting {NAME} over {mb:.1f} MB of text")
         self._submit()

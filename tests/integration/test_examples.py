@@ -1,0 +1,104 @@
+"""The examples, submitted with the command of their docstrings."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.examples import _results, demo, random_word_count, rtac, rtac_events, word_count
+from heronpy.testing import eventually_sync
+
+HERON = Path(sys.executable).with_name("heron")
+Heron = Callable[..., str]
+
+
+@pytest.fixture
+def heron(tmp_path: Path) -> Iterator[Heron]:
+    """Runs `heron …`, gives its output, and kills what was submitted."""
+    env = {**os.environ, "HERON_HOME": str(tmp_path / "home")}
+    submitted: list[str] = []
+
+    def run(*args: object) -> str:
+        command = [str(HERON), *map(str, args)]
+        if args[0] == "submit":
+            submitted.append(str(args[args.index("-") + 1]))
+        done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    yield run
+    for name in submitted:
+        subprocess.run([str(HERON), "kill", name], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+
+
+def command_of(module: object) -> list[str]:
+    """The words between `submit local` and the topology's name in a module's docstring."""
+    found = re.search(r"heron submit local (\S+) - \S+", module.__doc__ or "")
+    assert found, f"{module} does not say how to run it"
+    return ["submit", "local", "--wait", found[1], "-"]
+
+
+def await_results(output: Path, parts: int) -> list[list[str]]:
+    def all_there() -> None:
+        assert set(_results.finished(output)) == set(range(parts))
+
+    eventually_sync(all_there, within_s=60)
+    return _results.read_results(output)
+
+
+def test_word_count_over_two_containers_counts_exactly_as_the_shell_does(heron: Heron, tmp_path: Path):
+    path = tmp_path / "text"
+    demo.make_input(path, size_bytes=400_000)
+    other = tmp_path / "other"
+    other.write_bytes(b"no newline at the end, \xc3\xa9t\xc3\xa9 AND\r\n\r\nCase and\tcase")
+    output = tmp_path / "counts"
+    tasks = ["--spouts", "2", "--splits", "2", "--counts", "3", "--containers", "2"]
+    heron(*command_of(word_count), "Words", "--input", path, other, "--output", output, *tasks)
+    await_results(output, parts=3)
+    demo.verify(demo.counted(output), demo.expected_counts(path) + demo.expected_counts(other))
+
+
+def test_rtac_counts_the_different_users_of_every_second_and_event_exactly(heron: Heron, tmp_path: Path):
+    events = list(rtac_events.random_events(5000, users=40, seconds=7, seed=11))
+    path = tmp_path / "events.jsonl"
+    rtac_events.write_events(path, iter(events))
+    with path.open("a") as f:
+        f.write("this is no event\n")
+    users = defaultdict(set)
+    for event in events:
+        users[int(event["timestamp"]), event["event"]].add(event["user_id"])
+    output = tmp_path / "numbers"
+    tasks = ["--spouts", "2", "--distributors", "2", "--user-counts", "2", "--aggregators", "2"]
+    heron(*command_of(rtac), "Active", "--input", path, "--output", output, *tasks)
+    rows = {(int(second), event): int(count) for second, event, count in await_results(output, parts=2)}
+    assert rows == {key: len(of) for key, of in users.items()}
+
+
+def test_random_word_count_runs_and_is_shown(heron: Heron):
+    heron(*command_of(random_word_count), "Random", "--spouts", "1", "--bolts", "2", "--containers", "2")
+    assert "Random" in heron("status", "Random")
+
+
+def test_an_example_says_what_is_wrong_with_its_arguments(tmp_path: Path):
+    wrong = subprocess.run(
+        [sys.executable, "-m", "heronpy.examples.word_count", "W", "--input", "nowhere", "--output", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert wrong.returncode == 2
+    assert wrong.stderr.splitlines()[-1] == "word_count: error: --input: nowhere is not a file"
+
+
+def test_the_demo_verifies_and_leaves_nothing_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(demo, "INPUT_BYTES", 300_000)
+    build = tmp_path / "demo"
+    demo.main(["--build", str(build)])
+    assert demo.counted(build / "counts") == Counter(demo.expected_counts(build / "input.txt"))
+    assert not list((build / "home").glob("topologies/*/*/*/*"))
