@@ -43,10 +43,10 @@ class BoltTask:
         self._batch = BatchSize(core.config)
         delegate = Delegate(core)
         self._make_emit(delegate)
-        self.bolt: Any = core.make_component(delegate)
-        self._auto_ack = bool(getattr(self.bolt, "auto_ack", False))
-        self._auto_anchor = bool(getattr(self.bolt, "auto_anchor", False))
-        self._auto_fail = bool(getattr(self.bolt, "auto_fail", False))
+        self.user_object: Any = core.make_component(delegate)
+        self._auto_ack = bool(getattr(self.user_object, "auto_ack", False))
+        self._auto_anchor = bool(getattr(self.user_object, "auto_anchor", False))
+        self._auto_fail = bool(getattr(self.user_object, "auto_fail", False))
 
     # The hot path: closures over shared variables, as in the spout. `current` is the tuple in process(), for automatic
     # anchors; `room` counts down to the flush that bounds the memory of one process().
@@ -125,7 +125,7 @@ class BoltTask:
 
         self._run, self._run_auto = run, run_auto
         self._refill, self._rebind, self._no_anchor = refill, rebind, no_anchor
-        self._nothing_unsent = lambda: room == self._batch.tuples and not dirty
+        self._nothing_unsent: Callable[[], bool] = lambda: room == self._batch.tuples and not dirty
         self._fail = fail
         delegate.emit, delegate.ack, delegate.fail = emit, ack, fail  # type: ignore[attr-defined]
         delegate.reset_timeout = self._resets.append  # type: ignore[attr-defined]
@@ -180,7 +180,7 @@ class BoltTask:
     def open(self) -> None:
         """Call the user's initialize()."""
         core = self.core
-        self.bolt.initialize(core.settings, core.context)
+        self.user_object.initialize(core.settings, core.context)
         for hook in core.hooks:
             hook.prepare(core.settings, core.context)
         # Read after initialize(), which may set it: Heron's window bolts do.
@@ -203,7 +203,7 @@ class BoltTask:
         self._no_anchor()
         for hook in self.core.hooks:
             hook.clean_up()
-        cleanup = getattr(self.bolt, "cleanup", None) or getattr(self.bolt, "close", None)
+        cleanup = getattr(self.user_object, "cleanup", None) or getattr(self.user_object, "close", None)
         if cleanup is not None:
             cleanup()
         self.flush()
@@ -229,7 +229,7 @@ class BoltTask:
         if self._nothing_unsent():
             self._unsent_since_ns = began_ns
         self._now_running = f"{component}/{body.stream}", numbers, len(values)
-        process = self.bolt.process
+        process = self.user_object.process
         if core.hooks:
             process = self._observed_process(process)
         run = self._run_auto if self._auto_ack or self._auto_anchor else self._run
@@ -296,7 +296,7 @@ class BoltTask:
             # Ticks that were missed while user code was busy are not made up for, as in Storm.
             self._tick_at_ns += self._tick_ns * ((now_ns - self._tick_at_ns) // self._tick_ns + 1)
             try:
-                self.bolt.process_tick(TupleHelper.make_tick_tuple())
+                self.user_object.process_tick(TupleHelper.make_tick_tuple())
             except FailedException:
                 self.core.logger.warning("process_tick() raised FailedException: a tick cannot be failed")
             except Exception as error:
@@ -318,9 +318,8 @@ class BoltTask:
                 edge.clear()
         if self._resets:
             batches += self._reset_batches()
-        for r, anchors in rejected:
-            for anchor in anchors:
-                self._fail(anchor)
+        for anchor in itertools.chain.from_iterable(anchors for _, anchors in rejected):
+            self._fail(anchor)
         if self._dirty:
             batches += self._settle()
         if batches:
@@ -328,8 +327,8 @@ class BoltTask:
             self._batch.sent(batches)
         self._refill()
         if rejected:
-            for r, _anchors in rejected[1:]:
-                core.user_error("emit()", r.error)
+            for other, _anchors in rejected[1:]:
+                core.user_error("emit()", other.error)
             self._user_error("emit()", rejected[0][0].error, flushed=True)
 
     def _pack(

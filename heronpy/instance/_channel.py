@@ -1,8 +1,8 @@
 """The queues between an instance's two threads.
 
 data-in: batches and commands, from the gateway to the task. data-out: encoded frames, from the task to the gateway.
-Both are bounded in bytes; each byte counter has one writer, so no lock is needed. A full data-in queue makes the gateway
-stop reading from the Stream Manager; a full data-out queue makes the task pause (a spout emitting, a bolt executing).
+Both are bounded in bytes; each byte counter has one writer, so no lock is needed. A full data-in queue makes the
+gateway stop reading from the Stream Manager; a full data-out queue makes the task pause (emitting or executing).
 """
 
 from __future__ import annotations

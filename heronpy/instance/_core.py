@@ -16,6 +16,7 @@ from typing import Any
 
 from heronpy.api.bolt import Bolt
 from heronpy.api.serializer import IHeronSerializer, PythonSerializer
+from heronpy.api.spout import Spout
 from heronpy.api.task_hook import ITaskHook
 from heronpy.api.topology_context import TopologyContext
 from heronpy.config import InstanceConfig
@@ -103,11 +104,9 @@ class TaskCore:
         cls = load_class(self.component.class_name)
         component = cls(delegate=delegate)
         # The engine's own emit, ack and fail run without a detour through the base class, unless they are overridden.
-        for name in ("emit", "ack", "fail"):
-            inherited = getattr(cls, name, None)
-            if inherited is getattr(Bolt, name, None) or (
-                name == "emit" and getattr(inherited, "__module__", "") == "heronpy.api.spout.base_spout"
-            ):
+        base, names = (Spout, ("emit",)) if self.component.is_spout else (Bolt, ("emit", "ack", "fail"))
+        for name in names:
+            if getattr(cls, name, None) is getattr(base, name):
                 setattr(component, name, getattr(delegate, name))
         return component
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -111,7 +112,7 @@ class Instance:
             await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
 
     async def _attach(self, link: grpc.aio.Channel) -> None:
-        call = link.stream_stream(ATTACH)(metadata=metadata(self._launch.token(), self._id))
+        call: Any = link.stream_stream(ATTACH)(metadata=metadata(self._launch.token(), self._id))
         try:
             async with asyncio.TaskGroup() as tasks:
                 writer = tasks.create_task(self._write(call), name=f"{self._id}/write")
@@ -120,7 +121,7 @@ class Instance:
         finally:
             call.cancel()
 
-    async def _read(self, call: grpc.aio.StreamStreamCall) -> None:
+    async def _read(self, call: Any) -> None:
         """Read until the Stream Manager closes."""
         while (data := await call.read()) is not grpc.aio.EOF:
             frame = stmgr_pb2.Frame.FromString(data)
@@ -133,7 +134,7 @@ class Instance:
             self._arm()
             await self._channel.has_in_room()
 
-    async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
+    async def _write(self, call: Any) -> None:
         await call.wait_for_connection()
         while True:
             frame = await self._channel.next_frame()
@@ -152,6 +153,10 @@ class Instance:
         if self._thread is None:
             log.info("%s starts with plan %d", self._id, plan.version)
             loop = asyncio.get_running_loop()
+
+            def ended(error: BaseException | None) -> None:
+                loop.call_soon_threadsafe(self._finish, error)
+
             self._thread = TaskThread(
                 lambda: TaskCore(
                     plan=plan,
@@ -164,7 +169,7 @@ class Instance:
                 ),
                 self._channel,
                 self._signal,
-                lambda error: loop.call_soon_threadsafe(self._finish, error),
+                ended,
             )
             self._thread.start()
             self.started.set()

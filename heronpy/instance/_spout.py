@@ -42,8 +42,8 @@ class SpoutTask:
         self._batch = BatchSize(core.config)
         delegate = Delegate(core)
         self._make_emit(delegate)
-        self.spout: Any = core.make_component(delegate)
-        kind = type(self.spout)
+        self.user_object: Any = core.make_component(delegate)
+        kind = type(self.user_object)
         self._wants_ack = _overrides(kind, "ack") or bool(core.hooks)
         self._wants_fail = _overrides(kind, "fail") or bool(core.hooks)
         self._ring = RootRing(core.task_id, keep_ids=self._wants_ack or self._wants_fail)
@@ -117,10 +117,10 @@ class SpoutTask:
             choosers = core.outputs.choosers
 
         self._run, self._take, self._rebind, self._refill = run, take, rebind, refill
-        self._open_roots = lambda: opened
-        self._nothing_unsent = lambda: room == self._batch.tuples
+        self._open_roots: Callable[[], int] = lambda: opened
+        self._nothing_unsent: Callable[[], bool] = lambda: room == self._batch.tuples
         if core.debug or core.hooks:
-            emit = self._observed(emit)  # type: ignore[assignment]  # same parameters
+            emit = self._observed(emit)
         delegate.emit = emit  # type: ignore[attr-defined]  # what a spout's delegate has beside a bolt's
 
     def _observed(self, emit: Callable[..., list[int]]) -> Callable[..., list[int]]:
@@ -145,19 +145,19 @@ class SpoutTask:
 
     def open(self) -> None:
         """Call the user's initialize()."""
-        self.spout.initialize(self.core.settings, self.core.context)
+        self.user_object.initialize(self.core.settings, self.core.context)
         for hook in self.core.hooks:
             hook.prepare(self.core.settings, self.core.context)
 
     def activate(self) -> None:
         if not self.active:
             self.active = True
-            self._call("activate()", self.spout.activate)
+            self._call("activate()", self.user_object.activate)
 
     def deactivate(self) -> None:
         if self.active:
             self.active = False
-            self._call("deactivate()", self.spout.deactivate)
+            self._call("deactivate()", self.user_object.deactivate)
 
     def close(self) -> None:
         """The end: flush what was emitted, then tell user code."""
@@ -165,7 +165,7 @@ class SpoutTask:
         self.flush()
         for hook in self.core.hooks:
             hook.clean_up()
-        self.spout.close()
+        self.user_object.close()
         self.core.metrics.poll_user(0, final=True)
 
     def replan(self, plan: Any) -> None:
@@ -192,7 +192,7 @@ class SpoutTask:
         if self._nothing_unsent():
             self._unsent_since_ns = now_ns
         try:
-            self.idle = self._run(self.spout.next_tuple, min(self._chunk, room))
+            self.idle = self._run(self.user_object.next_tuple, min(self._chunk, room))
         except Exception as error:
             self.idle = True
             self._user_error("next_tuple()", error)
@@ -331,7 +331,7 @@ class SpoutTask:
         self._limit.acked(done.count)
         if self._wants_ack:
             for message_id, latency_ns in zip(done.message_ids, done.latencies_ns.tolist(), strict=True):
-                self._call("ack()", self.spout.ack, message_id)
+                self._call("ack()", self.user_object.ack, message_id)
                 for hook in self.core.hooks:
                     hook.spout_ack(SpoutAckInfo(message_id, self.core.task_id, latency_ns / 1e6))
 
@@ -343,7 +343,7 @@ class SpoutTask:
         metrics.mean("__fail-latency/default", float(gone.latencies_ns.sum()), gone.count)
         if self._wants_fail:
             for message_id, latency_ns in zip(gone.message_ids, gone.latencies_ns.tolist(), strict=True):
-                self._call("fail()", self.spout.fail, message_id)
+                self._call("fail()", self.user_object.fail, message_id)
                 for hook in self.core.hooks:
                     hook.spout_fail(SpoutFailInfo(message_id, self.core.task_id, latency_ns / 1e6))
 
@@ -354,7 +354,7 @@ class SpoutTask:
         self.core.metrics.add("__ack-count/default", len(ids))
         if self._wants_ack:
             for message_id in ids:
-                self._call("ack()", self.spout.ack, message_id)
+                self._call("ack()", self.user_object.ack, message_id)
                 for hook in self.core.hooks:
                     hook.spout_ack(SpoutAckInfo(message_id, self.core.task_id, 0.0))
 

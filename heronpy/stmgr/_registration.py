@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -47,12 +48,11 @@ class Registration:
         """Stay registered until cancelled."""
         state = await self._open_state()
         loop = asyncio.get_running_loop()
-        watch = await asyncio.to_thread(
-            state.watch,
-            Kind.TMASTERS,
-            self._launch.topology,
-            lambda value: loop.call_soon_threadsafe(self._found, value),
-        )
+
+        def found(value: bytes | None) -> None:
+            loop.call_soon_threadsafe(self._found, value)
+
+        watch = await asyncio.to_thread(state.watch, Kind.TMASTERS, self._launch.topology, found)
         try:
             while True:
                 await self._changed.wait()
@@ -81,9 +81,8 @@ class Registration:
     async def _stay_with(self, master: state_pb2.TmasterLocation) -> None:
         """One registration: until the stream ends or another Topology Master appears."""
         async with channel(f"{master.host}:{master.port}") as link:
-            call = TmasterStub(link).Register(
-                self._messages(), metadata=metadata(self._launch.token(), self._location.id)
-            )
+            stub: Any = TmasterStub(link)  # type: ignore[no-untyped-call]  # generated without types
+            call = stub.Register(self._messages(), metadata=metadata(self._launch.token(), self._location.id))
             try:
                 async with asyncio.TaskGroup() as tasks:
                     elsewhere = tasks.create_task(self._changed.wait(), name="registration/elsewhere")

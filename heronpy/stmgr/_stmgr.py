@@ -122,7 +122,7 @@ class Stmgr:
         """Stay connected to a peer until its location changes."""
         while True:
             async with channel(f"{peer.host}:{peer.port}") as link:
-                call = link.stream_stream(PEER)(metadata=metadata(self._token, self.id))
+                call: Any = link.stream_stream(PEER)(metadata=metadata(self._token, self.id))
                 try:
                     await call.wait_for_connection()
                     await self._serve_peer(peer.id, call)
