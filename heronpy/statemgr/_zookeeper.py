@@ -129,7 +129,7 @@ class ZookeeperStateManager(StateManager):
         # Guards the three tables below; never held during a call to the servers.
         self._tables = threading.Lock()
         self._owned: dict[str, _Owned] = {}
-        self._abandoned: dict[str, bytes] = {}  # ephemeral nodes that may exist and must not
+        self._abandoned: set[str] = set()  # paths where this session may have a node that nobody wants
         self._armed: dict[Watch, _Armed] = {}
         # One change of an own ephemeral node at a time: the keeper must not make again what is being deleted.
         self._owning = threading.RLock()
@@ -301,20 +301,22 @@ class ZookeeperStateManager(StateManager):
             self._call(f"create {path}", lambda attempt: self._make(attempt, path, value, ephemeral=False))
             return
         with self._turn():
-            with self._tables:
-                self._abandoned.pop(path, None)
+            self._remove_abandoned(path)
             try:
                 session = self._call(f"create {path}", lambda attempt: self._make(attempt, path, value, ephemeral=True))
             except StateError:
                 # It may have been made, or be made still: the caller will not look after it.
-                with self._tables:
-                    self._abandoned[path] = value
-                self._wake.set()
+                self._abandon(path)
                 raise
             with self._tables:
                 self._owned[path] = _Owned(value, session)
             if session != self._session():
                 self._wake.set()
+
+    def _abandon(self, path: str) -> None:
+        with self._tables:
+            self._abandoned.add(path)
+        self._wake.set()
 
     def _make(self, attempt: _Attempt, path: str, value: bytes, *, ephemeral: bool) -> int:
         """Create a node once. Returns the session in which it was made, or an older one."""
@@ -364,9 +366,7 @@ class ZookeeperStateManager(StateManager):
             try:
                 return self._remove_own(path, value)
             except StateError:
-                with self._tables:
-                    self._abandoned[path] = value
-                self._wake.set()
+                self._abandon(path)
                 raise
 
     def _remove_own(self, path: str, value: bytes) -> bool:
@@ -492,13 +492,18 @@ class ZookeeperStateManager(StateManager):
                 self._owned.pop(path, None)
 
     def _remove_abandoned(self, path: str) -> None:
+        def remove(attempt: _Attempt) -> None:
+            # Requests of one connection are done in order, so one that was given up is done before this look, or never.
+            found = attempt.wait(attempt.client.exists_async(path))
+            if found is not None and found.ephemeralOwner == self._session() != 0:
+                with contextlib.suppress(NoNodeError, BadVersionError):
+                    attempt.wait(attempt.client.delete_async(path, version=found.version))
+
         with self._turn():
+            if path in self._abandoned and path not in self._owned:
+                self._call(f"delete {path}", remove)
             with self._tables:
-                value = self._abandoned.get(path)
-            if value is not None:
-                self._remove_own(path, value)
-                with self._tables:
-                    self._abandoned.pop(path, None)
+                self._abandoned.discard(path)
 
     def _look_again(self, armed: _Armed) -> None:
         # Before the look, not after it: what fires during the look must be looked at again.

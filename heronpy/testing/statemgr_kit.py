@@ -32,6 +32,7 @@ import pytest
 from heronpy.errors import AlreadyExistsError, StateError, UnavailableError, UsageError
 from heronpy.runtime import PARENT_ENV, StatemgrSpec, die_with_parent
 from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.testing import eventually_sync
 
 SESSION_TIMEOUT_S = 2.0
 """Of the sessions that the kit opens; an ephemeral node of a killed process is gone after about that long at most."""
@@ -39,19 +40,6 @@ WITHIN_S = 20.0
 """How long the kit waits for something that must happen."""
 
 Open = Callable[[], StateManager]
-
-
-def eventually(check: Callable[[], None], *, within_s: float = WITHIN_S) -> None:
-    """Repeat `check` until it raises no AssertionError; after `within_s` seconds its last one is raised."""
-    deadline_s = time.monotonic() + within_s
-    while True:
-        try:
-            check()
-            return
-        except AssertionError:
-            if time.monotonic() > deadline_s:
-                raise
-        time.sleep(0.02)
 
 
 class Seen:
@@ -98,25 +86,36 @@ class Owner:
             [sys.executable, "-m", "heronpy.testing.statemgr_kit", json.dumps(order)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,
             env={**os.environ, PARENT_ENV: str(os.getpid())},
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.stdin: IO[str] = self.process.stdin
-        self.stdout: IO[str] = self.process.stdout
+        self._stdin: IO[bytes] = self.process.stdin
+        self._stdout: IO[bytes] = self.process.stdout
+        self._read = b""
 
     def said(self, within_s: float = WITHIN_S) -> str:
         """The next line of its output: `owned`, or the name of an error."""
-        ready, _, _ = select.select([self.stdout], [], [], within_s)
-        return self.stdout.readline().strip() if ready else f"nothing for {within_s:g} s"
+        deadline_s = time.monotonic() + within_s
+        while b"\n" not in self._read:
+            ready, _, _ = select.select([self._stdout], [], [], max(0.0, deadline_s - time.monotonic()))
+            part = os.read(self._stdout.fileno(), 4096) if ready else b""
+            assert part, f"the owner said nothing more, but {self._read!r}"
+            self._read += part
+        line, _, self._read = self._read.partition(b"\n")
+        return line.decode()
+
+    def tell(self, line: str) -> None:
+        """One line to its input."""
+        self._stdin.write(line.encode() + b"\n")
 
     def signal(self, signum: int) -> None:
         self.process.send_signal(signum)
 
     def end(self) -> None:
         """Let it close its state manager and exit."""
-        self.stdin.close()
+        self._stdin.close()
         self.process.wait(WITHIN_S)
 
     def kill(self) -> None:
@@ -124,8 +123,8 @@ class Owner:
         self.process.kill()
         self.process.wait(WITHIN_S)
         with contextlib.suppress(BrokenPipeError):
-            self.stdin.close()
-        self.stdout.close()
+            self._stdin.close()
+        self._stdout.close()
 
 
 class StatemgrKit:
@@ -315,8 +314,7 @@ class StatemgrKit:
             assert other.said() == "ready"
         first.kill()
         for other in others:
-            other.stdin.write("go\n")
-            other.stdin.flush()
+            other.tell("go")
         said = [other.said() for other in others]
         assert sorted(said) == ["AlreadyExistsError", "AlreadyExistsError", "owned"]
         assert sm.get(Kind.TMASTERS, "words") == f"other {said.index('owned')}".encode()
@@ -346,7 +344,7 @@ class StatemgrKit:
             def gone() -> None:
                 assert sm.get(Kind.TMASTERS, "words") is None
 
-            eventually(gone)
+            eventually_sync(gone, within_s=WITHIN_S)
             for child in children:
                 os.kill(child, 0)  # both still live: it was not their end that ended the node
         finally:
@@ -438,7 +436,7 @@ class StatemgrKit:
         def all_ended() -> None:
             assert set(threading.enumerate()) <= before
 
-        eventually(all_ended)
+        eventually_sync(all_ended, within_s=WITHIN_S)
         assert seen.nothing()
 
     # Locks
@@ -525,13 +523,13 @@ def main() -> None:
 
 def _children() -> list[int]:
     """Two children that outlive us: one by exec, one by fork alone."""
-    executed = subprocess.Popen(["sleep", "60"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
+    executed = subprocess.Popen(["sleep", "30"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
     forked = os.fork()
     if forked == 0:
         devnull = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1):
             os.dup2(devnull, fd)
-        time.sleep(60)
+        time.sleep(30)
         os._exit(0)
     return [executed.pid, forked]
 

@@ -14,7 +14,8 @@ import pytest
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr import FileStateManager, Kind, open_statemgr
-from heronpy.testing.statemgr_kit import Owner, Seen, StatemgrKit, eventually
+from heronpy.testing import eventually_sync
+from heronpy.testing.statemgr_kit import Owner, Seen, StatemgrKit
 
 
 @pytest.fixture
@@ -215,7 +216,7 @@ def test_descriptors_do_not_leak(root: Path) -> None:
         def one_for_the_node_and_one_for_the_watch() -> None:
             assert descriptors() == before + 2
 
-        eventually(one_for_the_node_and_one_for_the_watch)
+        eventually_sync(one_for_the_node_and_one_for_the_watch)
     assert descriptors() == before
 
 

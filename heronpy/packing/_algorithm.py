@@ -1,0 +1,37 @@
+"""The interface of every packing algorithm."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from heronpy.plan import LogicalPlan, PackingPlan
+
+
+class Packing(ABC):
+    """Places the instances of one topology in containers. Pure: the same topology gives the same plan."""
+
+    def __init__(self, logical: LogicalPlan) -> None:
+        self.logical = logical
+
+    @abstractmethod
+    def pack(self) -> PackingPlan:
+        """A plan for the whole topology: every task once, task ids 1 … n, containers 1 … k.
+
+        Raises:
+            TopologyError: the configuration makes no sense, or the instances do not fit.
+        """
+
+    @abstractmethod
+    def repack(self, current: PackingPlan, component_changes: Mapping[str, int]) -> PackingPlan:
+        """The plan after adding or removing instances, with as little movement as possible.
+
+        Instances that stay keep their container and their task id; ids of those removed here are not given to new ones.
+
+        Args:
+            current: The plan in force.
+            component_changes: By how much the parallelism of a component grows (or, negative, shrinks).
+
+        Raises:
+            TopologyError: unknown component, fewer than one instance left, or the instances do not fit.
+        """

@@ -1,0 +1,247 @@
+"""What instances and containers may use, from the topology's configuration.
+
+Keys (Heron's), all optional:
+
+    topology.component.rammap, .cpumap, .diskmap   per component: a dict, or "component:value,component:value"
+    topology.container.ram, .cpu, .disk            what one container asks for
+    topology.container.ram.padding, .cpu.padding   the part of a container that is not for instances
+    topology.container.padding.percentage          the same as a share; with both the larger counts
+    topology.stmgr.ram, topology.metricsmgr.ram    make up the RAM padding when it is not given
+
+Bytes are numbers or text with a unit (B, KB, MB, GB, TB, in powers of 1024).
+
+A component without an entry gets the default, or, where a container's size is given, an equal share of what its
+container has left, as in Heron. A container asks for its given size, or else for the sum of its instances and padding.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.errors import TopologyError, nearest
+from heronpy.plan import Resources
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
+
+# Heron's defaults (1 GiB for an instance, 2 GiB and 12 GiB of disk around them) are a JVM's. A Python instance of this
+# engine takes less than 100 MB before the user's code; half a GiB leaves that code plenty, and lets the topologies
+# people try first (ten instances or so) fit into a laptop or the smallest machines that clusters rent out.
+INSTANCE_RAM_BYTES = 512 * _MIB
+INSTANCE_CPU = 1.0
+INSTANCE_DISK_BYTES = 512 * _MIB
+STMGR_RAM_BYTES = 384 * _MIB
+METRICSMGR_RAM_BYTES = 128 * _MIB
+PADDING_CPU = 1.0
+PADDING_DISK_BYTES = 1 * _GIB
+INSTANCE_RAM_BYTES_MIN = 64 * _MIB
+"""No instance starts in less. Catches `512` where 512 MB were meant."""
+
+_UNITS = {"": 1, "B": 1, "K": _KIB, "M": _MIB, "G": _GIB, "T": 1024 * _GIB}
+_BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?B)?\s*", re.IGNORECASE)
+
+
+def parse_bytes(key: str, raw: Any) -> int:
+    """A number of bytes from a number or from text like `512MB`.
+
+    Raises:
+        TopologyError: it is none, or negative.
+    """
+    if isinstance(raw, str) and (match := _BYTES.fullmatch(raw)):
+        return int(float(match[1]) * _UNITS[match[2].upper()])
+    if isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw) and raw >= 0:
+        return int(raw)
+    raise TopologyError(f"{key}: {raw!r} is no number of bytes; write for example 536870912 or '512MB'")
+
+
+def parse_cores(key: str, raw: Any) -> float:
+    """A number of cores, fractions allowed. Raises TopologyError if it is none, or negative."""
+    try:
+        cores = math.nan if isinstance(raw, bool) else float(raw)
+    except (TypeError, ValueError):
+        cores = math.nan
+    if not math.isfinite(cores) or cores < 0:
+        raise TopologyError(f"{key}: {raw!r} is no number of cores; write for example 0.5")
+    return cores
+
+
+def format_bytes(count: float) -> str:
+    """For messages: in the largest unit that leaves at least 1."""
+    for unit, size in (("GB", _GIB), ("MB", _MIB), ("KB", _KIB)):
+        if abs(count) >= size:
+            return f"{count / size:.4g} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def format_cores(count: float) -> str:
+    return f"{count:.4g} cores"
+
+
+def _parse_map(
+    config: Mapping[str, Any], key: str, components: Sequence[str], parse: Callable[[str, Any], float]
+) -> dict[str, float]:
+    raw = config.get(key)
+    if raw is None or raw == "":
+        return {}
+    if isinstance(raw, str):
+        pairs = []
+        for entry in filter(str.strip, raw.split(",")):
+            name, colon, value = entry.rpartition(":")
+            if not colon:
+                raise TopologyError(f"{key}: {entry.strip()!r} should be component:value")
+            pairs.append((name.strip(), value))
+    elif isinstance(raw, Mapping):
+        pairs = list(raw.items())
+    else:
+        raise TopologyError(f"{key} must be a dict or text like 'component:value,…', not {raw!r}")
+    parsed: dict[str, float] = {}
+    for name, value in pairs:
+        if name not in components:
+            raise TopologyError(f"{key} names the unknown component {name!r}{nearest(str(name), components)}")
+        if name in parsed:
+            raise TopologyError(f"{key} names the component {name!r} twice")
+        parsed[name] = parse(f"{key} of {name!r}", value)
+    return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class _Dimension:
+    """RAM, CPU or disk: what the configuration says of it."""
+
+    what: str
+    container_key: str
+    default: float
+    """Of an instance of a component that is not in `by_component`, where no container size is given."""
+    by_component: Mapping[str, float]
+    requested: float | None
+    """The size of a container, if given."""
+    padding: float | None
+    """If given, or following from what is given."""
+    padding_percent: float | None
+    padding_default: float
+    show: Callable[[float], str]
+
+    def padding_of(self, instances: float) -> float:
+        """How much of a container is not for instances, which take `instances` in all (where that is known)."""
+        if self.padding_percent is None:
+            return self.padding_default if self.padding is None else self.padding
+        base = instances if self.requested is None else self.requested
+        return max(self.padding or 0.0, base * self.padding_percent / 100)
+
+    def divide(self, container: int, components: Sequence[str]) -> tuple[list[float], float]:
+        """The share of each instance of a container, and the container's size."""
+        known = sum(self.by_component.get(c, 0.0) for c in components)
+        open_ = sum(c not in self.by_component for c in components)
+        share = self.default
+        if self.requested is None:
+            used = known + open_ * share
+            return [self.by_component.get(c, share) for c in components], used + self.padding_of(used)
+        left = self.requested - self.padding_of(known) - known
+        if left < 0 or (open_ and left <= 0):
+            raise TopologyError(
+                f"{self.container_key} = {self.show(self.requested)} is too small for container {container}: "
+                f"its {len(components)} instances need {self.show(known)} by themselves"
+                f"{f' without the {open_} whose {self.what} is not given' if open_ else ''}, "
+                f"and {self.show(self.padding_of(known))} are padding"
+            )
+        if open_:
+            share = left / open_
+        return [self.by_component.get(c, share) for c in components], self.requested
+
+
+class ResourceModel:
+    """What the instances of a container may use and what the container asks for. Reads the configuration once."""
+
+    def __init__(self, config: Mapping[str, Any], components: Sequence[str]) -> None:
+        """Read the topology's configuration.
+
+        Raises:
+            TopologyError: a value that is no amount, or an unknown component.
+        """
+
+        def given(key: str, parse: Callable[[str, Any], float]) -> float | None:
+            return None if config.get(key) is None else parse(key, config[key])
+
+        percent = given("topology.container.padding.percentage", _parse_percent)
+        stmgr = given("topology.stmgr.ram", parse_bytes)
+        metricsmgr = given("topology.metricsmgr.ram", parse_bytes)
+        daemons = (STMGR_RAM_BYTES if stmgr is None else stmgr) + (
+            METRICSMGR_RAM_BYTES if metricsmgr is None else metricsmgr
+        )
+        self._ram = _Dimension(
+            "RAM",
+            "topology.container.ram",
+            INSTANCE_RAM_BYTES,
+            _parse_map(config, "topology.component.rammap", components, parse_bytes),
+            given("topology.container.ram", parse_bytes),
+            given("topology.container.ram.padding", parse_bytes),
+            percent,
+            daemons,
+            format_bytes,
+        )
+        self._cpu = _Dimension(
+            "CPU",
+            "topology.container.cpu",
+            INSTANCE_CPU,
+            _parse_map(config, "topology.component.cpumap", components, parse_cores),
+            given("topology.container.cpu", parse_cores),
+            given("topology.container.cpu.padding", parse_cores),
+            percent,
+            PADDING_CPU,
+            format_cores,
+        )
+        self._disk = _Dimension(
+            "disk",
+            "topology.container.disk",
+            INSTANCE_DISK_BYTES,
+            _parse_map(config, "topology.component.diskmap", components, parse_bytes),
+            given("topology.container.disk", parse_bytes),
+            None,
+            percent,
+            PADDING_DISK_BYTES,
+            format_bytes,
+        )
+        for name, ram in self._ram.by_component.items():
+            if ram < INSTANCE_RAM_BYTES_MIN:
+                raise TopologyError(
+                    f"topology.component.rammap gives {name!r} {format_bytes(ram)}, less than the "
+                    f"{format_bytes(INSTANCE_RAM_BYTES_MIN)} an instance needs; amounts are bytes unless a unit "
+                    "follows, as in '512MB'"
+                )
+
+    def divide(self, container: int, components: Sequence[str]) -> tuple[list[Resources], Resources]:
+        """The resources of each instance of a container, given their components, and of the container.
+
+        Raises:
+            TopologyError: they do not fit.
+        """
+        rams, ram = self._ram.divide(container, components)
+        cpus, cpu = self._cpu.divide(container, components)
+        disks, disk = self._disk.divide(container, components)
+        if min(rams) < INSTANCE_RAM_BYTES_MIN:
+            assert self._ram.requested is not None  # only a share of what is left can be that small
+            raise TopologyError(
+                f"topology.container.ram = {format_bytes(self._ram.requested)} is too small for container {container}: "
+                f"it leaves {format_bytes(min(rams))} to each of its instances without an entry in "
+                f"topology.component.rammap, and an instance needs {format_bytes(INSTANCE_RAM_BYTES_MIN)}"
+            )
+        # Rounded down and up, so that the instances never add up to more than the container.
+        return (
+            [Resources(c, int(r), int(d)) for c, r, d in zip(cpus, rams, disks, strict=True)],
+            Resources(max(cpu, sum(cpus)), math.ceil(ram), math.ceil(disk)),
+        )
+
+
+def _parse_percent(key: str, raw: Any) -> float:
+    try:
+        percent = math.nan if isinstance(raw, bool) else float(raw)
+    except (TypeError, ValueError):
+        percent = math.nan
+    if not 0 <= percent < 100:
+        raise TopologyError(f"{key}: {raw!r} is no percentage from 0 to below 100")
+    return percent
