@@ -25,7 +25,9 @@ OPTIONS: Sequence[tuple[str, Any]] = (
     # Two servers must never share a port by accident: that would split one topology's traffic.
     ("grpc.so_reuseport", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # Not the pause between attempts, in spite of its name: how long one attempt may take. A busy host needs more than the
+    # 100 ms of the first pause to complete a handshake.
+    ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Same process, other target: never share a connection (a restarted server must be noticed at once).
     ("grpc.use_local_subchannel_pool", 1),

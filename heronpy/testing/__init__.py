@@ -1,5 +1,12 @@
-"""For your tests: real topologies on this machine, and waiting without sleeping."""
+"""For your tests: real topologies on this machine, and waiting without sleeping.
 
+def test_every_word_is_counted():
+    with LocalCluster() as cluster:
+        words = cluster.submit(WordCount).wait_running()
+        eventually_sync(lambda: check(words.status()))
+"""
+
+from heronpy.testing._cluster import LocalCluster, TopologyHandle
 from heronpy.testing._eventually import eventually, eventually_sync
 
-__all__ = ["eventually", "eventually_sync"]
+__all__ = ["LocalCluster", "TopologyHandle", "eventually", "eventually_sync"]

@@ -1,0 +1,268 @@
+"""A cluster for tests: real processes on this machine, and nothing of it left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import dataclasses
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from heron_scheduler import owned_by
+
+from heronpy import loader, submit
+from heronpy.errors import NotFoundError, UnavailableError, UsageError, nearest
+from heronpy.executor import PID_FILE, HostProcess, read_pids, tail
+from heronpy.runtime import Launch
+
+if TYPE_CHECKING:
+    from heronpy.api import TopologyBuilder
+    from heronpy.proto import tmaster_pb2
+
+T = TypeVar("T")
+
+_POLL_S = 0.05
+
+
+class TopologyHandle:
+    """A topology that was submitted to a `LocalCluster`.
+
+    All methods block; in a coroutine call them through `asyncio.to_thread` if it has other things to do meanwhile.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        """Its directory, names and configuration."""
+
+    @property
+    def name(self) -> str:
+        return self.launch.topology
+
+    def status(self) -> tmaster_pb2.StatusReply:
+        """What the Topology Master knows: state, Stream Managers, instances, and their metrics.
+
+        Raises:
+            UnavailableError: the Topology Master does not answer.
+        """
+        return _blocking(submit.status, self.launch)
+
+    def wait_running(self, within_s: float = 30.0) -> Self:
+        """Wait until every Stream Manager is registered and every instance is attached to its own.
+
+        Raises:
+            UnavailableError: not within `within_s`; says what is missing, and why if that is known.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            try:
+                missing = _missing(self.status())
+            except UnavailableError as e:
+                missing = str(e)
+            if not missing:
+                return self
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"topology {self.name} does not run after {within_s:g} s: {missing}{self._last_words()}"
+                )
+            time.sleep(_POLL_S)
+
+    def activate(self) -> None:
+        """Have the spouts emit."""
+        _blocking(submit.activate, self.launch)
+
+    def deactivate(self) -> None:
+        """Have the spouts stop emitting."""
+        _blocking(submit.deactivate, self.launch)
+
+    def restart(self, container: int | None = None) -> None:
+        """End the processes of one container, or of all, and start them again.
+
+        Raises:
+            NotFoundError: there is no such container.
+        """
+        _blocking(submit.restart, self.launch, container)
+
+    def kill(self) -> None:
+        """End the topology. On return no process, state, socket or file of it is left."""
+        _blocking(submit.kill, self.launch)
+
+    def processes(self) -> dict[str, int]:
+        """The pid of every live process of its containers by process id.
+
+        The ids are `executor-<n>`, `tmaster`, `stmgr-<n>`, `metricsmgr-<n>`, and those of the instances.
+        """
+        found: dict[str, int] = {}
+        for directory in sorted(self.launch.dir.glob("container_*")):
+            container = directory.name.removeprefix("container_")
+            for id, record in read_pids(directory).items():
+                if record.alive:
+                    found[f"{PID_FILE}-{container}" if id == PID_FILE else id] = record.pid
+        return found
+
+    def logs(self, process: str) -> str:
+        """Everything that a process has logged, and then what it has printed, since it was first started.
+
+        Args:
+            process: an instance id, or another id that `processes` returns.
+
+        Raises:
+            NotFoundError: there is no such process, or it has written nothing yet.
+        """
+        files = {_process_of(path): path for path in sorted(self.launch.dir.glob("container_*/log-files/*.*"))}
+        texts = [path.read_text(errors="replace") for (id, _), path in files.items() if id == process]
+        if not texts:
+            known = sorted({id for id, _ in files})
+            raise NotFoundError(f"topology {self.name} has no log of {process!r}{nearest(process, known)}")
+        return "".join(texts)
+
+    def _last_words(self) -> str:
+        words = [tail(path, lines=5) for path in sorted(self.launch.dir.glob("container_*/log-files/executor.log"))]
+        return "".join(f"\n{text}" for text in words if text)
+
+
+class LocalCluster:
+    """A cluster of this machine for the time of a `with` block.
+
+        with LocalCluster() as cluster:
+            words = cluster.submit(WordCount).wait_running()
+            ...
+
+    Topologies run as they do in production, one process per task, with a home directory, a state manager and ports of
+    their own, so that any number of clusters can exist at a time. All of it is gone when the block ends. It is also
+    gone when this process is killed: its schedulers notice that and kill their topologies.
+
+    Args:
+        properties: configuration keys for all topologies, like `--config-property`.
+    """
+
+    def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
+        self._properties = dict(properties or {})
+        self._home: Path | None = None
+
+    def __enter__(self) -> Self:
+        self._home = Path(tempfile.mkdtemp(prefix="heron-"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            for topology in self.topologies():
+                with contextlib.suppress(NotFoundError):  # it was just killed by somebody else
+                    topology.kill()
+        finally:
+            shutil.rmtree(self.home, ignore_errors=True)
+            self._home = None
+
+    @property
+    def home(self) -> Path:
+        """HERON_HOME of this cluster: `heron` with it in the environment sees the topologies too.
+
+        Raises:
+            UsageError: the block has not begun or has ended.
+        """
+        if self._home is None:
+            raise UsageError("the cluster does not run: use `with LocalCluster() as cluster:`")
+        return self._home
+
+    def topologies(self) -> list[TopologyHandle]:
+        """All topologies that run."""
+        return [TopologyHandle(launch) for launch in _blocking(submit.running, self.home)]
+
+    def submit(
+        self,
+        topology: TopologyBuilder | type[Any] | str | Path,
+        cls: str = "-",
+        *,
+        args: Sequence[str] = (),
+        name: str | None = None,
+        files: Sequence[str | Path] = (),
+        properties: Mapping[str, Any] | None = None,
+    ) -> TopologyHandle:
+        """Submit a topology, as `heron submit` does. Returns when its scheduler runs; see `wait_running`.
+
+        Args:
+            topology: a Topology class, a TopologyBuilder, or the path of a file that `heron submit` would take.
+            cls: for a path: the class in the file, or `-` to run the file as a script.
+            args: for a path: the arguments of the script.
+            name: a name for the topology instead of its own.
+            files: files and directories that are to be in the topology's package too, beside its modules.
+            properties: configuration keys for this topology.
+
+        Raises:
+            AlreadyExistsError: a topology of this name runs.
+            TopologyError: the topology is not valid.
+            ConfigError: an unknown configuration key or a wrong value.
+            UserCodeError: the code of the file failed.
+        """
+        definition = _blocking(_define, topology, cls, args, name)
+        more = {Path(file).name: Path(file).absolute() for file in files}
+        definition = dataclasses.replace(definition, sources={**definition.sources, **more})
+        me = HostProcess.of(os.getpid())
+        assert me is not None
+        with owned_by(me):
+            launch = _blocking(
+                lambda: submit.submit(definition, home=self.home, properties={**self._properties, **(properties or {})})
+            )
+        return TopologyHandle(launch)
+
+
+def _define(
+    topology: TopologyBuilder | type[Any] | str | Path, cls: str, args: Sequence[str], name: str | None
+) -> loader.Definition:
+    if isinstance(topology, str | Path):
+        return loader.define(topology, cls, args, name=name)
+    definition = loader.Definition.of(topology)
+    if name is not None:
+        definition.proto.name = name
+    return definition
+
+
+def _missing(status: tmaster_pb2.StatusReply) -> str:
+    """What a topology still lacks, in words; empty if it runs."""
+    if status.ready:
+        return ""
+    lacking = [s.location.id for s in status.stmgrs if not s.registered]
+    lacking += [i.id for i in status.instances if not i.attached]
+    reports = sorted(status.exceptions, key=lambda e: e.report.last_time_ms)
+    why = f"; {reports[-1].source}: {reports[-1].report.stacktrace.strip()}" if reports else ""
+    return f"{', '.join(lacking) or 'the physical plan'} missing{why}"
+
+
+def _process_of(path: Path) -> tuple[str, str]:
+    """Process id and suffix of a log file; executors are numbered here as in `processes`."""
+    container = path.parent.parent.name.removeprefix("container_")
+    id = path.name.removesuffix(path.suffix)
+    return (f"{PID_FILE}-{container}" if id == PID_FILE else id), path.suffix
+
+
+def _blocking(function: Callable[..., T], *args: Any) -> T:
+    """Call a function that runs an event loop of its own, also where one runs already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function(*args)
+    context = contextvars.copy_context()
+    result: list[T] = []
+    error: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            result.append(context.run(function, *args))
+        except BaseException as e:  # handed to the caller, whatever it is
+            error.append(e)
+
+    thread = threading.Thread(target=call, name="heronpy.testing")
+    thread.start()
+    thread.join()
+    if error:
+        raise error[0]
+    return result[0]

@@ -1,0 +1,213 @@
+"""LocalCluster: real topologies for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.api import Bolt, Grouping, Spout, Topology
+from heronpy.errors import NotFoundError, UnavailableError, UsageError
+from heronpy.executor import TOPOLOGY_ENV, HostProcess, find_by_environment
+from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync
+
+FAST = {"heron.metrics.export.interval.ms": 200, "heron.executor.stop.timeout.ms": 2000}
+
+
+class NumberSpout(Spout):
+    outputs = ("number",)
+
+    def initialize(self, config, context):
+        self.next = 0
+
+    def next_tuple(self):
+        if self.next < 1000:  # enough to see; the machine is also needed for the other tests
+            self.next += 1
+            self.emit([self.next])
+
+
+class SumBolt(Bolt):
+    def initialize(self, config, context):
+        self.sum = 0
+
+    def process(self, tup):
+        self.sum += tup.values[0]
+
+
+class BrokenBolt(Bolt):
+    def initialize(self, config, context):
+        raise RuntimeError("the database is not there")
+
+    def process(self, tup):
+        pass
+
+
+class Numbers(Topology):
+    config = {"topology.stmgrs": 2}  # noqa: RUF012  # Heron's way to declare
+    numbers = NumberSpout.spec(par=2)
+    sums = SumBolt.spec(par=2, inputs={numbers: Grouping.SHUFFLE})
+
+
+class Broken(Topology):
+    numbers = NumberSpout.spec()
+    broken = BrokenBolt.spec(inputs={numbers: Grouping.SHUFFLE})
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(FAST) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def numbers(cluster: LocalCluster) -> TopologyHandle:
+    return cluster.submit(Numbers).wait_running()
+
+
+def executed(topology: TopologyHandle) -> float:
+    return sum(
+        value
+        for instance in topology.status().instances
+        for name, value in instance.totals.items()
+        if name.startswith("__execute-count")
+    )
+
+
+def test_a_topology_class_is_submitted_and_runs(numbers: TopologyHandle) -> None:
+    assert numbers.status().state == "RUNNING"
+    assert {instance.component for instance in numbers.status().instances} == {"numbers", "sums"}
+    eventually_sync(lambda: _positive(executed(numbers)), within_s=10)
+
+
+def test_processes_names_every_process_and_its_pid(numbers: TopologyHandle) -> None:
+    instances = {i.id for i in numbers.status().instances}
+    expected = {
+        "tmaster",
+        "stmgr-1",
+        "stmgr-2",
+        *(f"{kind}-{n}" for kind in ("metricsmgr", "executor") for n in range(3)),
+    }
+    assert numbers.processes().keys() == expected | instances
+    assert all(HostProcess.of(pid) for pid in numbers.processes().values())
+
+
+def test_logs_are_found_by_process_id(numbers: TopologyHandle) -> None:
+    assert "heronpy" in numbers.logs("stmgr-1")
+    assert "started" in numbers.logs("executor-1")
+    with pytest.raises(NotFoundError, match="did you mean 'stmgr-1'"):
+        numbers.logs("stmgr1")
+
+
+def test_deactivate_and_activate(numbers: TopologyHandle) -> None:
+    numbers.deactivate()
+    assert numbers.status().state == "PAUSED"
+    numbers.activate()
+    assert numbers.status().state == "RUNNING"
+
+
+def test_a_killed_instance_comes_back(numbers: TopologyHandle) -> None:
+    numbers.wait_running()
+    id = next(i.id for i in numbers.status().instances if i.component == "sums")
+    pid = numbers.processes()[id]
+    os.kill(pid, signal.SIGKILL)
+    eventually_sync(lambda: _is_new(numbers.processes().get(id), pid), within_s=10)
+    numbers.wait_running()
+
+
+def test_a_restarted_container_has_new_processes_and_the_others_keep_theirs(numbers: TopologyHandle) -> None:
+    before = numbers.wait_running().processes()
+    numbers.restart(1)
+    eventually_sync(lambda: _is_new(numbers.processes().get("stmgr-1"), before["stmgr-1"]), within_s=10)
+    numbers.wait_running()
+    assert numbers.processes()["stmgr-2"] == before["stmgr-2"]
+    assert numbers.processes()["tmaster"] == before["tmaster"]
+
+
+async def test_a_handle_works_inside_an_event_loop_too(numbers: TopologyHandle) -> None:
+    await eventually(lambda: _positive(executed(numbers)), within_s=20)
+
+
+def test_two_topologies_of_one_cluster_have_different_names(cluster: LocalCluster, tmp_path: Path) -> None:
+    extra = tmp_path / "model.txt"
+    extra.write_text("weights")
+    other = cluster.submit(Numbers, name="others", files=[extra]).wait_running()
+    assert sorted(t.name for t in cluster.topologies()) == ["Numbers", "others"]
+    assert list(other.launch.dir.rglob("model.txt"))
+    other.kill()
+    assert [t.name for t in cluster.topologies()] == ["Numbers"]
+    assert not other.launch.dir.exists()
+
+
+def test_a_topology_that_cannot_run_says_why(cluster: LocalCluster) -> None:
+    broken = cluster.submit(Broken)
+    with pytest.raises(UnavailableError, match="the database is not there"):
+        broken.wait_running(within_s=5)
+    broken.kill()
+
+
+def test_nothing_is_left_after_the_block(tmp_path: Path) -> None:
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(Numbers)
+        home = cluster.home
+    assert not home.exists()
+    assert not topology.launch.socket_root().exists()
+    assert left(topology.launch.topology_id) == []
+    with pytest.raises(UsageError):
+        _ = cluster.home
+
+
+def test_everything_ends_when_the_test_process_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_scheduler_local_cluster import FAST, Numbers\n"
+        "from heronpy.testing import LocalCluster\n"
+        "with LocalCluster(FAST) as cluster:\n"
+        "    topology = cluster.submit(Numbers).wait_running()\n"
+        "    print(topology.launch.topology_id, cluster.home, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    test_run = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert test_run.stdout is not None
+    topology_id, home = test_run.stdout.readline().split()
+    assert left(topology_id)
+    test_run.kill()
+    test_run.wait()
+    test_run.stdout.close()
+    eventually_sync(lambda: _empty(left(topology_id)), within_s=20)
+    assert not list(Path(home).glob("topologies/*/*/*/*"))
+
+
+def test_twenty_instances_in_three_containers_run_within_ten_seconds() -> None:
+    class Many(Topology):
+        config = {"topology.stmgrs": 3}  # noqa: RUF012  # Heron's way to declare
+        numbers = NumberSpout.spec(par=8)
+        sums = SumBolt.spec(par=12, inputs={numbers: Grouping.SHUFFLE})
+
+    with LocalCluster(FAST) as cluster:
+        before = time.monotonic()
+        cluster.submit(Many).wait_running()
+        assert time.monotonic() - before < 10
+
+
+def left(topology_id: str) -> list[int]:
+    return [process.pid for process, _ in find_by_environment({TOPOLOGY_ENV: topology_id})]
+
+
+def _positive(found: float) -> None:
+    assert found > 0
+
+
+def _empty(found: object) -> None:
+    assert not found
+
+
+def _is_new(found: int | None, before: int) -> None:
+    assert found not in (None, before)
