@@ -12,15 +12,6 @@ from heronpy.proto import metrics_pb2
 _PAGE_BYTES = resource.getpagesize()
 
 
-def started_ms() -> int:
-    """When this process started, in ms since the epoch, as the kernel knows it."""
-    # Field 22 of /proc/self/stat, in clock ticks since boot; the command in field 2 may contain spaces.
-    with open("/proc/self/stat", "rb") as f:
-        ticks = int(f.read().rpartition(b")")[2].split()[19])
-    since_boot_s = ticks / os.sysconf("SC_CLK_TCK")
-    return int((time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot_s)) * 1000)
-
-
 def process_metrics(started_ms: int) -> list[metrics_pb2.Metric]:
     """CPU seconds, resident bytes, garbage collector counts, threads, file descriptors and uptime, all gauges."""
     usage = resource.getrusage(resource.RUSAGE_SELF)

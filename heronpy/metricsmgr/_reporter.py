@@ -12,13 +12,15 @@ from typing import Any
 import grpc.aio
 
 from heronpy.metricsmgr._accumulator import Accumulator
-from heronpy.metricsmgr._process import process_metrics, started_ms
+from heronpy.metricsmgr._process import process_metrics
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc
 from heronpy.runtime import Launch, channel, metadata
 
 log = logging.getLogger(__name__)
 
 SOCKET_NAME = "metricsmgr.sock"
+PUBLISH_TIMEOUT_MIN_S = 2.0
+"""However short the interval is: on a busy machine an answer may take longer."""
 
 
 class Reporter:
@@ -48,7 +50,8 @@ class Reporter:
         self._target = f"unix:{launch.socket_dir(container) / SOCKET_NAME}"
         self._metadata = metadata(launch.token(), source)
         self._collect = collect
-        self._started_ms = started_ms()
+        # Not the process's start: two reporters of one process, one after the other, are two lives.
+        self._started_ms = _now_ms()
         self._accumulator = Accumulator(
             source=source, component=component, container=container, pid=os.getpid(), started_ms=self._started_ms
         )
@@ -61,7 +64,7 @@ class Reporter:
         async with channel(self._target) as to_metricsmgr:
             publish = metrics_pb2_grpc.MetricsmgrStub(to_metricsmgr).Publish  # type: ignore[no-untyped-call]  # generated
             while True:
-                await self._report(publish, self._interval_s)
+                await self._report(publish, max(self._interval_s, PUBLISH_TIMEOUT_MIN_S))
                 next_s = max(next_s + self._interval_s, loop.time())
                 await asyncio.sleep(next_s - loop.time())
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -16,9 +18,9 @@ from heronpy.errors import StateError
 from heronpy.metricsmgr._accumulator import Accumulator
 from heronpy.metricsmgr._ledger import Ledger
 from heronpy.metricsmgr._outbox import Outbox
-from heronpy.metricsmgr._process import process_metrics, started_ms
+from heronpy.metricsmgr._process import process_metrics
 from heronpy.metricsmgr._prometheus import PrometheusEndpoint, SourceSnapshot
-from heronpy.metricsmgr._reporter import SOCKET_NAME
+from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
 from heronpy.plan import PackingPlan
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
 from heronpy.runtime import Launch, channel, metadata, server
@@ -55,7 +57,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         self._packed: frozenset[str] | None = None
         """Instances that the packing plan has here; None while it is not known."""
         self._tmaster: state_pb2.TmasterLocation | None = None
-        self._started_ms = started_ms()
+        self._started_ms = int(time.time() * 1000)
         self._own = Accumulator(
             source=self._id,
             component="__metricsmgr__",
@@ -69,8 +71,8 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         endpoint = await asyncio.to_thread(PrometheusEndpoint, self._launch, self._container, self._snapshot)
         try:
             self.prometheus_port = endpoint.port
-            _write_port(self._launch, self._container, endpoint.port)
-            await self._serve()
+            with _port_file(self._launch, self._container, endpoint.port):
+                await self._serve()
         finally:
             await asyncio.to_thread(endpoint.close)
 
@@ -164,7 +166,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         try:
             while True:
                 self._report_own()
-                await self._forward_waiting(self._interval_s)
+                await self._forward_waiting(max(self._interval_s, PUBLISH_TIMEOUT_MIN_S))
                 await asyncio.sleep(self._interval_s)
         finally:
             await self._forward_waiting(LAST_FORWARD_S)
@@ -182,6 +184,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
                         metrics_pb2.MetricsReports(reports=waiting[:BATCH_REPORTS]),
                         metadata=metadata(self._token, self._id),
                         timeout=timeout_s,
+                        wait_for_ready=True,
                     )
                     waiting = waiting[BATCH_REPORTS:]
         except grpc.aio.AioRpcError as e:
@@ -197,9 +200,14 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         self._received(self._own.report(int(time.time() * 1000)))
 
 
-def _write_port(launch: Launch, container: int, port: int) -> None:
+@contextlib.contextmanager
+def _port_file(launch: Launch, container: int, port: int) -> Iterator[None]:
     path = launch.container_dir(container) / PORT_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_text(f"{port}\n")
     temporary.replace(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)

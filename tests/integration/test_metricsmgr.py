@@ -1,0 +1,309 @@
+"""Reporter, Metrics Manager and Topology Master together, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from topology_on_disk import EngineProcess, launch_in, submit
+
+from heronpy.metricsmgr import SOCKET_NAME, Reporter
+from heronpy.metricsmgr._service import MetricsManager
+from heronpy.proto import metrics_pb2, metrics_pb2_grpc, state_pb2, tmaster_pb2, tmaster_pb2_grpc
+from heronpy.runtime import Launch, channel, metadata, running
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.testing import eventually as _eventually
+from heronpy.testing.servers import free_port
+from heronpy.tmaster import TopologyMaster
+
+INSTANCE = "container_1_word_1"
+EMITTED = "__emit-count/default"
+REQUEST = tmaster_pb2.TopologyRequest()
+eventually = partial(_eventually, within_s=20.0)  # the machine may be busy
+KEYS = {"heron.metrics.export.interval.ms": 50}
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    launch = launch_in(tmp_path, KEYS)
+    with open_statemgr(launch.statemgr) as sm:
+        submit(sm, 1)
+    yield launch
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
+@pytest.fixture
+def sm(launch: Launch) -> Iterator[StateManager]:
+    with open_statemgr(launch.statemgr) as sm:
+        yield sm
+
+
+class Emitter:
+    """An instance that emits something before every report."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.emitted = 0
+        self.reporter = Reporter(launch, container=1, source=INSTANCE, component="word", collect=self._collect)
+        self.emits = True
+
+    def _collect(self) -> list[metrics_pb2.Metric]:
+        new = 3 if self.emits else 0
+        self.emitted += new
+        return [metrics_pb2.Metric(name=EMITTED, value=new)]
+
+    @contextlib.asynccontextmanager
+    async def reporting(self) -> AsyncIterator[Emitter]:
+        task = asyncio.create_task(self.reporter.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled(), "the reporter failed"
+
+
+async def status(launch: Launch, sm: StateManager) -> tmaster_pb2.StatusReply:
+    value = sm.get(Kind.TMASTERS, "words")
+    assert value is not None, "no Topology Master has the node"
+    location = state_pb2.TmasterLocation.FromString(value)
+    async with channel(f"{location.host}:{location.port}") as to_tmaster:
+        call: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).GetStatus
+        try:
+            reply = await call(REQUEST, metadata=metadata(launch.token()), timeout=2, wait_for_ready=True)
+        except grpc.aio.AioRpcError as e:
+            raise AssertionError(f"no status: {e.code()}") from None
+    assert isinstance(reply, tmaster_pb2.StatusReply)
+    return reply
+
+
+async def total(launch: Launch, sm: StateManager) -> float:
+    """What the Topology Master thinks the instance has emitted."""
+    return (await status(launch, sm)).instances[0].totals.get(EMITTED, 0.0)
+
+
+def at_least(launch: Launch, sm: StateManager, count: float) -> Any:
+    async def check() -> None:
+        assert await total(launch, sm) >= count
+
+    return check
+
+
+def exactly(launch: Launch, sm: StateManager, count: float) -> Any:
+    async def check() -> None:
+        assert await total(launch, sm) == count
+
+    return check
+
+
+def port_of(launch: Launch, container: int = 1) -> int:
+    path = launch.container_dir(container) / "prometheus.port"
+    assert path.exists(), "there is no Prometheus endpoint yet"
+    return int(path.read_text())
+
+
+async def scraped(port: int) -> dict[tuple[str, str], float]:
+    """(sample name, instance) -> value; of families with more labels the last."""
+
+    def get() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            return str(response.read().decode())
+
+    return {
+        (s.name, s.labels.get("instance", "")): s.value
+        for family in text_string_to_metric_families(await asyncio.to_thread(get))
+        for s in family.samples
+    }
+
+
+def exported(port: Callable[[], int], emitter: Emitter) -> Any:
+    async def check() -> None:
+        try:
+            samples = await scraped(port())
+        except OSError as e:
+            raise AssertionError(f"no endpoint: {e}") from None
+        assert samples.get(("heron_emit_count_total", INSTANCE)) == emitter.emitted
+
+    return check
+
+
+async def publish(launch: Launch, report: metrics_pb2.MetricsReport, token: str) -> None:
+    async with channel(f"unix:{launch.socket_dir(1) / SOCKET_NAME}") as to_metricsmgr:
+        call: Any = metrics_pb2_grpc.MetricsmgrStub(to_metricsmgr).Publish
+        await call(report, metadata=metadata(token), timeout=5, wait_for_ready=True)
+
+
+async def test_counters_reach_the_topology_master_and_prometheus_exactly(launch: Launch, sm: StateManager) -> None:
+    async with (
+        running(TopologyMaster(launch)),
+        running(MetricsManager(launch, 1)) as manager,
+        Emitter(launch).reporting() as emitter,
+    ):
+        await eventually(at_least(launch, sm, 30))
+        emitter.emits = False
+        await eventually(exactly(launch, sm, emitter.emitted))
+        samples = await scraped(manager.prometheus_port)
+        assert samples["heron_emit_count_total", INSTANCE] == emitter.emitted
+        assert samples["heron_py_physical_memory_byte", INSTANCE] > 1 << 20
+        assert samples["heron_uptime_secs", "metricsmgr-1"] > 0, "it reports itself, too"
+        instance = (await status(launch, sm)).instances[0]
+        assert instance.latest["__py-thread-count"] >= 1
+
+
+async def test_an_exception_reaches_the_topology_master_with_its_count(launch: Launch, sm: StateManager) -> None:
+    async with (
+        running(TopologyMaster(launch)),
+        running(MetricsManager(launch, 1)),
+        Emitter(launch).reporting() as emitter,
+    ):
+        for _ in range(3):
+            await asyncio.to_thread(emitter.reporter.exception, "Traceback: boom", "lines before")
+
+        async def counted() -> None:
+            seen = [(e.source, e.component, e.report) for e in (await status(launch, sm)).exceptions]
+            assert [(*at, e.stacktrace, e.count, e.logging) for *at, e in seen] == [
+                (INSTANCE, "word", "Traceback: boom", 3, "lines before")
+            ]
+
+        await eventually(counted)
+
+
+async def test_flush_delivers_what_happened_since_the_last_report(launch: Launch, sm: StateManager) -> None:
+    async with running(TopologyMaster(launch)), running(MetricsManager(launch, 1)):
+        emitter = Emitter(launch)
+        assert await emitter.reporter.flush(5.0)
+        await eventually(exactly(launch, sm, 3))
+
+
+async def test_flush_without_a_metrics_manager_gives_up_in_time(launch: Launch) -> None:
+    async with asyncio.timeout(5):
+        assert not await Emitter(launch).reporter.flush(0.2)
+
+
+async def test_no_counter_is_lost_or_doubled_when_the_metrics_manager_is_killed(
+    launch: Launch, sm: StateManager
+) -> None:
+    async with running(TopologyMaster(launch)), Emitter(launch).reporting() as emitter:
+        for _ in range(3):
+            before = emitter.emitted
+            with EngineProcess("metricsmgr", launch, 1):
+                await eventually(at_least(launch, sm, before + 30))
+        emitter.emits = False
+        with EngineProcess("metricsmgr", launch, 1) as process:
+            await eventually(exactly(launch, sm, emitter.emitted))
+            await eventually(exported(lambda: port_of(launch), emitter))
+            assert process.terminate() == 0
+    with pytest.raises(AssertionError):
+        port_of(launch)
+
+
+async def test_no_counter_is_lost_or_doubled_while_the_topology_master_is_away(
+    launch: Launch, sm: StateManager
+) -> None:
+    async with running(MetricsManager(launch, 1)), Emitter(launch).reporting() as emitter:
+        for _ in range(2):
+            before = emitter.emitted
+            with EngineProcess("tmaster", launch, 0):
+                await eventually(at_least(launch, sm, before + 30))
+        away_at = emitter.emitted
+
+        def emitted_more() -> None:
+            assert emitter.emitted > away_at + 9
+
+        await eventually(emitted_more)
+        emitter.emits = False
+        with EngineProcess("tmaster", launch, 0):
+            await eventually(exactly(launch, sm, emitter.emitted))
+
+
+async def test_totals_continue_when_an_instance_restarts(launch: Launch, sm: StateManager) -> None:
+    emitted = 0
+    async with running(TopologyMaster(launch)), running(MetricsManager(launch, 1)) as manager:
+        for life in range(1, 4):
+            async with Emitter(launch).reporting() as emitter:
+                await eventually(at_least(launch, sm, emitted + 9))
+                emitter.emits = False
+            assert await emitter.reporter.flush(5.0)
+            emitted += emitter.emitted
+            await eventually(exactly(launch, sm, emitted))
+            samples = await scraped(manager.prometheus_port)
+            assert samples["heron_emit_count_total", INSTANCE] == emitted, f"life {life}"
+
+
+async def test_a_silent_source_that_is_not_packed_is_no_longer_exported(launch: Launch) -> None:
+    async with running(MetricsManager(launch, 1)) as manager:
+        for source in ("container_1_word_1", "container_1_word_9"):
+            report = metrics_pb2.MetricsReport(
+                source=source,
+                component="word",
+                container=1,
+                pid=1,
+                started_ms=1,
+                sequence=1,
+                metrics=[metrics_pb2.Metric(name=EMITTED, value=1)],
+            )
+            await publish(launch, report, launch.token())
+        names = ("heron_emit_count_total", "container_1_word_9")
+        assert names in await scraped(manager.prometheus_port)
+
+        async def gone() -> None:
+            assert names not in await scraped(manager.prometheus_port)
+
+        await eventually(gone)
+        assert ("heron_emit_count_total", "container_1_word_1") in await scraped(manager.prometheus_port)
+
+
+@pytest.mark.parametrize("token", ["", "wrong"])
+async def test_publishing_needs_the_token(launch: Launch, token: str) -> None:
+    assert [m.name for m in metrics_pb2.DESCRIPTOR.services_by_name["Metricsmgr"].methods] == ["Publish"]
+    async with running(MetricsManager(launch, 1)) as manager:
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await publish(launch, metrics_pb2.MetricsReport(source="x", sequence=1), token)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert not any(instance == "x" for _, instance in await scraped(manager.prometheus_port))
+
+
+async def test_it_collects_before_the_state_manager_can_be_reached(tmp_path: Path) -> None:
+    launch = launch_in(tmp_path, KEYS)
+    root = Path(launch.statemgr.root)
+    await asyncio.to_thread(root.write_text, "not a directory")
+    async with running(MetricsManager(launch, 1)) as manager, Emitter(launch).reporting() as emitter:
+
+        def emitted() -> None:
+            assert emitter.emitted > 9
+
+        await eventually(emitted)
+        emitter.emits = False
+        await eventually(exported(lambda: manager.prometheus_port, emitter))
+        await asyncio.to_thread(root.unlink)
+        with open_statemgr(launch.statemgr) as sm:
+            submit(sm, 1)
+            async with running(TopologyMaster(launch)):
+                await eventually(exactly(launch, sm, emitter.emitted))
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
+async def test_the_prometheus_port_is_the_configured_one_plus_the_container(tmp_path: Path) -> None:
+    launch = launch_in(tmp_path, {**KEYS, "heron.metricsmgr.prometheus.port": free_port() - 1})
+    async with running(MetricsManager(launch, 1)) as manager:
+        assert manager.prometheus_port == launch.config.metrics.prometheus_port + 1 == port_of(launch)
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
+async def test_a_taken_prometheus_port_is_replaced_by_a_free_one(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        launch = launch_in(tmp_path, {**KEYS, "heron.metricsmgr.prometheus.port": taken.getsockname()[1] - 1})
+        async with running(MetricsManager(launch, 1)):
+            assert port_of(launch) != taken.getsockname()[1]
+            assert ("heron_metrics_series_dropped", "") in await scraped(port_of(launch))
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)

@@ -1,0 +1,94 @@
+"""A topology's directory and its state manager entries as a submit leaves them, and processes of the engine on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from heronpy.config import EngineConfig
+from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
+from heronpy.proto import topology_pb2
+from heronpy.runtime import PARENT_ENV, Launch, StatemgrSpec
+from heronpy.statemgr import Kind, StateManager
+
+
+def launch_in(directory: Path, keys: Mapping[str, Any] | None = None) -> Launch:
+    """A topology directory with a state manager in files beside it."""
+    launch = Launch(
+        topology="words",
+        topology_id="words-1",
+        cluster="local",
+        role="tests",
+        environ="default",
+        statemgr=StatemgrSpec(type="file", root=str(directory / "state")),
+        dir=directory / "words",
+        config=EngineConfig.from_keys(keys or {}),
+    )
+    launch.save()
+    return launch
+
+
+def packing_plan(*containers: int) -> PackingPlan:
+    """One instance of component `word` in each container; its task id is the container's id."""
+    resources = Resources(1.0, 1 << 20, 0)
+    return PackingPlan(
+        id="packing",
+        containers=tuple(
+            ContainerPacking(c, (InstancePacking("word", c, c - 1, resources),), resources) for c in containers
+        ),
+    )
+
+
+def submit(sm: StateManager, *containers: int) -> None:
+    """What a submit writes before it starts containers."""
+    topology = topology_pb2.Topology(id="words-1", name="words", state=topology_pb2.RUNNING)
+    spout = topology.spouts.add()
+    spout.comp.name, spout.comp.class_name = "word", "words.Word"
+    spout.comp.config.SetInParent()
+    out = spout.outputs.add()
+    out.stream.id, out.stream.component_name = "default", "word"
+    out.schema.keys.add(key="word", type=topology_pb2.OBJECT)
+    sm.set(Kind.TOPOLOGIES, "words", topology.SerializeToString())
+    sm.set(Kind.PACKINGPLANS, "words", packing_plan(*containers).to_proto().SerializeToString())
+
+
+class EngineProcess:
+    """`python -m heronpy.<name>`, killed at the end of the block if it still runs."""
+
+    def __init__(self, name: str, launch: Launch, container: int) -> None:
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", f"heronpy.{name}", "--dir", str(launch.dir), "--container", str(container)],
+            env={**os.environ, PARENT_ENV: str(os.getpid()), "HERON_TOPOLOGY_ID": launch.topology_id},
+            stdin=subprocess.DEVNULL,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._popen.poll()
+
+    def terminate(self, within_s: float = 10.0) -> int:
+        """SIGTERM; the exit code."""
+        self._popen.terminate()
+        return self._popen.wait(within_s)
+
+    def kill(self) -> None:
+        """SIGKILL, and gone on return."""
+        self._popen.kill()
+        self._popen.wait(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
