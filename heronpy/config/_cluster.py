@@ -72,7 +72,7 @@ class ClusterConfig:
     engine: Mapping[str, Any] = field(default_factory=dict)
     """The engine keys that are set, in the keys' units."""
     topology: Mapping[str, Any] = field(default_factory=dict)
-    """The topology keys that are set: defaults for every topology that leaves them out. Checked when one is submitted."""
+    """The topology keys that are set: defaults for topologies that leave them out. Checked when one is submitted."""
 
     def __post_init__(self) -> None:
         if self.statemgr_type == "zookeeper" and not self.statemgr_connection:

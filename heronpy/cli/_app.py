@@ -1,0 +1,145 @@
+"""The command `heron`: finds the verb, runs it, and turns its error into one line and an exit code.
+
+Each verb is imported only when it is called, because importing all of them would make `heron version` wait for gRPC.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from heronpy.errors import HeronError, UsageError, UserCodeError, nearest
+
+VERBS = {
+    "submit": "heronpy.cli._submit",
+    "kill": "heronpy.cli._manage",
+    "activate": "heronpy.cli._manage",
+    "deactivate": "heronpy.cli._manage",
+    "restart": "heronpy.cli._manage",
+    "topologies": "heronpy.cli._show",
+    "status": "heronpy.cli._show",
+    "logs": "heronpy.cli._logs",
+    "bench": "heronpy.bench.cli",
+    "version": "heronpy.cli._about",
+    "help": "heronpy.cli._about",
+}
+"""Every verb, and the module with the function of that name."""
+
+INTERRUPTED = 128 + signal.SIGINT
+TERMINATED = 128 + signal.SIGTERM
+
+# The base of what typer raises for a wrong command line; its name moves between typer's versions, its place does not.
+_ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException")
+
+
+class Verbs(TyperGroup):
+    """The group of all verbs, each imported when it is needed."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [name for name in VERBS if self._load(name) is not None]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = self._load(cmd_name) if cmd_name in VERBS else None
+        if command is None and not ctx.resilient_parsing and not cmd_name.startswith("-"):
+            raise UsageError(f"no verb {cmd_name!r}{nearest(cmd_name, VERBS) or ': see `heron help`'}")
+        return command
+
+    def _load(self, name: str) -> Any:
+        if name not in self.commands:
+            try:
+                module = importlib.import_module(VERBS[name])
+            except ModuleNotFoundError as e:
+                if e.name is None or not VERBS[name].startswith(e.name):
+                    raise
+                return None  # this installation comes without the verb
+            app = typer.Typer(add_completion=False, rich_markup_mode=None)
+            settings = getattr(module, "SETTINGS", {}).get(name, {})
+            app.command(name, **settings)(getattr(module, name))
+            self.commands[name] = typer.main.get_command(app)
+        return self.commands[name]
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command. Returns its exit code; an error is one line on stderr."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own log lines would stand between ours
+    for name in ("heronpy", "heron_scheduler", "kazoo", "asyncio"):
+        logging.getLogger(name).addHandler(logging.NullHandler())  # else Python prints their warnings to stderr
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        code = _group().main(args=list(args), prog_name="heron", standalone_mode=False)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    except Exception as e:
+        # The one broad except: whatever happened, the user gets one line, and the traceback with -v.
+        return _report(e)
+    if code == INTERRUPTED:
+        print("heron: interrupted", file=sys.stderr)
+    return code if isinstance(code, int) else 0
+
+
+def _group() -> Any:
+    app = typer.Typer(
+        cls=Verbs,
+        rich_markup_mode=None,  # square brackets mean what they say
+        help="Submit topologies, and see, steer and end those that run.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="A topology is named by CLUSTER[/ROLE[/ENV]] NAME, or by NAME alone where only one has it.",
+    )
+
+    @app.callback(invoke_without_command=True)
+    def _root(
+        ctx: typer.Context,
+        version: Annotated[bool, typer.Option("--version", help="Print the version.", show_default=False)] = False,
+    ) -> None:
+        if version:
+            ctx.invoke(importlib.import_module(VERBS["version"]).version)
+        elif ctx.invoked_subcommand is None:
+            print(ctx.get_help())
+
+    return typer.main.get_command(app)
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno == errno.EPIPE:
+        # Whoever read our output has seen enough. Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    if verbose():
+        traceback.print_exception(error)
+    elif isinstance(error, UserCodeError) and error.traceback:
+        print(error.traceback.rstrip("\n"), file=sys.stderr)
+    if isinstance(error, HeronError):
+        message, code = str(error), error.exit_code
+    elif isinstance(error, _ClickException):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context else "heron"
+        message, code = f"{error.format_message()} See `{path} --help`.", 2  # type: ignore[attr-defined]  # its interface
+    elif isinstance(error, OSError):
+        message, code = f"{error.filename or 'error'}: {error.strerror or error}", 1
+    else:
+        message, code = f"unexpected {type(error).__name__}: {error} (-v shows where)", 70
+    first, *more = [line.strip() for line in message.splitlines() if line.strip()] or [type(error).__name__]
+    # What a process that did not start has logged comes with its error: its last line says why, all of it is for -v.
+    print(f"heron: {first}{f' {more[-1]}' if more else ''}", file=sys.stderr)
+    return code
+
+
+def verbose() -> bool:
+    """Whether -v was given."""
+    return logging.getLogger("heronpy").isEnabledFor(logging.DEBUG)

@@ -1,0 +1,102 @@
+"""`logs`."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heronpy.cli._follow import Follower, last_lines
+from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
+from heronpy.cli._target import resolve
+from heronpy.errors import NotFoundError, nearest
+from heronpy.runtime import Launch
+
+POLL_S = 0.2
+SUFFIXES = (".log", ".out")
+"""What a process logs, and what it prints."""
+
+
+def logs(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[CLUSTER[/ROLE[/ENV]]] NAME [INSTANCE]",
+            help="Which topology, and which of its processes: an instance, stmgr-N, metricsmgr-N, tmaster.",
+        ),
+    ],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines of each file.", min=0)] = 50,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print what the processes of a topology log and print."""
+    launch, process = resolve(
+        words,
+        home=home(),
+        config_path=config_path,
+        properties=read_properties(config_property or []),
+        extra="INSTANCE",
+    )
+    files = log_files(launch, process)
+    shown = _Output(many=process is None)
+    for path in files:
+        shown.write(path, last_lines(path, lines))
+    if follow:
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(launch, process, files, shown)
+
+
+def log_files(launch: Launch, process: str | None) -> list[Path]:
+    """The log files of one process, or of all, in the order of their names.
+
+    Raises:
+        NotFoundError: there is no such process; the nearest is named.
+    """
+    files: dict[str, list[Path]] = {}
+    root = launch.dir.resolve()
+    for path in sorted([*launch.dir.glob("log-files/*"), *launch.dir.glob("container_*/log-files/*")]):
+        # User code may have put anything there, but a link must not lead out of the topology's directory.
+        if path.suffix in SUFFIXES and path.is_file() and path.resolve().is_relative_to(root):
+            files.setdefault(path.stem, []).append(path)
+    if process is None:
+        return [path for name in sorted(files) for path in files[name]]
+    if process not in files:
+        raise NotFoundError(f"topology {launch.topology} has no process {process!r}{nearest(process, files)}")
+    return files[process]
+
+
+class _Output:
+    """Writes lines, and above them whose they are whenever that changes."""
+
+    def __init__(self, *, many: bool) -> None:
+        self._many = many
+        self._last: Path | None = None
+
+    def write(self, path: Path, data: bytes) -> None:
+        if not data:
+            return
+        if path != self._last and (self._many or path.suffix != SUFFIXES[0] or self._last is not None):
+            print(f"==> {path.parents[1].name}/{path.name} <==", flush=True)
+        self._last = path
+        sys.stdout.buffer.write(data if data.endswith(b"\n") else data + b"\n")
+        sys.stdout.flush()
+
+
+def _follow(launch: Launch, process: str | None, files: list[Path], shown: _Output) -> None:
+    followers = {path: Follower(path, at_end=True) for path in files}
+    while True:
+        for path, follower in followers.items():
+            shown.write(path, follower.read())
+        if not launch.dir.exists():
+            return  # the topology was killed
+        time.sleep(POLL_S)
+        with contextlib.suppress(NotFoundError, OSError):
+            for path in log_files(launch, process):
+                if path not in followers:
+                    followers[path] = Follower(path, at_end=False)

@@ -1,0 +1,71 @@
+"""`kill`, `activate`, `deactivate` and `restart`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from heronpy import submit
+from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._target import resolve
+from heronpy.errors import UsageError
+
+
+def kill(
+    words: Words,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """End a topology and remove everything of it."""
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    submit.kill(launch)
+    print(f"killed {launch.topology}")
+
+
+def activate(
+    words: Words,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """Have the spouts of a topology emit."""
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    submit.activate(launch)
+    print(f"activated {launch.topology}")
+
+
+def deactivate(
+    words: Words,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """Have the spouts of a topology stop emitting."""
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    submit.deactivate(launch)
+    print(f"deactivated {launch.topology}")
+
+
+def restart(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="[CLUSTER[/ROLE[/ENV]]] NAME [CONTAINER]", help="Which topology, or container."),
+    ],
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """End the processes of a container, or of all containers, and start them again."""
+    launch, text = resolve(
+        words,
+        home=home(),
+        config_path=config_path,
+        properties=read_properties(config_property or []),
+        extra="CONTAINER",
+    )
+    if text is not None and not text.isdecimal():
+        raise UsageError(f"CONTAINER must be a number, not {text!r}")
+    submit.restart(launch, None if text is None else int(text))
+    print(f"restarted {launch.topology}" if text is None else f"restarted container {text} of {launch.topology}")

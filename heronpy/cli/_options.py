@@ -1,0 +1,58 @@
+"""Options that several verbs share."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heronpy.errors import UsageError
+
+
+def home() -> Path:
+    """The directory of everything that `heron` keeps: $HERON_HOME, or ~/.heron."""
+    return Path(os.environ.get("HERON_HOME") or "~/.heron").expanduser().absolute()
+
+
+def _be_verbose(value: bool) -> bool:
+    if value:
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("heronpy").setLevel(logging.DEBUG)
+        logging.getLogger("heron_scheduler").setLevel(logging.DEBUG)
+    return value
+
+
+def read_properties(given: list[str]) -> dict[str, Any]:
+    """`K=V` strings as a map; values are read as YAML scalars are.
+
+    Raises:
+        UsageError: one has no `=`.
+    """
+    import yaml
+
+    properties = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--config-property {pair!r} must have the form KEY=VALUE")
+        try:
+            properties[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            properties[key.strip()] = value
+    return properties
+
+
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Log to stderr, and show tracebacks.", callback=_be_verbose, is_eager=True),
+]
+ConfigPath = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Directory that holds the clusters' configuration directories.")
+]
+ConfigProperty = Annotated[
+    list[str] | None, typer.Option(metavar="K=V", help="Override a key of the configuration; may be repeated.")
+]
+Words = Annotated[list[str], typer.Argument(metavar="[CLUSTER[/ROLE[/ENV]]] NAME", help="Which topology.")]

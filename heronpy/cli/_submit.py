@@ -1,0 +1,130 @@
+"""`submit`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from heronpy.cli._dry_run import Format
+from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
+from heronpy.cli._target import Place
+from heronpy.errors import UsageError
+
+
+class SubmitCommand(TyperCommand):
+    """Everything after CLASS belongs to the topology, also what looks like an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        with_value = {name for param in self.params if not getattr(param, "is_flag", True) for name in param.opts}
+        return super().parse_args(ctx, end_options(args, with_value))
+
+
+def end_options(args: list[str], with_value: set[str]) -> list[str]:
+    """Put `--` behind the third positional argument (CLASS), so that no option is looked for after it.
+
+    Args:
+        with_value: The options that take the next argument as their value.
+    """
+    positional = 0
+    skip = False
+    for i, arg in enumerate(args):
+        if skip:
+            skip = False
+        elif arg == "--":
+            return args
+        elif arg.startswith("-") and arg != "-":
+            skip = arg in with_value
+        else:
+            positional += 1
+            if positional == 3:
+                return [*args[: i + 1], "--", *args[i + 1 :]]
+    return args
+
+
+SETTINGS = {"submit": {"cls": SubmitCommand}}
+
+
+def submit(
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER[/ROLE[/ENV]]", help="Where it runs.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A .py, .pex or .zip file, or a dotted module.")],
+    class_name: Annotated[str, typer.Argument(metavar="CLASS", help="The topology's class; - runs FILE as a script.")],
+    args: Annotated[
+        list[str] | None, typer.Argument(metavar="ARGS", help="Passed to the topology, whatever they look like.")
+    ] = None,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    deploy_deactivated: Annotated[
+        bool, typer.Option("--deploy-deactivated", help="Start it paused.", show_default=False)
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the packing plan and start nothing.", show_default=False)
+    ] = False,
+    dry_run_format: Annotated[Format, typer.Option(help="How to print it.")] = Format.TABLE,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Another name than the topology's own.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return when tuples flow. Ctrl-C before that undoes the submission.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="With --wait: how long.", min=0)] = 60.0,
+    simulator: Annotated[bool, typer.Option("--simulator", help="Run it in this process instead.")] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="With --simulator: for how long. Default: until Ctrl-C.", min=0),
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Start a topology."""
+    place = Place.parse(cluster)
+    properties = read_properties(config_property or [])
+    definition = _define(file, class_name, args or [], name=name, paused=deploy_deactivated)
+    if simulator:
+        _simulate(definition, seconds)
+        return
+    from heronpy.submit import prepare
+
+    where: dict[str, Any] = {
+        "cluster": place.cluster,
+        "role": place.role,
+        "environ": place.environ,
+        "home": home(),
+        "properties": properties,
+        "config_path": config_path,
+    }
+    if dry_run:
+        from heronpy.cli._dry_run import show
+
+        show(prepare(definition, **where), dry_run_format)
+        return
+    _start(definition, where, timeout_s=timeout if wait else None)
+
+
+def _define(file: str, class_name: str, args: list[str], *, name: str | None, paused: bool) -> Any:
+    from heronpy import loader
+
+    return loader.define(file, class_name, args, name=name, initial_state="PAUSED" if paused else "RUNNING")
+
+
+def _simulate(definition: Any, seconds: float | None) -> None:
+    try:
+        from heronpy.testing import simulate
+    except ImportError as e:
+        raise UsageError("this installation has no simulator (heronpy.testing.simulate)") from e
+    simulate(definition, seconds=seconds)
+
+
+def _start(definition: Any, where: dict[str, Any], *, timeout_s: float | None) -> None:
+    import heronpy.submit as submission
+
+    launch = submission.submit(definition, **where)
+    place = f"{launch.cluster}/{launch.role}/{launch.environ}"
+    if timeout_s is not None:
+        from heronpy.cli._wait import wait
+
+        try:
+            wait(launch, timeout_s=timeout_s, has_bolts=bool(definition.proto.bolts))
+        except (KeyboardInterrupt, SystemExit):
+            with submission.uninterrupted():
+                submission.kill(launch)
+            raise
+    print(f"submitted {launch.topology} to {place}")

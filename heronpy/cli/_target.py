@@ -1,0 +1,87 @@
+"""Which topology a command means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.config import clusters
+from heronpy.errors import UsageError
+from heronpy.runtime import Launch
+from heronpy.submit import find, find_by_name
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`CLUSTER[/ROLE[/ENV]]`."""
+
+    cluster: str
+    role: str | None = None
+    environ: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Read `CLUSTER[/ROLE[/ENV]]`; an empty part means its default.
+
+        Raises:
+            UsageError: no cluster, or too many parts.
+        """
+        parts = text.split("/")
+        if not parts[0] or len(parts) > 3:
+            raise UsageError(f"{text!r} must have the form CLUSTER[/ROLE[/ENV]]")
+        role, environ = [part or None for part in [*parts[1:], "", ""][:2]]
+        return cls(parts[0], role, environ)
+
+
+def resolve(
+    words: Sequence[str],
+    *,
+    home: Path,
+    config_path: Path | None = None,
+    properties: Mapping[str, Any] | None = None,
+    extra: str = "",
+) -> tuple[Launch, str | None]:
+    """The topology of `[CLUSTER[/ROLE[/ENV]]] NAME [EXTRA]`, and the extra word.
+
+    Args:
+        extra: What a verb calls the word after the name; empty if it takes none.
+
+    Raises:
+        UsageError: too many words.
+        NotFoundError: no such topology; names the nearest.
+    """
+    place, name, rest = _split(list(words), home, config_path, extra)
+    if place is None:
+        return find_by_name(home, name), rest
+    launch = find(
+        home,
+        place.cluster,
+        place.role,
+        place.environ or "default",
+        name,
+        config_path=config_path,
+        properties=properties,
+    )
+    return launch, rest
+
+
+def _split(words: list[str], home: Path, config_path: Path | None, extra: str) -> tuple[Place | None, str, str | None]:
+    most = 3 if extra else 2
+    if len(words) > most:
+        form = f"[CLUSTER[/ROLE[/ENV]]] NAME{f' [{extra}]' if extra else ''}"
+        raise UsageError(f"too many words: {' '.join(words[most:])!r} after {form}")
+    if len(words) == 1:
+        return None, words[0], None
+    if len(words) == 3:
+        return Place.parse(words[0]), words[1], words[2]
+    # Two words are CLUSTER NAME, unless the verb takes a third and the first is no cluster.
+    if extra and "/" not in words[0] and words[0] not in _known_clusters(home, config_path):
+        return None, words[0], words[1]
+    return Place.parse(words[0]), words[1], None
+
+
+def _known_clusters(home: Path, config_path: Path | None) -> set[str]:
+    used = home / "topologies"
+    return {*clusters(config_path), *(d.name for d in used.glob("*") if d.is_dir())}

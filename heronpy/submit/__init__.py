@@ -1,0 +1,27 @@
+"""Submitting a topology, finding it again, and talking to it.
+
+`submit` does everything or nothing; `find` and `running` look topologies up; the rest acts on what they return. All of
+it blocks: from a coroutine call it through `asyncio.to_thread`.
+"""
+
+from heronpy.submit._control import activate, deactivate, kill, plans, restart, status
+from heronpy.submit._find import find, find_by_name, running
+from heronpy.submit._plan import Submission, default_role, prepare
+from heronpy.submit._submit import submit, uninterrupted
+
+__all__ = [
+    "Submission",
+    "activate",
+    "deactivate",
+    "default_role",
+    "find",
+    "find_by_name",
+    "kill",
+    "plans",
+    "prepare",
+    "restart",
+    "running",
+    "status",
+    "submit",
+    "uninterrupted",
+]

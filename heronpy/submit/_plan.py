@@ -1,0 +1,173 @@
+"""What a submission will do, decided before anything is done."""
+
+from __future__ import annotations
+
+import getpass
+import importlib
+import inspect
+import os
+import pickle
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heron_scheduler import scheduler_of
+
+from heronpy import packing as packings
+from heronpy.api import validate_config
+from heronpy.api.api_constants import TOPOLOGY_KEYS
+from heronpy.api.topology import TopologyType
+from heronpy.config import CLUSTER_KEYS, ClusterConfig, check_name, load_cluster
+from heronpy.errors import ConfigError, nearest
+from heronpy.plan import LogicalPlan, PackingPlan, Pickled
+from heronpy.proto import topology_pb2
+from heronpy.runtime import Launch, StatemgrSpec
+
+if TYPE_CHECKING:
+    from heronpy.loader import Definition
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A topology that is ready to be submitted."""
+
+    definition: Definition
+    launch: Launch
+    logical: LogicalPlan
+    packing: PackingPlan
+
+
+def default_role() -> str:
+    """The role of commands that name none: the unix user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in many containers
+        return f"uid-{os.getuid()}"
+
+
+def prepare(
+    definition: Definition,
+    *,
+    cluster: str = "local",
+    role: str | None = None,
+    environ: str | None = "default",
+    home: Path,
+    properties: Mapping[str, Any] | None = None,
+    config_path: str | Path | None = None,
+) -> Submission:
+    """Validate a topology and plan where it runs. Touches nothing.
+
+    Role and environment may be None: the unix user and `default`, unless the cluster requires them.
+
+    Raises:
+        ConfigError: unknown cluster or key, a value of the wrong type, a name that cannot be a path.
+        NotFoundError: unknown scheduler.
+        TopologyError: the topology is not valid.
+    """
+    name = check_name("topology name", definition.proto.name)
+    role_given, environ_given = bool(role), bool(environ)
+    role = check_name("role", role or default_role())
+    environ = check_name("environment", environ or "default")
+    home = home.expanduser().absolute()
+    config = load_cluster(
+        cluster,
+        home=home,
+        role=role,
+        environ=environ,
+        topology=name,
+        properties=properties,
+        config_path=config_path,
+    )
+    if (config.role_required and not role_given) or (config.environ_required and not environ_given):
+        raise ConfigError(f"cluster {cluster} wants to be named with role and environment: {cluster}/ROLE/ENV")
+    logical = LogicalPlan.from_proto(_topology(definition.proto, config))
+    _check_config(logical.config, f"topology {name}")
+    for component in logical.components.values():
+        check_name("component name", component.name)
+        _check_config(component.config, f"component {component.name}")
+        config.engine_config(logical.config_of(component.name))
+    scheduler_of(config.scheduler)
+    launch = Launch(
+        topology=name,
+        topology_id=logical.id,
+        cluster=cluster,
+        role=role,
+        environ=environ,
+        statemgr=StatemgrSpec(
+            type=config.statemgr_type, connection=config.statemgr_connection, root=config.statemgr_root
+        ),
+        dir=home / "topologies" / cluster / role / environ / name,
+        scheduler=config.scheduler,
+        config=config.engine_config(logical.config),
+    )
+    return Submission(definition, launch, logical, _pack(logical, config.packing))
+
+
+def _topology(definition: topology_pb2.Topology, config: ClusterConfig) -> topology_pb2.Topology:
+    """The definition with an id of its own and the cluster's defaults for what it leaves open.
+
+    A definition always carries the built-in defaults, so a value that equals its default counts as left open: else no
+    `--config-property topology.…` could ever change one of them.
+    """
+    _check_config(config.topology, f"cluster {config.cluster}")
+    topology = topology_pb2.Topology()
+    topology.CopyFrom(definition)
+    topology.id = f"{definition.name}-{uuid.uuid4()}"
+    default = TopologyType.DEFAULT_TOPOLOGY_CONFIG
+    own = [kv for kv in definition.topology_config.kvs if kv.key not in default or kv.value != default[kv.key]]
+    present = {kv.key for kv in own}
+    del topology.topology_config.kvs[:]
+    for key, value in {**default, **config.topology}.items():
+        if key not in present:
+            topology.topology_config.kvs.append(_key_value(key, value))
+    topology.topology_config.kvs.extend(own)
+    return topology
+
+
+def _key_value(key: str, value: Any) -> topology_pb2.Config.KeyValue:
+    if isinstance(value, bool):
+        value = "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return topology_pb2.Config.KeyValue(key=key, value=str(value), type=topology_pb2.STRING_VALUE)
+    # Lists and maps, as YAML has them: plain objects, which unpickle anywhere.
+    return topology_pb2.Config.KeyValue(
+        key=key, serialized_value=pickle.dumps(value), type=topology_pb2.PYTHON_SERIALIZED_VALUE
+    )
+
+
+def _check_config(config: Mapping[str, Any], where: str) -> None:
+    """Refuse unknown keys and wrong values below `topology.` and `heron.`; all other keys are the user's own."""
+    for key in config:
+        if key in CLUSTER_KEYS:
+            raise ConfigError(f"{where}: {key} belongs into the cluster's files, not into a topology")
+        if key.startswith("topology.") and key not in TOPOLOGY_KEYS:
+            raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(key, TOPOLOGY_KEYS)}")
+    try:
+        # What is pickled here was checked when the topology was built, and is only unpickled where it runs.
+        validate_config({key: value for key, value in config.items() if not isinstance(value, Pickled)})
+    except ConfigError as e:
+        raise ConfigError(f"{where}: {e}") from e
+
+
+def _pack(logical: LogicalPlan, algorithm: str) -> PackingPlan:
+    known = {n: c for n in packings.__all__ if _is_packing(c := getattr(packings, n))}
+    module, _, name = algorithm.rpartition(".")
+    found: Any = None
+    why = nearest(name, known)
+    if not module or module.startswith("org.apache.heron."):
+        found = known.get(name)
+    else:
+        try:
+            found = getattr(importlib.import_module(module), name, None)
+        except ImportError as e:
+            why = f": {e}"
+    if not _is_packing(found):
+        raise ConfigError(f"heron.class.packing.algorithm: {algorithm!r} is no packing algorithm{why}")
+    plan: PackingPlan = found(logical).pack()
+    return plan
+
+
+def _is_packing(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, packings.Packing) and not inspect.isabstract(found)

@@ -1,0 +1,214 @@
+"""Submit a topology: everything, or nothing.
+
+Each step registers how it is undone before it is taken, and any error, also Ctrl-C, undoes what was done in reverse
+order. A submitter that is killed outright cannot undo: it leaves the file `submitting` in the topology's directory, and
+since that file only exists while the topology's lock is held, the next one to hold the lock knows that nobody is there
+any more and clears the rest away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import shutil
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import heron_scheduler
+
+import heronpy
+from heronpy import loader
+from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, StateError, UnavailableError
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.submit._plan import Submission, default_role, prepare
+
+if TYPE_CHECKING:
+    from heronpy.loader import Definition
+
+log = logging.getLogger(__name__)
+
+LOCK = "submit"
+LOCK_TIMEOUT_S = 10.0
+MARKER = "submitting"
+_KINDS = [kind for kind in Kind if kind is not Kind.LOCKS]
+
+
+def submit(
+    definition: Definition,
+    *,
+    cluster: str = "local",
+    role: str | None = None,
+    environ: str | None = "default",
+    home: Path,
+    properties: Mapping[str, Any] | None = None,
+    config_path: str | Path | None = None,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Launch:
+    """Start a topology. Returns when its scheduler runs; after an error or Ctrl-C nothing of it is left.
+
+    Args:
+        definition: What `heronpy.loader.define` returned.
+        home: HERON_HOME; the topology's directory will be `<home>/topologies/<cluster>/<role>/<environ>/<name>`.
+        properties: Configuration keys that override the cluster's files.
+        config_path: The directory of the clusters' directories, instead of the installed one.
+        on_step: Called with a few words before each step, for progress displays.
+
+    Raises:
+        AlreadyExistsError: a topology with this name runs in the cluster.
+        ConfigError: unknown cluster or key, or a value of the wrong type.
+        TopologyError: the topology is not valid.
+        StateError: the state manager cannot be read or written.
+        UnavailableError: the scheduler does not start, or a port is taken.
+    """
+    submission = prepare(
+        definition,
+        cluster=cluster,
+        role=role,
+        environ=environ,
+        home=home,
+        properties=properties,
+        config_path=config_path,
+    )
+    launch = submission.launch
+    _check_ports(submission)
+    with (
+        contextlib.closing(open_statemgr(launch.statemgr)) as state,
+        state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S),
+        _undoing(launch.topology) as undo,
+    ):
+        _clear_leftovers(state, launch)
+        _check_free(state, launch)
+        on_step("storing the package")
+        launch = _store(submission, undo)
+        on_step("writing the plan")
+        _record(submission, state, undo)
+        on_step("starting the scheduler")
+        undo.callback(heron_scheduler.kill, launch)
+        heron_scheduler.launch_service(launch)
+        (launch.dir / MARKER).unlink()
+    log.info("submitted %s as %s", launch.topology, launch.topology_id)
+    return launch
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C for the time of the block, so that undoing cannot be left half-done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {signum: signal.signal(signum, signal.SIG_IGN) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+@contextlib.contextmanager
+def _undoing(topology: str) -> Iterator[contextlib.ExitStack]:
+    undo = contextlib.ExitStack()
+    try:
+        yield undo
+    except BaseException:
+        with uninterrupted():
+            try:
+                undo.close()
+            except (HeronError, OSError) as e:
+                # The first error is the one to tell; this one would hide it.
+                log.error("undoing the submission of %s: %s", topology, e)
+        raise
+
+
+def _check_ports(submission: Submission) -> None:
+    base = submission.launch.config.metrics.prometheus_port
+    if not base:
+        return
+    for container in range(len(submission.packing.containers) + 1):
+        port = base + container
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+            except (OSError, OverflowError) as e:
+                raise UnavailableError(
+                    f"port {port} for the metrics of container {container} is taken: "
+                    "set heron.metricsmgr.prometheus.port to another"
+                ) from e
+
+
+def _clear_leftovers(state: StateManager, launch: Launch) -> None:
+    if not (launch.dir / MARKER).exists():
+        return
+    log.warning("clearing what an interrupted submission of %s left in %s", launch.topology, launch.dir)
+    with contextlib.suppress(NotFoundError):  # it did not come to the launch file, so nothing was started
+        heron_scheduler.kill(Launch.load(launch.dir))
+    for kind in _KINDS:
+        state.delete(kind, launch.topology)
+    _remove_directory(launch)
+
+
+def _check_free(state: StateManager, launch: Launch) -> None:
+    raw = state.get(Kind.EXECUTIONSTATE, launch.topology)
+    if raw is not None:
+        running = state_pb2.ExecutionState.FromString(raw)
+        where = f"{running.cluster}/{running.role}/{running.environ}"
+        raise AlreadyExistsError(
+            f"topology {launch.topology} is already running: end it with `heron kill {where} {launch.topology}`"
+        )
+    if launch.dir.exists():
+        raise AlreadyExistsError(
+            f"{launch.dir} exists, but the state manager knows no topology {launch.topology}: remove the directory"
+        )
+
+
+def _store(submission: Submission, undo: contextlib.ExitStack) -> Launch:
+    launch = submission.launch
+    undo.callback(_remove_directory, launch)
+    try:
+        launch.dir.mkdir(parents=True, mode=0o700)
+        (launch.dir / MARKER).touch()
+        launch = _staged(submission)
+        launch.save()
+    except OSError as e:
+        raise StateError(f"the topology's directory {launch.dir} cannot be written: {e.strerror}") from e
+    return launch
+
+
+def _record(submission: Submission, state: StateManager, undo: contextlib.ExitStack) -> None:
+    launch = submission.launch
+    execution = state_pb2.ExecutionState(
+        topology=launch.topology,
+        topology_id=launch.topology_id,
+        cluster=launch.cluster,
+        role=launch.role,
+        environ=launch.environ,
+        submission_user=default_role(),
+        submission_time_s=int(time.time()),
+        release_version=heronpy.__version__,
+        topology_dir=str(launch.dir),
+    )
+    for kind in _KINDS:
+        undo.callback(state.delete, kind, launch.topology)
+    state.set(Kind.TOPOLOGIES, launch.topology, submission.logical.proto.SerializeToString())
+    state.set(Kind.PACKINGPLANS, launch.topology, submission.packing.to_proto().SerializeToString())
+    state.set(Kind.EXECUTIONSTATE, launch.topology, execution.SerializeToString())
+
+
+def _remove_directory(launch: Launch) -> None:
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+    shutil.rmtree(launch.dir, ignore_errors=True)
+    if launch.dir.exists():
+        raise StateError(f"{launch.dir} cannot be removed: remove it by hand")
+
+
+def _staged(submission: Submission) -> Launch:
+    staged = loader.stage(submission.definition, submission.launch.dir)
+    return dataclasses.replace(submission.launch, package_paths=staged.package_paths, main_file=staged.main_file)

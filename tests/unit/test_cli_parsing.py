@@ -1,0 +1,68 @@
+"""What the command line makes of its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heronpy.cli._options import read_properties
+from heronpy.cli._show import duration
+from heronpy.cli._submit import end_options
+from heronpy.cli._target import Place, resolve
+from heronpy.errors import NotFoundError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        ("local f.py C", "local f.py C --"),
+        ("local f.py C --wait -x 1", "local f.py C -- --wait -x 1"),
+        ("--wait local f.py C name", "--wait local f.py C -- name"),
+        ("local --opt v f.py --wait C -v", "local --opt v f.py --wait C -- -v"),
+        ("local --opt=v f.py - --opt x", "local --opt=v f.py - -- --opt x"),
+        ("local f.py C -- x", "local f.py C -- -- x"),
+        ("local -- f.py C -x", "local -- f.py C -x"),
+        ("local f.py", "local f.py"),
+    ],
+)
+def test_options_end_at_the_class(args: str, expected: str) -> None:
+    assert end_options(args.split(), {"--opt"}) == expected.split()
+
+
+def test_a_place_has_up_to_three_parts_and_empty_ones_mean_the_default() -> None:
+    assert Place.parse("local") == Place("local", None, None)
+    assert Place.parse("local/ada") == Place("local", "ada", None)
+    assert Place.parse("local//prod") == Place("local", None, "prod")
+    for wrong in ("", "/ada", "a/b/c/d"):
+        with pytest.raises(UsageError, match="CLUSTER"):
+            Place.parse(wrong)
+
+
+def test_properties_are_typed_as_in_the_files() -> None:
+    given = ["a=1", "b=true", "c=x=y", "d=", "e= 2.5 ", "f=a: b: c"]
+    assert read_properties(given) == {"a": 1, "b": True, "c": "x=y", "d": None, "e": 2.5, "f": "a: b: c"}
+    with pytest.raises(UsageError, match="KEY=VALUE"):
+        read_properties(["a"])
+
+
+def test_durations_have_two_units() -> None:
+    assert [duration(s) for s in (0, 59.9, 61, 3600, 90061)] == ["0 s", "59 s", "1 min 1 s", "1 h 0 min", "1 d 1 h"]
+
+
+def test_two_words_are_cluster_and_name_or_name_and_process(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="no topology 'words' runs as local/"):
+        resolve(["local", "words"], home=tmp_path, extra="INSTANCE")
+    with pytest.raises(NotFoundError, match=r"no topology 'words' runs$"):
+        resolve(["words", "stmgr-1"], home=tmp_path, extra="INSTANCE")
+
+
+def test_too_many_words_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="too many words: 'c'"):
+        resolve(["a", "b", "c"], home=tmp_path)
+
+
+def test_looking_for_a_topology_makes_no_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        resolve(["local", "words"], home=tmp_path)
+    assert list(tmp_path.iterdir()) == []
