@@ -34,7 +34,7 @@ from heronpy.runtime import PARENT_ENV, StatemgrSpec, die_with_parent
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 
-SESSION_TIMEOUT_S = 2.0
+SESSION_TIMEOUT_S = 4.0
 """Of the sessions that the kit opens; an ephemeral node of a killed process is gone after about that long at most."""
 WITHIN_S = 20.0
 """How long the kit waits for something that must happen."""

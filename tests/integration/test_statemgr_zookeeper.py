@@ -178,6 +178,13 @@ def test_a_lock_is_not_taken_again_in_silence_after_the_session_expired(server: 
             with pytest.raises(StateError, match="lost while it was held"):
                 lock.__exit__(None, None, None)
             assert len(other.list(Kind.LOCKS)) == 1, "the loser must not release the other's lock"
+        lock = sm.lock("words", "update")
+        lock.__enter__()
+        expire(server, sm)
+        eventually_sync(lambda: connected(sm), within_s=WITHIN_S)
+        sm.create(Kind.TMASTERS, "words", b"x", ephemeral=True)  # the keeper has had its turn
+        with pytest.raises(StateError, match="lost while it was held"):
+            lock.__exit__(None, None, None)
         assert other.list(Kind.LOCKS) == []
 
 
