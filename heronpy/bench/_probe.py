@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import contextlib
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -20,7 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from heronpy.errors import UsageError
+
 ANSWER_TIMEOUT_S = 5.0
+DIRECTORY_BYTES_MAX = 90
+"""A socket's path may have 107 bytes, and a task's name needs some of them."""
 LATENCIES_MAX = 4_000_000
 """Measured latencies that a task keeps (8 bytes each); later ones are left out."""
 
@@ -117,7 +122,13 @@ class Prober:
 
 @contextlib.contextmanager
 def prober(directory: Path) -> Iterator[Prober]:
-    """A prober for a directory of its own, made here."""
+    """A prober for a directory of its own, made here.
+
+    Raises:
+        UsageError: the directory's path is too long for sockets in it.
+    """
+    if len(os.fsencode(directory)) > DIRECTORY_BYTES_MAX:
+        raise UsageError(f"the path {directory} is too long for sockets in it: set TMPDIR to a shorter one")
     directory.mkdir()
     p = Prober(directory)
     try:

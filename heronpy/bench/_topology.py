@@ -73,15 +73,11 @@ class _Paced(WordSpout):
 
     stamped = STAMPED_PACED
 
-    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        super().initialize(config, context)
-        self._began_s: float | None = None
+    def activate(self) -> None:
+        self._began_s = monotonic() - self.emitted / self._rate  # a pause is not made up for
 
     def next_tuple(self) -> None:
-        now_s = monotonic()
-        if self._began_s is None:
-            self._began_s = now_s
-        if self.emitted < (now_s - self._began_s) * self._rate:
+        if self.emitted < (monotonic() - self._began_s) * self._rate:
             super().next_tuple()
 
 

@@ -86,6 +86,21 @@ def test_random_word_count_runs_and_is_shown(heron: Heron):
     assert "Random" in heron("status", "Random")
 
 
+def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(heron: Heron, tmp_path: Path):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    script = tmp_path / "topology.py"
+    script.write_text(code)
+    commands = [line.partition("#")[0].split()[1:] for line in readme.splitlines() if line.startswith("heron ")]
+    commands = [words for words in commands if words[0] != "bench"]
+    assert commands[0] == ["submit", "local", "topology.py", "-", "Counting"]
+    heron("submit", "local", "--wait", str(script), "-", "Counting")
+    assert [words[0] for words in commands[1:]] == ["status", "logs", "deactivate", "kill"]
+    for words in commands[1:]:
+        heron(*words)
+    assert "Counting" not in heron("topologies")
+
+
 def test_an_example_says_what_is_wrong_with_its_arguments(tmp_path: Path):
     wrong = subprocess.run(
         [sys.executable, "-m", "heronpy.examples.word_count", "W", "--input", "nowhere", "--output", str(tmp_path)],
