@@ -226,6 +226,23 @@ async def test_no_counter_is_lost_or_doubled_while_the_topology_master_is_away(
             await eventually(exactly(launch, sm, emitter.emitted))
 
 
+async def test_the_last_words_of_an_instance_survive_a_topology_master_that_does_not_answer(
+    launch: Launch, sm: StateManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused() -> None:
+        assert "the Topology Master does not take metrics" in caplog.text
+
+    dead = state_pb2.TmasterLocation(topology="words", host="127.0.0.1", port=free_port())
+    sm.set(Kind.TMASTERS, "words", dead.SerializeToString())
+    async with running(MetricsManager(launch, 1)):
+        emitter = Emitter(launch)
+        assert await emitter.reporter.flush(20.0)
+        await eventually(refused)
+        sm.delete(Kind.TMASTERS, "words")
+        async with running(TopologyMaster(launch)):
+            await eventually(exactly(launch, sm, emitter.emitted))
+
+
 async def test_totals_continue_when_an_instance_restarts(launch: Launch, sm: StateManager) -> None:
     emitted = 0
     async with running(TopologyMaster(launch)), running(MetricsManager(launch, 1)) as manager:

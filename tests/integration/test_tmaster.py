@@ -16,12 +16,13 @@ import grpc.aio
 import pytest
 from topology_on_disk import EngineProcess, launch_in, packing_plan, submit
 
-from heronpy.errors import AlreadyExistsError
+from heronpy.errors import AlreadyExistsError, StateError
 from heronpy.plan import PhysicalPlan, StmgrLocation, TopologyState
 from heronpy.proto import metrics_pb2, plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
-from heronpy.runtime import Launch, channel, metadata, running
+from heronpy.runtime import Launch, StatemgrSpec, channel, metadata, running
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually as _eventually
+from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
 from heronpy.tmaster import TopologyMaster
 
 REQUEST = tmaster_pb2.TopologyRequest()
@@ -319,6 +320,20 @@ async def test_every_call_needs_the_token(launch: Launch, sm: StateManager, toke
         assert topology.state == topology_pb2.RUNNING
 
 
+async def test_a_state_that_cannot_be_made_durable_is_not_taken_on(launch: Launch, sm: StateManager) -> None:
+    topologies = Path(launch.statemgr.root) / "topologies"
+    async with running(TopologyMaster(launch)), client(launch, target(sm)) as tmaster:
+        topologies.rename(topologies.with_name("away"))
+        topologies.write_text("not a directory")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await tmaster.call("Deactivate")
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert (await tmaster.call("GetStatus")).state == "RUNNING"
+        topologies.unlink()
+        topologies.with_name("away").rename(topologies)
+        assert (await tmaster.call("Deactivate")).state == "PAUSED"
+
+
 async def test_a_plan_is_sent_although_the_state_manager_is_away_and_saved_when_it_is_back(
     launch: Launch, sm: StateManager
 ) -> None:
@@ -337,6 +352,36 @@ async def test_a_plan_is_sent_although_the_state_manager_is_away_and_saved_when_
                 assert saved_plan(sm).version == 1
 
             await eventually(saved)
+
+
+@pytest.mark.skipif(zookeeper_missing() is not None, reason=zookeeper_missing() or "")
+async def test_a_dead_zookeeper_stops_neither_the_topology_master_nor_a_new_plan(tmp_path: Path) -> None:
+    with ZookeeperServer(tmp_path / "zookeeper") as zookeeper:
+        spec = StatemgrSpec(type="zookeeper", connection=zookeeper.connection, root="/heron")
+        launch = launch_in(tmp_path, statemgr=spec)
+        with open_statemgr(spec) as sm:
+            submit(sm, 1, 2)
+            tmaster = TopologyMaster(launch)
+            async with running(tmaster, within_s=30):
+                at = target(sm)
+                one, two, moved = Stmgr(launch, 1), Stmgr(launch, 2), Stmgr(launch, 2, incarnation=2)
+                async with one.registered(at):
+                    async with two.registered(at):
+                        await eventually(at_version(1, one, two))
+                    await asyncio.to_thread(zookeeper.kill)
+                    async with moved.registered(at):
+                        await eventually(at_version(2, one, moved))
+                        await asyncio.to_thread(zookeeper.start)
+
+                        async def as_before() -> None:
+                            try:
+                                assert await asyncio.to_thread(target, sm) == at
+                                assert (await asyncio.to_thread(saved_plan, sm)).version == 2
+                            except StateError as e:
+                                raise AssertionError(f"not back yet: {e}") from None
+
+                        await _eventually(as_before, within_s=60)
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
 
 
 async def test_it_makes_its_node_again_and_ends_when_another_has_it(launch: Launch, sm: StateManager) -> None:

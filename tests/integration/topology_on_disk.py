@@ -17,15 +17,17 @@ from heronpy.runtime import PARENT_ENV, Launch, StatemgrSpec
 from heronpy.statemgr import Kind, StateManager
 
 
-def launch_in(directory: Path, keys: Mapping[str, Any] | None = None) -> Launch:
-    """A topology directory with a state manager in files beside it."""
+def launch_in(
+    directory: Path, keys: Mapping[str, Any] | None = None, *, statemgr: StatemgrSpec | None = None
+) -> Launch:
+    """A topology directory, by default with a state manager in files beside it."""
     launch = Launch(
         topology="words",
         topology_id="words-1",
         cluster="local",
         role="tests",
         environ="default",
-        statemgr=StatemgrSpec(type="file", root=str(directory / "state")),
+        statemgr=statemgr or StatemgrSpec(type="file", root=str(directory / "state")),
         dir=directory / "words",
         config=EngineConfig.from_keys(keys or {}),
     )

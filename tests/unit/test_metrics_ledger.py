@@ -43,6 +43,18 @@ def test_a_report_that_arrives_twice_counts_once() -> None:
     assert source.totals() == {"n": 3}
 
 
+def test_an_overtaken_report_changes_nothing() -> None:
+    process, ledger = accumulator(), Ledger(sources_max=4)
+    process.collected([counter("n", 3), gauge("g", 3)])
+    overtaken = process.report(1000)
+    process.collected([counter("n", 1), gauge("g", 4)])
+    assert ledger.add(process.report(2000), 0.0)
+    assert not ledger.add(overtaken, 0.1)
+    source = ledger.get("container_1_word_1")
+    assert source is not None
+    assert (source.totals(), source.latest) == ({"n": 4}, {"g": 4})
+
+
 def test_totals_continue_over_the_lives_of_an_instance() -> None:
     ledger = Ledger(sources_max=4)
     for life in range(1, 3 * LIVES_MAX):
