@@ -20,34 +20,34 @@ READ_BYTES_MAX = 8 * MIB
 """Most that is read at once; of longer last lines only the end is shown."""
 
 
-def last_lines(path: Path, count: int) -> bytes:
-    """The last `count` lines of a file; nothing if it is gone."""
-    if count <= 0:
-        return b""
-    try:
-        with path.open("rb") as f:
-            position = f.seek(0, os.SEEK_END)
-            data = b""
-            while position > 0 and data.count(b"\n") <= count and len(data) < READ_BYTES_MAX:
-                step = min(_CHUNK_BYTES, position)
-                position = f.seek(position - step)
-                data = f.read(step) + data
-    except FileNotFoundError:
-        return b""
-    return b"".join(data.splitlines(keepends=True)[-count:])
-
-
 class Follower:
     """Yields what is appended to a file, whole lines only, in order and without a gap."""
 
-    def __init__(self, path: Path, *, at_end: bool) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
         self._rest = b""
         with contextlib.suppress(FileNotFoundError):
             self._file = path.open("rb")
-            if at_end:
-                self._file.seek(0, os.SEEK_END)
+
+    def last(self, count: int) -> bytes:
+        """The last `count` whole lines of what is there now; `read` goes on behind them."""
+        if self._file is None:
+            return b""
+        position = end = self._file.seek(0, os.SEEK_END)
+        data = b""
+        while position > 0 and data.count(b"\n") <= count and len(data) < READ_BYTES_MAX:
+            step = min(_CHUNK_BYTES, position)
+            position = self._file.seek(position - step)
+            data = self._file.read(step) + data
+        self._file.seek(end)
+        whole = data.rfind(b"\n") + 1
+        self._rest = data[whole:]
+        return b"".join(data[:whole].splitlines(keepends=True)[-count:]) if count else b""
+
+    def rest(self) -> bytes:
+        """What there is of a line that has no end yet."""
+        return self._rest
 
     def read(self) -> bytes:
         """The lines that were added since the last call; of a great many, the first."""

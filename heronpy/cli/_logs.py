@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from heronpy.cli._follow import Follower, last_lines
+from heronpy.cli._follow import Follower
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import NotFoundError, nearest
@@ -45,11 +45,12 @@ def logs(
     )
     files = log_files(launch, process)
     shown = _Output(many=process is None)
-    for path in files:
-        shown.write(path, last_lines(path, lines))
+    followers = {path: Follower(path) for path in files}
+    for path, follower in followers.items():
+        shown.write(path, follower.last(lines) + (b"" if follow else follower.rest()))
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
-            _follow(launch, process, files, shown)
+            _follow(launch, process, followers, shown)
 
 
 def log_files(launch: Launch, process: str | None) -> list[Path]:
@@ -88,8 +89,7 @@ class _Output:
         sys.stdout.flush()
 
 
-def _follow(launch: Launch, process: str | None, files: list[Path], shown: _Output) -> None:
-    followers = {path: Follower(path, at_end=True) for path in files}
+def _follow(launch: Launch, process: str | None, followers: dict[Path, Follower], shown: _Output) -> None:
     while True:
         for path, follower in followers.items():
             shown.write(path, follower.read())
@@ -99,4 +99,4 @@ def _follow(launch: Launch, process: str | None, files: list[Path], shown: _Outp
         with contextlib.suppress(NotFoundError, OSError):
             for path in log_files(launch, process):
                 if path not in followers:
-                    followers[path] = Follower(path, at_end=False)
+                    followers[path] = Follower(path)

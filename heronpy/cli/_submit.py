@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated, Any
 
 import typer
@@ -106,10 +107,9 @@ def _define(file: str, class_name: str, args: list[str], *, name: str | None, pa
 
 
 def _simulate(definition: Any, seconds: float | None) -> None:
-    try:
-        from heronpy.testing import simulate
-    except ImportError as e:
-        raise UsageError("this installation has no simulator (heronpy.testing.simulate)") from e
+    simulate = getattr(importlib.import_module("heronpy.testing"), "simulate", None)
+    if simulate is None:
+        raise UsageError("this installation comes without the simulator")
     simulate(definition, seconds=seconds)
 
 
