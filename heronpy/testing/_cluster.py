@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_POLL_S = 0.05
+_POLL_S = 0.1
+_STABLE_S = 0.25
 
 
 class TopologyHandle:
@@ -55,24 +56,25 @@ class TopologyHandle:
         return _blocking(submit.status, self.launch)
 
     def wait_running(self, within_s: float = 30.0) -> Self:
-        """Wait until every Stream Manager is registered and every instance is attached to its own.
+        """Wait until every Stream Manager is registered and every instance is attached to its own, and stays so.
 
         Raises:
-            UnavailableError: not within `within_s`; says what is missing, and why if that is known.
+            UnavailableError: not within `within_s`; says what is missing, and how its log ends.
         """
         deadline = time.monotonic() + within_s
+        before: dict[str, int] = {}
         while True:
-            try:
-                missing = _missing(self.status())
-            except UnavailableError as e:
-                missing = str(e)
-            if not missing:
+            now, missing = self._running()
+            # An instance whose user code cannot start is attached for a moment too, each time it is started.
+            if not missing and now == before:
                 return self
             if time.monotonic() > deadline:
                 raise UnavailableError(
-                    f"topology {self.name} does not run after {within_s:g} s: {missing}{self._last_words()}"
+                    f"topology {self.name} does not run after {within_s:g} s: "
+                    f"{', '.join(missing) or 'processes come and go'}{self._last_words(missing)}"
                 )
-            time.sleep(_POLL_S)
+            before = {} if missing else now
+            time.sleep(_POLL_S if missing else _STABLE_S)
 
     def activate(self) -> None:
         """Have the spouts emit."""
@@ -101,14 +103,13 @@ class TopologyHandle:
         """
         found: dict[str, int] = {}
         for directory in sorted(self.launch.dir.glob("container_*")):
-            container = directory.name.removeprefix("container_")
             for id, record in read_pids(directory).items():
                 if record.alive:
-                    found[f"{PID_FILE}-{container}" if id == PID_FILE else id] = record.pid
+                    found[_process_id(directory, id)] = record.pid
         return found
 
     def logs(self, process: str) -> str:
-        """Everything that a process has logged, and then what it has printed, since it was first started.
+        """Everything that a process has logged, and then what it has printed.
 
         Args:
             process: an instance id, or another id that `processes` returns.
@@ -116,16 +117,37 @@ class TopologyHandle:
         Raises:
             NotFoundError: there is no such process, or it has written nothing yet.
         """
-        files = {_process_of(path): path for path in sorted(self.launch.dir.glob("container_*/log-files/*.*"))}
-        texts = [path.read_text(errors="replace") for (id, _), path in files.items() if id == process]
-        if not texts:
-            known = sorted({id for id, _ in files})
-            raise NotFoundError(f"topology {self.name} has no log of {process!r}{nearest(process, known)}")
-        return "".join(texts)
+        files = self._log_files()
+        if process not in files:
+            raise NotFoundError(f"topology {self.name} has no log of {process!r}{nearest(process, files)}")
+        return "".join(path.read_text(errors="replace") for path in files[process])
 
-    def _last_words(self) -> str:
-        words = [tail(path, lines=5) for path in sorted(self.launch.dir.glob("container_*/log-files/executor.log"))]
-        return "".join(f"\n{text}" for text in words if text)
+    def _log_files(self) -> dict[str, list[Path]]:
+        """By process id: .log, then .out."""
+        files: dict[str, list[Path]] = {}
+        for suffix in (".log", ".out"):
+            for path in sorted(self.launch.dir.glob(f"container_*/log-files/*{suffix}")):
+                files.setdefault(_process_id(path.parent.parent, path.stem), []).append(path)
+        return files
+
+    def _running(self) -> tuple[dict[str, int], list[str]]:
+        """The pids of its instances, and the processes that are missing."""
+        try:
+            status = self.status()
+        except UnavailableError:
+            return {}, ["tmaster"]
+        alive = self.processes()
+        missing = [s.location.id for s in status.stmgrs if not s.registered]
+        missing += [i.id for i in status.instances if not i.attached or i.id not in alive]
+        if not status.ready and not missing:
+            missing = ["tmaster"]  # it has no physical plan yet
+        return {i.id: alive[i.id] for i in status.instances if i.id in alive}, missing
+
+    def _last_words(self, missing: Sequence[str]) -> str:
+        """How the log of the last missing process ends: instances come last, and user code fails most often."""
+        files = self._log_files()
+        ends = [(path, tail(path)) for id in reversed(missing) for path in files.get(id, [])]
+        return next((f"; the end of {path.name}:\n{end}" for path, end in ends if end), "")
 
 
 class LocalCluster:
@@ -226,22 +248,9 @@ def _define(
     return definition
 
 
-def _missing(status: tmaster_pb2.StatusReply) -> str:
-    """What a topology still lacks, in words; empty if it runs."""
-    if status.ready:
-        return ""
-    lacking = [s.location.id for s in status.stmgrs if not s.registered]
-    lacking += [i.id for i in status.instances if not i.attached]
-    reports = sorted(status.exceptions, key=lambda e: e.report.last_time_ms)
-    why = f"; {reports[-1].source}: {reports[-1].report.stacktrace.strip()}" if reports else ""
-    return f"{', '.join(lacking) or 'the physical plan'} missing{why}"
-
-
-def _process_of(path: Path) -> tuple[str, str]:
-    """Process id and suffix of a log file; executors are numbered here as in `processes`."""
-    container = path.parent.parent.name.removeprefix("container_")
-    id = path.name.removesuffix(path.suffix)
-    return (f"{PID_FILE}-{container}" if id == PID_FILE else id), path.suffix
+def _process_id(container_dir: Path, name: str) -> str:
+    """The process id that files of this name belong to. Executors all have the same name, so they are numbered."""
+    return f"{name}-{container_dir.name.removeprefix('container_')}" if name == PID_FILE else name
 
 
 def _blocking(function: Callable[..., T], *args: Any) -> T:

