@@ -58,17 +58,19 @@ class BoltTask:
         current: Tuple | None = None
 
         def emit(
-            tup: list[Any],
+            tup: Any,
             stream: str = "default",
             anchors: Sequence[Tuple] | None = None,
             direct_task: int | None = None,
             need_task_ids: bool = False,
         ) -> list[int]:
             nonlocal room
-            if type(tup) is not list:
+            if type(tup) is list:
+                tup = [*tup]  # user code may go on using its list
+            elif type(tup) is not tuple:
                 tup = as_values(tup)
             target = choosers[stream](tup) if direct_task is None else core.outputs.direct(stream, direct_task)
-            target.append([*tup])
+            target.append(tup)
             if tracking:
                 # A list is copied: user code may go on using it.
                 target.tag(current if anchors is None else anchors[0] if len(anchors) == 1 else tuple(anchors))

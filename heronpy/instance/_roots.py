@@ -125,37 +125,30 @@ class RootRing:
 
     def ack(self, roots: U64s, values: U64s, now_ns: int) -> Finished:
         """Apply a batch of acks. Returns the roots whose trees are done by it."""
-        sequences, inside = self._sequences(roots)
-        if not inside.all():
-            old = ~inside
-            late = self._ack_stragglers(sequences[old], values[old], now_ns)
-            sequences, values = sequences[inside], values[inside]
-        else:
-            late = NOTHING
-        if not len(sequences):
-            return late
+        sequences, live = self._sequences(roots)
+        late = NOTHING
+        if not live.all():
+            late = self._ack_stragglers(sequences[~live], values[~live], now_ns)
+            sequences, values = sequences[live], values[live]
+            if not len(sequences):
+                return late
         index = sequences & (self._capacity - 1)
-        # Acks for roots that failed already meet a value that nobody reads: the slot is not live, and commit resets it.
         np.bitwise_xor.at(self._value, index, values)
-        done = (self._value[index] == 0) & self._live[index]
-        return _joined(late, self._finish(self._distinct(sequences[done]), now_ns))
+        return _joined(late, self._finish(self._distinct(sequences[self._value[index] == 0]), now_ns))
 
     def fail(self, roots: U64s, now_ns: int) -> Finished:
         """Give up roots that a bolt failed. Returns those that were pending."""
-        sequences, inside = self._sequences(roots)
-        late = self._drop_stragglers([int(s) for s in sequences[~inside]], now_ns)
-        sequences = self._distinct(sequences[inside])
-        return _joined(late, self._finish(sequences[self._live[sequences & (self._capacity - 1)]], now_ns))
+        sequences, live = self._sequences(roots)
+        late = self._drop_stragglers(sequences[~live].tolist(), now_ns)
+        return _joined(late, self._finish(self._distinct(sequences[live]), now_ns))
 
     def reset_timeout(self, roots: U64s, now_ns: int) -> None:
         """Let the roots' timeout begin anew. They move to the stragglers, where the order of times does not matter."""
-        sequences, inside = self._sequences(roots)
-        for sequence in sequences[~inside]:
-            if (straggler := self._stragglers.get(int(sequence))) is not None:
+        sequences, live = self._sequences(roots)
+        for sequence in sequences[~live].tolist():
+            if (straggler := self._stragglers.get(sequence)) is not None:
                 straggler.since_ns = now_ns
-        sequences = self._distinct(sequences[inside])
-        index = sequences & (self._capacity - 1)
-        self._set_aside(sequences[self._live[index]], now_ns)
+        self._set_aside(self._distinct(sequences[live]), now_ns)
 
     def expire(self, before_ns: int, now_ns: int) -> Finished:
         """Give up every root that was emitted before `before_ns`. Returns them."""
@@ -183,12 +176,13 @@ class RootRing:
         assert all(s < self.next for s in self._stragglers)
 
     def _sequences(self, roots: U64s) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Sequence numbers of roots, and which of them are in the ring's window."""
+        """Sequence numbers of roots, and which of them are pending in the ring (not done, and no stragglers)."""
         ahead = ((roots - np.uint64(self.base & SEQUENCE_MASK)) & np.uint64(SEQUENCE_MASK)).astype(np.int64)
         half = 1 << (SEQUENCE_BITS - 1)
         ahead[ahead >= half] -= 1 << SEQUENCE_BITS  # older than base
+        sequences = ahead + self.base
         inside = (ahead >= 0) & (ahead < self.next - self.base)
-        return ahead + self.base, inside
+        return sequences, inside & self._live[sequences & (self._capacity - 1)]
 
     def _distinct(self, sequences: NDArray[np.int64]) -> NDArray[np.int64]:
         """Each sequence number once, in linear time (np.unique sorts: 50 ns a root)."""

@@ -64,17 +64,19 @@ class SpoutTask:
         ids: list[Any] = []
 
         def emit(
-            tup: list[Any],
+            tup: Any,
             tup_id: Any = None,
             stream: str = "default",
             direct_task: int | None = None,
             need_task_ids: bool = False,
         ) -> list[int]:
             nonlocal room, opened
-            if type(tup) is not list:
+            if type(tup) is list:
+                tup = [*tup]  # user code may go on using its list
+            elif type(tup) is not tuple:
                 tup = as_values(tup)
             target = choosers[stream](tup) if direct_task is None else core.outputs.direct(stream, direct_task)
-            target.append([*tup])
+            target.append(tup)
             if tracking:
                 if tup_id is None:
                     target.tag(-1)

@@ -8,5 +8,6 @@ def test_every_word_is_counted():
 
 from heronpy.testing._cluster import LocalCluster, TopologyHandle
 from heronpy.testing._eventually import eventually, eventually_sync
+from heronpy.testing._simulator import Simulator, simulate
 
-__all__ = ["LocalCluster", "TopologyHandle", "eventually", "eventually_sync"]
+__all__ = ["LocalCluster", "Simulator", "TopologyHandle", "eventually", "eventually_sync", "simulate"]
