@@ -159,7 +159,8 @@ class LocalCluster:
 
     Topologies run as they do in production, one process per task, with a home directory, a state manager and ports of
     their own, so that any number of clusters can exist at a time. All of it is gone when the block ends. It is also
-    gone when this process is killed: its schedulers notice that and kill their topologies.
+    gone when this process is killed: its schedulers notice that and kill their topologies; only the home directory,
+    then empty of topologies, stays below the temporary directory.
 
     Args:
         properties: configuration keys for all topologies, like `--config-property`.
