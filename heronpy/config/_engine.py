@@ -46,6 +46,8 @@ class InstanceConfig:
     """Pause between two attempts to reach the Stream Manager."""
     shutdown_timeout_ms: int = _key(2000, "heron.instance.force.exit.timeout.ms")
     """How long the user's code may go on after SIGTERM before the process ends by force."""
+    nice: int = _key(5, "heron.instance.nice")
+    """Niceness: where user code takes all cores, the engine's own processes and the CLI still answer."""
     idle_sleep_ms: float = _key(1.0, "heron.instance.spout.idle.sleep.ms")
     """Pause of a spout whose next_tuple() emitted nothing."""
 

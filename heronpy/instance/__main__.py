@@ -27,6 +27,7 @@ def _main() -> None:
     launch = Launch.load(args.dir)
     log_to(launch.log_dir(args.container) / f"{args.instance}.log", launch.config.logging)
     activate(launch)
+    os.nice(launch.config.instance.nice)
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -31,19 +31,22 @@ class Router:
         self.spouts = set()
         for container in plan.packing.containers:
             if container.id != self._container:
-                peer = self.peers.get(container.stmgr_id) or self._make_outbox(container.stmgr_id)
-                peers[container.stmgr_id] = peer
+                peer = peers[container.stmgr_id] = self._kept(self.peers, container.stmgr_id)
                 by_task.update((i.task_id, peer) for i in container.instances)
                 continue
             for instance in container.instances:
                 name = instance.instance_id(container.id)
-                box = self.instances.get(name) or self._make_outbox(name)
-                instances[name] = by_task[instance.task_id] = box
+                instances[name] = by_task[instance.task_id] = self._kept(self.instances, name)
                 if plan.logical.components[instance.component].is_spout:
                     self.spouts.add(name)
         gone = [b for n, b in {**self.instances, **self.peers}.items() if n not in instances and n not in peers]
         self.instances, self.peers, self._by_task = instances, peers, by_task
         return gone
+
+    def _kept(self, outboxes: dict[str, Outbox], name: str) -> Outbox:
+        # Not `or`: an empty outbox is falsy, and its link would go on serving the one that was thrown away.
+        outbox = outboxes.get(name)
+        return self._make_outbox(name) if outbox is None else outbox
 
     def route(self, batches: Iterable[stmgr_pb2.Batch]) -> list[Outbox]:
         """Put each batch into the outbox of its destination. Returns the outboxes that are at their hard limit."""
