@@ -25,8 +25,8 @@ OPTIONS: Sequence[tuple[str, Any]] = (
     # Two servers must never share a port by accident: that would split one topology's traffic.
     ("grpc.so_reuseport", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # Not the pause between attempts, in spite of its name: how long one attempt may take. A busy host needs more than the
-    # 100 ms of the first pause to complete a handshake.
+    # Not the pause between attempts, in spite of its name: how long one attempt may take. A busy host needs more than
+    # the 100 ms of the first pause to complete a handshake.
     ("grpc.min_reconnect_backoff_ms", 5000),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # Same process, other target: never share a connection (a restarted server must be noticed at once).
@@ -35,9 +35,10 @@ OPTIONS: Sequence[tuple[str, Any]] = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 KEEPALIVE: Sequence[tuple[str, Any]] = (
-    # A peer that vanished without a FIN (machine lost, link cut) is noticed after 5 + 5 s.
+    # A peer that vanished without a FIN (machine lost, link cut) is noticed after 5 + 20 s. Not sooner: a process that
+    # gets no CPU for some seconds is alive, and this is also the kernel's limit for unacknowledged data.
     ("grpc.keepalive_time_ms", 5000),
-    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 2500),
 )

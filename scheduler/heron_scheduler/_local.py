@@ -1,7 +1,9 @@
 """The local scheduler: every container is an executor process on this host.
 
-Executors outlive the service that started them, in sessions of their own, so that a service that died or was upgraded
-finds them again: by the environment they were started with, because a file could be missing or out of date.
+Executors outlive the service that started them, so that a service that died or was upgraded finds them again: by the
+environment they were started with, because a file could be missing or out of date. They share the service's session,
+which has no terminal: Linux divides the CPU among sessions first (autogroup), and with a session for each container one
+of them could starve the others.
 """
 
 from __future__ import annotations
@@ -190,7 +192,7 @@ class LocalScheduler(Scheduler):
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
-                    start_new_session=True,
+                    process_group=0,
                 )
         except OSError as e:
             log.error("the executor of container %d cannot be started: %s", container, e)
