@@ -69,8 +69,11 @@ class StmgrConfig:
     """Backpressure ends when less than this waits."""
     frame_bytes: int = _key(1 * MIB, "heron.streammgr.connection.write.batch.size.mb", MIB)
     """Waiting batches are sent together in frames of at most about this size."""
-    merge_interval_ms: float = _key(0.0, "heron.streammgr.cache.drain.frequency.ms")
-    """How long a small batch may wait for others with the same way to go. 0: sent as soon as the link is free."""
+    merge_interval_ms: float = _key(1.0, "heron.streammgr.cache.drain.frequency.ms")
+    """Shortest time between two small frames on one link, so that small batches with the same way to go are sent
+    together. The first after a pause never waits. 0: sent as soon as the link is free."""
+    merge_bytes: int = _key(32 * KIB, "heron.streammgr.cache.drain.size.bytes")
+    """A frame of this size is not small: it is sent at once."""
     peer_reconnect_ms: int = _key(200, "heron.streammgr.client.reconnect.interval.ms")
     """Pause between two attempts to reach a peer."""
     heartbeat_interval_ms: int = _key(1000, "heron.streammgr.tmanager.heartbeat.interval.ms")

@@ -18,6 +18,7 @@ from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge
 from heronpy.instance._inbatch import ACKED, FAILED, InBatch, root_batches
 from heronpy.instance._outputs import Rejected, as_values, serialized
+from heronpy.instance._pacing import Pacing
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import ACK, FAIL, RESET_TIMEOUT, tuple_batch
 
@@ -30,8 +31,9 @@ class BoltTask:
     def __init__(self, core: TaskCore) -> None:
         self.core = core
         self.active = True
-        self._drain_ns = int(core.config.drain_interval_ms * 1e6)
-        self._unsent_since_ns = 0
+        self._pacing = Pacing(core.config.drain_interval_ms)
+        self._done = 0
+        """Tuples executed since the last flush: about as many acks wait."""
         self._dirty: list[InBatch] = []
         self._resets: list[Tuple] = []
         self._tick_ns = 0
@@ -229,7 +231,7 @@ class BoltTask:
         tuples = map(Tuple, values, itertools.repeat(origin), numbers)
         began_ns = self._batch_began_ns = self.core.clock()
         if self._nothing_unsent():
-            self._unsent_since_ns = began_ns
+            self._pacing.waits_since(began_ns)
         self._now_running = f"{component}/{body.stream}", numbers, len(values)
         process = self.user_object.process
         if core.hooks:
@@ -246,9 +248,14 @@ class BoltTask:
                     self._user_error("process()", error)
         finally:
             self._count_executed()
-        now_ns = self.core.clock()
-        if now_ns - self._unsent_since_ns >= self._drain_ns:
-            self.flush()
+        self._flush_if_due(self.core.clock())
+
+    def _flush_if_due(self, now_ns: int) -> None:
+        """Flush a bolt that has more to do."""
+        if self._pacing.drained(now_ns) and not self._nothing_unsent():
+            destinations = 1 + sum(1 for edge in self.core.outputs.edges if edge.values)
+            if self._pacing.busy_due(now_ns, self._done, destinations):
+                self.flush()
 
     def _count_executed(self) -> None:
         """Count what was executed since the last call, and the time it took."""
@@ -263,6 +270,7 @@ class BoltTask:
             metrics.add(f"__execute-time-ns/{source}", took_ns)
             metrics.mean(f"__execute-latency/{source}", took_ns, executed)
             self._batch_began_ns = now_ns
+            self._done += executed
             self._now_running = source, numbers, left
 
     def _fail_last(self, origin: InBatch, numbers: Iterator[int], count: int) -> None:
@@ -274,21 +282,22 @@ class BoltTask:
     def poll(self) -> float:
         """Do what is due. Returns how many seconds the task may sleep if no message comes."""
         self._no_anchor()
-        self.flush()
+        self.core.signal.due = False
         now_ns = self.core.clock()
         self._housekeep(now_ns)
-        self.core.signal.due = self._drain_ns == 0
+        if not self._nothing_unsent() or self._resets:
+            if (wait_ns := self._pacing.idle_ns(now_ns)) > 0:
+                return wait_ns / 1e9
+            self.flush()
         return min(1.0, max(0.0, (self._tick_at_ns - now_ns) / 1e9)) if self._tick_ns else 1.0
 
     def look_up(self) -> None:
         """Between two tuples of a batch: flush, tick, or stop."""
         signal = self.core.signal
-        signal.due = self._drain_ns == 0
+        signal.due = False
         now_ns = self.core.clock()
-        if self._drain_ns == 0 or now_ns - self._unsent_since_ns >= self._drain_ns:
-            self.flush()
-            self._unsent_since_ns = now_ns
         self._count_executed()
+        self._flush_if_due(now_ns)
         self._housekeep(now_ns)
         if signal.stopping:
             raise Stopped
@@ -327,6 +336,8 @@ class BoltTask:
         if batches:
             core.send(batches)
             self._batch.sent(batches)
+        self._pacing.sent(core.clock())
+        self._done = 0
         self._refill()
         if rejected:
             for other, _anchors in rejected[1:]:

@@ -183,9 +183,9 @@ class Instance:
 
     def _arm(self) -> None:
         """While the task is busy, have it look up from its work every drain interval."""
-        if not self._armed and self._config.drain_interval_ms:
+        if not self._armed:
             self._armed = True
-            asyncio.get_running_loop().call_later(self._config.drain_interval_ms / 1e3, self._look_up)
+            asyncio.get_running_loop().call_later(max(1.0, self._config.drain_interval_ms) / 1e3, self._look_up)
 
     def _look_up(self) -> None:
         self._armed = False

@@ -13,6 +13,7 @@ from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge
 from heronpy.instance._outputs import Rejected, as_values, serialized
+from heronpy.instance._pacing import Pacing
 from heronpy.instance._pending import PendingLimit
 from heronpy.instance._roots import Finished, RootRing
 from heronpy.proto import stmgr_pb2
@@ -21,6 +22,8 @@ from heronpy.wire import ACK, FAIL, RESET_TIMEOUT, U64, tuple_batch
 CHUNK_MAX = 1024
 CHUNK_LONG_NS = 2_000_000
 CHUNK_SHORT_NS = 500_000
+SWIFT_CHUNK = 16
+"""A spout that makes fewer calls than this in a chunk's time has slow calls: it waits for its source."""
 SWEEPS_PER_TIMEOUT = 20
 
 
@@ -34,9 +37,8 @@ class SpoutTask:
         self._timeout_ns = int(float(settings.get("topology.message.timeout.secs", 30)) * 1e9)
         if str(settings.get("topology.enable.message.timeouts", "true")).lower() != "true":
             self._timeout_ns = 0
-        self._drain_ns = int(core.config.drain_interval_ms * 1e6)
+        self._pacing = Pacing(core.config.drain_interval_ms)
         self._chunk = 1
-        self._unsent_since_ns = 0
         self._sweep_at_ns = 0
         self._instant: list[Any] = []
         self._batch = BatchSize(core.config)
@@ -120,7 +122,7 @@ class SpoutTask:
 
         self._run, self._take, self._rebind, self._refill = run, take, rebind, refill
         self._open_roots: Callable[[], int] = lambda: opened
-        self._nothing_unsent: Callable[[], bool] = lambda: room == self._batch.tuples
+        self._unsent: Callable[[], int] = lambda: self._batch.tuples - room
         if core.debug or core.hooks:
             emit = self._observed(emit)
         delegate.emit = emit  # type: ignore[attr-defined]  # what a spout's delegate has beside a bolt's
@@ -191,8 +193,8 @@ class SpoutTask:
         if room <= 0:
             self.flush()
             return 0.1 if self._limit.fixed else 0.02
-        if self._nothing_unsent():
-            self._unsent_since_ns = now_ns
+        if not self._unsent():
+            self._pacing.waits_since(now_ns)
         try:
             self.idle = self._run(self.user_object.next_tuple, min(self._chunk, room))
         except Exception as error:
@@ -200,12 +202,25 @@ class SpoutTask:
             self._user_error("next_tuple()", error)
         if self._instant:
             self._ack_instantly()
+        self.core.signal.due = False
         after_ns = self.core.clock()
-        if self.idle or after_ns - self._unsent_since_ns >= self._drain_ns:
-            self.flush()
-            self.core.signal.due = self._drain_ns == 0
         self._adapt_chunk(after_ns - now_ns)
-        return self.core.config.idle_sleep_ms / 1e3 if self.idle else 0.0
+        return self._pace(after_ns)
+
+    def _pace(self, now_ns: int) -> float:
+        """Send if it is time to. Returns how many seconds the task may sleep."""
+        unsent = self._unsent()
+        if self.idle:
+            sleep_ns = int(self.core.config.idle_sleep_ms * 1e6)
+            if unsent and (wait_ns := self._pacing.idle_ns(now_ns)) > 0:
+                return min(wait_ns, sleep_ns) / 1e9
+            self.flush()
+            return sleep_ns / 1e9
+        if unsent and self._pacing.drained(now_ns):
+            destinations = sum(1 for edge in self.core.outputs.edges if edge.values)
+            if self._chunk < SWIFT_CHUNK or self._pacing.busy_due(now_ns, unsent, destinations):
+                self.flush()
+        return 0.0
 
     def _adapt_chunk(self, took_ns: int) -> None:
         if took_ns > CHUNK_LONG_NS:
@@ -316,6 +331,7 @@ class SpoutTask:
         if batches:
             self.core.send(batches)
             self._batch.sent(batches)
+            self._pacing.sent(self.core.clock())
             self._refill()
 
     def _refuse(self, rejected: list[Rejected]) -> None:

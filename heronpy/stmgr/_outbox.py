@@ -6,6 +6,7 @@ An outbox outlives its connection: what waits for an instance that is being rest
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -42,6 +43,8 @@ class Outbox:
         self._high, self._low = config.outbox_bytes_high, config.outbox_bytes_low
         self._hard = HARD_LIMIT * config.outbox_bytes_high
         self._frame_bytes = config.frame_bytes
+        self._merge_s, self._merge_bytes = config.merge_interval_ms / 1e3, config.merge_bytes
+        self._last_s = 0.0
         self._over_high, self._under_low = over_high, under_low
         self._batches: deque[stmgr_pb2.Batch] = deque()
         self._ready = asyncio.Event()
@@ -75,6 +78,11 @@ class Outbox:
         while not self._batches:
             self._ready.clear()
             await self._ready.wait()
+        if self.bytes < self._merge_bytes:
+            wait_s = self._last_s + self._merge_s - time.monotonic()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+        self._last_s = time.monotonic()
         taken = [self._batches.popleft()]
         size = len(taken[0].body)
         while self._batches and size + len(self._batches[0].body) <= self._frame_bytes:
