@@ -12,7 +12,6 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-import grpc
 import grpc.aio
 
 from heronpy.instance._capacity import QueueCapacity
@@ -23,7 +22,7 @@ from heronpy.instance._thread import TaskThread, apply_plan
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import metrics_pb2, stmgr_pb2
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message, wait_connected, write_message
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +101,8 @@ class Instance:
             async with channel(target) as link:
                 try:
                     await self._attach(link)
-                except* grpc.aio.AioRpcError as group:
-                    error = group.exceptions[0]
-                    assert isinstance(error, grpc.aio.AioRpcError)
-                    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                        raise
-                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                        log.warning("the Stream Manager ended the connection: %s %s", error.code(), error.details())
+                except* StreamLost as lost:
+                    log.info("no longer attached: %s", lost.exceptions[0])
             await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
 
     async def _attach(self, link: grpc.aio.Channel) -> None:
@@ -123,7 +117,7 @@ class Instance:
 
     async def _read(self, call: Any) -> None:
         """Read until the Stream Manager closes."""
-        while (data := await call.read()) is not grpc.aio.EOF:
+        while (data := await read_message(call)) is not None:
             frame = stmgr_pb2.Frame.FromString(data)
             if frame.HasField("plan"):
                 self._take_plan(PhysicalPlan.from_proto(frame.plan))
@@ -135,11 +129,11 @@ class Instance:
             await self._channel.has_in_room()
 
     async def _write(self, call: Any) -> None:
-        await call.wait_for_connection()
+        await wait_connected(call)
         while True:
             frame = await self._channel.next_frame()
             try:
-                await call.write(frame)
+                await write_message(call, frame)
             finally:
                 # Written or lost with the connection: sending it again could execute tuples twice with one id.
                 self._channel.sent(frame)

@@ -11,6 +11,7 @@ from heronpy.runtime._rpc import (
     metadata,
     server,
 )
+from heronpy.runtime._stream import StreamLost, read_message, wait_connected, write_message
 
 __all__ = [
     "ID_KEY",
@@ -20,12 +21,16 @@ __all__ = [
     "Launch",
     "Service",
     "StatemgrSpec",
+    "StreamLost",
     "TokenInterceptor",
     "channel",
     "die_with_parent",
     "log_to",
     "main",
     "metadata",
+    "read_message",
     "running",
     "server",
+    "wait_connected",
+    "write_message",
 ]

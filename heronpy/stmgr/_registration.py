@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
-
-import grpc
-import grpc.aio
 
 from heronpy.errors import StateError
 from heronpy.plan import PhysicalPlan, StmgrLocation
 from heronpy.proto import state_pb2, tmaster_pb2
 from heronpy.proto.tmaster_pb2_grpc import TmasterStub
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message, write_message
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -82,29 +79,28 @@ class Registration:
         """One registration: until the stream ends or another Topology Master appears."""
         async with channel(f"{master.host}:{master.port}") as link:
             stub: Any = TmasterStub(link)  # type: ignore[no-untyped-call]  # generated without types
-            call = stub.Register(self._messages(), metadata=metadata(self._launch.token(), self._location.id))
+            call = stub.Register(metadata=metadata(self._launch.token(), self._location.id))
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    elsewhere = tasks.create_task(self._changed.wait(), name="registration/elsewhere")
-                    elsewhere.add_done_callback(lambda _: call.cancel())
-                    async for message in call:
+                    tasks.create_task(self._tell(call), name="registration/tell")
+                    tasks.create_task(self._leave(), name="registration/leave")
+                    while (message := await read_message(call)) is not None:
                         plan = PhysicalPlan.from_proto(message.plan)
                         self._version = max(self._version, plan.version)
                         self._replan(plan)
-                    elsewhere.cancel()
-            except* grpc.aio.AioRpcError as group:
-                error = group.exceptions[0]
-                assert isinstance(error, grpc.aio.AioRpcError)
-                log.info("the Topology Master is away: %s", error.details())
-            except* asyncio.CancelledError:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise
+                    raise StreamLost("it closed the stream")
+            except* StreamLost as lost:
+                log.info("no longer with the Topology Master at port %d: %s", master.port, lost.exceptions[0])
             finally:
                 call.cancel()
 
-    async def _messages(self) -> AsyncIterator[tmaster_pb2.StmgrMessage]:
+    async def _leave(self) -> None:
+        await self._changed.wait()
+        raise StreamLost("it is another one now, or none")
+
+    async def _tell(self, call: Any) -> None:
         hello = tmaster_pb2.StmgrHello(location=self._location.to_proto(), plan_version=self._version)
-        yield tmaster_pb2.StmgrMessage(hello=hello)
+        await write_message(call, tmaster_pb2.StmgrMessage(hello=hello))
         sent: list[str] | None = None
         while True:
             # What is attached is told at once when it changes, and every heartbeat interval.
@@ -113,4 +109,4 @@ class Registration:
                     break
                 await asyncio.sleep(0.1)
             sent = self._attached()
-            yield tmaster_pb2.StmgrMessage(heartbeat=tmaster_pb2.StmgrHeartbeat(attached=sent))
+            await write_message(call, tmaster_pb2.StmgrMessage(heartbeat=tmaster_pb2.StmgrHeartbeat(attached=sent)))

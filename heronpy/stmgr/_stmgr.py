@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -21,8 +21,9 @@ import grpc.aio
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan, StmgrLocation
 from heronpy.proto import metrics_pb2, stmgr_pb2
-from heronpy.runtime import ID_KEY, Launch, channel, metadata, server
+from heronpy.runtime import ID_KEY, Launch, StreamLost, channel, metadata, read_message, server, wait_connected
 from heronpy.stmgr._backpressure import Backpressure
+from heronpy.stmgr._link import Link
 from heronpy.stmgr._metrics import StmgrMetrics
 from heronpy.stmgr._outbox import Outbox
 from heronpy.stmgr._registration import Registration
@@ -52,8 +53,8 @@ class Stmgr:
         self._planned = asyncio.Event()
         self._spouts_may_send = asyncio.Event()
         self._spouts_may_send.set()
-        self._attached: dict[str, _Link] = {}
-        self._connected: dict[str, _Link] = {}
+        self._attached: dict[str, Link] = {}
+        self._connected: dict[str, Link] = {}
         self._dialing: dict[str, tuple[StmgrLocation, asyncio.Task[None]]] = {}
         self._reporter = Reporter(
             launch, container=container, source=self.id, component="__stmgr__", collect=self._collect
@@ -101,8 +102,11 @@ class Stmgr:
                 self._announce(stopped=outbox.name)
         self._hold_or_release()
         self._planned.set()
-        for link in self._attached.values():
-            link.send_control(stmgr_pb2.Frame(plan=plan.to_proto()))
+        for id, link in [*self._attached.items(), *self._connected.items()]:
+            if id not in self._router.instances and id not in self._router.peers:
+                link.close("it is no longer in the plan")
+            elif id in self._router.instances:
+                link.send_control(stmgr_pb2.Frame(plan=plan.to_proto()))
         self._dial_peers(plan)
 
     def _dial_peers(self, plan: PhysicalPlan) -> None:
@@ -124,12 +128,10 @@ class Stmgr:
             async with channel(f"{peer.host}:{peer.port}") as link:
                 call: Any = link.stream_stream(PEER)(metadata=metadata(self._token, self.id))
                 try:
-                    await call.wait_for_connection()
+                    await wait_connected(call)
                     await self._serve_peer(peer.id, call)
-                except grpc.aio.AioRpcError as error:
-                    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
-                        raise
-                    log.debug("%s: %s", peer.id, error.details())
+                except StreamLost as lost:
+                    log.debug("%s: %s", peer.id, lost)
                 finally:
                     call.cancel()
             await asyncio.sleep(self._config.peer_reconnect_ms / 1e3)
@@ -145,26 +147,35 @@ class Stmgr:
         if outbox is None:
             log.warning("%s is not in the plan", peer_id)
             return
-        link = _Link(peer_id, stream, outbox, self._metrics, "_to_stmgrs")
+        link = Link(peer_id, stream, outbox, self._metrics, "_to_stmgrs")
         if (old := self._connected.get(peer_id)) is not None:
-            old.close()
+            old.close("a newer connection has taken its place")
+            self._forget(peer_id)
         self._connected[peer_id] = link
         for culprit in self._backpressure.local():
             link.send_control(_start(self.id, culprit))
         log.info("connected to %s", peer_id)
+
+        async def read() -> None:
+            while (data := await read_message(stream)) is not None:
+                frame = stmgr_pb2.Frame.FromString(data)
+                self._metrics.moved(len(data), "_from_stmgrs")
+                self._hear(frame)
+                await self._pass_on(frame, "_from_stmgrs")
+
+        why = "this Stream Manager ends"
         try:
-            async with link.sending():
-                while (data := await stream.read()) is not grpc.aio.EOF:
-                    frame = stmgr_pb2.Frame.FromString(data)
-                    self._metrics.moved(len(data), "_from_stmgrs")
-                    self._hear(frame)
-                    await self._pass_on(frame, "_from_stmgrs")
+            why = await link.serve(read)
         finally:
+            log.info("lost %s: %s", peer_id, why)
             if self._connected.get(peer_id) is link:
                 del self._connected[peer_id]
-                self._backpressure.lost(peer_id, time.monotonic_ns())
-                self._hold_or_release()
-                log.info("lost %s", peer_id)
+                self._forget(peer_id)
+
+    def _forget(self, peer_id: str) -> None:
+        """Forget what a peer announced: if it is still so, it will announce it again when it is connected."""
+        self._backpressure.lost(peer_id, time.monotonic_ns())
+        self._hold_or_release()
 
     async def _attach(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """The handler of an instance's stream."""
@@ -175,26 +186,29 @@ class Stmgr:
         if outbox is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{instance_id} is not in the plan of {self.id}")
         assert outbox is not None
-        link = _Link(instance_id, context, outbox, self._metrics, "_to_workers")
+        link = Link(instance_id, context, outbox, self._metrics, "_to_workers")
         if (old := self._attached.get(instance_id)) is not None:
-            old.close()
+            old.close("a newer connection has taken its place")
         self._attached[instance_id] = link
         link.send_control(stmgr_pb2.Frame(plan=self._plan.to_proto()))
         log.info("%s attached", instance_id)
+
+        async def read() -> None:
+            while True:
+                if instance_id in self._router.spouts:
+                    await self._spouts_may_send.wait()
+                if (data := await read_message(context)) is None:
+                    return
+                self._metrics.moved(len(data), "_from_workers")
+                await self._pass_on(stmgr_pb2.Frame.FromString(data), "_from_workers")
+
+        why = "its connection ended"
         try:
-            async with link.sending():
-                while True:
-                    if instance_id in self._router.spouts:
-                        await self._spouts_may_send.wait()
-                    data = await context.read()
-                    if data is grpc.aio.EOF:
-                        break
-                    self._metrics.moved(len(data), "_from_workers")
-                    await self._pass_on(stmgr_pb2.Frame.FromString(data), "_from_workers")
+            why = await link.serve(read)
         finally:
+            log.info("%s detached: %s", instance_id, why)
             if self._attached.get(instance_id) is link:
                 del self._attached[instance_id]
-                log.info("%s detached", instance_id)
 
     async def _pass_on(self, frame: stmgr_pb2.Frame, way: str) -> None:
         for batch in frame.batches:
@@ -243,71 +257,6 @@ class Stmgr:
 
     def _collect(self) -> Iterable[metrics_pb2.Metric]:
         return self._metrics.collect(self._backpressure, self._router.all(), time.monotonic_ns())
-
-
-class _Link:
-    """One connection: sends what waits in an outbox, and control frames before it."""
-
-    def __init__(self, name: str, stream: Any, outbox: Outbox, metrics: StmgrMetrics, way: str) -> None:
-        self.name = name
-        self._stream = stream
-        self._outbox = outbox
-        self._metrics = metrics
-        self._way = way
-        self._control: list[stmgr_pb2.Frame] = []
-        self._owner: asyncio.Task[Any] | None = None
-        self._control_ready = asyncio.Event()
-        self._writing = asyncio.Lock()
-
-    def send_control(self, frame: stmgr_pb2.Frame) -> None:
-        """Send a plan or news of backpressure; before the data that still waits."""
-        self._control.append(frame)
-        self._control_ready.set()
-
-    def close(self) -> None:
-        """End the connection: a newer one has taken its place."""
-        if self._owner is not None:
-            self._owner.cancel()
-
-    @contextlib.asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
-        """Send for the time of the block; the block is cancelled when sending fails."""
-        self._owner = asyncio.current_task()
-        async with asyncio.TaskGroup() as tasks:
-            control = tasks.create_task(self._send_control(), name=f"{self.name}/control")
-            data = tasks.create_task(self._send_data(), name=f"{self.name}/data")
-            try:
-                yield
-            finally:
-                control.cancel()
-                data.cancel()
-
-    async def _send_control(self) -> None:
-        while True:
-            await self._control_ready.wait()
-            self._control_ready.clear()
-            while self._control:
-                frame = self._control.pop(0)
-                async with self._writing:
-                    await self._stream.write(frame.SerializeToString())
-
-    async def _send_data(self) -> None:
-        while True:
-            batches = await self._outbox.next()
-            written = False
-            try:
-                data = stmgr_pb2.Frame(batches=batches).SerializeToString()
-                async with self._writing:
-                    await self._stream.write(data)
-                written = True
-            finally:
-                # Not sent again: executed twice with one id, a tuple would leave its tree open for ever.
-                self._outbox.sent(batches)
-                if not written:
-                    self._metrics.lost(batches, self._way)
-            self._metrics.moved(len(data), self._way)
-            for batch in batches:
-                self._metrics.passed(batch, self._way)
 
 
 def _start(stmgr: str, culprit: str) -> stmgr_pb2.Frame:

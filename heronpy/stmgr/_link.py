@@ -1,0 +1,88 @@
+"""One connection of a Stream Manager, with an instance or with a peer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from heronpy.proto import stmgr_pb2
+from heronpy.runtime import StreamLost, write_message
+from heronpy.stmgr._metrics import StmgrMetrics
+from heronpy.stmgr._outbox import Outbox
+
+
+class Link:
+    """Sends what waits in an outbox, and control frames before it, for as long as the other side is read."""
+
+    def __init__(self, name: str, stream: Any, outbox: Outbox, metrics: StmgrMetrics, way: str) -> None:
+        self.name = name
+        self._stream = stream
+        self._outbox = outbox
+        self._metrics = metrics
+        self._way = way
+        self._control: list[stmgr_pb2.Frame] = []
+        self._control_ready = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._closing = asyncio.Event()
+        self._closed_because = ""
+
+    def send_control(self, frame: stmgr_pb2.Frame) -> None:
+        """Send a plan or news of backpressure; before the data that still waits."""
+        self._control.append(frame)
+        self._control_ready.set()
+
+    def close(self, because: str) -> None:
+        """End the connection soon; `serve` returns."""
+        self._closed_because = because
+        self._closing.set()
+
+    async def serve(self, read: Callable[[], Awaitable[None]]) -> str:
+        """Send until the other side closes (then `read` returns), it is lost, or the link is closed here.
+
+        A lost connection ends nothing but this call. Returns why it ended.
+        """
+        why = "it closed the connection"
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                senders = [
+                    tasks.create_task(work(), name=f"{self.name}/{work.__name__}")
+                    for work in (self._send_control, self._send_data, self._until_closed)
+                ]
+                await read()
+                for sender in senders:
+                    sender.cancel()
+        except* StreamLost as lost:
+            why = str(lost.exceptions[0])
+        return why
+
+    async def _until_closed(self) -> None:
+        await self._closing.wait()
+        raise StreamLost(self._closed_because)
+
+    async def _send_control(self) -> None:
+        while True:
+            await self._control_ready.wait()
+            self._control_ready.clear()
+            while self._control:
+                frame = self._control.pop(0)
+                async with self._writing:
+                    await write_message(self._stream, frame.SerializeToString())
+
+    async def _send_data(self) -> None:
+        while True:
+            batches = await self._outbox.next()
+            written = False
+            try:
+                data = stmgr_pb2.Frame(batches=batches).SerializeToString()
+                async with self._writing:
+                    await write_message(self._stream, data)
+                written = True
+            finally:
+                # Not sent again: executed twice with one id, a tuple would leave its tree open for ever.
+                self._outbox.sent(batches)
+                if not written:
+                    self._metrics.lost(batches, self._way)
+            self._metrics.moved(len(data), self._way)
+            for batch in batches:
+                self._metrics.passed(batch, self._way)

@@ -1,0 +1,117 @@
+"""What the chaos topologies wrote down, and the promise that it must keep."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from heronpy.testing import TopologyHandle, eventually_sync
+
+
+@dataclass
+class Recovery:
+    """How long it took after a failure, in seconds."""
+
+    whole_s: float = 0.0
+    """Until every process was back and attached."""
+    pause_s: float = 0.0
+    """The longest time in which no last bolt executed anything."""
+    settled_s: float = 0.0
+    """Until every number, also those emitted before, was acked."""
+
+
+class Ledger:
+    """The records of one running topology."""
+
+    def __init__(self, directory: Path) -> None:
+        self.dir = directory
+        self._goal = 0
+        self.recoveries: dict[str, Recovery] = {}
+        self.raise_goal(0)
+
+    def raise_goal(self, by: int) -> None:
+        """Have the spouts emit so many more numbers."""
+        self._goal += by
+        new = self.dir / "goal.new"
+        new.write_text(str(self._goal))
+        os.replace(new, self.dir / "goal")
+
+    def acked(self) -> set[int]:
+        return {int(line) for path in self.dir.glob("acked-*") for line in _lines(path)}
+
+    def executed(self) -> list[tuple[float, int]]:
+        """Time and number of every execution in the last bolts, in the order of time."""
+        found = [line.split() for path in self.dir.glob("executed-*") for line in _lines(path)]
+        return sorted((float(at), int(number)) for number, at in found)
+
+    def wait_for_executed(self, more: int, *, within_s: float = 30.0) -> None:
+        """Wait until so many numbers were executed that never were before."""
+        before = len({number for _, number in self.executed()})
+
+        def check() -> None:
+            now = len({number for _, number in self.executed()})
+            assert now >= before + more, f"{now - before} of {more} more numbers were executed"
+
+        eventually_sync(check, within_s=within_s)
+
+    def wait_settled(self, *, within_s: float = 30.0) -> None:
+        """Wait until every number below the goal was acked, and check that all of them were executed."""
+        wanted = set(range(self._goal))
+
+        def check() -> None:
+            missing = wanted - self.acked()
+            assert not missing, f"{len(missing)} of {self._goal} numbers were never acked, e.g. {sorted(missing)[:5]}"
+
+        eventually_sync(check, within_s=within_s)
+        executed = {number for _, number in self.executed()}
+        assert executed >= wanted, f"acked, but never executed: {sorted(wanted - executed)[:5]}"
+
+    @contextmanager
+    def disturbed(
+        self, what: str, topology: TopologyHandle, *, numbers: int = 500, within_s: float = 30.0
+    ) -> Iterator[None]:
+        """Have data flow, let the block do its worst, and see that all of it is made good.
+
+        Within `within_s` of the block's end every process must be back and every number acked.
+        """
+        self.raise_goal(numbers)
+        self.wait_for_executed(numbers // 10)
+        began = time.monotonic()
+        yield
+        ended = time.monotonic()
+        recovery = self.recoveries[what] = Recovery()
+        topology.wait_running(within_s)
+        recovery.whole_s = time.monotonic() - ended
+        self.wait_settled(within_s=within_s)
+        recovery.settled_s = time.monotonic() - ended
+        recovery.pause_s = _longest_pause([at for at, _ in self.executed() if at >= began - 0.5])
+        print(
+            f"\nrecovery after {what}: whole {recovery.whole_s:.1f} s, longest pause {recovery.pause_s:.1f} s, "
+            f"settled {recovery.settled_s:.1f} s",
+            flush=True,
+        )
+
+
+def eventually_pid(topology: TopologyHandle, process: str, usable: Callable[[int], bool]) -> int:
+    """Wait until a process has a pid that `usable` accepts."""
+
+    def check() -> int:
+        pid = topology.processes().get(process)
+        assert pid is not None, f"{process} does not run"
+        assert usable(pid), f"{process} still has pid {pid}"
+        return pid
+
+    return eventually_sync(check, within_s=30)
+
+
+def _lines(path: Path) -> list[str]:
+    # A line that is being written is not there yet.
+    return path.read_text().rpartition("\n")[0].splitlines()
+
+
+def _longest_pause(times: list[float]) -> float:
+    return max((b - a for a, b in zip(times, times[1:], strict=False)), default=0.0)
