@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from heronpy.api.tuple import Tuple
 from heronpy.instance._inbatch import InBatch, Index, U64s
@@ -31,14 +30,14 @@ class Anchors:
         self._ids, self._roots, self._counts = ids, roots, counts
         self._starts = None if counts is None else np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
 
-    def part(self, start: int, stop: int) -> tuple[U64s | None, U64s | None, NDArray[np.uint16] | None]:
+    def part(self, start: int, stop: int) -> tuple[U64s | None, U64s | None, Index | None]:
         """Ids, roots and root counts of the tuples from `start` to `stop`; all None if none of them is tracked."""
         if self._starts is None or self._counts is None:
             return self._ids[start:stop], self._roots[start:stop], None
         low, high = int(self._starts[start]), int(self._starts[stop])
         if low == high:
             return None, None, None
-        return self._ids[low:high], self._roots[low:high], self._counts[start:stop].astype(np.uint16)
+        return self._ids[low:high], self._roots[low:high], self._counts[start:stop]
 
 
 def anchored(tags: Sequence[Any]) -> Anchors | None:

@@ -42,7 +42,7 @@ class BoltTask:
         self._process_began_ns = 0
         self._batch_began_ns = 0
         self._now_running: tuple[str, Iterator[int], int] = ("", iter(()), 0)
-        self._batch = BatchSize(core.config)
+        self._batch = BatchSize(core.config, len(core.outputs.edges))
         delegate = Delegate(core)
         self._make_emit(delegate)
         self.user_object: Any = core.make_component(delegate)
@@ -74,8 +74,13 @@ class BoltTask:
             target = choosers[stream](tup) if direct_task is None else core.outputs.direct(stream, direct_task)
             target.append(tup)
             if tracking:
-                # A list is copied: user code may go on using it.
-                target.tag(current if anchors is None else anchors[0] if len(anchors) == 1 else tuple(anchors))
+                if anchors is None:
+                    target.tag(current)
+                elif len(anchors) == 1:
+                    target.tag(anchors[0])
+                else:
+                    target.tag(tuple(anchors))  # a copy: user code may go on using its list
+                    room -= len(anchors)  # they travel too: 16 bytes for each
             room -= 1
             if room <= 0:
                 self.flush()

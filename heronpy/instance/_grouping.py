@@ -56,9 +56,7 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
         try:
             key = key_of(values)
         except IndexError:
-            raise TupleError(
-                f"a tuple of {len(values)} values on stream {edges[0].stream!r} lacks a field it is grouped by"
-            ) from None
+            raise _lacks_key(edges, values) from None
         edge = edges[stable_hash(key) % count]
         try:
             if len(known) >= KEYS_MAX:
@@ -105,7 +103,10 @@ def partial_key(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
         return edges[first], edges[second]
 
     def choose(values: list[Any]) -> Edge:
-        key = key_of(values)
+        try:
+            key = key_of(values)
+        except IndexError:
+            raise _lacks_key(edges, values) from None
         try:
             pair = known[key]
         except KeyError:
@@ -119,6 +120,10 @@ def partial_key(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
         return edge
 
     return choose
+
+
+def _lacks_key(edges: Sequence[Edge], values: Sequence[Any]) -> TupleError:
+    return TupleError(f"a tuple of {len(values)} values on stream {edges[0].stream!r} lacks a field it is grouped by")
 
 
 def custom(edges: Sequence[Edge], grouping: CustomGrouping) -> Chooser:

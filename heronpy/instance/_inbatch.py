@@ -18,7 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heronpy.proto import stmgr_pb2
-from heronpy.wire import ACK, SEQUENCE_BITS, U64, root_batch
+from heronpy.wire import ACK, SEQUENCE_BITS, U32, U64, root_batch
+
+ROOTS_MAX: Final = 1 << 16
+"""Most roots in a batch of acks or fails: one MiB. A window may ack millions of tuples at once."""
 
 OPEN: Final = 0
 ACKED: Final = 1
@@ -64,7 +67,7 @@ class InBatch:
         self._offsets: Index | None = None
         if body.root_counts:
             self._offsets = np.zeros(body.count + 1, dtype=np.int64)
-            np.cumsum(np.frombuffer(body.root_counts, dtype="<u2"), out=self._offsets[1:])
+            np.cumsum(np.frombuffer(body.root_counts, dtype=U32), out=self._offsets[1:])
 
     @property
     def tracked(self) -> bool:
@@ -118,7 +121,7 @@ class InBatch:
 
 
 def root_batches(kind: Any, parts: Sequence[tuple[U64s, U64s | None]]) -> Iterator[Any]:
-    """One batch for each spout task that owns some of the roots.
+    """Batches for each spout task that owns some of the roots.
 
     Args:
         kind: ACK, FAIL or RESET_TIMEOUT.
@@ -133,8 +136,14 @@ def root_batches(kind: Any, parts: Sequence[tuple[U64s, U64s | None]]) -> Iterat
         values = parts[0][1] if len(parts) == 1 else np.concatenate([v for _, v in parts if v is not None])
     tasks = roots >> np.uint64(SEQUENCE_BITS)
     if (tasks == tasks[0]).all():
-        yield root_batch(kind, int(tasks[0]), roots, values)
+        yield from _cut(kind, int(tasks[0]), roots, values)
         return
     for task in np.unique(tasks):
         mine = tasks == task
-        yield root_batch(kind, int(task), roots[mine], None if values is None else values[mine])
+        yield from _cut(kind, int(task), roots[mine], None if values is None else values[mine])
+
+
+def _cut(kind: Any, task: int, roots: U64s, values: U64s | None) -> Iterator[Any]:
+    for start in range(0, len(roots), ROOTS_MAX):
+        part = slice(start, start + ROOTS_MAX)
+        yield root_batch(kind, task, roots[part], None if values is None else values[part])

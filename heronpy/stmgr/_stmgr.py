@@ -160,7 +160,8 @@ class Stmgr:
             while (data := await read_message(stream)) is not None:
                 frame = stmgr_pb2.Frame.FromString(data)
                 self._metrics.moved(len(data), "_from_stmgrs")
-                self._hear(frame)
+                if self._connected.get(peer_id) is link:  # news of a connection that was replaced is old
+                    self._hear(frame)
                 await self._pass_on(frame, "_from_stmgrs")
 
         why = "this Stream Manager ends"

@@ -19,6 +19,8 @@ SEQUENCE_BITS = 44
 SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 U64 = np.dtype("<u8")
+U32 = np.dtype("<u4")
+"""Of root counts: a window may emit a tuple that is anchored to more than 65,535 others."""
 Roots = NDArray[np.uint64]
 
 
@@ -31,7 +33,7 @@ def tuple_batch(
     values: bytes,
     ids: Roots | None = None,
     roots: Roots | None = None,
-    root_counts: NDArray[np.uint16] | None = None,
+    root_counts: NDArray[np.integer[Any]] | None = None,
 ) -> stmgr_pb2.Batch:
     """`count` tuples of one task for one task on one stream.
 
@@ -50,7 +52,7 @@ def tuple_batch(
         body.ids = ids.tobytes()
         body.roots = roots.tobytes()
         if root_counts is not None:
-            body.root_counts = root_counts.astype("<u2", copy=False).tobytes()
+            body.root_counts = root_counts.astype(U32, copy=False).tobytes()
     return stmgr_pb2.Batch(dest_task=dest_task, kind=DATA, count=count, body=body.SerializeToString())
 
 
