@@ -9,6 +9,8 @@ from heronpy.config import InstanceConfig
 from heronpy.proto import stmgr_pb2
 
 START_TUPLES: Final = 256
+EDGES_PER_BATCH: Final = 4
+EDGES_MAX: Final = 64
 FRAMES: Final = 4
 """All edges together may hold about this many frames."""
 
@@ -18,8 +20,9 @@ class BatchSize:
 
     __slots__ = ("_bytes", "_most", "tuples")
 
-    def __init__(self, config: InstanceConfig) -> None:
-        self._most = config.batch_tuples
+    def __init__(self, config: InstanceConfig, edges: int) -> None:
+        """Start small. With many edges more tuples may wait, so that each edge gets a decent batch."""
+        self._most = config.batch_tuples * max(1, min(EDGES_MAX, edges) // EDGES_PER_BATCH)
         self._bytes = FRAMES * config.frame_bytes
         self.tuples = min(START_TUPLES, self._most)
 

@@ -13,6 +13,7 @@ from typing import Final
 WINDOW_NS: Final = 250_000_000
 PENDING_MIN: Final = 1000
 PENDING_MAX: Final = 1 << 20
+RESUME_PART: Final = 8
 
 
 class PendingLimit:
@@ -23,15 +24,23 @@ class PendingLimit:
         self.limit = fixed if fixed is not None else PENDING_MIN
         self._acked = 0
         self._since_ns = 0
+        self._reached = False
 
     def acked(self, count: int) -> None:
         """Note acks."""
         self._acked += count
 
     def room(self, pending: int, now_ns: int) -> int:
-        """How many more trees may be started."""
+        """How many more trees may be started: none from when the limit is reached until a part of it is free again."""
         if not self.fixed and now_ns - self._since_ns >= WINDOW_NS:
             elapsed = now_ns - self._since_ns
             self.limit = min(max(self._acked * WINDOW_NS // elapsed, PENDING_MIN), PENDING_MAX)
             self._acked, self._since_ns = 0, now_ns
-        return self.limit - pending
+        room = self.limit - pending
+        if room <= 0:
+            self._reached = True
+        elif self._reached:
+            if room < self.limit // RESUME_PART:
+                return 0
+            self._reached = False
+        return room

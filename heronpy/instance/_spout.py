@@ -41,7 +41,7 @@ class SpoutTask:
         self._chunk = 1
         self._sweep_at_ns = 0
         self._instant: list[Any] = []
-        self._batch = BatchSize(core.config)
+        self._batch = BatchSize(core.config, len(core.outputs.edges))
         delegate = Delegate(core)
         self._make_emit(delegate)
         self.user_object: Any = core.make_component(delegate)
@@ -189,10 +189,15 @@ class SpoutTask:
         if not self.active:
             self.flush()
             return 0.1
-        room = self._limit.room(self._ring.pending + self._open_roots(), now_ns) if self.core.tracking else CHUNK_MAX
-        if room <= 0:
-            self.flush()
-            return 0.1 if self._limit.fixed else 0.02
+        room = CHUNK_MAX
+        if self.core.tracking:
+            room = self._limit.room(self._ring.pending + self._open_roots(), now_ns)
+            if room <= 0:
+                # Acks come back in batches: what is emitted for each of them is collected, too.
+                if self._unsent() and (wait_ns := self._pacing.idle_ns(now_ns)) > 0:
+                    return wait_ns / 1e9
+                self.flush()
+                return 0.1 if self._limit.fixed else 0.02
         if not self._unsent():
             self._pacing.waits_since(now_ns)
         try:
