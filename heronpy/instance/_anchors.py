@@ -14,11 +14,36 @@ from typing import Any
 import numpy as np
 
 from heronpy.api.tuple import Tuple
+from heronpy.errors import TupleError
 from heronpy.instance._inbatch import InBatch, Index, U64s
 
 _index_of = operator.attrgetter("index_")
 _origin_of = operator.attrgetter("origin_")
 _generator = np.random.SFC64()
+_TUPLES_ONLY = {Tuple}
+
+
+ANCHORS_MAX = 1 << 20
+"""Most anchors of one tuple: with one root each, their ids fill a quarter of the largest message."""
+
+
+def as_anchors(anchors: Any) -> tuple[Tuple, ...]:
+    """The anchors given to an emit, whatever they were collected in.
+
+    Raises:
+        TupleError: they are no collection of received tuples, or too many.
+    """
+    try:
+        found = tuple(anchors)
+    except TypeError:
+        raise TupleError(f"emit() takes a list of tuples as anchors, not {anchors!r:.60}") from None
+    for anchor in found:
+        if type(anchor) is not Tuple:
+            hint = "; anchors=[tup], not anchors=tup" if type(anchors) is Tuple else ""
+            raise TupleError(f"an anchor must be a tuple that was received, not {anchor!r:.60}{hint}")
+    if len(found) > ANCHORS_MAX:
+        raise TupleError(f"a tuple can have {ANCHORS_MAX} anchors, not {len(found)}")
+    return found
 
 
 class Anchors:
@@ -49,7 +74,7 @@ def anchored(tags: Sequence[Any]) -> Anchors | None:
     Returns:
         None if no tuple is tracked.
     """
-    if all(type(tag) is Tuple for tag in tags):
+    if set(map(type, tags)) == _TUPLES_ONLY:
         origins = set(map(_origin_of, tags))
         if len(origins) == 1:
             return _of_one_batch(next(iter(origins)), np.fromiter(map(_index_of, tags), np.int64, len(tags)))

@@ -9,7 +9,7 @@ from heronpy.config import InstanceConfig
 from heronpy.proto import stmgr_pb2
 
 START_TUPLES: Final = 256
-EDGES_PER_BATCH: Final = 4
+EDGES_PER_BATCH: Final = 2
 EDGES_MAX: Final = 64
 FRAMES: Final = 4
 """All edges together may hold about this many frames."""

@@ -12,7 +12,8 @@ import numpy as np
 from heronpy.api.exceptions import FailedException
 from heronpy.api.task_hook import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo
 from heronpy.api.tuple import Tuple, TupleHelper
-from heronpy.instance._anchors import Anchors, anchored
+from heronpy.errors import TupleError
+from heronpy.instance._anchors import Anchors, anchored, as_anchors
 from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge
@@ -23,6 +24,7 @@ from heronpy.proto import stmgr_pb2
 from heronpy.wire import ACK, FAIL, RESET_TIMEOUT, tuple_batch
 
 Process = Callable[[Tuple], None]
+RESETS_EVERY_NS = 5_000_000
 
 
 class BoltTask:
@@ -36,6 +38,7 @@ class BoltTask:
         """Tuples executed since the last flush: about as many acks wait."""
         self._dirty: list[InBatch] = []
         self._resets: list[Tuple] = []
+        self._reset_at_ns = 0
         self._tick_ns = 0
         self._tick_at_ns = 0
         self._poll_user_at_ns = 0
@@ -72,15 +75,19 @@ class BoltTask:
             elif type(tup) is not tuple:
                 tup = as_values(tup)
             target = choosers[stream](tup) if direct_task is None else core.outputs.direct(stream, direct_task)
-            target.append(tup)
             if tracking:
-                if anchors is None:
-                    target.tag(current)
-                elif len(anchors) == 1:
-                    target.tag(anchors[0])
-                else:
-                    target.tag(tuple(anchors))  # a copy: user code may go on using its list
-                    room -= len(anchors)  # they travel too: 16 bytes for each
+                tag: Any = current
+                if anchors is not None:
+                    if type(anchors) is list and len(anchors) == 1 and type(anchors[0]) is Tuple:
+                        tag = anchors[0]
+                    else:
+                        tag = as_anchors(anchors)  # a copy: user code may go on using its list
+                        room -= len(tag)  # they travel too: 16 bytes for each
+                # Both or neither: nothing may raise from here on.
+                target.append(tup)
+                target.tag(tag)
+            else:
+                target.append(tup)
             room -= 1
             if room <= 0:
                 self.flush()
@@ -95,6 +102,8 @@ class BoltTask:
 
         def fail(tup: Tuple) -> None:
             origin: Any = tup.origin_
+            if origin.marks[tup.index_]:
+                return  # acked before, e.g. by a process() that raised afterwards
             origin.marks[tup.index_] = FAILED
             if not origin.dirty:
                 origin.dirty = True
@@ -109,11 +118,12 @@ class BoltTask:
         def run_auto(tuples: Iterable[Tuple], process: Process) -> None:
             nonlocal current
             anchor, acks = self._auto_anchor, self._auto_ack
+            ack = delegate.ack  # type: ignore[attr-defined]  # the observed one, if there are hooks
             for tup in tuples:
                 if anchor:
                     current = tup
                 process(tup)
-                if acks:
+                if acks and not tup.origin_.marks[tup.index_]:  # type: ignore[attr-defined]  # InBatch has it
                     ack(tup)
                 if signal.due:
                     current = None
@@ -137,7 +147,7 @@ class BoltTask:
         self._nothing_unsent: Callable[[], bool] = lambda: room == self._batch.tuples and not dirty
         self._fail = fail
         delegate.emit, delegate.ack, delegate.fail = emit, ack, fail  # type: ignore[attr-defined]
-        delegate.reset_timeout = self._resets.append  # type: ignore[attr-defined]
+        delegate.reset_timeout = self._reset_timeout  # type: ignore[attr-defined]
         if core.debug or core.hooks:
             self._observe(delegate)
 
@@ -207,16 +217,18 @@ class BoltTask:
         """Nothing, likewise."""
 
     def close(self) -> None:
-        """The end: tell user code, then flush."""
+        """The end: tell user code, then flush, also if user code raises."""
         self.core.signal.due = False
         self._no_anchor()
-        for hook in self.core.hooks:
-            hook.clean_up()
-        cleanup = getattr(self.user_object, "cleanup", None) or getattr(self.user_object, "close", None)
-        if cleanup is not None:
-            cleanup()
-        self.flush()
-        self.core.metrics.poll_user(0, final=True)
+        try:
+            for hook in self.core.hooks:
+                hook.clean_up()
+            cleanup = getattr(self.user_object, "cleanup", None) or getattr(self.user_object, "close", None)
+            if cleanup is not None:
+                cleanup()
+        finally:
+            self.flush()
+            self.core.metrics.poll_user(0, final=True)
 
     def replan(self, plan: Any) -> None:
         self.flush()
@@ -227,10 +239,14 @@ class BoltTask:
         """Run user code on a batch of tuples."""
         core = self.core
         body = stmgr_pb2.TupleBatch.FromString(batch.body)
-        component = core.plan.tasks[body.src_task][1].component
+        component = core.component_of[body.src_task]
         fields = core.plan.logical.components[component].outputs[body.stream].fields
-        values = core.deserialize(body.values)
         origin = InBatch(body, component, fields)
+        try:
+            values = core.deserialize(body.values)
+        except Exception as error:
+            self._refuse(origin, error)
+            return
         # The range is the batch's clock: what is left of it tells how many tuples were begun.
         numbers = iter(range(len(values)))
         tuples = map(Tuple, values, itertools.repeat(origin), numbers)
@@ -254,6 +270,17 @@ class BoltTask:
         finally:
             self._count_executed()
         self._flush_if_due(self.core.clock())
+
+    def _refuse(self, origin: InBatch, error: Exception) -> None:
+        """Fail a batch that cannot be read. Which of its tuples is to blame cannot be told."""
+        origin.marks[:] = bytes([FAILED]) * origin.count
+        origin.dirty = True
+        self._dirty.append(origin)
+        unreadable = TupleError(
+            f"{origin.count} tuples of {origin.component}:{origin.stream} cannot be deserialized: {error}"
+        )
+        unreadable.__cause__ = error
+        self._user_error("deserialize()", unreadable)
 
     def _flush_if_due(self, now_ns: int) -> None:
         """Flush a bolt that has more to do."""
@@ -397,6 +424,14 @@ class BoltTask:
         self._dirty.clear()
         return [*root_batches(ACK, acks), *root_batches(FAIL, fails)]
 
+    def _reset_timeout(self, tup: Tuple) -> None:
+        """Sent with the next flush; but a process() that takes long must not keep it until it returns."""
+        self._resets.append(tup)
+        now_ns = self.core.clock()
+        if now_ns >= self._reset_at_ns:
+            self._reset_at_ns = now_ns + RESETS_EVERY_NS
+            self.core.send([*self._reset_batches()])
+
     def _reset_batches(self) -> Iterable[stmgr_pb2.Batch]:
         parts: list[tuple[Any, Any]] = []
         for tup in self._resets:
@@ -407,8 +442,6 @@ class BoltTask:
         return root_batches(RESET_TIMEOUT, parts)
 
     def _user_error(self, where: str, error: Exception, *, flushed: bool = False) -> None:
-        if isinstance(error, TaskFailed):
-            raise error
         self.core.user_error(where, error)
         if not self.core.fail_only:
             if not flushed:

@@ -53,8 +53,11 @@ class Stopped(BaseException):
     """Raised through a task's loops when it is told to stop. No Exception, so that nobody catches it by accident."""
 
 
-class TaskFailed(Exception):
-    """User code failed and the exception policy is `restart`: the process ends."""
+class TaskFailed(BaseException):
+    """User code failed and the exception policy is `restart`: the process ends.
+
+    No Exception either: it may come out of an emit, and user code that catches everything must not keep it.
+    """
 
 
 @dataclass(kw_only=True)
@@ -84,6 +87,9 @@ class TaskCore:
         self.logger = logging.getLogger(f"{self.component.name}.{self.task_id}")
         self.debug = str(self.settings.get("topology.debug", "false")).lower() == "true"
         self.outputs = Outputs(self.plan, self.task_id, self._load_grouping)
+        self.component_of: dict[int, str] = {}
+        """Component of every task, also of those that were in an earlier plan: tuples of theirs may still arrive."""
+        self._learn_tasks()
         for path in _class_paths(self.settings.get("topology.auto.task.hooks")):
             self.context.add_task_hook(_make(path, ITaskHook))
 
@@ -98,6 +104,10 @@ class TaskCore:
             self.context.replan(plan)
             self.outputs = Outputs(plan, self.task_id, self._load_grouping)
         self.plan = plan
+        self._learn_tasks()
+
+    def _learn_tasks(self) -> None:
+        self.component_of.update((id, instance.component) for id, (_, instance) in self.plan.tasks.items())
 
     def make_component(self, delegate: Any) -> Any:
         """The user's spout or bolt, built as Heron builds it."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
 import grpc.aio
 
+from heronpy.errors import HeronError
 from heronpy.instance._capacity import QueueCapacity
 from heronpy.instance._channel import ThreadChannel
 from heronpy.instance._core import Signal, TaskCore, TaskFailed
@@ -27,6 +29,10 @@ from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message,
 log = logging.getLogger(__name__)
 
 ATTACH = "/heronpy.Stmgr/Attach"
+
+
+class InstanceFailed(HeronError):
+    """The task ended with an error. The process ends, and is started again."""
 
 
 class Instance:
@@ -56,7 +62,7 @@ class Instance:
         """Serve until cancelled, or until the task thread ends.
 
         Raises:
-            TaskFailed: user code failed and the exception policy is `restart`.
+            InstanceFailed: user code failed and the exception policy is `restart`, or the task cannot be made.
         """
         async with asyncio.TaskGroup() as tasks:
             attached = tasks.create_task(self._stay_attached(), name=f"{self._id}/attach")
@@ -64,8 +70,6 @@ class Instance:
             tuning = tasks.create_task(self._tune(), name=f"{self._id}/tune")
             try:
                 error = await asyncio.shield(self._ended)
-                if error is not None:
-                    log.error("the task ended: %s", error, exc_info=None if isinstance(error, TaskFailed) else error)
             except asyncio.CancelledError:
                 await self._stop_task()
                 raise
@@ -77,7 +81,8 @@ class Instance:
                 attached.cancel()
                 tuning.cancel()
         if error is not None:
-            raise error
+            # Not the error itself: sys.exit(0) in user code would look like an end in order.
+            raise InstanceFailed(f"{self._id}: {error!r}")
 
     async def _stop_task(self) -> None:
         if self._thread is None:
@@ -172,6 +177,11 @@ class Instance:
             self._channel.command(lambda task: apply_plan(task, plan))
 
     def _finish(self, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("the task ended: %r", error, exc_info=None if isinstance(error, TaskFailed) else error)
+            if not isinstance(error, TaskFailed):  # else it was reported where it was raised
+                self._metrics.add("__exception-count", 1)
+                self._reporter.exception("".join(traceback.format_exception(error)))
         if not self._ended.done():
             self._ended.set_result(error)
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import Final
 
 QUIET_SHARE: Final = 0.4
-BUSY_INTERVALS: Final = 6
-DECENT_TUPLES: Final = 1024
+BUSY_INTERVALS: Final = 10
+DECENT_TUPLES: Final = 2048
 """Tuples for one destination that make a frame worth its price."""
 
 

@@ -44,7 +44,8 @@ class SpoutTask:
         self._batch = BatchSize(core.config, len(core.outputs.edges))
         delegate = Delegate(core)
         self._make_emit(delegate)
-        self.user_object: Any = core.make_component(delegate)
+        self.user_object: Any = None
+        self.user_object = core.make_component(delegate)
         kind = type(self.user_object)
         self._wants_ack = _overrides(kind, "ack") or bool(core.hooks)
         self._wants_fail = _overrides(kind, "fail") or bool(core.hooks)
@@ -167,9 +168,11 @@ class SpoutTask:
         """The end: flush what was emitted, then tell user code."""
         self.core.signal.due = False
         self.flush()
-        for hook in self.core.hooks:
-            hook.clean_up()
-        self.user_object.close()
+        try:
+            for hook in self.core.hooks:
+                hook.clean_up()
+        finally:
+            self.user_object.close()
         self.core.metrics.poll_user(0, final=True)
 
     def replan(self, plan: Any) -> None:
@@ -261,6 +264,8 @@ class SpoutTask:
 
     def flush(self) -> None:
         """Send everything emitted so far. All edges at once: a root's copies must be known before one can be acked."""
+        if self.user_object is None:
+            return  # it is emitting in its __init__; nobody could be told what becomes of that yet
         count, ids = self._take()
         core = self.core
         for stream, n in core.outputs.emitted().items():
@@ -356,7 +361,9 @@ class SpoutTask:
             for message_id, latency_ns in zip(done.message_ids, done.latencies_ns.tolist(), strict=True):
                 self._call("ack()", self.user_object.ack, message_id)
                 for hook in self.core.hooks:
-                    hook.spout_ack(SpoutAckInfo(message_id, self.core.task_id, latency_ns / 1e6))
+                    self._call(
+                        "spout_ack()", hook.spout_ack, SpoutAckInfo(message_id, self.core.task_id, latency_ns / 1e6)
+                    )
 
     def _failed(self, gone: Finished) -> None:
         if not gone.count:
@@ -368,7 +375,9 @@ class SpoutTask:
             for message_id, latency_ns in zip(gone.message_ids, gone.latencies_ns.tolist(), strict=True):
                 self._call("fail()", self.user_object.fail, message_id)
                 for hook in self.core.hooks:
-                    hook.spout_fail(SpoutFailInfo(message_id, self.core.task_id, latency_ns / 1e6))
+                    self._call(
+                        "spout_fail()", hook.spout_fail, SpoutFailInfo(message_id, self.core.task_id, latency_ns / 1e6)
+                    )
 
     def _ack_instantly(self) -> None:
         """At most once: a tuple with an id counts as acked as soon as it is emitted, as in Heron."""
@@ -379,7 +388,7 @@ class SpoutTask:
             for message_id in ids:
                 self._call("ack()", self.user_object.ack, message_id)
                 for hook in self.core.hooks:
-                    hook.spout_ack(SpoutAckInfo(message_id, self.core.task_id, 0.0))
+                    self._call("spout_ack()", hook.spout_ack, SpoutAckInfo(message_id, self.core.task_id, 0.0))
 
     def _call(self, where: str, function: Callable[..., None], *args: Any) -> None:
         try:
@@ -388,8 +397,6 @@ class SpoutTask:
             self._user_error(where, error)
 
     def _user_error(self, where: str, error: Exception) -> None:
-        if isinstance(error, TaskFailed):
-            raise error
         self.core.user_error(where, error)
         if not self.core.fail_only:
             raise TaskFailed(where) from error
