@@ -6,12 +6,17 @@ import os
 import uuid
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from heronpy.executor import TOPOLOGY_ENV, find_by_environment
 from heronpy.testing import eventually_sync
 
 RUN_ENV = "HERON_TEST_RUN"
+
+# A deadline for an example measures what else runs on the machine.
+hypothesis.settings.register_profile("engine", deadline=None)
+hypothesis.settings.load_profile("engine")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,215 @@
+"""Groupings: who gets a tuple."""
+
+from __future__ import annotations
+
+import decimal
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.errors import TupleError
+from heronpy.instance._edges import NOWHERE, Edge
+from heronpy.instance._grouping import Chooser, both, chooser, custom, partial_key
+from heronpy.plan import GroupingKind
+
+keys = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+tasks = st.integers(1, 7)
+
+
+def edges(count: int, first: int = 10) -> list[Edge]:
+    return [Edge("default", first + n) for n in range(count)]
+
+
+def make(kind: GroupingKind, count: int, **kwargs: Any) -> Chooser:
+    return chooser(kind, edges(count), **kwargs)
+
+
+def chosen(choose: Chooser, values: list[Any]) -> list[int]:
+    return choose(values).ids
+
+
+class Fixed:
+    """A custom grouping that always chooses the same."""
+
+    def __init__(self, *tasks: Any) -> None:
+        self.tasks = tasks
+
+    def choose_tasks(self, values: list[Any]) -> Sequence[int]:
+        return self.tasks
+
+
+@given(st.integers(1, 9), st.integers(1, 20), st.integers(0, 5))
+def test_shuffle_is_exactly_even(count: int, rounds: int, seed: int) -> None:
+    choose = make(GroupingKind.SHUFFLE, count, seed=seed)
+    found = Counter(task for _ in range(rounds * count) for task in chosen(choose, []))
+    assert found == dict.fromkeys(range(10, 10 + count), rounds)
+
+
+def test_shuffle_of_different_senders_starts_with_different_tasks() -> None:
+    first = {chosen(make(GroupingKind.SHUFFLE, 8, seed=seed), [])[0] for seed in range(1, 20)}
+    assert len(first) > 3
+
+
+@given(keys, keys, tasks)
+def test_equal_keys_meet_whoever_sends_them_and_whenever(key: Any, other: Any, count: int) -> None:
+    before, after_restart = make(GroupingKind.FIELDS, count, indexes=[1]), make(GroupingKind.FIELDS, count, indexes=[1])
+    before(["x", other])  # what one sender remembers must not matter
+    assert chosen(before, ["x", key]) == chosen(after_restart, ["y", key]) == chosen(before, ["z", key])
+    assert len(chosen(before, ["x", key])) == 1
+
+
+@pytest.mark.parametrize(
+    "equal",
+    [
+        [1, 1.0, True, decimal.Decimal(1)],
+        [0, False, -0.0],
+        [[1, "a"], (1, "a"), [1.0, "a"]],
+        [{"a": 1}, {"a": True}],
+        [{1, 2}, frozenset((2, 1))],
+        [2**70, float(2**70)],
+    ],
+)
+@pytest.mark.parametrize("kind", [GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY])
+def test_keys_that_are_equal_meet_whatever_their_type(equal: list[Any], kind: GroupingKind) -> None:
+    for count in range(2, 8):
+        pairs = {frozenset(_tasks_of(make(kind, count, indexes=[0]), [key])) for key in equal}
+        assert len(pairs) == 1
+
+
+def test_keys_are_the_fields_named_in_their_order() -> None:
+    choose = make(GroupingKind.FIELDS, 50, indexes=[2, 0])
+    assert chosen(choose, ["a", "ignored", "b"]) == chosen(choose, ["a", "other", "b"])
+    swapped = make(GroupingKind.FIELDS, 50, indexes=[0, 2])
+    assert chosen(swapped, ["b", 0, "a"]) == chosen(choose, ["a", 0, "b"])
+    tasks = {chosen(choose, [a, 0, b])[0] for a in "abcdef" for b in "uvwxyz"}
+    assert len(tasks) > 15
+
+
+def test_many_keys_are_spread_evenly_over_the_tasks() -> None:
+    for make_key in (str, int, lambda n: f"user-{n}@example.org", lambda n: [n, n % 7], lambda n: n * 1024):
+        choose = make(GroupingKind.FIELDS, 8, indexes=[0])
+        found = Counter(chosen(choose, [make_key(n)])[0] for n in range(8000))
+        assert len(found) == 8
+        assert max(found.values()) < 1.2 * min(found.values())
+
+
+def test_the_memory_of_keys_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.instance._grouping.KEYS_MAX", 10)
+    choose = make(GroupingKind.FIELDS, 5, indexes=[0])
+    before = [chosen(choose, [n]) for n in range(100)]
+    assert [chosen(choose, [n]) for n in range(100)] == before
+    known = next(c.cell_contents for c in choose.__closure__ or () if isinstance(c.cell_contents, dict))
+    assert 0 < len(known) <= 10
+
+
+@given(st.lists(keys, min_size=1, max_size=60), st.integers(1, 6))
+def test_partial_key_gives_a_key_at_most_two_tasks_the_same_for_every_sender(stream: list[Any], count: int) -> None:
+    here, there = edges(count), edges(count)
+    send, other = partial_key(here, [0]), partial_key(there, [0])
+    where: dict[str, set[int]] = {}
+    for number, key in enumerate(stream):
+        for choose in (send, other) if number % 3 else (send,):
+            where.setdefault(repr(key), set()).update(chosen(choose, [key]))
+    assert all(len(found) <= 2 for found in where.values())
+
+
+def test_partial_key_evens_out_a_skewed_stream_that_fields_does_not() -> None:
+    stream = [f"word{n % (1 + n % 97)}" for n in range(20_000)]  # the smaller the number the more frequent
+    stream += ["the"] * 10_000
+    imbalance = {}
+    for kind in (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY):
+        choose = make(kind, 5, indexes=[0])
+        found = Counter(chosen(choose, [word])[0] for word in stream)
+        imbalance[kind] = max(found.values()) - len(stream) / 5
+    assert imbalance[GroupingKind.PARTIAL_KEY] < imbalance[GroupingKind.FIELDS] / 2
+    assert max(found.values()) <= 10_000 / 2 + len(stream) / 5
+
+
+def test_all_lowest_and_direct() -> None:
+    assert chosen(make(GroupingKind.ALL, 3), []) == [10, 11, 12]
+    assert chosen(make(GroupingKind.ALL, 1), []) == [10]
+    assert chosen(chooser(GroupingKind.LOWEST, edges(3)[::-1]), []) == [10]
+    assert chosen(make(GroupingKind.DIRECT, 3), []) == []
+
+
+def test_none_is_shuffle() -> None:
+    assert Counter(chosen(make(GroupingKind.NONE, 2), [])[0] for _ in range(1)).keys() <= {10, 11}
+    choose = make(GroupingKind.NONE, 4)
+    assert {chosen(choose, [])[0] for _ in range(4)} == {10, 11, 12, 13}
+
+
+def test_local_or_shuffle_stays_in_the_container_where_it_can() -> None:
+    local = make(GroupingKind.LOCAL_OR_SHUFFLE, 4, local=lambda edge: edge.task in (11, 13))
+    assert Counter(chosen(local, [])[0] for _ in range(10)) == {11: 5, 13: 5}
+    remote = make(GroupingKind.LOCAL_OR_SHUFFLE, 4, local=lambda edge: False)
+    assert Counter(chosen(remote, [])[0] for _ in range(8)) == {10: 2, 11: 2, 12: 2, 13: 2}
+
+
+def test_a_custom_grouping_may_choose_none_one_or_several() -> None:
+    assert chosen(custom(edges(3), Fixed()), []) == []
+    assert chosen(custom(edges(3), Fixed(11)), []) == [11]
+    choose = custom(edges(3), Fixed(12, 10))
+    assert chosen(choose, []) == [12, 10]
+    choose([]).append(["x"])
+    assert [edge.values for edge in choose([]).edges] == [[["x"]], [["x"]]]
+
+
+def test_a_custom_grouping_that_chooses_a_stranger_is_told_the_targets() -> None:
+    with pytest.raises(TupleError, match=r"Fixed.choose_tasks\(\) chose task 99, .* targets \[10, 11\]"):
+        custom(edges(2), Fixed(10, 99))([])
+
+
+@pytest.mark.parametrize("kind", [GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY])
+@pytest.mark.parametrize("indexes", [[1], [0, 1]])
+def test_a_tuple_without_its_key_field_is_refused(kind: GroupingKind, indexes: list[int]) -> None:
+    choose = make(kind, 3, indexes=indexes)
+    choose(["a", "b"])
+    with pytest.raises(TupleError, match="1 values on stream 'default' lacks a field"):
+        choose(["a"])
+
+
+@pytest.mark.parametrize("kind", [GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY])
+def test_a_key_without_a_stable_hash_is_refused(kind: GroupingKind) -> None:
+    with pytest.raises(TupleError, match="object cannot be a grouping key"):
+        make(kind, 3, indexes=[0])([object()])
+
+
+@given(st.lists(st.text(max_size=2), min_size=1, max_size=40))
+def test_two_consumers_of_a_stream_each_get_it_by_their_own_grouping(words: list[str]) -> None:
+    first, second = edges(3), edges(2, first=20)
+    choose = both([chooser(GroupingKind.FIELDS, first, indexes=[0]), chooser(GroupingKind.ALL, second)])
+    alone = make(GroupingKind.FIELDS, 3, indexes=[0])
+    for word in words:
+        target = choose([word])
+        assert target.ids == [*chosen(alone, [word]), 20, 21]
+        target.append([word])
+    assert [edge.values for edge in second] == [[[w] for w in words]] * 2
+    assert sum(len(edge.values) for edge in first) == len(words)
+
+
+def test_a_stream_that_nobody_reads_goes_nowhere() -> None:
+    target = both([])(["x"])
+    assert target is NOWHERE
+    target.append(["x"])
+    target.tag(None)
+    assert target.ids == []
+
+
+def test_copies_of_a_tuple_are_lists_of_their_own() -> None:
+    fan = make(GroupingKind.ALL, 2)([])
+    fan.append(["x"])
+    one, other = fan.edges
+    one.values[0].append("changed")
+    assert other.values == [["x"]]
+
+
+def _tasks_of(choose: Chooser, values: list[Any]) -> set[int]:
+    return {chosen(choose, values)[0] for _ in range(10)}
