@@ -17,7 +17,7 @@ from heronpy.instance._anchors import Anchors, anchored, as_anchors
 from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge
-from heronpy.instance._inbatch import ACKED, FAILED, InBatch, root_batches
+from heronpy.instance._inbatch import ACKED, FAILED, OPEN, InBatch, root_batches
 from heronpy.instance._outputs import Rejected, as_values, serialized
 from heronpy.instance._pacing import Pacing
 from heronpy.proto import stmgr_pb2
@@ -362,7 +362,7 @@ class BoltTask:
         if self._resets:
             batches += self._reset_batches()
         for anchor in itertools.chain.from_iterable(anchors for _, anchors in rejected):
-            self._fail(anchor)
+            self._spoil(anchor)
         if self._dirty:
             batches += self._settle()
         if batches:
@@ -375,6 +375,13 @@ class BoltTask:
             for other, _anchors in rejected[1:]:
                 core.user_error("emit()", other.error)
             self._user_error("emit()", rejected[0][0].error, flushed=True)
+
+    def _spoil(self, anchor: Tuple) -> None:
+        """Fail a tuple even if it was acked: what was to come of it cannot be sent."""
+        origin = anchor.origin_
+        if isinstance(origin, InBatch):
+            origin.marks[anchor.index_] = OPEN
+            self._fail(anchor)
 
     def _pack(
         self, edge: Edge, batches: list[stmgr_pb2.Batch], rejected: list[tuple[Rejected, Sequence[Tuple]]]

@@ -183,7 +183,7 @@ class SpoutTask:
     @property
     def pending(self) -> int:
         """Tuple trees on their way."""
-        return self._ring.pending
+        return self._ring.pending + self._open_roots()
 
     def poll(self) -> float:
         """Do a bounded piece of work. Returns how many seconds the task may sleep if no message comes."""
