@@ -98,6 +98,9 @@ class Simulator:
             for _ in range(len(inbox)):
                 task.offer(inbox.popleft())
                 progress = True
+        if not progress:
+            for task in self.tasks.values():
+                task.flush()  # what a task still collects; nobody else has anything to do meanwhile
         return progress or any(self._inboxes.values())
 
     def run(self, *, seconds: float | None = None, until: Callable[[], bool] = lambda: False) -> None:

@@ -1,0 +1,78 @@
+"""How many trees a spout may have on their way."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.instance._pending import PENDING_MAX, PENDING_MIN, WINDOW_NS, PendingLimit
+
+
+def simulate(limit: PendingLimit, *, per_s: float, latency_ns: int, seconds: int) -> int:
+    """A topology that executes `per_s` trees a second, after `latency_ns` when it is idle. Returns the most pending."""
+    step_ns = 5_000_000
+    pending = most = 0
+    begun: list[tuple[int, int]] = []
+    served = 0.0
+    for now_ns in range(0, seconds * 10**9, step_ns):
+        served = min(served + per_s * step_ns / 1e9, max(per_s * step_ns / 1e9, pending))
+        while begun and begun[0][0] + latency_ns <= now_ns and served >= 1:
+            since_ns, count = begun[0]
+            done = min(count, int(served))
+            served -= done
+            pending -= done
+            limit.acked(done)
+            begun[0] = (since_ns, count - done)
+            if not begun[0][1]:
+                del begun[0]
+        room = limit.room(pending, now_ns)
+        if room > 0:
+            pending += room
+            begun.append((now_ns, room))
+        most = max(most, pending)
+    return most
+
+
+@given(st.integers(1, 1000), st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 10**10)), max_size=30))
+def test_a_configured_limit_never_changes_nor_is_exceeded(fixed: int, events: list[tuple[int, int]]) -> None:
+    limit = PendingLimit(fixed)
+    now_ns = 0
+    for acked, passed_ns in events:
+        now_ns += passed_ns
+        limit.acked(acked)
+        for pending in (0, fixed // 2, fixed, fixed + 1):
+            assert pending + max(0, limit.room(pending, now_ns)) <= max(fixed, pending)
+        assert limit.limit == fixed
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 10**10)), max_size=30))
+def test_a_limit_that_adapts_stays_within_its_bounds(events: list[tuple[int, int]]) -> None:
+    limit = PendingLimit(None)
+    now_ns = 0
+    for acked, passed_ns in events:
+        now_ns += passed_ns
+        limit.acked(acked)
+        limit.room(0, now_ns)
+        assert PENDING_MIN <= limit.limit <= PENDING_MAX
+
+
+def test_a_spout_at_its_limit_goes_on_when_trees_have_ended() -> None:
+    limit = PendingLimit(100)
+    assert limit.room(100, 0) <= 0
+    assert limit.room(0, 0) == 100
+    one = PendingLimit(1)
+    assert [one.room(1, 0), one.room(0, 0)] == [0, 1]
+
+
+def test_a_fast_topology_may_have_many_and_a_slow_one_few() -> None:
+    fast, slow = PendingLimit(None), PendingLimit(None)
+    simulate(fast, per_s=400_000, latency_ns=20_000_000, seconds=4)
+    simulate(slow, per_s=1000, latency_ns=1_000_000, seconds=4)
+    assert fast.limit > 50_000
+    assert slow.limit == PENDING_MIN
+
+
+def test_what_waits_in_a_saturated_topology_is_about_a_window_of_work() -> None:
+    limit = PendingLimit(None)
+    most = simulate(limit, per_s=100_000, latency_ns=5_000_000, seconds=8)
+    assert most < 2 * 100_000 * WINDOW_NS / 1e9
