@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Annotated, Any
 
@@ -18,15 +19,21 @@ class SubmitCommand(TyperCommand):
     """Everything after CLASS belongs to the topology, also what looks like an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {name for param in self.params for name in param.opts if name.startswith("-")}
         with_value = {name for param in self.params if not getattr(param, "is_flag", True) for name in param.opts}
-        return super().parse_args(ctx, end_options(args, with_value))
+        return super().parse_args(ctx, end_options(args, options, with_value))
 
 
-def end_options(args: list[str], with_value: set[str]) -> list[str]:
+def end_options(args: list[str], options: set[str], with_value: set[str]) -> list[str]:
     """Put `--` behind the third positional argument (CLASS), so that no option is looked for after it.
 
     Args:
-        with_value: The options that take the next argument as their value.
+        options: The options of submit itself.
+        with_value: Those that take the next argument as their value.
+
+    Raises:
+        UsageError: an option of submit follows CLASS. It would silently go to the topology; who wants that writes `--`
+            before it.
     """
     positional = 0
     skip = False
@@ -40,7 +47,16 @@ def end_options(args: list[str], with_value: set[str]) -> list[str]:
         else:
             positional += 1
             if positional == 3:
-                return [*args[: i + 1], "--", *args[i + 1 :]]
+                rest = args[i + 1 :]
+                if rest[:1] == ["--"]:
+                    return args
+                for late in rest:
+                    if late.partition("=")[0] in options - {"-h", "--help", "-v"}:
+                        raise UsageError(
+                            f"{late} stands after CLASS, so it would go to the topology: put it before FILE, "
+                            "or -- after CLASS if that is meant"
+                        )
+                return [*args[: i + 1], "--", *rest]
     return args
 
 
@@ -107,10 +123,9 @@ def _define(file: str, class_name: str, args: list[str], *, name: str | None, pa
 
 
 def _simulate(definition: Any, seconds: float | None) -> None:
-    simulate = getattr(importlib.import_module("heronpy.testing"), "simulate", None)
-    if simulate is None:
-        raise UsageError("this installation comes without the simulator")
-    simulate(definition, seconds=seconds)
+    simulate = importlib.import_module("heronpy.testing").simulate
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        simulate(definition, seconds=seconds)
 
 
 def _start(definition: Any, where: dict[str, Any], *, timeout_s: float | None) -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
+import os
 import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from heronpy.errors import AlreadyExistsError, NotFoundError
 from heronpy.loader import _archive
 from heronpy.loader._definition import Definition
-from heronpy.loader._load import MAIN_RECORD, PACKAGE
+from heronpy.loader._load import MAIN_RECORD, PACKAGE, add_script, arguments, import_user_module
 
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".svn", ".venv", "node_modules")
 
@@ -53,3 +59,37 @@ def stage(definition: Definition, directory: Path) -> Staged:
         package_paths=tuple(str(PurePosixPath(PACKAGE) / path) for path in definition.package_paths),
         main_file=f"{PACKAGE}/{definition.main_file}" if definition.main_file else "",
     )
+
+
+@contextmanager
+def importable(definition: Definition) -> Iterator[None]:
+    """The definition's code can be imported in this process for the time of the block.
+
+    From where it is, so that a debugger's breakpoints and coverage's lines are those of the user's files. Only archives
+    are extracted.
+
+    Raises:
+        UserCodeError: the script cannot be imported.
+    """
+    before = list(sys.path), sys.modules["__main__"], os.environ.get("HERON_INSTANCE")
+    with tempfile.TemporaryDirectory(prefix="heron-") as scratch:
+        if definition.sources or definition.package is None:
+            places = dict.fromkeys(str(path.parent) for path in definition.sources.values())
+        else:
+            places = dict.fromkeys(str(Path(scratch) / path) for path in stage(definition, Path(scratch)).package_paths)
+        sys.path[:0] = places
+        os.environ["HERON_INSTANCE"] = "simulator"
+        importlib.invalidate_caches()
+        try:
+            if (main := definition.main) is not None:
+                if main.file in definition.sources:
+                    add_script(main.module, definition.sources[main.file])
+                elif main.file:
+                    add_script(main.module, Path(scratch) / PACKAGE / main.file)
+                if main.was_main:
+                    with arguments(main.argv):
+                        sys.modules["__main__"] = import_user_module(main.module)
+            yield
+        finally:
+            sys.path[:], sys.modules["__main__"], instance = before
+            os.environ.pop("HERON_INSTANCE") if instance is None else os.environ.update(HERON_INSTANCE=instance)

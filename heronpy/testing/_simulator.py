@@ -14,7 +14,7 @@ from typing import Any
 
 from heronpy.config import InstanceConfig
 from heronpy.instance.task import BoltTask, SpoutTask, TaskCore
-from heronpy.loader import Definition
+from heronpy.loader import Definition, importable
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
 from heronpy.proto import stmgr_pb2, topology_pb2
@@ -135,5 +135,5 @@ def _proto(topology: Any) -> topology_pb2.Topology:
 
 def simulate(definition: Definition, *, seconds: float | None = None) -> None:
     """Run a definition in this process: `heron submit --simulator`. Until Ctrl-C, unless `seconds` are given."""
-    with Simulator(definition) as simulator:
+    with importable(definition), Simulator(definition) as simulator:
         simulator.run(seconds=seconds)

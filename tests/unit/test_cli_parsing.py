@@ -19,17 +19,23 @@ from heronpy.errors import NotFoundError, UsageError
     ("args", "expected"),
     [
         ("local f.py C", "local f.py C --"),
-        ("local f.py C --wait -x 1", "local f.py C -- --wait -x 1"),
+        ("local f.py C --other -x 1", "local f.py C -- --other -x 1"),
         ("--wait local f.py C name", "--wait local f.py C -- name"),
         ("local --opt v f.py --wait C -v", "local --opt v f.py --wait C -- -v"),
-        ("local --opt=v f.py - --opt x", "local --opt=v f.py - -- --opt x"),
-        ("local f.py C -- x", "local f.py C -- -- x"),
+        ("local --opt=v f.py - -- --opt x", "local --opt=v f.py - -- --opt x"),
+        ("local f.py C -- x", "local f.py C -- x"),
         ("local -- f.py C -x", "local -- f.py C -x"),
         ("local f.py", "local f.py"),
     ],
 )
 def test_options_end_at_the_class(args: str, expected: str) -> None:
-    assert end_options(args.split(), {"--opt"}) == expected.split()
+    assert end_options(args.split(), {"--opt", "--wait", "-v"}, {"--opt"}) == expected.split()
+
+
+@pytest.mark.parametrize("late", ["--wait", "--opt v", "--opt=v"])
+def test_an_option_of_submit_after_the_class_is_no_silent_argument_of_the_topology(late: str) -> None:
+    with pytest.raises(UsageError, match="before FILE"):
+        end_options(f"local f.py C {late}".split(), {"--opt", "--wait"}, {"--opt"})
 
 
 def test_a_place_has_up_to_three_parts_and_empty_ones_mean_the_default() -> None:

@@ -1,0 +1,79 @@
+"""`heron submit --simulator`: a topology in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+TOPOLOGY = """
+import os
+from collections import Counter
+from heronpy.api import Bolt, Grouping, ICustomGrouping, Spout, TopologyBuilder
+
+
+class ToTheLast(ICustomGrouping):
+    def prepare(self, context, component, stream, target_tasks):
+        self.last = max(target_tasks)
+
+    def choose_tasks(self, values):
+        return [self.last]
+
+
+class Numbers(Spout):
+    outputs = ["number"]
+
+    def initialize(self, config, context):
+        self.next = 0
+        self.acked = 0
+
+    def next_tuple(self):
+        if self.next < 1000:
+            self.emit([self.next], tup_id=self.next)
+            self.next += 1
+
+    def ack(self, tup_id):
+        self.acked += 1
+        if self.acked == 1000:
+            print("acked 1000 in", os.getpid() == MAIN and __file__, flush=True)
+
+
+class Sum(Bolt):
+    def initialize(self, config, context):
+        self.total = 0
+
+    def process(self, tup):
+        self.total += tup["number"]
+        self.ack(tup)
+
+    def cleanup(self):
+        print("total", self.total, flush=True)
+
+
+MAIN = os.getpid()
+builder = TopologyBuilder("sums")
+numbers = builder.add_spout("numbers", Numbers, 1)
+builder.add_bolt("sum", Sum, 2, inputs={numbers: Grouping.custom(ToTheLast())})
+builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE"})
+builder.build_and_submit()
+"""
+
+
+def test_a_script_runs_in_one_process_from_its_own_file(tmp_path: Path) -> None:
+    script = tmp_path / "sums.py"
+    script.write_text(TOPOLOGY)
+    command = [
+        sys.executable,
+        "-m",
+        "heronpy.cli",
+        "submit",
+        "--simulator",
+        "--seconds",
+        "1",
+        "local",
+        str(script),
+        "-",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")[-4:]) == sorted(["", f"acked 1000 in {script}", "total 0", "total 499500"])
