@@ -1,0 +1,61 @@
+"""How long a topology takes to start, and that nothing of it is left, whenever it is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+import psutil
+import pytest
+from numbers_topology import Many, Numbers
+
+from heronpy.executor import TOPOLOGY_ENV, find_by_environment
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.testing import LocalCluster
+
+WITHIN_S = 60
+"""10 s are the aim on two idle cores; this machine may be busy with other tests."""
+
+
+def assert_nothing_is_left(launch: Launch) -> None:
+    """No process, socket, directory or node of a topology."""
+    assert [p.pid for p, _ in find_by_environment({TOPOLOGY_ENV: launch.topology_id})] == []
+    assert not launch.socket_root().exists()
+    assert not launch.dir.exists()
+    with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+        assert [kind.name for kind in Kind if launch.topology in state.list(kind)] == []
+
+
+def test_twenty_instances_in_three_containers_run_soon_and_end_at_once() -> None:
+    with LocalCluster() as cluster:
+        began_s = time.monotonic()
+        many = cluster.submit(Many).wait_running(100)
+        running_s = time.monotonic() - began_s
+        processes = many.processes()
+        cpu_s = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in processes.values())
+        assert len(many.status().instances) == 20
+        assert {name for name in processes if name.startswith("stmgr")} == {"stmgr-1", "stmgr-2", "stmgr-3"}
+        began_s = time.monotonic()
+        many.kill()
+        killed_s = time.monotonic() - began_s
+        assert_nothing_is_left(many.launch)
+    load = os.getloadavg()[0]
+    print(
+        f"\n20 instances ran after {running_s:.1f} s ({cpu_s:.1f} s of CPU, load {load:.0f}); killed in {killed_s:.1f}"
+    )
+    assert running_s < WITHIN_S
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.3, 1.0])
+def test_a_topology_that_is_killed_while_it_starts_leaves_nothing(after_s: float) -> None:
+    with LocalCluster() as cluster:
+        numbers = cluster.submit(Numbers)
+        time.sleep(after_s)  # not for a result: whatever it has come to by then must be gone
+        numbers.kill()
+        assert_nothing_is_left(numbers.launch)
+        again = cluster.submit(Numbers).wait_running(60)
+        assert again.launch.topology_id != numbers.launch.topology_id
+        home = cluster.home
+    assert not home.exists()
