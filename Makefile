@@ -17,7 +17,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo test check lint proto proto-check bench format clean distclean install install-dev servers constraints
+.PHONY: help demo test check chaos lint proto proto-check bench format clean distclean install install-dev servers constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs
 
 check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters, types, contracts, unit tests
 	$(BIN)/python -m pytest tests/unit $(ARGS)
+
+chaos: $(VENV)/.installed-dev ## kill processes at random for a while: make chaos CHAOS_SECONDS=600, HERON_CHAOS_SEED=n to repeat one
+	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k campaign $(ARGS)
 
 bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliability at-least-once"
 	@$(BIN)/heron bench $(ARGS)

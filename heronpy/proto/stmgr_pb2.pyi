@@ -57,20 +57,24 @@ class RootBatch(_message.Message):
     def __init__(self, roots: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class StartBackpressure(_message.Message):
-    __slots__ = ("stmgr", "culprit")
+    __slots__ = ("stmgr", "culprit", "full")
     STMGR_FIELD_NUMBER: _ClassVar[int]
     CULPRIT_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
     stmgr: str
     culprit: str
-    def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ...) -> None: ...
+    full: bool
+    def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ..., full: _Optional[bool] = ...) -> None: ...
 
 class StopBackpressure(_message.Message):
-    __slots__ = ("stmgr", "culprit")
+    __slots__ = ("stmgr", "culprit", "full")
     STMGR_FIELD_NUMBER: _ClassVar[int]
     CULPRIT_FIELD_NUMBER: _ClassVar[int]
+    FULL_FIELD_NUMBER: _ClassVar[int]
     stmgr: str
     culprit: str
-    def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ...) -> None: ...
+    full: bool
+    def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ..., full: _Optional[bool] = ...) -> None: ...
 
 class Frame(_message.Message):
     __slots__ = ("batches", "plan", "start_backpressure", "stop_backpressure")

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grpc
@@ -27,7 +27,7 @@ from heronpy.stmgr._link import Link
 from heronpy.stmgr._metrics import StmgrMetrics
 from heronpy.stmgr._outbox import Outbox
 from heronpy.stmgr._registration import Registration
-from heronpy.stmgr._router import Router
+from heronpy.stmgr._router import Gate, Router
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +154,9 @@ class Stmgr:
         self._connected[peer_id] = link
         for culprit in self._backpressure.local():
             link.send_control(_start(self.id, culprit))
+        for name, mine in self._router.instances.items():
+            if mine.full:
+                link.send_control(_start(self.id, name, full=True))
         log.info("connected to %s", peer_id)
 
         async def read() -> None:
@@ -162,7 +165,7 @@ class Stmgr:
                 self._metrics.moved(len(data), "_from_stmgrs")
                 if self._connected.get(peer_id) is link:  # news of a connection that was replaced is old
                     self._hear(frame)
-                await self._pass_on(frame, "_from_stmgrs")
+                self._pass_on(frame, "_from_stmgrs")  # never held: see Router
 
         why = "this Stream Manager ends"
         try:
@@ -176,6 +179,7 @@ class Stmgr:
     def _forget(self, peer_id: str) -> None:
         """Forget what a peer announced: if it is still so, it will announce it again when it is connected."""
         self._backpressure.lost(peer_id, time.monotonic_ns())
+        self._router.peer_lost(peer_id)
         self._hold_or_release()
 
     async def _attach(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
@@ -201,7 +205,8 @@ class Stmgr:
                 if (data := await read_message(context)) is None:
                     return
                 self._metrics.moved(len(data), "_from_workers")
-                await self._pass_on(stmgr_pb2.Frame.FromString(data), "_from_workers")
+                for full in self._pass_on(stmgr_pb2.Frame.FromString(data), "_from_workers"):
+                    await full.has_room()
 
         why = "its connection ended"
         try:
@@ -211,16 +216,15 @@ class Stmgr:
             if self._attached.get(instance_id) is link:
                 del self._attached[instance_id]
 
-    async def _pass_on(self, frame: stmgr_pb2.Frame, way: str) -> None:
+    def _pass_on(self, frame: stmgr_pb2.Frame, way: str) -> Sequence[Outbox | Gate]:
         for batch in frame.batches:
             self._metrics.passed(batch, way)
-        for outbox in self._router.route(frame.batches):
-            await outbox.has_room()
+        return self._router.route(frame.batches)
 
     # backpressure
 
     def _outbox(self, name: str) -> Outbox:
-        return Outbox(name, self._config, self._over_high, self._under_low)
+        return Outbox(name, self._config, self._over_high, self._under_low, self._full_changed)
 
     def _over_high(self, outbox: Outbox) -> None:
         if self._backpressure.started(self.id, outbox.name, time.monotonic_ns()):
@@ -234,8 +238,15 @@ class Stmgr:
             self._announce(stopped=outbox.name)
             self._hold_or_release()
 
+    def _full_changed(self, outbox: Outbox) -> None:
+        if outbox.name in self._router.instances:  # whoever sends to a peer is here, and held here
+            change = _start if outbox.full else _stop
+            self._tell_peers(change(self.id, outbox.name, full=True))
+
     def _announce(self, *, started: str = "", stopped: str = "") -> None:
-        frame = _start(self.id, started) if started else _stop(self.id, stopped)
+        self._tell_peers(_start(self.id, started) if started else _stop(self.id, stopped))
+
+    def _tell_peers(self, frame: stmgr_pb2.Frame) -> None:
         for link in self._connected.values():
             link.send_control(frame)
 
@@ -245,9 +256,15 @@ class Stmgr:
             return
         now_ns = time.monotonic_ns()
         for start in frame.start_backpressure:
-            self._backpressure.started(start.stmgr, start.culprit, now_ns)
+            if start.full:
+                self._router.far_full(start.culprit, True)
+            else:
+                self._backpressure.started(start.stmgr, start.culprit, now_ns)
         for stop in frame.stop_backpressure:
-            self._backpressure.stopped(stop.stmgr, stop.culprit, now_ns)
+            if stop.full:
+                self._router.far_full(stop.culprit, False)
+            else:
+                self._backpressure.stopped(stop.stmgr, stop.culprit, now_ns)
         self._hold_or_release()
 
     def _hold_or_release(self) -> None:
@@ -260,12 +277,14 @@ class Stmgr:
         return self._metrics.collect(self._backpressure, self._router.all(), time.monotonic_ns())
 
 
-def _start(stmgr: str, culprit: str) -> stmgr_pb2.Frame:
-    return stmgr_pb2.Frame(start_backpressure=[stmgr_pb2.StartBackpressure(stmgr=stmgr, culprit=culprit)])
+def _start(stmgr: str, culprit: str, *, full: bool = False) -> stmgr_pb2.Frame:
+    start = stmgr_pb2.StartBackpressure(stmgr=stmgr, culprit=culprit, full=full)
+    return stmgr_pb2.Frame(start_backpressure=[start])
 
 
-def _stop(stmgr: str, culprit: str) -> stmgr_pb2.Frame:
-    return stmgr_pb2.Frame(stop_backpressure=[stmgr_pb2.StopBackpressure(stmgr=stmgr, culprit=culprit)])
+def _stop(stmgr: str, culprit: str, *, full: bool = False) -> stmgr_pb2.Frame:
+    stop = stmgr_pb2.StopBackpressure(stmgr=stmgr, culprit=culprit, full=full)
+    return stmgr_pb2.Frame(stop_backpressure=[stop])
 
 
 def _handler(method: str, serve: Any) -> grpc.GenericRpcHandler:
