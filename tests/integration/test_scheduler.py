@@ -113,9 +113,11 @@ def test_the_service_answers_and_every_container_has_an_executor(running: Topolo
     assert state_pb2.SchedulerLocation.FromString(value).pid == running.service().pid
 
 
-def test_service_and_executors_have_sessions_of_their_own(running: Topology) -> None:
-    for process in (running.service(), *running.executors(0, 1, 2).values()):
-        assert os.getsid(process.pid) == process.pid
+def test_a_topology_has_one_session_of_its_own_and_each_executor_a_process_group(running: Topology) -> None:
+    service = running.service()
+    assert os.getsid(service.pid) == service.pid
+    for executor in running.executors(0, 1, 2).values():
+        assert (os.getsid(executor.pid), os.getpgid(executor.pid)) == (service.pid, executor.pid)
 
 
 def test_a_dead_executor_is_started_again(running: Topology) -> None:
