@@ -20,6 +20,9 @@ from heronpy.proto import stmgr_pb2
 Command = Callable[[Any], None]
 """Something for the task thread to do, given the task."""
 
+OUT_HARD = 2
+OUT_HARD_WAIT_S = 0.1
+
 
 class ThreadChannel:
     """Both directions, seen from both threads."""
@@ -45,6 +48,8 @@ class ThreadChannel:
         self._woken = False
         self.busy = False
         """The task thread is at work, not waiting."""
+        self.stopping = False
+        """The task is to stop: nobody waits for room any more."""
 
     # gateway thread
 
@@ -119,7 +124,11 @@ class ThreadChannel:
             self._loop.call_soon_threadsafe(self._in_room.set)
 
     def send(self, batches: list[stmgr_pb2.Batch]) -> None:
-        """Queue batches for the Stream Manager, in frames. Never blocks."""
+        """Queue batches for the Stream Manager, in frames.
+
+        A task looks at `out_full` before it begins something. But one process() may emit without end, so at twice the
+        capacity this blocks, until there is room or the task is to stop.
+        """
         frame: list[stmgr_pb2.Batch] = []
         size = 0
         for batch in batches:
@@ -130,6 +139,9 @@ class ThreadChannel:
                 frame, size = [], 0
         if frame:
             self._enqueue(frame)
+        if self.out_bytes > OUT_HARD * self._out_capacity:
+            while self.out_full and not self.stopping:
+                self.wait_out_room(OUT_HARD_WAIT_S)
 
     def _enqueue(self, batches: list[stmgr_pb2.Batch]) -> None:
         data = stmgr_pb2.Frame(batches=batches).SerializeToString()

@@ -68,7 +68,7 @@ class TaskCore:
     task_id: int
     config: InstanceConfig
     send: Send
-    """Takes batches on their way. Never blocks; whoever drives the task looks at the queue before polling it."""
+    """Takes batches on their way. Whoever drives the task looks at the queue before polling it, so it rarely blocks."""
     report_exception: Callable[[str], None] = lambda _stacktrace: None
     signal: Signal = field(default_factory=Signal)
     clock: Callable[[], int] = time.monotonic_ns

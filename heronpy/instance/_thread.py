@@ -42,6 +42,7 @@ class TaskThread:
 
     def stop(self) -> None:
         """Tell the task to stop; any thread."""
+        self._channel.stopping = True
         self._signal.stopping = True
         self._signal.due = True
         self._channel.command(lambda _task: None)
