@@ -84,7 +84,7 @@ def slow_topology(released: Path, *, payload_bytes: int, **config: Any) -> type[
             "topology.stmgrs": 2,
             "test.payload.bytes": payload_bytes,
             "test.released": str(released),
-            **{key.replace("_", "."): value for key, value in config.items()},
+            **config,
         }
     )
     return builder.build()

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -86,6 +87,11 @@ class Flooded:
     def all_executed(self) -> None:
         assert self.emitted() == self.executed() > 0
 
+    def next_report(self, before: float) -> tuple[float, float]:
+        """Wait for the slow bolt to report more; what it has executed, and the time."""
+        eventually_sync(lambda: _above(self.executed(), before), within_s=30)
+        return self.executed(), time.monotonic()
+
     def backpressure_has_ended(self) -> None:
         """No time in backpressure for two reports."""
         before_ms = self.spent_ms(SLOW)
@@ -160,6 +166,43 @@ def test_backpressure_outlives_a_killed_culprit_and_ends_with_its_successor(floo
     eventually_sync(flooded.backpressure_has_ended, within_s=20)
     executed = flooded.executed()
     eventually_sync(lambda: _above(flooded.executed(), executed + 200), within_s=10)
+
+
+@pytest.mark.skipif("HERON_BACKPRESSURE_SECONDS" not in os.environ, reason="only with HERON_BACKPRESSURE_SECONDS=60")
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"topology.reliability.mode": "ATLEAST_ONCE"},
+        {"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 1_000_000},
+    ],
+    ids=["at most once", "at least once", "at least once, a million pending"],
+)
+def test_a_long_flood_with_default_settings_is_flat_and_lossless(tmp_path: Path, config: dict[str, Any]) -> None:
+    with LocalCluster() as cluster:
+        topology = cluster.submit(slow_topology(tmp_path / "released", payload_bytes=10_000, **config))
+        flooded = Flooded(topology.wait_running(60), tmp_path / "released")
+        samples: list[dict[str, int]] = []
+        executed, began_s = flooded.next_report(0)
+        while time.monotonic() < began_s + float(os.environ["HERON_BACKPRESSURE_SECONDS"]):
+            time.sleep(5)
+            samples.append({id: rss >> 20 for id, rss in flooded.rss().items()})
+        after, ended_s = flooded.next_report(flooded.executed())
+        rate = (after - executed) / (ended_s - began_s)
+        print(f"\n{rate:.0f} tuples/s (a loop that only sleeps: {_sleep_rate():.0f}/s)", end="; ")
+        print(f"{flooded.spent_ms(SLOW) / 1e3:.1f} s in backpressure")
+        for id in samples[0]:
+            print(f"  {id:24} MiB every 5 s: {' '.join(str(sample[id]) for sample in samples)}")
+        topology.deactivate()
+        flooded.release()
+        eventually_sync(flooded.all_executed, within_s=120)
+        print(f"{flooded.emitted():.0f} emitted, all executed")
+        assert flooded.total(SLOW, "missing") == 0
+        settled = samples[len(samples) // 3 :]
+        for id in settled[0]:
+            found = [sample[id] for sample in settled]
+            assert found[-1] - found[0] < 16, f"{id} grows: {found} MiB"
 
 
 def _sleep_rate() -> float:
