@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc.aio
 
+from heronpy.api import global_metrics
 from heronpy.errors import HeronError
 from heronpy.instance._capacity import QueueCapacity
 from heronpy.instance._channel import ThreadChannel
@@ -29,6 +30,7 @@ from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message,
 log = logging.getLogger(__name__)
 
 ATTACH = "/heronpy.Stmgr/Attach"
+GLOBAL_METRICS_EVERY_S = 1
 
 
 class InstanceFailed(HeronError):
@@ -52,6 +54,8 @@ class Instance:
         self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self._plan: PhysicalPlan | None = None
         self._armed = False
+        self._leaving = False
+        """The task ends or has ended: nothing more is read, so it waits at the Stream Manager for the next life."""
         self._capacity = QueueCapacity(self._config)
         self._counts = {"received": 0, "sent": 0, "received_bytes": 0, "sent_bytes": 0}
         self._reporter = Reporter(
@@ -74,12 +78,14 @@ class Instance:
                 await self._stop_task()
                 raise
             finally:
+                self._leaving = True
                 await self._drain()
+                # Before the last metrics: what arrives from here on is better off with the next life of this task.
+                attached.cancel()
                 reporting.cancel()
+                tuning.cancel()
                 with contextlib.suppress(Exception):
                     await self._reporter.flush(1.0)
-                attached.cancel()
-                tuning.cancel()
         if error is not None:
             # Not the error itself: sys.exit(0) in user code would look like an end in order.
             raise InstanceFailed(f"{self._id}: {error!r}")
@@ -87,6 +93,7 @@ class Instance:
     async def _stop_task(self) -> None:
         if self._thread is None:
             return
+        self._leaving = True
         self._thread.stop()
         try:
             async with asyncio.timeout(self._config.shutdown_timeout_ms / 1e3):
@@ -132,6 +139,8 @@ class Instance:
                 self._channel.put(batch)
             self._arm()
             await self._channel.has_in_room()
+            if self._leaving:
+                await asyncio.get_running_loop().create_future()
 
     async def _write(self, call: Any) -> None:
         await wait_connected(call)
@@ -156,8 +165,8 @@ class Instance:
             def ended(error: BaseException | None) -> None:
                 loop.call_soon_threadsafe(self._finish, error)
 
-            self._thread = TaskThread(
-                lambda: TaskCore(
+            def make_core() -> TaskCore:
+                core = TaskCore(
                     plan=plan,
                     task_id=self._task_id,
                     config=self._config,
@@ -165,7 +174,12 @@ class Instance:
                     report_exception=self._reporter.exception,
                     signal=self._signal,
                     metrics=self._metrics,
-                ),
+                )
+                global_metrics.init(core.context, GLOBAL_METRICS_EVERY_S)
+                return core
+
+            self._thread = TaskThread(
+                make_core,
                 self._channel,
                 self._signal,
                 ended,
@@ -177,6 +191,7 @@ class Instance:
             self._channel.command(lambda task: apply_plan(task, plan))
 
     def _finish(self, error: BaseException | None) -> None:
+        self._leaving = True
         if error is not None:
             log.error("the task ended: %r", error, exc_info=None if isinstance(error, TaskFailed) else error)
             if not isinstance(error, TaskFailed):  # else it was reported where it was raised

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from heronpy.api import Bolt, Grouping, ICustomGrouping, Spout, Stream, Topology, TopologyContext, Tuple
+from heronpy.api import Bolt, Grouping, ICustomGrouping, Spout, Stream, Topology, TopologyContext, Tuple, global_metrics
 from heronpy.api.metrics import CountMetric, MultiCountMetric
 
 WORDS = ("heron", "stork", "egret", "ibis", "crane", "bittern", "spoonbill")
@@ -66,7 +66,7 @@ class Words(Finite):
 
 
 class Counts(Bolt):
-    """Counts by word, in a metric."""
+    """Counts by word, in a metric; and all of them, in a global one."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.words = MultiCountMetric()
@@ -74,6 +74,7 @@ class Counts(Bolt):
 
     def process(self, tup: Tuple) -> None:
         self.words.incr(tup["word"])
+        global_metrics.incr("words")
         self.ack(tup)
 
 

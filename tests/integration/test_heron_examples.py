@@ -55,6 +55,13 @@ def test_word_count_is_exact_and_every_word_has_one_counter(finite: TopologyHand
     ended(finite, "words", acked=2 * ROUNDS * len(WORDS))
 
 
+def test_global_metrics_need_no_context(finite: TopologyHandle) -> None:
+    def check() -> None:
+        assert total(finite, "counts", "__auto__/words") == 2 * ROUNDS * len(WORDS)
+
+    eventually_sync(check, within_s=30)
+
+
 def test_both_streams_reach_all_tasks_of_the_bolt(finite: TopologyHandle) -> None:
     alarms = range(0, EVENTS, ALARM_EVERY)
 
