@@ -267,6 +267,9 @@ class BoltTask:
                 except Exception as error:
                     self._fail_last(origin, numbers, len(values))
                     self._user_error("process()", error)
+                except (SystemExit, KeyboardInterrupt):
+                    self._fail_last(origin, numbers, len(values))  # sent by close()
+                    raise
         finally:
             self._count_executed()
         self._flush_if_due(self.core.clock())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,110 @@ class Count(Bolt):
     def process(self, tup: Tuple) -> None:
         os.write(self.file, b".")
         self.ack(tup)
+
+
+class Tries(Spout):
+    """Emits the numbers below test.count, each again until it is acked; notes what became of each, and how soon."""
+
+    outputs = ("number",)
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.directory = Path(config["test.dir"])
+        self.left = deque(range(config["test.count"]))
+        if config.get("test.block") == "spout initialize":
+            block(self.directory)
+
+    def next_tuple(self) -> None:
+        if self.left:
+            number = self.left.popleft()
+            self.emitted_s = time.monotonic()  # one is pending at a time
+            self.emit([number], tup_id=number)
+
+    def ack(self, tup_id: Any) -> None:
+        note(self.directory, f"acked {tup_id}")
+
+    def fail(self, tup_id: Any) -> None:
+        note(self.directory, f"failed {tup_id} {time.monotonic() - self.emitted_s:.2f}")
+        self.left.append(tup_id)
+
+
+class Wild(Bolt):
+    """Ends itself, or never ends, in every way that Python has; each way once, by the number in hand."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.directory = Path(config["test.dir"])
+        self.block = config.get("test.block")
+        if self.block == "initialize":
+            block(self.directory)
+
+    def process(self, tup: Tuple) -> None:
+        if self.block == "process":
+            block(self.directory)
+        way = WAYS.get(tup["number"])
+        if way is not None and not (self.directory / f"tried-{tup['number']}").exists():
+            (self.directory / f"tried-{tup['number']}").touch()
+            way()
+        self.ack(tup)
+
+    def cleanup(self) -> None:
+        if self.block == "cleanup":
+            block(self.directory)
+
+
+def _raise() -> None:
+    raise ValueError("a wrong value")
+
+
+def exit_hard() -> None:
+    """Die without a word, like an extension module that crashes."""
+    os._exit(7)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+WAYS = {
+    2: _raise,
+    4: lambda: sys.exit(0),
+    6: lambda: sys.exit("this was wrong"),
+    8: _interrupt,
+    10: exit_hard,
+}
+
+
+def note(directory: Path, line: str) -> None:
+    """Append to the file of notes, by one system call."""
+    fd = os.open(directory / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.write(fd, f"{line}\n".encode())
+    os.close(fd)
+
+
+def block(directory: Path) -> None:
+    """Never return."""
+    note(directory, f"blocks {os.getpid()}")
+    while True:
+        time.sleep(3600)
+
+
+def wild(directory: Path, *, count: int, block: str = "", policy: str = "restart") -> TopologyBuilder:
+    """One container: a spout that tries again, and a bolt that does anything."""
+    builder = TopologyBuilder("wild")
+    tries = builder.add_spout("tries", Tries, 1)
+    builder.add_bolt("wild", Wild, 1, {tries: Grouping.SHUFFLE})
+    builder.set_config(
+        {
+            "topology.stmgrs": 1,
+            "topology.reliability.mode": "ATLEAST_ONCE",
+            "topology.message.timeout.secs": 5,
+            "topology.exception.policy": policy,
+            "topology.max.spout.pending": 1,
+            "test.dir": str(directory),
+            "test.count": count,
+            "test.block": block,
+        }
+    )
+    return builder
 
 
 def amplifying(directory: Path, *, count: int, each: int) -> TopologyBuilder:
