@@ -73,6 +73,8 @@ def _print(found: dict[str, Any]) -> None:
     console.print(f"[bold]{found['topology']}[/]  {found['place']}  {found['state']}, {health}")
     console.print(_components(found["components"]))
     console.print(_processes(found["processes"]))
+    for culprit in found["backpressure"]:
+        console.print(f"{culprit['culprit']} has held the spouts for {duration(culprit['held_s'])}", markup=False)
     for exception in found["exceptions"]:
         console.print(f"{exception['source']}: {exception['error']} ({exception['count']}×)", markup=False)
 

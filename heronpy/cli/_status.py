@@ -12,6 +12,7 @@ from heronpy.plan import Component, PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 
+SPENT = "__time_spent_back_pressure_by_compid/"
 RATES = {"emit": "__emit-count", "execute": "__execute-count", "ack": "__ack-count", "fail": "__fail-count"}
 
 
@@ -37,6 +38,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "plan_version": reply.plan_version,
         "components": [_component(c, reply) for c in logical.components.values()],
         "processes": _processes(launch, packing, reports, now_s),
+        "backpressure": _culprits(reply),
         "exceptions": [_exception(e) for e in reply.exceptions],
     }, silent
 
@@ -86,6 +88,17 @@ def _processes(
                 process["totals"] = _counts([reports[id]], rate=False)
             processes.append(process)
     return processes
+
+
+def _culprits(reply: tmaster_pb2.StatusReply) -> list[dict[str, Any]]:
+    """Who has held the spouts, and for how long in all; the worst first."""
+    culprits = [
+        {"culprit": name.removeprefix(SPENT), "stmgr": stmgr.location.id, "held_s": round(ms / 1000, 1)}
+        for stmgr in reply.stmgrs
+        for name, ms in stmgr.totals.items()
+        if name.startswith(SPENT) and ms > 0
+    ]
+    return sorted(culprits, key=lambda culprit: -float(culprit["held_s"]))
 
 
 def _exception(named: tmaster_pb2.NamedException) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -120,6 +122,21 @@ def test_backpressure_names_the_culprit_in_the_status_and_to_prometheus(flooded:
     assert len(series) == 1
     assert float(series[0].rsplit(" ", 1)[1]) > 400
     assert re.search(r'instance="stmgr-1"', series[0])
+
+
+def test_heron_status_says_who_holds_the_spouts(flooded: Flooded) -> None:
+    flooded.flood()
+    home = next(parent for parent in flooded.topology.launch.dir.parents if parent.name == "topologies").parent
+    heron = Path(sys.executable).with_name("heron")
+    told = subprocess.run(
+        [heron, "status", "slow"],
+        env={**os.environ, "HERON_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert re.search(rf"^{SLOW} has held the spouts for \d+ s", told.stdout, re.MULTILINE)
 
 
 def test_memory_is_flat_and_the_bolt_always_has_work(flooded: Flooded) -> None:
