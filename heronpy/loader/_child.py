@@ -13,10 +13,14 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from heronpy.api import Topology
+from heronpy.api.topology import INSTANCE_ENV
 from heronpy.errors import HeronError, NotFoundError, TopologyError, UserCodeError, nearest
+from heronpy.loader._definition import class_paths
 from heronpy.loader._load import add_script, import_user_module, load_class
 from heronpy.loader._sources import roots, top_level_names
 from heronpy.loader._traceback import user_traceback
+from heronpy.plan import LogicalPlan
+from heronpy.proto import topology_pb2
 from heronpy.runtime import PARENT_ENV, die_with_parent
 
 
@@ -31,6 +35,7 @@ def main() -> None:
     answer: dict[str, Any]
     try:
         _define(request)
+        _load_named(Path(request["definitions"]))
         where = roots()
         answer = {"roots": [str(root) for root in where], "names": top_level_names(where)}
     except HeronError as e:
@@ -86,6 +91,23 @@ def _write(topology: type[Topology]) -> None:
     for path in directory.glob("*.defn"):
         path.unlink()
     topology.write()
+
+
+def _load_named(definitions: Path) -> None:
+    """Import what the topology names only by its class path, because what is imported goes with the topology.
+
+    Raises:
+        NotFoundError: no such module or class.
+        UserCodeError: a module cannot be imported.
+    """
+    os.environ[INSTANCE_ENV] = "loader"  # a script that is imported by its name must not define it again
+    for path in definitions.glob("*.defn"):
+        plan = LogicalPlan.from_proto(topology_pb2.Topology.FromString(path.read_bytes()))
+        for where, named in class_paths(plan):
+            try:
+                load_class(named)
+            except NotFoundError as e:
+                raise NotFoundError(f"{where}: {e}") from e
 
 
 def _run_as_main(request: dict[str, Any]) -> None:

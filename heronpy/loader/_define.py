@@ -190,6 +190,7 @@ def _run(target: _Target, args: list[str], directory: Path, options: str, timeou
                 "cls": target.cls,
                 "function": target.function,
                 "argv": [target.shown, *args],
+                "definitions": str(directory / "defn"),
                 "result": str(result),
             }
         )

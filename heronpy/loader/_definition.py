@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heronpy.api import api_constants
 from heronpy.errors import TopologyError
 from heronpy.loader._sources import ENGINE, collect, roots
+from heronpy.plan import LogicalPlan, unpickle_plain
 from heronpy.proto import topology_pb2
 
 if TYPE_CHECKING:
@@ -69,11 +71,25 @@ class Definition:
         proto = topology_pb2.Topology()
         proto.CopyFrom(built.protobuf_topology)
         main = _own_main() if any(c.class_name.startswith("__main__.") for c in _components(proto)) else None
-        start = {c.class_name.partition(".")[0] for c in _components(proto)} - {"__main__"}
+        start = {path.partition(".")[0] for _, path in class_paths(LogicalPlan.from_proto(proto))} - {"__main__"}
         sources = collect(start, roots(), scripts={main.file: Path(_main_path())} if main and main.file else {})
         if main:
             rename_main(proto, main.module)
         return cls(proto=proto, sources=sources, main=main)
+
+
+def class_paths(plan: LogicalPlan) -> Iterator[tuple[str, str]]:
+    """Everything that a topology names by a class path: where it does so, and the path."""
+    for component in plan.components.values():
+        yield component.name, component.class_name
+        for declared in component.inputs:
+            grouping = unpickle_plain(declared.custom) if declared.custom else None
+            if isinstance(grouping, str):
+                yield component.name, grouping
+        config = plan.config_of(component.name)
+        for key in (api_constants.TOPOLOGY_SERIALIZER_CLASSNAME, api_constants.TOPOLOGY_AUTO_TASK_HOOKS):
+            paths = config.get(key) or ()
+            yield from ((key, path) for path in ([paths] if isinstance(paths, str) else paths))
 
 
 def rename_main(proto: topology_pb2.Topology, module: str) -> None:

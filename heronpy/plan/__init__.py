@@ -9,6 +9,7 @@ from heronpy.plan._logical import (
     Pickled,
     StreamDecl,
     read_config,
+    unpickle_plain,
 )
 from heronpy.plan._packing import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.plan._physical import PhysicalPlan, StmgrLocation, TopologyState
@@ -29,4 +30,5 @@ __all__ = [
     "StreamDecl",
     "TopologyState",
     "read_config",
+    "unpickle_plain",
 ]

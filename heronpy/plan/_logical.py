@@ -142,13 +142,16 @@ def read_config(proto: topology_pb2.Config) -> dict[str, Any]:
 
 
 def _value(kv: topology_pb2.Config.KeyValue) -> Any:
-    if not kv.HasField("serialized_value"):
-        return kv.value
+    return unpickle_plain(kv.serialized_value) if kv.HasField("serialized_value") else kv.value
+
+
+def unpickle_plain(data: bytes) -> Any:
+    """Plain data as it is, an object of the user's as `Pickled`."""
     try:
-        return _PlainUnpickler(io.BytesIO(kv.serialized_value)).load()
+        return _PlainUnpickler(io.BytesIO(data)).load()
     except Exception:
         # Also damaged bytes, which raise almost anything: whoever needs the value gets the error when using it.
-        return Pickled(kv.serialized_value)
+        return Pickled(data)
 
 
 def _add(components: dict[str, Component], component: Component) -> None:

@@ -60,6 +60,30 @@ class Letters(Topology):
     )
 """
 
+NAMING_TOPOLOGY = (
+    COMPONENTS
+    + """
+from heronpy.api import Grouping, Topology
+
+
+class Letters(Topology):
+    config = {
+        "topology.auto.task.hooks": ["named_hooks.Hook"],
+        "topology.serializer.classname": "named_serializer.Own",
+    }
+    letters = LetterSpout.spec()
+    tallies = TallyBolt.spec(inputs={letters: Grouping.custom("named_grouping.First")})
+
+
+Letters.write()
+"""
+)
+NAMED_MODULES = {
+    "named_hooks.py": "class Hook: ...",
+    "named_serializer.py": "class Own: ...",
+    "named_grouping.py": "class First: ...",
+}
+
 SCRIPT = (
     COMPONENTS
     + """
@@ -247,6 +271,20 @@ class TestScripts:
         staged = {str(p.relative_to(tmp_path / "D" / "package")) for p in (tmp_path / "D" / "package").rglob("*.*")}
         assert {"main.py", "parts/components.py", "parts/words.txt", "lazily.py", "deeper.py"} <= staged
         assert "unrelated.py" not in staged
+
+    @pytest.mark.parametrize("cls", ["Letters", "-"])
+    def test_modules_that_only_a_class_path_names_go_with_it(self, tmp_path: Path, cls: str) -> None:
+        write(tmp_path / "src", {"main.py": NAMING_TOPOLOGY, **NAMED_MODULES})
+        definition = define(tmp_path / "src" / "main.py", cls)
+        code = "for path in ('named_hooks.Hook', 'named_serializer.Own', 'named_grouping.First'): load_class(path)"
+        in_instance(definition, tmp_path / "D", code)
+
+    @pytest.mark.parametrize("lacking", ["named_hooks", "named_serializer", "named_grouping"])
+    def test_a_class_path_that_leads_nowhere_is_refused_with_its_place(self, tmp_path: Path, lacking: str) -> None:
+        modules = {name: text for name, text in NAMED_MODULES.items() if name != f"{lacking}.py"}
+        write(tmp_path, {"main.py": NAMING_TOPOLOGY, **modules})
+        with pytest.raises(NotFoundError, match=f"^(topology.*|tallies): .*no module '{lacking}'"):
+            define(tmp_path / "main.py", "Letters")
 
     def test_modules_from_pythonpath_go_with_the_script(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path / "lib", {"parts/__init__.py": "", "parts/components.py": COMPONENTS})
