@@ -115,6 +115,8 @@ def _target(file: str, cls: str, scratch: Path) -> tuple[_archive.Archive | None
         if path.suffix in (".pex", ".zip"):
             return _archived(path, cls, scratch / "package")
         raise UsageError(f"{file} is nothing that can be run: use a .py, a .pex or a .zip file, or a dotted module")
+    if path.is_dir() and not _MODULE.fullmatch(file):
+        raise UsageError(f"{file} is a directory: name a .py, a .pex or a .zip file, or a dotted module")
     if path.suffix in (".py", ".pex", ".zip") or "/" in file:
         near = [str(p) for p in path.parent.glob(f"*{path.suffix}")] if path.parent.is_dir() else []
         raise NotFoundError(f"no file {file}{nearest(file, near)}")

@@ -26,7 +26,7 @@ def _cut(report: traceback.TracebackException | None, seen: set[int]) -> None:
         return
     seen.add(id(report))
     theirs = [frame for frame in report.stack if not _is_engine(frame.filename)]
-    if theirs:
+    if theirs or hasattr(report, "filename"):  # a syntax error says itself where it is
         report.stack = traceback.StackSummary.from_list(theirs)
     _cut(report.__cause__, seen)
     _cut(report.__context__, seen)

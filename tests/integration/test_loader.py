@@ -474,6 +474,10 @@ class TestFailures:
         with pytest.raises(NotFoundError, match=r"did you mean '.*letters\.py'"):
             define(tmp_path / "leters.py", "-")
 
+    def test_a_directory_is_no_file(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=r"is a directory: name a \.py"):
+            define(tmp_path, "-")
+
     def test_a_missing_class_names_the_nearest_one(self, tmp_path: Path) -> None:
         write(tmp_path, {"main.py": CLASS_TOPOLOGY, "parts/components.py": COMPONENTS})
         with pytest.raises(NotFoundError, match=r"no class 'Leters' .*did you mean 'Letters'"):
@@ -503,11 +507,13 @@ class TestFailures:
             define(tmp_path / "main.py", "Letters")
         assert "main.py" in raised.value.traceback
 
-    def test_a_syntax_error_shows_the_line(self, tmp_path: Path) -> None:
-        write(tmp_path, {"main.py": "def broken(:\n"})
-        with pytest.raises(UserCodeError, match="SyntaxError") as raised:
+    @pytest.mark.parametrize("line", ["def broken(:", "  broken = 1"])
+    def test_a_syntax_error_shows_the_line(self, tmp_path: Path, line: str) -> None:
+        write(tmp_path, {"main.py": f"import sys\n{line}\n"})
+        with pytest.raises(UserCodeError, match="SyntaxError|IndentationError") as raised:
             define(tmp_path / "main.py", "-")
-        assert "def broken(:" in raised.value.traceback
+        assert line.strip() in raised.value.traceback
+        assert "heronpy" not in raised.value.traceback
 
     def test_an_invalid_topology_is_told_in_one_line(self, tmp_path: Path) -> None:
         write(tmp_path, {"main.py": SCRIPT.replace("Grouping.custom(First())", 'Grouping.fields("leter")')})
