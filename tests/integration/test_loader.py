@@ -510,7 +510,7 @@ class TestFailures:
     @pytest.mark.parametrize("line", ["def broken(:", "  broken = 1"])
     def test_a_syntax_error_shows_the_line(self, tmp_path: Path, line: str) -> None:
         write(tmp_path, {"main.py": f"import sys\n{line}\n"})
-        with pytest.raises(UserCodeError, match="SyntaxError|IndentationError") as raised:
+        with pytest.raises(UserCodeError, match=r"SyntaxError|IndentationError") as raised:
             define(tmp_path / "main.py", "-")
         assert line.strip() in raised.value.traceback
         assert "heronpy" not in raised.value.traceback
