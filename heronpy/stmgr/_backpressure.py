@@ -10,7 +10,6 @@ started is announced as stopped once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -83,11 +82,6 @@ class Backpressure:
     def held_ns(self, now_ns: int) -> int:
         """Time the spouts were held since the start, whoever caused it."""
         return self._held_ns + (now_ns - self._held_since_ns if self._since_ns else 0)
-
-    def forget(self, keep: Iterable[str]) -> None:
-        """Drop the times of instances that are no longer in the plan."""
-        kept = set(keep)
-        self._spent_ns = {k: v for k, v in self._spent_ns.items() if k in kept}
 
     def check_invariants(self) -> None:
         assert self.holds_spouts == bool(self.culprits)

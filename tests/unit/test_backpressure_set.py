@@ -38,15 +38,6 @@ def test_what_a_lost_peer_announced_is_forgotten_and_nothing_else() -> None:
     assert state.local() == ["stmgr-2"]
 
 
-def test_the_times_of_instances_that_are_gone_are_dropped() -> None:
-    state = Backpressure(ME)
-    for name in ("a", "b"):
-        state.started(ME, name, 0)
-        state.stopped(ME, name, 5)
-    state.forget(keep=["b"])
-    assert state.spent_ns(10) == {"b": 5}
-
-
 class AgainstAModel(RuleBasedStateMachine):
     """The model keeps every moment at which somebody was a culprit."""
 

@@ -132,6 +132,20 @@ def test_everything_that_was_emitted_is_executed_when_it_is_drained(mode: str) -
         assert simulator.total("__execute-count/doubles/default") == 200
 
 
+def test_emit_returns_the_tasks_that_get_the_tuple() -> None:
+    with Simulator(topology()) as simulator:
+        told: list[tuple[int, list[int]]] = []
+        spout = simulator.component("numbers")[0]
+        for number in range(7):
+            told.append((number, list(spout.emit([number]))))
+        spout.number = Numbers.count
+        received: list[tuple[int, list[int]]] = []
+        for task, bolt in zip(simulator.plan.component_tasks["doubles"], simulator.component("doubles"), strict=True):
+            bolt.process = lambda tup, task=task: received.append((tup["number"], [task]))
+        simulator.drain()
+        assert sorted(n for n in received if n in told) == told
+
+
 def test_a_drained_topology_goes_on() -> None:
     with Simulator(topology()) as simulator:
         simulator.step()
