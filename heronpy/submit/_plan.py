@@ -17,7 +17,7 @@ from heron_scheduler import scheduler_of
 
 from heronpy import packing as packings
 from heronpy.api import validate_config
-from heronpy.api.api_constants import TOPOLOGY_KEYS
+from heronpy.api.api_constants import TOPOLOGY_KEYS, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.topology import TopologyType
 from heronpy.config import CLUSTER_KEYS, ClusterConfig, check_name, load_cluster
 from heronpy.errors import ConfigError, nearest
@@ -144,6 +144,8 @@ def _check_config(config: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: {key} belongs into the cluster's files, not into a topology")
         if key.startswith("topology.") and key not in TOPOLOGY_KEYS:
             raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(key, TOPOLOGY_KEYS)}")
+    if config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE:
+        raise ConfigError(f"{where}: {TOPOLOGY_RELIABILITY_MODE} EFFECTIVELY_ONCE is not there yet: use ATLEAST_ONCE")
     try:
         # What is pickled here was checked when the topology was built, and is only unpickled where it runs.
         validate_config({key: value for key, value in config.items() if not isinstance(value, Pickled)})

@@ -86,6 +86,12 @@ def test_a_cluster_may_require_role_and_environment(home: Path) -> None:
     assert prepare(definition(), home=home, role="ada", environ="prod", properties=strict).launch.role == "ada"
 
 
+def test_a_promise_that_cannot_be_kept_yet_is_refused(home: Path) -> None:
+    properties = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
+    with pytest.raises(ConfigError, match=r"EFFECTIVELY_ONCE is not there yet: use ATLEAST_ONCE"):
+        prepare(definition(), home=home, properties=properties)
+
+
 def test_every_submission_has_an_id_of_its_own(home: Path) -> None:
     same = definition()
     assert prepare(same, home=home).launch.topology_id != prepare(same, home=home).launch.topology_id
