@@ -22,6 +22,7 @@ from typing import Protocol, TypeVar
 import uvloop
 
 from heronpy.config import LoggingConfig
+from heronpy.errors import HeronError
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +62,16 @@ async def running(service: S, *, within_s: float = 10.0) -> AsyncIterator[S]:
 
 
 def main(make: Callable[[], Awaitable[Service]], *, name: str) -> None:
-    """Run a service as this process until SIGTERM or SIGINT. Exits with 1 after an unexpected error."""
+    """Run a service as this process until SIGTERM or SIGINT. Exits with 1 after an error."""
     die_with_parent()
     try:
         uvloop.run(_serve(make))
+    except HeronError as e:
+        # It says all that there is to say. An error of user code was logged with its traceback where it was raised;
+        # one of the engine after it would only hide it.
+        log.error("%s ends: %s", name, e)
+        logging.shutdown()
+        sys.exit(1)
     except Exception:
         # The one broad except: whatever was not foreseen ends the process, and the executor starts it again.
         log.exception("%s ends: unexpected error", name)
