@@ -12,6 +12,7 @@ from typing import Any
 import grpc.aio
 
 from heronpy.metricsmgr._accumulator import Accumulator
+from heronpy.metricsmgr._pace import pauses
 from heronpy.metricsmgr._process import process_metrics
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc
 from heronpy.runtime import Launch, channel, metadata
@@ -58,14 +59,17 @@ class Reporter:
         self._reachable = True
 
     async def run(self) -> None:
-        """Report at once and then every interval, until cancelled. An unreachable Metrics Manager is waited for."""
+        """Report at once, soon again, and then every interval, until cancelled.
+
+        An unreachable Metrics Manager is waited for.
+        """
         loop = asyncio.get_running_loop()
         next_s = loop.time()
         async with channel(self._target) as to_metricsmgr:
             publish = metrics_pb2_grpc.MetricsmgrStub(to_metricsmgr).Publish  # type: ignore[no-untyped-call]  # generated
-            while True:
+            for pause_s in pauses(self._interval_s):
                 await self._report(publish, max(self._interval_s, PUBLISH_TIMEOUT_MIN_S))
-                next_s = max(next_s + self._interval_s, loop.time())
+                next_s = max(next_s + pause_s, loop.time())
                 await asyncio.sleep(next_s - loop.time())
 
     async def flush(self, timeout_s: float) -> bool:

@@ -18,6 +18,7 @@ from heronpy.errors import StateError
 from heronpy.metricsmgr._accumulator import Accumulator
 from heronpy.metricsmgr._ledger import Ledger
 from heronpy.metricsmgr._outbox import Outbox
+from heronpy.metricsmgr._pace import pauses
 from heronpy.metricsmgr._process import process_metrics
 from heronpy.metricsmgr._prometheus import PrometheusEndpoint, SourceSnapshot
 from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
@@ -164,10 +165,10 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
 
     async def _forward(self) -> None:
         try:
-            while True:
+            for pause_s in pauses(self._interval_s):
                 self._report_own()
                 await self._forward_waiting(max(self._interval_s, PUBLISH_TIMEOUT_MIN_S))
-                await asyncio.sleep(self._interval_s)
+                await asyncio.sleep(pause_s)
         finally:
             await self._forward_waiting(LAST_FORWARD_S)
 
