@@ -25,7 +25,16 @@ from heronpy.instance._thread import TaskThread, apply_plan
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import metrics_pb2, stmgr_pb2
-from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message, wait_connected, write_message
+from heronpy.runtime import (
+    Launch,
+    StreamLost,
+    channel,
+    metadata,
+    raise_if_cancelled,
+    read_message,
+    wait_connected,
+    write_message,
+)
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +124,7 @@ class Instance:
                     await self._attach(link)
                 except* StreamLost as lost:
                     log.info("no longer attached: %s", lost.exceptions[0])
+            raise_if_cancelled()
             await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
 
     async def _attach(self, link: grpc.aio.Channel) -> None:

@@ -11,7 +11,7 @@ from heronpy.runtime._rpc import (
     metadata,
     server,
 )
-from heronpy.runtime._stream import StreamLost, read_message, wait_connected, write_message
+from heronpy.runtime._stream import StreamLost, raise_if_cancelled, read_message, wait_connected, write_message
 
 __all__ = [
     "ID_KEY",
@@ -28,6 +28,7 @@ __all__ = [
     "log_to",
     "main",
     "metadata",
+    "raise_if_cancelled",
     "read_message",
     "running",
     "server",

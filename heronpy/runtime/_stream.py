@@ -65,6 +65,17 @@ async def write_message(stream: Any, message: Any) -> None:
         raise lost from error
 
 
+def raise_if_cancelled() -> None:
+    """Raise CancelledError if the current task was cancelled. Call it where the end of a TaskGroup was caught.
+
+    A TaskGroup that ends with an error of a child, in the same moment as it is cancelled from outside, raises the error
+    only (until Python 3.13): whoever catches that and goes on could never be cancelled again.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 def _lost(error: BaseException, stream: Any) -> StreamLost | None:
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from heronpy.proto import stmgr_pb2
-from heronpy.runtime import StreamLost, write_message
+from heronpy.runtime import StreamLost, raise_if_cancelled, write_message
 from heronpy.stmgr._metrics import StmgrMetrics
 from heronpy.stmgr._outbox import Outbox
 
@@ -54,6 +54,7 @@ class Link:
                     sender.cancel()
         except* StreamLost as lost:
             why = str(lost.exceptions[0])
+        raise_if_cancelled()
         return why
 
     async def _until_closed(self) -> None:

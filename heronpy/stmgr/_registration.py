@@ -15,7 +15,7 @@ from heronpy.errors import StateError
 from heronpy.plan import PhysicalPlan, StmgrLocation
 from heronpy.proto import state_pb2, tmaster_pb2
 from heronpy.proto.tmaster_pb2_grpc import TmasterStub
-from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message, write_message
+from heronpy.runtime import Launch, StreamLost, channel, metadata, raise_if_cancelled, read_message, write_message
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -93,6 +93,7 @@ class Registration:
                 log.info("no longer with the Topology Master at port %d: %s", master.port, lost.exceptions[0])
             finally:
                 call.cancel()
+            raise_if_cancelled()
 
     async def _leave(self) -> None:
         await self._changed.wait()
