@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
+from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder, TopologyContext, Tuple
 
 LINE_BYTES = 20_000
 
@@ -179,4 +179,69 @@ def amplifying(directory: Path, *, count: int, each: int) -> TopologyBuilder:
     builder.add_bolt("count", Count, 2, {parse: Grouping.SHUFFLE})
     config = {"topology.stmgrs": 2, "test.dir": str(directory), "test.count": count, "test.each": each}
     builder.set_config(config)
+    return builder
+
+
+class Sender(Spout):
+    """Notes, for each number, the tasks that emit said it goes to."""
+
+    outputs = ("number", Stream(fields=["number"], name="direct"))
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.directory, self.task = Path(config["test.dir"]), context.get_task_id()
+        self.targets = context.get_component_tasks("direct") or []
+        self.left = deque(range(config["test.count"]))
+
+    def next_tuple(self) -> None:
+        if self.left:
+            number = self.left.popleft()
+            tasks = [
+                *self.emit([number], tup_id=number),
+                *self.emit([number], stream="direct", direct_task=self.targets[number % len(self.targets)]),
+            ]
+            note(self.directory, f"sent {self.task} {number} {' '.join(map(str, tasks))}")
+
+    def ack(self, tup_id: Any) -> None:
+        note(self.directory, f"acked {self.task} {tup_id}")
+
+
+class Receiver(Bolt):
+    """Notes who got what from whom, and its ticks."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.directory, self.task = Path(config["test.dir"]), context.get_task_id()
+
+    def process(self, tup: Tuple) -> None:
+        note(self.directory, f"got {tup.task} {tup['number']} {self.task}")
+        self.ack(tup)
+
+    def process_tick(self, tup: Tuple) -> None:
+        note(self.directory, f"tick {self.task} {time.monotonic()}")
+
+
+def groupings(directory: Path, *, count: int) -> TopologyBuilder:
+    """Two containers, a spout in each, and a consumer of every grouping; values travel as MessagePack."""
+    builder = TopologyBuilder("groupings")
+    sender = builder.add_spout("sender", Sender, 2)
+    for name, par, grouping in (
+        ("shuffle", 2, Grouping.SHUFFLE),
+        ("fields", 2, Grouping.fields("number")),
+        ("all", 2, Grouping.ALL),
+        ("lowest", 2, Grouping.LOWEST),
+        ("local", 4, Grouping.LOCAL_OR_SHUFFLE),
+    ):
+        builder.add_bolt(name, Receiver, par, {sender: grouping})
+    builder.add_bolt("direct", Receiver, 2, {sender["direct"]: Grouping.DIRECT})
+    builder.set_config(
+        {
+            "topology.stmgrs": 2,
+            "topology.reliability.mode": "ATLEAST_ONCE",
+            "topology.message.timeout.secs": 30,
+            "topology.max.spout.pending": 20,
+            "topology.tick.tuple.freq.ms": 100,
+            "topology.serializer.classname": "heronpy.api.serializer.MsgpackSerializer",
+            "test.dir": str(directory),
+            "test.count": count,
+        }
+    )
     return builder
