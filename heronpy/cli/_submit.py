@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 from typing import Annotated, Any
 
 import typer
@@ -123,6 +124,7 @@ def _define(file: str, class_name: str, args: list[str], *, name: str | None, pa
 
 
 def _simulate(definition: Any, seconds: float | None) -> None:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")  # what user code logs
     simulate = importlib.import_module("heronpy.testing").simulate
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
         simulate(definition, seconds=seconds)

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.config import InstanceConfig
-from heronpy.instance.task import BoltTask, SpoutTask, TaskCore
-from heronpy.loader import Definition, importable
+from heronpy.errors import HeronError, UserCodeError
+from heronpy.instance.task import BoltTask, SpoutTask, TaskCore, TaskFailed
+from heronpy.loader import Definition, importable, user_traceback
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
 from heronpy.proto import stmgr_pb2, topology_pb2
@@ -134,6 +135,18 @@ def _proto(topology: Any) -> topology_pb2.Topology:
 
 
 def simulate(definition: Definition, *, seconds: float | None = None) -> None:
-    """Run a definition in this process: `heron submit --simulator`. Until Ctrl-C, unless `seconds` are given."""
-    with importable(definition), Simulator(definition) as simulator:
-        simulator.run(seconds=seconds)
+    """Run a definition in this process: `heron submit --simulator`. Until Ctrl-C, unless `seconds` are given.
+
+    Raises:
+        UserCodeError: user code failed. Its traceback is in the error, unless it was logged.
+    """
+    try:
+        with importable(definition), Simulator(definition) as simulator:
+            simulator.run(seconds=seconds)
+    except TaskFailed as e:
+        raise UserCodeError(f"{e} failed: {type(e.__cause__).__name__}: {e.__cause__}", "") from e
+    except HeronError:
+        raise
+    except Exception as e:
+        # From initialize(), activate(), cleanup(): user code may raise whatever it likes.
+        raise UserCodeError(f"{definition.name} failed: {type(e).__name__}: {e}", user_traceback(e)) from e

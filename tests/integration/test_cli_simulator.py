@@ -59,9 +59,32 @@ builder.build_and_submit()
 """
 
 
-def test_a_script_runs_in_one_process_from_its_own_file(tmp_path: Path) -> None:
-    script = tmp_path / "sums.py"
-    script.write_text(TOPOLOGY)
+FAILING = """
+from heronpy.api import Bolt, Spout, Topology
+
+
+class Numbers(Spout):
+    outputs = ["number"]
+
+    def next_tuple(self):
+        self.emit([1])
+
+
+class Sum(Bolt):
+    def initialize(self, config, context):
+        self.log("ready to fail")
+
+    def process(self, tup):
+        raise ValueError("not this number")
+
+
+class Failing(Topology):
+    numbers = Numbers.spec()
+    sum = Sum.spec(inputs=[numbers])
+"""
+
+
+def simulate(script: Path, cls: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -72,8 +95,39 @@ def test_a_script_runs_in_one_process_from_its_own_file(tmp_path: Path) -> None:
         "1",
         "local",
         str(script),
-        "-",
+        cls,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=script.parent, check=False)
+
+
+def test_a_script_runs_in_one_process_from_its_own_file(tmp_path: Path) -> None:
+    script = tmp_path / "sums.py"
+    script.write_text(TOPOLOGY)
+    done = simulate(script, "-")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n")[-4:]) == sorted(["", f"acked 1000 in {script}", "total 0", "total 499500"])
+
+
+def test_user_code_that_fails_ends_it_with_its_traceback_and_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(FAILING)
+    done = simulate(script, "Failing")
+    assert done.returncode == 5
+    assert done.stderr.count("Traceback") == 1
+    assert 'raise ValueError("not this number")' in done.stderr
+    assert done.stderr.endswith("\nheron: process() failed: ValueError: not this number\n")
+
+
+def test_a_topology_that_cannot_start_shows_the_users_traceback_too(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(FAILING.replace('self.log("ready to fail")', "self.limit = config['limit']"))
+    done = simulate(script, "Failing")
+    assert done.returncode == 5
+    assert "self.limit = config['limit']" in done.stderr
+    assert done.stderr.endswith("\nheron: Failing failed: KeyError: 'limit'\n")
+
+
+def test_what_user_code_logs_is_shown(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(FAILING)
+    assert "ready to fail" in simulate(script, "Failing").stderr
