@@ -17,7 +17,6 @@ from heronpy.loader._definition import Definition, MainModule
 from heronpy.loader._load import activate, load_class
 from heronpy.loader._stage import Staged, importable, stage
 from heronpy.loader._traceback import user_traceback
-from heronpy.loader._traceback import user_traceback
 
 __all__ = [
     "Definition",
@@ -28,6 +27,5 @@ __all__ = [
     "importable",
     "load_class",
     "stage",
-    "user_traceback",
     "user_traceback",
 ]
