@@ -15,14 +15,19 @@ from heronpy.testing import TopologyHandle, eventually_sync
 
 @dataclass
 class Recovery:
-    """How long it took after a failure, in seconds."""
+    """How long it took after a failure, in seconds: from the kill, or from the end of what lasted a while."""
 
+    since_s: float
     whole_s: float = 0.0
     """Until every process was back and attached."""
     pause_s: float = 0.0
     """The longest time in which no last bolt executed anything."""
     settled_s: float = 0.0
     """Until every number, also those emitted before, was acked."""
+
+    def over(self) -> None:
+        """What lasted a while has ended: recovery begins now."""
+        self.since_s = time.monotonic()
 
 
 class Ledger:
@@ -74,21 +79,21 @@ class Ledger:
     @contextmanager
     def disturbed(
         self, what: str, topology: TopologyHandle, *, numbers: int = 500, within_s: float = 30.0
-    ) -> Iterator[None]:
+    ) -> Iterator[Recovery]:
         """Have data flow, let the block do its worst, and see that all of it is made good.
 
-        Within `within_s` of the block's end every process must be back and every number acked.
+        Within `within_s` of the block's end every process must be back and every number acked. Times count from the
+        block's begin, or from when it calls `over()`.
         """
         self.raise_goal(numbers)
         self.wait_for_executed(numbers // 10)
         began = time.monotonic()
-        yield
-        ended = time.monotonic()
-        recovery = self.recoveries[what] = Recovery()
+        recovery = self.recoveries[what] = Recovery(began)
+        yield recovery
         topology.wait_running(within_s)
-        recovery.whole_s = time.monotonic() - ended
+        recovery.whole_s = time.monotonic() - recovery.since_s
         self.wait_settled(within_s=within_s)
-        recovery.settled_s = time.monotonic() - ended
+        recovery.settled_s = time.monotonic() - recovery.since_s
         recovery.pause_s = _longest_pause([at for at, _ in self.executed() if at >= began - 0.5])
         print(
             f"\nrecovery after {what}: whole {recovery.whole_s:.1f} s, longest pause {recovery.pause_s:.1f} s, "

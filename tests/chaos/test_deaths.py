@@ -79,13 +79,14 @@ def test_data_flows_while_a_process_off_its_path_is_dead(
 ) -> None:
     before = chain.processes()
     executor = before[f"executor-{container}"]
-    with ledger.disturbed(f"death of the {process}", chain, numbers=1000):
+    with ledger.disturbed(f"death of the {process}", chain, numbers=1000) as recovery:
         os.kill(executor, signal.SIGSTOP)  # so that nobody starts it again
         try:
             os.kill(before[process], signal.SIGKILL)
             ledger.wait_for_executed(400, within_s=10)
         finally:
             os.kill(executor, signal.SIGCONT)
+        recovery.over()
         eventually_pid(chain, process, lambda pid: pid != before[process])
     assert chain.processes() == {**before, process: chain.processes()[process]}, "others died with it"
 
@@ -102,10 +103,11 @@ def test_a_process_that_stands_still_for_a_while_loses_nothing(
 ) -> None:
     before = chain.processes()
     pid = before.get(process) or before[instance_of(chain, process)]
-    with ledger.disturbed(f"SIGSTOP of {process} for 2 s", chain):
+    with ledger.disturbed(f"SIGSTOP of {process} for 2 s", chain) as recovery:
         os.kill(pid, signal.SIGSTOP)
         time.sleep(2)  # the failure itself, not a wait for a result
         os.kill(pid, signal.SIGCONT)
+        recovery.over()
     assert chain.processes() == before, "somebody died of it"
 
 
@@ -124,8 +126,9 @@ def campaign(topology: TopologyHandle, ledger: Ledger, *, kills: int, pause_s: f
 def test_several_deaths_at_nearly_the_same_time_lose_nothing(chain: TopologyHandle, ledger: Ledger) -> None:
     seed = int(os.environ.get("HERON_CHAOS_SEED", random.randrange(1 << 32)))
     print(f"\nHERON_CHAOS_SEED={seed}")
-    with ledger.disturbed("4 random kills within 2 s", chain, within_s=45):
+    with ledger.disturbed("4 random kills within 2 s", chain, within_s=45) as recovery:
         campaign(chain, ledger, kills=4, pause_s=0.7, dice=random.Random(seed))
+        recovery.over()
 
 
 @pytest.mark.skipif("HERON_CHAOS_SECONDS" not in os.environ, reason="only with HERON_CHAOS_SECONDS: make chaos")
@@ -138,8 +141,9 @@ def test_a_long_campaign_of_deaths_loses_nothing(chain: TopologyHandle, ledger: 
     rounds = 0
     while time.monotonic() < deadline:
         rounds += 1
-        with ledger.disturbed(f"round {rounds}", chain, within_s=60):
+        with ledger.disturbed(f"round {rounds}", chain, within_s=60) as recovery:
             campaign(chain, ledger, kills=dice.randrange(1, 7), pause_s=dice.choice([0.1, 1, 3]), dice=dice)
+            recovery.over()
 
 
 def test_data_flows_without_the_scheduler_service_and_the_topology_can_still_be_killed(tmp_path: Path) -> None:
