@@ -53,7 +53,9 @@ VALUE_BYTES_MAX = 1_000_000
 """A server closes the connection on a packet above 1 MiB (jute.maxbuffer), path and header included."""
 DEFAULT_ROOT = "/heron"
 
-_RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 1, "max_jitter": 0.4, "max_delay": 0.3}
+# kazoo applies the jitter to the pause before, so with a backoff of 1 the pauses wander, and in the end to 0: every
+# process of every topology was busy with connecting. A backoff that outweighs the jitter holds them at max_delay.
+_RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.3}
 _RETRY_S = 0.05
 _KEEPER_RETRY_S = 0.2
 _KEEPER_CHECK_S = 1.0
