@@ -18,12 +18,15 @@ def new_output(directory: Path) -> Path:
     """Make the output directory of a topology that is about to be submitted.
 
     Raises:
-        UsageError: it has files already: a result would be a mixture of two runs.
+        UsageError: it cannot be made, or has files already: a result would be a mixture of two runs.
     """
     directory = directory.absolute()
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise UsageError(f"{directory} is not an empty directory: choose another --output, or remove it")
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise UsageError(f"{directory} cannot be made: {e.strerror}") from e
     return directory
 
 

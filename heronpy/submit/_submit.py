@@ -24,7 +24,7 @@ import heron_scheduler
 
 import heronpy
 from heronpy import loader
-from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, StateError, UnavailableError
+from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, NotFoundError, StateError, UnavailableError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr
@@ -137,7 +137,9 @@ def _check_ports(submission: Submission) -> None:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 s.bind(("127.0.0.1", port))
-            except (OSError, OverflowError) as e:
+            except OverflowError as e:
+                raise ConfigError(f"heron.metricsmgr.prometheus.port: there is no port {port}") from e
+            except OSError as e:
                 raise UnavailableError(
                     f"port {port} for the metrics of container {container} is taken: "
                     "set heron.metricsmgr.prometheus.port to another"

@@ -92,6 +92,11 @@ def test_a_promise_that_cannot_be_kept_yet_is_refused(home: Path) -> None:
         prepare(definition(), home=home, properties=properties)
 
 
+def test_a_port_that_does_not_exist_is_no_taken_one(home: Path) -> None:
+    with pytest.raises(ConfigError, match=r"prometheus.port: there is no port 99999"):
+        submit(definition(), home=home, properties={"heron.metricsmgr.prometheus.port": 99999})
+
+
 def test_every_submission_has_an_id_of_its_own(home: Path) -> None:
     same = definition()
     assert prepare(same, home=home).launch.topology_id != prepare(same, home=home).launch.topology_id

@@ -66,6 +66,12 @@ def test_an_output_directory_with_files_is_refused(tmp_path: Path):
         _results.new_output(tmp_path)
 
 
+def test_an_output_directory_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be made: Not a directory"):
+        _results.new_output(tmp_path / "file" / "deep")
+
+
 def test_the_demo_counts_its_input_as_the_shell_does_and_notices_a_wrong_count(tmp_path: Path):
     path = tmp_path / "input.txt"
     demo.make_input(path, size_bytes=200_000)
