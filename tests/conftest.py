@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -17,6 +18,11 @@ RUN_ENV = "HERON_TEST_RUN"
 # A deadline for an example measures what else runs on the machine.
 hypothesis.settings.register_profile("engine", deadline=None)
 hypothesis.settings.load_profile("engine")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a script. Children would inherit it, and the tests of Ctrl-C would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ What submits is imported late, because the measured tasks import this package, t
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import statistics
 import tempfile
@@ -207,7 +208,10 @@ def _drain(probes: Prober, spouts: list[str], bolts: list[str]) -> int:
 
 @contextlib.contextmanager
 def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Iterator[Launch]:
+    from heron_scheduler import owned_by
+
     from heronpy import submit
+    from heronpy.executor import HostProcess
     from heronpy.loader import Definition
 
     builder = build(
@@ -222,7 +226,10 @@ def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Itera
     properties: dict[str, float] = {}
     if config.drain_interval_ms is not None:
         properties["heron.instance.emit.batch.time.ms"] = config.drain_interval_ms
-    launch = submit.submit(Definition.of(builder), cluster="local", home=scratch / "home", properties=properties)
+    me = HostProcess.of(os.getpid())
+    assert me is not None, "this process runs"
+    with owned_by(me):  # however the benchmark ends, its topology ends
+        launch = submit.submit(Definition.of(builder), cluster="local", home=scratch / "home", properties=properties)
     try:
         yield launch
     except UnavailableError as e:
