@@ -228,7 +228,7 @@ def groupings(directory: Path, *, count: int) -> TopologyBuilder:
         ("fields", 2, Grouping.fields("number")),
         ("all", 2, Grouping.ALL),
         ("lowest", 2, Grouping.LOWEST),
-        ("local", 4, Grouping.LOCAL_OR_SHUFFLE),
+        ("local", 2, Grouping.LOCAL_OR_SHUFFLE),
     ):
         builder.add_bolt(name, Receiver, par, {sender: grouping})
     builder.add_bolt("direct", Receiver, 2, {sender["direct"]: Grouping.DIRECT})

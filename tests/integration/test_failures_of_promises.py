@@ -6,6 +6,7 @@ import itertools
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from failures_topology import groupings
 
 from heronpy.testing import LocalCluster, eventually_sync
@@ -18,6 +19,7 @@ KEYS = {
 }
 
 
+@pytest.mark.timeout(240)  # twenty processes start here
 def test_a_tuple_goes_where_emit_said_and_local_stays_local(tmp_path: Path) -> None:
     def notes(kind: str) -> list[list[str]]:
         path = tmp_path / "notes"
@@ -25,7 +27,7 @@ def test_a_tuple_goes_where_emit_said_and_local_stays_local(tmp_path: Path) -> N
         return [line.split()[1:] for line in lines if line.startswith(kind)]
 
     with LocalCluster(KEYS) as cluster:
-        topology = cluster.submit(groupings(tmp_path, count=COUNT)).wait_running(60)
+        topology = cluster.submit(groupings(tmp_path, count=COUNT)).wait_running(100)
 
         def all_acked() -> None:
             acked = notes("acked")
@@ -35,7 +37,7 @@ def test_a_tuple_goes_where_emit_said_and_local_stays_local(tmp_path: Path) -> N
         container = {i.task_id: i.container for i in topology.status().instances}
         component = {i.task_id: i.component for i in topology.status().instances}
         ticks_before = len(notes("tick"))
-        eventually_sync(lambda: _more(len(notes("tick")), ticks_before + 10 * 14), within_s=30)  # now idle
+        eventually_sync(lambda: _more(len(notes("tick")), ticks_before + 10 * 12), within_s=30)  # now idle
 
     sent = {(int(n[0]), int(n[1])): sorted(map(int, n[2:])) for n in notes("sent")}
     got: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -60,7 +62,7 @@ def test_a_tuple_goes_where_emit_said_and_local_stays_local(tmp_path: Path) -> N
     ticks: dict[int, list[float]] = defaultdict(list)
     for task, at in notes("tick"):
         ticks[int(task)].append(float(at))
-    assert len(ticks) == 14
+    assert len(ticks) == 12
     for times in ticks.values():
         gaps = sorted(b - a for a, b in itertools.pairwise(times))
         assert 0.08 < gaps[len(gaps) // 2] < 0.15, "the median: single ticks may be late on a busy machine"
