@@ -97,14 +97,27 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             await self._in_turn(self._scheduler.on_tick)
 
     async def _kill(self) -> None:
-        await self._in_turn(self._scheduler.on_kill)
-        self._killed.set()
+        loop = asyncio.get_running_loop()
+
+        def kill() -> None:
+            self._scheduler.on_kill()
+            loop.call_soon_threadsafe(self._killed.set)  # also when nobody waits for the end any more
+
+        await self._in_turn(kill)
 
     async def _in_turn(self, method: Callable[..., T], *args: Any) -> T | None:
+        """Run a method to its end. A caller that goes away meanwhile ends neither the method nor its turn."""
         async with self._turn:
             if self._killed.is_set():
                 return None
-            return await asyncio.to_thread(method, *args)
+            work = asyncio.ensure_future(asyncio.to_thread(method, *args))
+            try:
+                return await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait((work,))
+                if not work.cancelled() and (error := work.exception()):
+                    log.error("%s, and its caller is gone: %s", getattr(method, "__name__", method), error)
+                raise
 
     async def _answer(self, context: Context, work: Awaitable[None]) -> scheduler_pb2.SchedulerReply:
         try:

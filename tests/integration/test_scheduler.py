@@ -37,6 +37,8 @@ from heronpy.runtime import Launch
 heron_scheduler.launch_service(Launch.load(sys.argv[1]))
 """
 
+KILL = SUBMIT.replace("launch_service", "kill")
+
 
 def plan(*containers: int) -> PackingPlan:
     return PackingPlan("plan", tuple(ContainerPacking(id, (), Resources(0, 0, 0)) for id in containers))
@@ -158,6 +160,15 @@ def test_a_kill_with_a_stuck_service_leaves_nothing(running: Topology) -> None:
     running.service().send(signal.SIGSTOP)
     heron_scheduler.kill(running.launch)
     assert running.left() == []
+
+
+def test_a_kill_whose_caller_dies_is_brought_to_its_end(running: Topology) -> None:
+    executors = running.executors(0, 1, 2)
+    caller = subprocess.Popen([sys.executable, "-c", KILL, str(running.launch.dir)])
+    eventually_sync(lambda: _equal(executors[2].alive, False))
+    caller.kill()
+    caller.wait()
+    eventually_sync(lambda: _equal(running.left(), []), within_s=15)
 
 
 def test_a_kill_before_the_service_was_started_leaves_nothing(topology: Topology) -> None:
