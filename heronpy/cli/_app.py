@@ -129,7 +129,7 @@ def _report(error: Exception) -> int:
     elif isinstance(error, _ClickException):
         context = getattr(error, "ctx", None)
         path = context.command_path if context else "heron"
-        message, code = f"{error.format_message()} See `{path} --help`.", 2  # type: ignore[attr-defined]  # its interface
+        message, code = f"{error.format_message().rstrip('.')}. See `{path} --help`.", 2  # type: ignore[attr-defined]  # its interface
     elif isinstance(error, OSError):
         message, code = f"{error.filename or 'error'}: {error.strerror or error}", 1
     else:
