@@ -374,10 +374,20 @@ def test_interrupting_the_wait_undoes_the_submission(heron: Heron) -> None:
 def test_a_topology_gets_its_arguments_and_another_name(heron: Heron) -> None:
     heron.file.write_text(TOPOLOGY + "\nimport sys\nprint(sys.argv[1:], flush=True)\n")
     done = heron(
-        "submit", "local//prod", str(heron.file), "--dry-run", "--name", "Other", "WordCount", "--wait", "-x", "--", "y"
+        "submit",
+        "local//prod",
+        str(heron.file),
+        "--dry-run",
+        "--name",
+        "Other",
+        "WordCount",
+        "--words",
+        "-x",
+        "--",
+        "y",
     )
     assert done.returncode == 0, done.stderr
-    assert "['--wait', '-x', '--', 'y']" in done.stdout
+    assert "['--words', '-x', '--', 'y']" in done.stdout
     assert "Other: 1 containers" in done.stdout
 
 
