@@ -237,6 +237,11 @@ def _validate_input(plan: LogicalPlan, bolt: Component, decl: InputDecl) -> None
         raise TopologyError(
             f"bolt {bolt.name!r} must read the direct stream {source.name}:{stream.id} with Grouping.DIRECT"
         )
+    if decl.grouping is GroupingKind.DIRECT and not stream.direct:
+        raise TopologyError(
+            f"bolt {bolt.name!r} reads {source.name}:{stream.id} with Grouping.DIRECT, but the stream is not direct: "
+            "declare it as Stream(…, direct=True)"
+        )
     if decl.grouping in (GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY):
         if not decl.fields:
             raise TopologyError(f"bolt {bolt.name!r} groups {source.name}:{stream.id} by no field: name at least one")

@@ -185,7 +185,7 @@ def amplifying(directory: Path, *, count: int, each: int) -> TopologyBuilder:
 class Sender(Spout):
     """Notes, for each number, the tasks that emit said it goes to."""
 
-    outputs = ("number", Stream(fields=["number"], name="direct"))
+    outputs = ("number", Stream(fields=["number"], name="direct", direct=True))
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.directory, self.task = Path(config["test.dir"]), context.get_task_id()

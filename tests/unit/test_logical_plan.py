@@ -89,6 +89,7 @@ def _twice(proto: topology_pb2.Topology) -> None:
         (lambda p: _stream(p.spouts[0].outputs.add(), "words", "default", "x"), "stream 'default' is declared twice"),
         (_direct, r"must read the direct stream words:default with Grouping\.DIRECT"),
         (_twice, "reads words:default twice"),
+        (lambda p: setattr(p.bolts[0].inputs[0], "gtype", topology_pb2.DIRECT), "but the stream is not direct"),
     ],
 )
 def test_what_cannot_run_is_refused(change: Change, expected: str) -> None:
