@@ -1,0 +1,164 @@
+"""What a source and a sink are: one description with two faces, a stream face and a batch face of the same data.
+
+A source and a sink are descriptions: small, picklable, opened where they are used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+
+class Record(NamedTuple):
+    """One element as a source reads it."""
+
+    value: Any
+    """The element."""
+    time_ms: int
+    """Its time in ms since the epoch. The same each time that the record is read, wherever the source can."""
+    id: str
+    """Its name among all records of the source: the same each time that it is read, wherever the source can."""
+    token: Any = None
+    """For `SourceReader.ack`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceContext:
+    """Where a source is opened."""
+
+    name: str
+    """Stage name."""
+    task_index: int
+    """Which task of the source this is, from 0."""
+    num_tasks: int
+    """How many there are: together they must read every record once."""
+    config: dict[str, Any]
+    """The topology's configuration."""
+    directory: Path | None
+    """For what must outlive the process, as positions (`directory/positions/<name>/…`); None: nothing can."""
+    dead_letter: Callable[[str, Any, str], None]
+    """`dead_letter(where, row, reason)`: sets a malformed row aside. `where` names file and row."""
+
+
+class SourceReader(ABC):
+    """The stream face of a source, open in one task. Called from the task's thread only."""
+
+    @abstractmethod
+    def read(self, limit: int) -> Sequence[Record]:
+        """The next records: at most `limit`, empty if there are none now. Returns within milliseconds."""
+
+    def ack(self, records: Sequence[Record]) -> None:
+        """These are processed, with all that came of them; in no order. The engine replays others by itself."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether there will never be another record."""
+        return False
+
+    def close(self) -> None:
+        """Let go of files and connections. Not called when the process is killed."""
+
+
+class Chunk(NamedTuple):
+    """Some thousand records, column by column: what a batch job reads at a time."""
+
+    values: list[Any]
+    """The elements."""
+    times_ms: Sequence[int]
+    """Their times."""
+    ids: Sequence[str] | None = None
+    """Their ids, where a record can be there twice (archives); may be an Arrow array. None: all are different."""
+    id_hashes: Any = None
+    """With `ids`: a numpy array of int64, equal for equal ids."""
+
+
+class Split(Protocol):
+    """A part of a source's data that one task of a batch job reads. Picklable."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much it reads."""
+        ...
+
+    def read(self, dead_letter: Callable[[str, Any, str], None]) -> Iterator[Chunk]:
+        """Its records. A malformed row goes to `dead_letter(where, row, reason)`, and the rest is read."""
+        ...
+
+
+class Source(ABC):
+    """Where elements come from."""
+
+    timed = False
+    """Whether the times of its records are event times."""
+
+    @abstractmethod
+    def open(self, context: SourceContext) -> SourceReader:
+        """Open the stream face in a task.
+
+        Raises:
+            HeronError: it cannot be read; one line.
+        """
+
+    def splits(self, target_bytes: int) -> Sequence[Split] | None:
+        """The batch face: parts of about `target_bytes`, or None if it has none and must be archived.
+
+        Raises:
+            HeronError: it cannot be read; one line.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkContext:
+    """Where a sink is opened."""
+
+    name: str
+    """Stage name."""
+    task_index: int
+    """Which task of the sink this is, from 0."""
+    config: dict[str, Any]
+    """The topology's configuration."""
+
+
+class SinkWriter(ABC):
+    """The stream face of a sink, open in one task. Called from the task's thread only."""
+
+    @abstractmethod
+    def write(self, element: Any) -> None:
+        """Take an element. It may wait in memory until `flush`.
+
+        Raises:
+            ValueError: this sink cannot hold such an element.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Everything written is durable and visible on return; elements are acked only then."""
+
+    def close(self) -> None:
+        """Let go of files and connections. Called after a last `flush`; not when the process is killed."""
+
+
+class Sink(ABC):
+    """Where elements go."""
+
+    @abstractmethod
+    def open(self, context: SinkContext) -> SinkWriter:
+        """Open the stream face in a task.
+
+        Raises:
+            HeronError: it cannot be written; one line.
+        """
+
+    def write_part(self, path: Path, elements: Iterator[Any]) -> Path | None:
+        """The batch face: write elements into a new file, `path` plus the format's suffix, and return it.
+
+        None: this sink has no batch face (`has_batch_face` says so before anything runs).
+        """
+        return None
+
+    has_batch_face = False
+    """Whether `write_part` works."""

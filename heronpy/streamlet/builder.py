@@ -1,0 +1,53 @@
+"""Where a streamlet program begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.api import TopologyBuilder
+from heronpy.connectors import Source
+from heronpy.errors import TopologyError
+from heronpy.streamlet._generated import GeneratorSource, SupplierSource
+from heronpy.streamlet._graph import Graph, SourceNode
+from heronpy.streamlet.config import Config
+from heronpy.streamlet.generator import Generator
+from heronpy.streamlet.streamlet import Streamlet
+
+
+class Builder:
+    """Makes source streamlets, and remembers them."""
+
+    def __init__(self) -> None:
+        self._graph = Graph()
+
+    @property
+    def graph(self) -> Graph:
+        """The program so far."""
+        return self._graph
+
+    def new_source(self, source: Source | Generator | Callable[[], Any]) -> Streamlet:
+        """A streamlet of what a source reads, a generator makes, or a function returns each time it is called.
+
+        Raises:
+            TopologyError: none of those.
+        """
+        if isinstance(source, Generator):
+            source = GeneratorSource(source)
+        elif not isinstance(source, Source):
+            if not callable(source):
+                raise TopologyError(f"new_source() takes a Source, a Generator or a function, not {source!r}")
+            source = SupplierSource(source)
+        node = SourceNode(parents=(), source=source)
+        self._graph.sources.append(node)
+        return Streamlet(node)
+
+    def build(self, bldr: TopologyBuilder, config: Config | None = None) -> None:
+        """Add the program's stages to a topology.
+
+        Raises:
+            TopologyError: the program is not valid.
+        """
+        from heronpy.streamlet._topology import add_stages  # the planner is needed only here
+
+        add_stages(bldr, self._graph, config or Config())

@@ -1,0 +1,53 @@
+"""Running a streamlet program: as a topology, or captured by whoever plans it otherwise."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from heronpy.api import TopologyBuilder
+from heronpy.streamlet._graph import Graph
+from heronpy.streamlet.builder import Builder
+from heronpy.streamlet.config import Config
+
+
+@dataclass(frozen=True)
+class Program:
+    """What `Runner.run` was called with."""
+
+    name: str
+    config: Config
+    graph: Graph
+
+
+_captures: list[list[Program]] = []
+
+
+@contextlib.contextmanager
+def captured() -> Iterator[list[Program]]:
+    """Inside, `Runner.run` only notes down what it would run. Not for several threads at once."""
+    programs: list[Program] = []
+    _captures.append(programs)
+    try:
+        yield programs
+    finally:
+        _captures.pop()
+
+
+class Runner:
+    """Hands a program to `heron submit`, or to `heron pipeline`."""
+
+    def run(self, name: str, config: Config, builder: Builder) -> None:
+        """Run the program under a name.
+
+        Raises:
+            TopologyError: the program is not valid, or nobody asked for it (see `TopologyBuilder.build_and_submit`).
+            ConfigError: an unknown configuration key or a wrong value.
+        """
+        if _captures:
+            _captures[-1].append(Program(name, config, builder.graph))
+            return
+        topology = TopologyBuilder(name)
+        builder.build(topology, config)
+        topology.build_and_submit()
