@@ -9,7 +9,7 @@ from heronpy.streamlet.windowconfig import WindowConfig
 def window_starts(time_ms: int, config: WindowConfig) -> range:
     """The beginnings in ms of all windows that contain `time_ms`, earliest first."""
     last = time_ms - time_ms % config.slide_ms
-    count = -(-(time_ms - config.duration_ms + 1 - last) // -config.slide_ms) + 1
+    count = -((time_ms - config.duration_ms - last) // config.slide_ms)
     return range(last - (count - 1) * config.slide_ms, last + 1, config.slide_ms)
 
 
