@@ -17,13 +17,17 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo test check chaos lint proto proto-check bench format clean distclean install install-dev servers constraints
+.PHONY: help demo demo-pipeline test check chaos lint proto proto-check bench bench-spark format clean distclean install \
+	install-dev install-pipeline servers java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## count words on a local topology, and verify the counts (KEEP=1 leaves it running)
 	@$(BIN)/python -m heronpy.examples.demo --build $(BUILD)/demo $(if $(KEEP),--keep)
+
+demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from one definition, with a kill -9 in the middle
+	@$(BIN)/python -m heronpy.examples.demo_pipeline --build $(BUILD)/demo-pipeline
 
 test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs: linters, types, contracts, all tests
 	$(BIN)/python -m pytest $(ARGS)
@@ -36,6 +40,9 @@ chaos: $(VENV)/.installed-dev ## kill processes at random for a while: make chao
 
 bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliability at-least-once"
 	@$(BIN)/heron bench $(ARGS)
+
+bench-spark: $(VENV)/.installed-pipeline java ## a batch run over 1 GB against hand-written PySpark: make bench-spark ARGS="--mb 100"
+	@$(BIN)/python -m heronpy.bench.spark --build $(BUILD)/bench-spark $(ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check $(PATHS)
@@ -63,6 +70,7 @@ proto-check: $(VENV)/.installed-dev ## fail if heronpy/proto is not what proto/ 
 		|| { echo "heronpy/proto differs from proto/: run 'make proto'" >&2; exit 1; }
 
 install: $(VENV)/.installed ## install into .venv what users get
+install-pipeline: $(VENV)/.installed-pipeline ## the same, with Spark
 install-dev: $(VENV)/.installed-dev ## install into .venv what developers need, too
 
 $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/pip
@@ -73,6 +81,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing the developers' tools into $(VENV) (once)"
 	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.installed $(VENV)/.installed-pipeline
+
+$(VENV)/.installed-pipeline: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing into $(VENV), with Spark (once; some 300 MB to download)"
+	@$(PIP) --editable '.[redis,spark]'
 	@touch $@ $(VENV)/.installed
 
 # pip is the last thing that venv makes, so that an interrupted venv is made again.
@@ -88,16 +101,27 @@ $(BIN)/pip:
 	fi
 	@$(PYTHON) -m venv $(VENV)
 
+# Called with packages; installs them if this user may.
+define apt_install
+	if [ -n "$(CAN_ROOT)" ] && command -v apt-get >/dev/null; then \
+		echo "installing $(1) (once)"; \
+		$(AS_ROOT) apt-get update -qq && $(AS_ROOT) env $(APT) $(1) >/dev/null; \
+	else \
+		echo "only root can install $(1)" >&2; false; \
+	fi
+endef
+
 # The tests talk to real servers. Without them those tests are skipped, and say so.
 servers:
-	@if [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; then exit 0; fi; \
-	if [ -n "$(CAN_ROOT)" ] && command -v apt-get >/dev/null; then \
-		echo "installing ZooKeeper for the tests (once)"; \
-		{ $(AS_ROOT) apt-get update -qq && $(AS_ROOT) env $(APT) zookeeper >/dev/null; } \
-			|| echo "ZooKeeper could not be installed: its tests will be skipped" >&2; \
-	else \
-		echo "ZooKeeper is not installed, and only root can install it: its tests will be skipped" >&2; \
-	fi
+	@missing=; \
+	{ [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || missing="$$missing zookeeper"; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	[ -z "$$missing" ] || { $(call apt_install,$$missing); } \
+		|| echo "not installed:$$missing; the tests that need them will be skipped" >&2
+
+# Spark needs Java 17 or newer. What is missing says the program itself, too.
+java:
+	@command -v java >/dev/null || [ -n "$${JAVA_HOME:-}" ] || { $(call apt_install,openjdk-17-jre-headless); }
 
 constraints: ## renew constraints.txt: the newest versions that pyproject.toml allows
 	@set -e; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \

@@ -232,19 +232,22 @@ class Streamlet:
         """Log each element. Left out of a batch job."""
         self._then(LogNode)
 
-    def to_sink(self, sink: Sink) -> None:
-        """Hand each element to a sink."""
+    def to_sink(self, sink: Sink, *, num_partitions: int | None = None) -> None:
+        """Hand each element to a sink, in as many tasks as this streamlet has, or `num_partitions`."""
         if not isinstance(sink, Sink):
             raise TopologyError(f"to_sink() takes a heronpy.connectors.Sink, not {sink!r}")
-        self._then(SinkNode, sink=sink)
+        self._then(SinkNode, sink=sink, num_partitions=num_partitions)
 
-    def to_store(self, name: str, monoid: Monoid, store: Store | None = None) -> None:
+    def to_store(
+        self, name: str, monoid: Monoid, store: Store | None = None, *, num_partitions: int | None = None
+    ) -> None:
         """Merge the value of each pair (key, value) into the view `name`.
 
         Args:
             name: of the view; unique in the program, part of paths.
             monoid: how values are merged.
             store: where the live view is kept; embedded (SQLite) without it.
+            num_partitions: tasks that write it; as many as this streamlet has without it.
         """
         if not isinstance(monoid, Monoid):
             raise TopologyError(f"to_store() takes a heronpy.streamlet.monoid.Monoid, not {monoid!r}")
@@ -252,7 +255,13 @@ class Streamlet:
             from heronpy.stores import SqliteStore  # stores import monoids, and so this package
 
             store = SqliteStore()
-        self._then(StoreNode, store_name=check_name("view name", name), monoid=monoid, store=store)
+        self._then(
+            StoreNode,
+            num_partitions=num_partitions,
+            store_name=check_name("view name", name),
+            monoid=monoid,
+            store=store,
+        )
 
     def archive(self, path: str | Path | None = None, *, name: str | None = None, codec: str = "columns") -> Streamlet:
         """Write each element to the archive, from which batch jobs compute their views; returns the same elements.
@@ -269,8 +278,11 @@ class Streamlet:
             codec=codec,
         )
 
-    def _then(self, kind: type[Node], name: str | None = None, **fields: Any) -> Streamlet:
-        node = kind(parents=(self._node,), partitions=self._node.partitions, **fields)
+    def _then(
+        self, kind: type[Node], name: str | None = None, num_partitions: int | None = None, **fields: Any
+    ) -> Streamlet:
+        partitions = self._node.partitions if num_partitions is None else _partitions(num_partitions)
+        node = kind(parents=(self._node,), partitions=partitions, **fields)
         if name is not None:
             node.op = name
         return Streamlet(node)
