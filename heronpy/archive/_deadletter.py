@@ -1,0 +1,199 @@
+"""Rows and files that could not be read, stored or computed are set aside here, each with the reason."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from heronpy.errors import ConfigError, HeronError
+
+FOLDER = "dead-letter"
+"""In a job's directory."""
+_ROW_CHARS = 64 * 1024
+_ORIGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+class DeadLetters:
+    """Sets rows aside as JSON lines {at, where, reason, row} in `<directory>/dead-letter/<origin>/`.
+
+    A small, picklable description: each process that uses it opens a file of its own, at the first row. A line is with
+    the operating system when the call returns, so it outlives a killed process. Can be called from several threads.
+    """
+
+    def __init__(
+        self, directory: Path, origin: str, *, file_bytes: int = 64 * 1024 * 1024, files_per_process: int = 4
+    ) -> None:
+        """Describe a place; nothing is created yet.
+
+        Args:
+            directory: the job's.
+            origin: who sets aside, as a stage's name; part of the path.
+            file_bytes: a file that is larger is followed by the next.
+            files_per_process: rows beyond these are counted only, in `<name>.left-out`.
+
+        Raises:
+            ConfigError: `origin` cannot be part of a path.
+        """
+        if not _ORIGIN.fullmatch(origin):
+            raise ConfigError(f"dead letters: {origin!r} cannot name a folder: use letters, digits, '_', '-' and '.'")
+        self.directory = Path(directory)
+        self.origin = origin
+        self.count = 0
+        """How many rows and files this object has set aside, in this process."""
+        self._file_bytes = file_bytes
+        self._files_per_process = files_per_process
+        self._start()
+
+    @property
+    def path(self) -> Path:
+        """The folder with this origin's files."""
+        return self.directory / FOLDER / self.origin
+
+    def __call__(self, where: str, row: Any, reason: str) -> None:
+        """Set a row aside.
+
+        Args:
+            where: file and row, or whatever else names its place.
+            row: written as JSON if it can be, else as its `repr`; at most 64 KB of it.
+            reason: one line.
+
+        Raises:
+            HeronError: it cannot be written.
+        """
+        line = json.dumps({"at": round(time.time(), 3), "where": where, "reason": reason, "row": _row(row)})
+        with self._lock:
+            if self._pid != os.getpid():  # the other side of a fork, which must not write into the parent's file
+                self._start(keep_lock=True)
+            self.count += 1
+            try:
+                self._write(line.encode() + b"\n")
+            except OSError as error:
+                raise HeronError(f"cannot write dead letters in {self.path}: {error.strerror or error}") from error
+
+    def set_aside(self, path: Path, reason: str, *, move: bool = True) -> Path | None:
+        """Move (or copy) a file that cannot be read to `files/`, and record why; where it is now.
+
+        None: it was gone already, as when another process has set it aside.
+        """
+        target = self.path / "files" / f"{path.name}.{secrets.token_hex(4)}"
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if move:
+                shutil.move(path, target)
+            else:
+                shutil.copy2(path, target)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise HeronError(f"cannot set {path} aside in {target.parent}: {error.strerror or error}") from error
+        self(str(path), {"file": str(target)}, reason)
+        return target
+
+    def close(self) -> None:
+        """Close the file of this process, if there is one. The next row opens another."""
+        with self._lock:
+            if self._fd is not None and self._pid == os.getpid():
+                os.close(self._fd)
+            self._start(keep_lock=True)
+
+    def __enter__(self) -> DeadLetters:
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _of, (self.directory, self.origin, self._file_bytes, self._files_per_process)
+
+    def __repr__(self) -> str:
+        return f"DeadLetters({str(self.directory)!r}, {self.origin!r})"
+
+    def _start(self, *, keep_lock: bool = False) -> None:
+        if not keep_lock:
+            self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._fd: int | None = None
+        self._bytes = 0
+        self._files = 0
+        self._left_out = 0
+        self._stem = f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}"
+
+    def _write(self, line: bytes) -> None:
+        if self._fd is None or self._bytes + len(line) > self._file_bytes:
+            if self._files >= self._files_per_process:
+                self._leave_out()
+                return
+            self._next_file()
+        assert self._fd is not None
+        self._bytes += len(line)
+        while line:
+            line = line[os.write(self._fd, line) :]
+
+    def _next_file(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        self.path.mkdir(parents=True, exist_ok=True)
+        suffix = f"-{self._files}" if self._files else ""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(self.path / f"{self._stem}{suffix}.jsonl", flags, 0o644)
+        self._files += 1
+        self._bytes = 0
+
+    def _leave_out(self) -> None:
+        self._left_out += 1
+        with open(self.path / f"{self._stem}.left-out", "w", encoding="ascii") as file:
+            file.write(str(self._left_out))
+
+
+def _of(directory: Path, origin: str, file_bytes: int, files_per_process: int) -> DeadLetters:
+    return DeadLetters(directory, origin, file_bytes=file_bytes, files_per_process=files_per_process)
+
+
+def dead_letter_counts(directory: Path) -> dict[str, int]:
+    """How many rows and files each origin has set aside in a job's directory, also those that were only counted."""
+    counts: dict[str, int] = {}
+    for origin in _folders(Path(directory) / FOLDER):
+        with contextlib.suppress(FileNotFoundError):  # someone tidies up meanwhile
+            counts[origin.name] = sum(_lines(path) for path in origin.iterdir())
+    return counts
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    with contextlib.suppress(FileNotFoundError):
+        yield from sorted(folder for folder in path.iterdir() if folder.is_dir())
+
+
+def _lines(path: Path) -> int:
+    if path.suffix == ".left-out":
+        return int(path.read_text() or 0)
+    if path.suffix != ".jsonl":
+        return 0
+    with path.open("rb") as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+def _row(row: Any) -> Any:
+    """A row as what `json` writes, bounded."""
+    if isinstance(row, str):
+        return row[:_ROW_CHARS]
+    if not isinstance(row, bytes):
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            text = json.dumps(row, allow_nan=False)
+            return row if len(text) <= _ROW_CHARS else text[:_ROW_CHARS]
+    else:
+        row = row[:_ROW_CHARS]
+    try:
+        return repr(row)[:_ROW_CHARS]
+    except Exception as error:  # a user's __repr__: what it cannot say must not lose the line
+        return f"<{type(row).__name__} without repr: {type(error).__name__}>"
