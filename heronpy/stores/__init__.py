@@ -1,5 +1,16 @@
 """Key-value stores for live views, and what it takes to write one."""
 
+from heronpy.stores._keys import decode_key, encode_key, key_label
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
+from heronpy.stores._sqlite import SqliteStore
 
-__all__ = ["Store", "StoreContext", "StoreReader", "StoreWriter"]
+__all__ = [
+    "SqliteStore",
+    "Store",
+    "StoreContext",
+    "StoreReader",
+    "StoreWriter",
+    "decode_key",
+    "encode_key",
+    "key_label",
+]
