@@ -10,7 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build
-PATHS := heronpy scheduler tests
+PATHS := heronpy scheduler tracker tests
 PROTOS := $(wildcard proto/heronpy/proto/*.proto)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends

@@ -1,0 +1,1 @@
+"""The Tracker: a REST API over everything that runs, and the web UI."""
