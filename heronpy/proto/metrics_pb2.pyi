@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Metric(_message.Message):
-    __slots__ = ("name", "value", "kind")
+    __slots__ = ("name", "value", "kind", "sum", "count")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         COUNTER: _ClassVar[Metric.Kind]
@@ -20,10 +20,14 @@ class Metric(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    SUM_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: float
     kind: Metric.Kind
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[_Union[Metric.Kind, str]] = ...) -> None: ...
+    sum: float
+    count: int
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[_Union[Metric.Kind, str]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
     __slots__ = ("stacktrace", "first_time_ms", "last_time_ms", "count", "logging")

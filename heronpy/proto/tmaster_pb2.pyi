@@ -148,3 +148,98 @@ class NamedException(_message.Message):
     component: str
     report: _metrics_pb2.ExceptionReport
     def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., report: _Optional[_Union[_metrics_pb2.ExceptionReport, _Mapping]] = ...) -> None: ...
+
+class MetricsRequest(_message.Message):
+    __slots__ = ("component", "instances", "metrics", "interval_s", "minutely", "start_s", "end_s", "by_component")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    MINUTELY_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    BY_COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    instances: _containers.RepeatedScalarFieldContainer[str]
+    metrics: _containers.RepeatedScalarFieldContainer[str]
+    interval_s: int
+    minutely: bool
+    start_s: int
+    end_s: int
+    by_component: bool
+    def __init__(self, component: _Optional[str] = ..., instances: _Optional[_Iterable[str]] = ..., metrics: _Optional[_Iterable[str]] = ..., interval_s: _Optional[int] = ..., minutely: _Optional[bool] = ..., start_s: _Optional[int] = ..., end_s: _Optional[int] = ..., by_component: _Optional[bool] = ...) -> None: ...
+
+class MetricSeries(_message.Message):
+    __slots__ = ("component", "instance", "name", "kind", "value", "weight", "minutes")
+    class MinutesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    MINUTES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    instance: str
+    name: str
+    kind: _metrics_pb2.Metric.Kind
+    value: float
+    weight: float
+    minutes: _containers.ScalarMap[int, float]
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[_metrics_pb2.Metric.Kind, str]] = ..., value: _Optional[float] = ..., weight: _Optional[float] = ..., minutes: _Optional[_Mapping[int, float]] = ...) -> None: ...
+
+class MetricsReply(_message.Message):
+    __slots__ = ("series", "start_s", "end_s", "interval_s", "unknown_instances", "unknown_metrics", "unknown_component")
+    SERIES_FIELD_NUMBER: _ClassVar[int]
+    START_S_FIELD_NUMBER: _ClassVar[int]
+    END_S_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_METRICS_FIELD_NUMBER: _ClassVar[int]
+    UNKNOWN_COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    series: _containers.RepeatedCompositeFieldContainer[MetricSeries]
+    start_s: int
+    end_s: int
+    interval_s: int
+    unknown_instances: _containers.RepeatedScalarFieldContainer[str]
+    unknown_metrics: _containers.RepeatedScalarFieldContainer[str]
+    unknown_component: bool
+    def __init__(self, series: _Optional[_Iterable[_Union[MetricSeries, _Mapping]]] = ..., start_s: _Optional[int] = ..., end_s: _Optional[int] = ..., interval_s: _Optional[int] = ..., unknown_instances: _Optional[_Iterable[str]] = ..., unknown_metrics: _Optional[_Iterable[str]] = ..., unknown_component: _Optional[bool] = ...) -> None: ...
+
+class ExceptionsRequest(_message.Message):
+    __slots__ = ("component", "instances")
+    COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    INSTANCES_FIELD_NUMBER: _ClassVar[int]
+    component: str
+    instances: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, component: _Optional[str] = ..., instances: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ExceptionsReply(_message.Message):
+    __slots__ = ("exceptions",)
+    EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
+    exceptions: _containers.RepeatedCompositeFieldContainer[NamedException]
+    def __init__(self, exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ...) -> None: ...
+
+class ExceptionClass(_message.Message):
+    __slots__ = ("class_name", "first_time_ms", "last_time_ms", "count")
+    CLASS_NAME_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    class_name: str
+    first_time_ms: int
+    last_time_ms: int
+    count: int
+    def __init__(self, class_name: _Optional[str] = ..., first_time_ms: _Optional[int] = ..., last_time_ms: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class ExceptionSummaryReply(_message.Message):
+    __slots__ = ("classes",)
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedCompositeFieldContainer[ExceptionClass]
+    def __init__(self, classes: _Optional[_Iterable[_Union[ExceptionClass, _Mapping]]] = ...) -> None: ...

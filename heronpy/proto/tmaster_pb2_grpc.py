@@ -66,6 +66,21 @@ class TmasterStub:
                 request_serializer=heronpy_dot_proto_dot_metrics__pb2.MetricsReports.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_metrics__pb2.PublishReply.FromString,
                 _registered_method=True)
+        self.GetMetrics = channel.unary_unary(
+                '/heronpy.Tmaster/GetMetrics',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.MetricsRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.MetricsReply.FromString,
+                _registered_method=True)
+        self.GetExceptions = channel.unary_unary(
+                '/heronpy.Tmaster/GetExceptions',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsReply.FromString,
+                _registered_method=True)
+        self.GetExceptionSummary = channel.unary_unary(
+                '/heronpy.Tmaster/GetExceptionSummary',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionSummaryReply.FromString,
+                _registered_method=True)
 
 
 class TmasterServicer:
@@ -107,6 +122,24 @@ class TmasterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMetrics(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetExceptions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetExceptionSummary(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TmasterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -139,6 +172,21 @@ def add_TmasterServicer_to_server(servicer, server):
                     servicer.PublishMetrics,
                     request_deserializer=heronpy_dot_proto_dot_metrics__pb2.MetricsReports.FromString,
                     response_serializer=heronpy_dot_proto_dot_metrics__pb2.PublishReply.SerializeToString,
+            ),
+            'GetMetrics': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMetrics,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.MetricsRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_tmaster__pb2.MetricsReply.SerializeToString,
+            ),
+            'GetExceptions': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetExceptions,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsReply.SerializeToString,
+            ),
+            'GetExceptionSummary': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetExceptionSummary,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionSummaryReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -303,6 +351,87 @@ class Tmaster:
             '/heronpy.Tmaster/PublishMetrics',
             heronpy_dot_proto_dot_metrics__pb2.MetricsReports.SerializeToString,
             heronpy_dot_proto_dot_metrics__pb2.PublishReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMetrics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/GetMetrics',
+            heronpy_dot_proto_dot_tmaster__pb2.MetricsRequest.SerializeToString,
+            heronpy_dot_proto_dot_tmaster__pb2.MetricsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetExceptions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/GetExceptions',
+            heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.SerializeToString,
+            heronpy_dot_proto_dot_tmaster__pb2.ExceptionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetExceptionSummary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/GetExceptionSummary',
+            heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.SerializeToString,
+            heronpy_dot_proto_dot_tmaster__pb2.ExceptionSummaryReply.FromString,
             options,
             channel_credentials,
             insecure,
