@@ -1,0 +1,151 @@
+"""What batch runs have finished: one JSON file, replaced as a whole, so that readers see a run at once or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from heronpy.errors import AlreadyExistsError, ConfigError, StateError
+
+MANIFEST_FILE = "manifest.json"
+LOCK_FILE = "manifest.lock"
+FORMAT = 1
+
+
+@dataclass
+class Parts:
+    """The files of one output in one version."""
+
+    rows: int = 0
+    """In all files together."""
+    part_rows: list[int] = field(default_factory=list)
+    """Rows of part 0, 1, …; a part without rows has no file. Of views, keys are in part `stable_hash(key) % len`."""
+    files: list[str] = field(default_factory=list)
+    """Names of the files, where they do not follow from `part_rows` (sinks choose their suffix)."""
+
+
+@dataclass
+class Batch:
+    """One batch id that is done."""
+
+    version: str
+    """Names its directories."""
+    fingerprint: str
+    """Of the input that it was computed from; another one means that it must be computed again."""
+    elements: int = 0
+    """Elements of this batch in the input, without duplicates."""
+    duplicates: int = 0
+    """Elements dropped because another one had the same id."""
+    dead_letters: int = 0
+    """Elements that were set aside because user code raised."""
+    finished_at_s: float = 0.0
+    views: dict[str, Parts] = field(default_factory=dict)
+    sinks: dict[str, Parts] = field(default_factory=dict)
+
+
+@dataclass
+class Base:
+    """A view's batches up to one, rolled up."""
+
+    version: str
+    upto: int
+    """The last batch in it."""
+    batches: dict[int, str]
+    """The versions it was made of: when one of them is replaced, the base no longer counts."""
+    parts: Parts = field(default_factory=Parts)
+
+
+@dataclass
+class Manifest:
+    """The state of a job's batch side."""
+
+    batch_length_ms: int
+    closed_upto: int | None = None
+    """All batches up to and with this one are done, also those without any element; None: none are."""
+    batches: dict[int, Batch] = field(default_factory=dict)
+    bases: dict[str, Base] = field(default_factory=dict)
+    """By view."""
+    format: int = FORMAT
+
+    @classmethod
+    def load(cls, directory: Path, batch_length_ms: int | None = None) -> Manifest:
+        """Read a job's manifest; a new one if there is none.
+
+        Args:
+            directory: the job's.
+            batch_length_ms: the program's; None: whatever the manifest says.
+
+        Raises:
+            ConfigError: it was made with another batch length.
+            StateError: it cannot be read.
+        """
+        path = directory / MANIFEST_FILE
+        try:
+            manifest = msgspec.json.decode(path.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return cls(batch_length_ms or 0)
+        except (OSError, msgspec.DecodeError) as e:
+            raise StateError(f"{path} cannot be read: {e}") from e
+        if manifest.format != FORMAT:
+            raise StateError(f"{path} has format {manifest.format}, this heronpy reads {FORMAT}: use its version")
+        if batch_length_ms is not None and manifest.batch_length_ms != batch_length_ms and manifest.batches:
+            raise ConfigError(
+                f"{path} has batches of {manifest.batch_length_ms / 1000:g} s and the program's are "
+                f"{batch_length_ms / 1000:g} s: set the length back, or give the program another directory"
+            )
+        if batch_length_ms is not None:
+            manifest.batch_length_ms = batch_length_ms
+        return manifest
+
+    def save(self, directory: Path) -> None:
+        """Replace the manifest on disk: atomically, and durably on return."""
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / MANIFEST_FILE
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("wb") as f:
+            f.write(msgspec.json.format(msgspec.json.encode(self), indent=1))
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.replace(path)
+        sync_directory(directory)
+
+    def base_of(self, view: str, upto: int | None = None) -> Base | None:
+        """The roll-up to begin a read with: None if there is none that counts, or it reaches beyond `upto`."""
+        base = self.bases.get(view)
+        if base is None or (upto is not None and base.upto > upto):
+            return None
+        current = {n: batch.version for n, batch in self.batches.items() if n <= base.upto and view in batch.views}
+        return base if current == base.batches else None
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names in a directory durable."""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def lock(directory: Path) -> Iterator[None]:
+    """Inside, no other process changes the job's batch side. The kernel frees it when the process dies.
+
+    Raises:
+        AlreadyExistsError: another run holds it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / LOCK_FILE).open("w") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AlreadyExistsError(
+                f"another batch run works on {directory}: wait for its end, or end that process"
+            ) from None
+        yield

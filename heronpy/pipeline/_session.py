@@ -1,0 +1,211 @@
+"""A Spark session that leaves nothing behind.
+
+PySpark starts its JVM as a child whose standard input is a pipe: the JVM ends when that closes, so also when this
+process is killed. An orderly end here does not wait for the end of the process: with the session the JVM goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heronpy.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+_JVM_END_S = 10.0
+_JAVA_VERSION_S = 20.0
+_LOG_CONFIG = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %m%n%ex{0}
+# A job that fails is reported by whoever started it, in one line; these would print it with all frames, per attempt.
+logger.task.name = org.apache.spark.scheduler
+logger.task.level = off
+logger.executor.name = org.apache.spark.executor
+logger.executor.level = off
+logger.python.name = org.apache.spark.api.python
+logger.python.level = off
+"""
+
+
+@contextlib.contextmanager
+def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkSession]:  # noqa: B006  # only read
+    """A Spark session; when the block ends its JVM is gone. One that exists already is used, and stays.
+
+    Args:
+        app: shown in Spark's UI.
+        master: Spark's master URL.
+        conf: Spark's configuration, over the defaults made here.
+
+    Raises:
+        UnavailableError: PySpark, PyArrow or Java is missing, or Spark does not start; one line.
+    """
+    check_packages()
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    existing = SparkSession.getActiveSession()
+    if existing is None and SparkContext._active_spark_context is not None:
+        existing = SparkSession(SparkContext._active_spark_context)
+    if existing is not None:
+        yield existing
+        return
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit: it chose the master, and ends the JVM
+        session = SparkSession.builder.appName(app).getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+        return
+    check_java()
+    with _own_session(app, master, conf) as session:
+        yield session
+
+
+def check_packages() -> None:
+    """Raise UnavailableError, one line, unless PySpark and PyArrow are there."""
+    for package in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(package) is None:
+            raise UnavailableError(f"batch runs need {package}: pip install 'heronpy[spark]'")
+
+
+def check_java() -> None:
+    """Raise UnavailableError, one line, unless there is a Java that Spark can use."""
+    hint = f"install Java {JAVA_MIN} or newer (apt-get install openjdk-17-jre-headless), or set JAVA_HOME to it"
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+    if java is None:
+        raise UnavailableError(f"Spark needs Java, and there is none {f'in {home}' if home else 'on the PATH'}: {hint}")
+    version = _java_version(java)
+    if version < JAVA_MIN:
+        raise UnavailableError(
+            f"Spark needs Java {JAVA_MIN}, and {java} is Java {version or 'of no known version'}: {hint}"
+        )
+
+
+def _java_version(java: str) -> int:
+    """The major version; 0 if it cannot be told."""
+    release = Path(java).resolve().parent.parent / "release"  # saves the start of a JVM
+    try:
+        text = release.read_text()
+    except OSError:
+        try:
+            text = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=_JAVA_VERSION_S, check=False
+            ).stderr
+        except (OSError, subprocess.TimeoutExpired):
+            return 0
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else 0
+
+
+def _is_local(master: str) -> bool:
+    return master.startswith("local") or re.match(r"spark://(127\.|localhost\b)", master) is not None
+
+
+def _defaults(master: str, log_config: Path) -> dict[str, str]:
+    defaults = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()} -XX:+UseSerialGC",
+        "spark.python.worker.memory": "512m",
+        "spark.sql.files.ignoreCorruptFiles": "true",
+        "spark.broadcast.compress": "false",
+    }
+    if _is_local(master):
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return defaults
+
+
+@contextlib.contextmanager
+def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark import SparkConf
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    with contextlib.ExitStack() as stack:
+        scratch = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="heron-spark-", ignore_cleanup_errors=True))
+        )
+        log_config = scratch / "log4j2.properties"
+        log_config.write_text(_LOG_CONFIG)
+        settings = {**_defaults(master, log_config), "spark.local.dir": str(scratch), **conf}
+        spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app).setAll(list(settings.items()))
+        stack.enter_context(_environment(master))
+        stack.callback(_end_jvm)
+        try:
+            session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
+        except (PySparkException, Py4JError) as e:
+            cause = e.java_exception.toString() if isinstance(e, Py4JJavaError) else str(e)
+            raise UnavailableError(f"Spark does not start on {master}: {' '.join(cause.split())[:300]}") from e
+        stack.callback(_stop, session)
+        yield session
+
+
+@contextlib.contextmanager
+def _environment(master: str) -> Iterator[None]:
+    """Spark's workers run this Python; on one machine nothing listens beyond it."""
+    wanted = {"PYSPARK_PYTHON": sys.executable}
+    if _is_local(master):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    elif "PYSPARK_PYTHON" in os.environ:
+        del wanted["PYSPARK_PYTHON"]  # workers elsewhere: the user knows what they have
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _stop(session: Any) -> None:
+    # The JVM may be dead already (killed, out of memory): then there is nothing to stop.
+    with contextlib.suppress(Exception):
+        session.stop()
+
+
+def _end_jvm() -> None:
+    """End the JVM that PySpark keeps for the life of the process, and let a later session start a new one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    gateway = SparkContext._gateway
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+    if gateway is None:
+        return
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(_JVM_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_JVM_END_S)
