@@ -7,12 +7,13 @@
 A program is defined once. `heron submit` runs it as a topology, `heron pipeline run` as a Spark job.
 """
 
+from heronpy.streamlet._hyperloglog import HyperLogLog
 from heronpy.streamlet.builder import Builder
 from heronpy.streamlet.config import Config
 from heronpy.streamlet.context import Context
 from heronpy.streamlet.generator import Generator
 from heronpy.streamlet.keyedwindow import KeyedWindow
-from heronpy.streamlet.monoid import Monoid, Sum
+from heronpy.streamlet.monoid import Count, Max, Mean, Min, Monoid, MonoidOf, SetUnion, Sum, TopK
 from heronpy.streamlet.resources import Resources
 from heronpy.streamlet.runner import Runner
 from heronpy.streamlet.streamlet import SplitStreamlet, Streamlet
@@ -24,14 +25,22 @@ __all__ = [
     "Builder",
     "Config",
     "Context",
+    "Count",
     "Generator",
+    "HyperLogLog",
     "KeyedWindow",
+    "Max",
+    "Mean",
+    "Min",
     "Monoid",
+    "MonoidOf",
     "Resources",
     "Runner",
+    "SetUnion",
     "SplitStreamlet",
     "Streamlet",
     "Sum",
+    "TopK",
     "TransformOperator",
     "Window",
     "WindowConfig",
