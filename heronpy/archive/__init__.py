@@ -1,5 +1,51 @@
-"""The master data set: elements as Parquet, partitioned by batch id, each with an event id."""
+"""The master data set: elements as Parquet, partitioned by batch id, each with an event id.
+
+batch=<id>/<time>-<task>-<random>.parquet    columns id, id_hash, time_ms, and `value` (or `pickled`)
+_schema.json                                 codec, batch length, and the elements' type, agreed upon by all writers
+_progress/<run>@<task>.json                  how far each task's writer is complete
+_tmp/                                        files until they are whole
+
+With the codec "columns" the column `value` is what was archived: a struct for dicts (`SELECT value.user FROM …`), or
+text, a number, bytes. What is read equals what was written, but for the order of keys. Rows that Parquet cannot tell
+from others say so in `absent` (a missing field, not None) and `ints` (an int in a field that also has floats).
+
+Names of things that need pyarrow are imported when they are used: `pip install 'heronpy[spark]'`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from heronpy.archive._deadletter import DeadLetters, dead_letter_counts
 
-__all__ = ["DeadLetters", "dead_letter_counts"]
+if TYPE_CHECKING:
+    from heronpy.archive._archive import Archive, ArchiveFile
+    from heronpy.archive._footer import UnreadableError
+    from heronpy.archive._split import ArchiveSplit
+    from heronpy.archive._writer import ArchiveWriter
+
+__all__ = [
+    "Archive",
+    "ArchiveFile",
+    "ArchiveSplit",
+    "ArchiveWriter",
+    "DeadLetters",
+    "UnreadableError",
+    "dead_letter_counts",
+]
+
+_IN = {
+    "Archive": "_archive",
+    "ArchiveFile": "_archive",
+    "ArchiveSplit": "_split",
+    "ArchiveWriter": "_writer",
+    "UnreadableError": "_footer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_IN[name]}"), name)

@@ -1,0 +1,223 @@
+"""What is in an archive, and how to read it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.archive import _progress
+from heronpy.archive._deadletter import DeadLetters
+from heronpy.archive._footer import Footer, UnreadableError, opened, read_footer
+from heronpy.archive._schema import Schema, read_schema
+from heronpy.archive._split import ArchiveSplit, Part
+from heronpy.errors import NotFoundError
+
+MERGED = "-merged-"
+"""In the names of files that replace others."""
+_PREFIX = "batch="
+_CACHED_FOOTERS = 100_000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ArchiveFile:
+    """A file of an archive: it is never changed, only replaced by another."""
+
+    batch: int
+    path: Path
+    size_bytes: int
+
+
+class Archive:
+    """The master data set of a job: read, while it is written."""
+
+    def __init__(self, directory: Path) -> None:
+        """Name an archive; it need not exist yet."""
+        self.directory = Path(directory)
+        self._footers: dict[tuple[Path, int], Footer] = {}
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything has opened it for writing."""
+        return read_schema(self.directory) is not None
+
+    @property
+    def schema(self) -> Schema:
+        """What its elements are.
+
+        Raises:
+            NotFoundError: there is no archive.
+        """
+        schema = read_schema(self.directory)
+        if schema is None:
+            raise NotFoundError(f"no archive in {self.directory}: the topology has not written one yet")
+        return schema
+
+    @property
+    def codec(self) -> str:
+        """ "columns" or "pickle"."""
+        return self.schema.codec
+
+    @property
+    def batch_length_ms(self) -> int:
+        """A batch id is the time divided by this."""
+        return self.schema.batch_length_ms
+
+    def batches(self) -> dict[int, list[ArchiveFile]]:
+        """Its files by batch id, both ascending; without those that a compaction has replaced."""
+        return {batch: files for batch in self._batch_ids() if (files := self._current(self._listed(batch)))}
+
+    def replaced(self, older_than_s: float = 0.0) -> list[ArchiveFile]:
+        """Files that are still there though a compaction has replaced them, at least so long ago."""
+        files = []
+        for batch in self._batch_ids():
+            listed = self._listed(batch)
+            names: set[str] = set()
+            for file in listed:
+                with contextlib.suppress(FileNotFoundError):
+                    if MERGED in file.path.name and time.time() - file.path.stat().st_mtime >= older_than_s:
+                        names |= self._replaces(file)
+            files += [file for file in listed if file.path.name in names]
+        return files
+
+    def complete_before_ms(self) -> int | None:
+        """Every element with a time before this is in the archive; None: all are, and no more will come.
+
+        It is the least of what the tasks of a run have recorded. A run that was killed keeps what it has recorded: it
+        says how far the archive is until another run is further. -2^63: nobody has recorded anything.
+
+        Raises:
+            HeronError: the records cannot be read.
+        """
+        return _progress.complete_before_ms(self.directory)
+
+    def footer(self, file: ArchiveFile) -> Footer:
+        """What a file says about itself; read once.
+
+        Raises:
+            FileNotFoundError: it is gone.
+            UnreadableError: it is none of an archive.
+        """
+        key = (file.path, file.size_bytes)
+        footer = self._footers.get(key)
+        if footer is None:
+            if len(self._footers) >= _CACHED_FOOTERS:
+                self._footers.clear()
+            footer = self._footers[key] = read_footer(file.path)
+        return footer
+
+    def check(
+        self, files: Iterable[ArchiveFile], dead_letter: Callable[[str, Any, str], None]
+    ) -> tuple[list[ArchiveFile], list[ArchiveFile]]:
+        """Read the footers of files: which can be read, and which were set aside, each with its reason.
+
+        A file that is set aside is moved into the dead letters' `files/` if `dead_letter` is `DeadLetters`.
+        """
+        good, bad = [], []
+        for file in files:
+            try:
+                self.footer(file)
+                good.append(file)
+            except FileNotFoundError:
+                raise NotFoundError(f"{file.path} is gone: the archive was compacted meanwhile; run again") from None
+            except UnreadableError as error:
+                bad.append(file)
+                reason = f"the file cannot be read: {error}"
+                if isinstance(dead_letter, DeadLetters):
+                    dead_letter.set_aside(file.path, reason)
+                else:
+                    dead_letter(str(file.path), None, reason)
+        return good, bad
+
+    def rows(self, files: Iterable[ArchiveFile]) -> int:
+        """How many rows files have.
+
+        Raises:
+            FileNotFoundError, UnreadableError: as `footer`.
+        """
+        return sum(self.footer(file).rows for file in files)
+
+    def fingerprint(self, files: Iterable[ArchiveFile]) -> str:
+        """Names the rows of files: the same after a compaction, another if any row is added or taken away.
+
+        It is made of the number of rows and the sum of the hashes of their ids, per batch; only footers are read.
+
+        Raises:
+            FileNotFoundError, UnreadableError: as `footer`.
+        """
+        sums: dict[int, tuple[int, int]] = {}
+        for file in files:
+            footer = self.footer(file)
+            rows, hashes = sums.get(file.batch, (0, 0))
+            sums[file.batch] = (rows + footer.rows, (hashes + footer.hash_sum) % 2**64)
+        return " ".join(f"{batch}:{rows}:{hashes:016x}" for batch, (rows, hashes) in sorted(sums.items()))
+
+    def splits(self, files: Iterable[ArchiveFile], target_bytes: int) -> list[ArchiveSplit]:
+        """Divide files into parts of about `target_bytes`: small files together, large ones by row group."""
+        splits: list[ArchiveSplit] = []
+        waiting: list[Part] = []
+        waiting_bytes = 0
+        for file in files:
+            for part, size_bytes in _parts(file, target_bytes):
+                if waiting and waiting_bytes + size_bytes > target_bytes:
+                    splits.append(ArchiveSplit(tuple(waiting), waiting_bytes))
+                    waiting, waiting_bytes = [], 0
+                waiting.append(part)
+                waiting_bytes += size_bytes
+        if waiting:
+            splits.append(ArchiveSplit(tuple(waiting), waiting_bytes))
+        return splits
+
+    def _batch_ids(self) -> list[int]:
+        batches = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
+            for entry in entries:
+                if entry.name.startswith(_PREFIX):
+                    with contextlib.suppress(ValueError):
+                        batches.append(int(entry.name.removeprefix(_PREFIX)))
+        return sorted(batches)
+
+    def _listed(self, batch: int) -> list[ArchiveFile]:
+        files = []
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory / f"{_PREFIX}{batch}") as entries:
+            for entry in entries:
+                if entry.name.endswith(".parquet") and not entry.name.startswith((".", "_")):
+                    with contextlib.suppress(FileNotFoundError):
+                        files.append(ArchiveFile(batch, Path(entry.path), entry.stat().st_size))
+        return sorted(files)
+
+    def _current(self, files: list[ArchiveFile]) -> list[ArchiveFile]:
+        if len(files) < 2:  # alone, nothing of it is replaced: no footer need be read
+            return files
+        replaced: set[str] = set()
+        for file in files:
+            if MERGED in file.path.name:
+                replaced |= self._replaces(file)
+        return [file for file in files if file.path.name not in replaced]
+
+    def _replaces(self, file: ArchiveFile) -> set[str]:
+        # One that is damaged replaces nothing: if what it replaced is still there, that counts again.
+        with contextlib.suppress(FileNotFoundError, UnreadableError):
+            return set(self.footer(file).replaces)
+        return set()
+
+
+def _parts(file: ArchiveFile, target_bytes: int) -> Sequence[tuple[Part, int]]:
+    whole = [(Part(file.path), file.size_bytes)]
+    if file.size_bytes <= target_bytes:
+        return whole
+    try:
+        with opened(file.path) as parquet:
+            metadata = parquet.metadata
+            sizes = [_group_bytes(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
+    except (FileNotFoundError, UnreadableError):
+        return whole  # whoever reads it says so
+    return [(Part(file.path, (group,)), size) for group, size in enumerate(sizes)]
+
+
+def _group_bytes(group: Any) -> int:
+    return sum(group.column(index).total_compressed_size for index in range(group.num_columns))

@@ -1,0 +1,108 @@
+"""Files that are there whole or not at all, and locks that end with the process."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from heronpy.errors import UnavailableError
+
+TMP = "_tmp"
+"""Where files are until they are whole: in the archive's directory, so on its file system."""
+_STALE_S = 3600
+_WAIT_S = 30.0
+
+
+def tmp_path(directory: Path) -> Path:
+    """A new path in the archive's `_tmp`, named after this process."""
+    folder = directory / TMP
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{socket.gethostname()}@{os.getpid()}@{secrets.token_hex(8)}"
+
+
+def remove_stale(directory: Path) -> int:
+    """Remove what dead writers have left in `_tmp`; how many files.
+
+    A writer is dead if its process is (same host), or if its file has not been written to for an hour.
+    """
+    removed = 0
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(directory / TMP):
+            with contextlib.suppress(FileNotFoundError):
+                if not _alive(entry):
+                    os.unlink(entry.path)
+                    removed += 1
+    return removed
+
+
+def _alive(entry: os.DirEntry[str]) -> bool:
+    if time.time() - entry.stat().st_mtime > _STALE_S:
+        return False
+    host, _, rest = entry.name.partition("@")
+    pid = rest.partition("@")[0]
+    if host != socket.gethostname() or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sync(path: Path) -> None:
+    """Make a file's bytes, or a directory's names, survive a power cut."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_json(directory: Path, path: Path, content: Any) -> None:
+    """Replace a small file; a reader sees the old one or the new one."""
+    tmp = tmp_path(directory)
+    with tmp.open("w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(tmp, path)
+    sync(path.parent)
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str, *, wait_s: float = _WAIT_S) -> Iterator[None]:
+    """Hold a lock file. It is free again when its holder is dead.
+
+    Raises:
+        UnavailableError: someone else holds it for longer than `wait_s`.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        deadline_s = time.monotonic() + wait_s
+        while not _try_lock(fd):
+            if time.monotonic() >= deadline_s:
+                raise UnavailableError(f"{what}: {path} is locked by another process")
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""What a file of an archive says about itself: JSON under the key `heronpy` in the Parquet footer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.archive._arrow import pa, pq
+from heronpy.archive._encode import arrow_type
+from heronpy.archive._types import Type
+
+_KEY = b"heronpy"
+_FORMAT = 1
+ROW_GROUP_BYTES = 24 * 1024 * 1024
+"""Of Arrow data, about: what a reader has in memory at a time."""
+
+
+class UnreadableError(Exception):
+    """A file (or a part of it) that is not what a writer wrote; one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """What is known of a file without reading its rows."""
+
+    codec: str
+    """As in the schema."""
+    element: Type
+    """Type of the column `value`; not for the codec "pickle"."""
+    rows: int
+    """How many there are."""
+    hash_sum: int
+    """Sum of their `id_hash` modulo 2^64."""
+    replaces: tuple[str, ...] = ()
+    """Names of files in the same directory whose rows are in this one: if they are still there, they do not count."""
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """For the Parquet footer."""
+        return {_KEY: json.dumps({"format": _FORMAT, **asdict(self)}).encode()}
+
+
+def read_footer(path: Path) -> Footer:
+    """The footer of a file.
+
+    Raises:
+        FileNotFoundError: no such file.
+        UnreadableError: it is none of an archive.
+    """
+    with opened(path) as file:
+        return footer_of(file)
+
+
+def footer_of(file: Any) -> Footer:
+    """The footer of an open file.
+
+    Raises:
+        UnreadableError: it is none of an archive, or its columns are not those that it names.
+    """
+    text = (file.metadata.metadata or {}).get(_KEY)
+    if text is None:
+        raise UnreadableError("not a file of an archive: it has no heronpy footer")
+    try:
+        content = json.loads(text)
+        if content.pop("format") != _FORMAT:
+            raise UnreadableError("written by a later release")
+        content["replaces"] = tuple(content["replaces"])
+        footer = Footer(**content)
+        expected = {"value": arrow_type(footer.element)} if footer.codec == "columns" else {"pickled": pa.binary()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UnreadableError(f"its heronpy footer is damaged: {type(error).__name__}") from error
+    _check_columns(file, expected)
+    if file.metadata.num_rows != footer.rows:
+        raise UnreadableError(f"it has {file.metadata.num_rows} rows, and its footer says {footer.rows}")
+    return footer
+
+
+def _check_columns(file: Any, expected: dict[str, Any]) -> None:
+    schema = file.schema_arrow
+    expected |= {"id": pa.string(), "id_hash": pa.int64(), "time_ms": pa.int64()}
+    for name, type_ in expected.items():
+        index = schema.get_field_index(name)
+        if index < 0:
+            raise UnreadableError(f"it has no column {name}")
+        if schema.field(index).type != type_:
+            raise UnreadableError(f"its column {name} is {schema.field(index).type}, not {type_}")
+
+
+def opened(path: Path) -> Any:
+    """An open `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        UnreadableError: it is not Parquet, or its footer is damaged.
+    """
+    try:
+        return pq.ParquetFile(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise as_unreadable(error) from error
+
+
+def as_unreadable(error: BaseException) -> UnreadableError:
+    """What pyarrow says of damaged bytes. A missing file or a failing disk (an `errno`) is raised as it is."""
+    if isinstance(error, OSError) and error.errno is not None:
+        raise error
+    return UnreadableError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+
+
+def write_options() -> dict[str, Any]:
+    """How Parquet files are written: page checksums find what bit flips do."""
+    return {
+        "compression": "zstd",
+        "compression_level": 1,
+        "write_page_checksum": True,
+        "write_statistics": ["time_ms"],
+        "store_schema": True,
+    }
+
+
+def rows_per_group(table: Any) -> int:
+    """How many rows of this table make a row group."""
+    return max(1024, ROW_GROUP_BYTES * int(table.num_rows) // max(1, int(table.nbytes)))

@@ -1,0 +1,90 @@
+"""How far an archive is complete: each writing task records its watermark, of each run of the topology its own.
+
+A task's file is `_progress/<run>@<task>.json`. A run counts when all of its tasks have recorded something; then all of
+its elements before the least of their watermarks are there. Watermarks of earlier runs stay true, so the archive is
+complete before the greatest of the runs' leasts. The newest run alone says that there will be nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from heronpy.archive._files import write_json
+from heronpy.errors import HeronError
+
+NOTHING = -(2**63)
+"""Before this time an archive is complete whose writers have said nothing."""
+_FOLDER = "_progress"
+
+
+class Progress:
+    """What one task of a run records."""
+
+    def __init__(self, directory: Path, task: str, run: str, tasks: int) -> None:
+        self._directory = directory
+        self._path = directory / _FOLDER / f"{run}@{task}.json"
+        self._tasks = tasks
+        self._began_ms = time.time_ns() // 1_000_000
+        self._before_ms: int | None = None
+        self._ended = False
+        self._written: tuple[int | None, bool] | None = None
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+            content = json.loads(self._path.read_text())  # of the process that this one replaces
+            self._began_ms, self._before_ms = content["began_ms"], content["before_ms"]
+            self._written = (self._before_ms, content["ended"])
+
+    def record(self, watermark_ms: int | None) -> None:
+        """Write a watermark, if it is another than before. It never goes back."""
+        if watermark_ms is not None:
+            self._before_ms = watermark_ms if self._before_ms is None else max(self._before_ms, watermark_ms)
+        state = (self._before_ms, watermark_ms is None)
+        if state == self._written:
+            return
+        content = {"before_ms": state[0], "ended": state[1], "tasks": self._tasks, "began_ms": self._began_ms}
+        try:
+            write_json(self._directory, self._path, content)
+        except OSError as error:
+            raise HeronError(f"cannot write {self._path}: {error.strerror or error}") from error
+        self._written = state
+
+
+def complete_before_ms(directory: Path) -> int | None:
+    """Before which time every element is in the archive; None: all are, and no more will come.
+
+    Raises:
+        HeronError: a file cannot be read.
+    """
+    runs = _runs(directory)
+    if not runs:
+        return NOTHING
+    newest = max(runs.values(), key=lambda tasks: max(task["began_ms"] for task in tasks))
+    if _all_there(newest) and all(task["ended"] for task in newest):
+        return None
+    return max(_least(tasks) for tasks in runs.values())
+
+
+def _runs(directory: Path) -> dict[str, list[dict[str, Any]]]:
+    runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in (directory / _FOLDER).glob("*.json"):
+        try:
+            runs[path.name.partition("@")[0]].append(json.loads(path.read_text()))
+        except (OSError, ValueError) as error:
+            raise HeronError(f"{path} cannot be read: {error}") from error
+    return runs
+
+
+def _all_there(tasks: list[dict[str, Any]]) -> bool:
+    return len(tasks) >= max(int(task["tasks"]) for task in tasks)
+
+
+def _least(tasks: list[dict[str, Any]]) -> int:
+    if not _all_there(tasks):
+        return NOTHING
+    # A task that has ended holds nobody up: the others say how far the run is.
+    going = [task for task in tasks if not task["ended"]] or tasks
+    return min(NOTHING if task["before_ms"] is None else task["before_ms"] for task in going)

@@ -1,0 +1,104 @@
+"""`_schema.json`: what an archive's elements are, agreed upon by all of its writers.
+
+New fields are added, and what was always None is learned; a field whose type changes is refused. Fields are never
+removed. Files hold only the fields that their rows have, in the types of the schema when they were written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heronpy.archive._files import locked, write_json
+from heronpy.archive._types import MAX_FIELDS, Misfit, Type, count_fields, merge
+from heronpy.errors import ConfigError, HeronError
+
+NAME = "_schema.json"
+CODECS = ("columns", "pickle")
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What is known of an archive's elements."""
+
+    codec: str
+    """"columns" or "pickle"."""
+    batch_length_ms: int
+    """A batch id is the time divided by this."""
+    version: int = 1
+    """One more with each change."""
+    element: Type = "null"
+    """Type of the elements; see `heronpy.archive._types`."""
+
+
+def read_schema(directory: Path) -> Schema | None:
+    """The schema of an archive; None if nothing has been archived there.
+
+    Raises:
+        HeronError: the file cannot be read; one line.
+    """
+    path = directory / NAME
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return Schema(content["codec"], content["batch_length_ms"], content["version"], content["element"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HeronError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def agree(directory: Path, codec: str, batch_length_ms: int) -> Schema:
+    """The schema of an archive, created if it is new.
+
+    Raises:
+        ConfigError: it has another codec or batch length, or there is no such codec.
+    """
+    if codec not in CODECS:
+        raise ConfigError(f"archive {directory}: unknown codec {codec!r}: use 'columns' or 'pickle'")
+    schema = read_schema(directory)
+    if schema is None:
+        with _lock(directory):
+            schema = read_schema(directory)
+            if schema is None:
+                schema = Schema(codec, batch_length_ms)
+                _write(directory, schema)
+    for name, asked, there in (
+        ("codec", codec, schema.codec),
+        ("batch length", f"{batch_length_ms} ms", f"{schema.batch_length_ms} ms"),
+    ):
+        if asked != there:
+            raise ConfigError(
+                f"archive {directory} has {name} {there}, not {asked}: keep it, or archive to another directory"
+            )
+    return schema
+
+
+def evolve(directory: Path, seen: Type) -> Schema:
+    """Add what was seen to the schema, and return it.
+
+    Raises:
+        Misfit: it contradicts the schema.
+    """
+    with _lock(directory):
+        schema = read_schema(directory)
+        if schema is None:
+            raise HeronError(f"archive {directory}: {NAME} was removed while the archive is written")
+        element = merge(schema.element, seen)
+        if element == schema.element:
+            return schema
+        if count_fields(element) > MAX_FIELDS:
+            raise Misfit(f"the archive would have more than {MAX_FIELDS} fields")
+        schema = replace(schema, version=schema.version + 1, element=element)
+        _write(directory, schema)
+        return schema
+
+
+def _lock(directory: Path) -> Any:
+    return locked(directory / "_schema.lock", f"archive {directory}")
+
+
+def _write(directory: Path, schema: Schema) -> None:
+    fields = ("codec", "batch_length_ms", "version", "element")
+    write_json(directory, directory / NAME, {field: getattr(schema, field) for field in fields})

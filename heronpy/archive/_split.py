@@ -1,0 +1,120 @@
+"""Reads an archive's files: parts of them, chunk by chunk. What cannot be read is set aside, and the rest is read."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.archive._arrow import pa
+from heronpy.archive._decode import decode, hashes_of, one_array
+from heronpy.archive._footer import Footer, UnreadableError, as_unreadable, footer_of, opened
+from heronpy.connectors._spi import Chunk
+from heronpy.errors import NotFoundError
+
+DeadLetter = Callable[[str, Any, str], None]
+_CHUNK_ROWS = 16_384
+_DAMAGED = (ValueError, TypeError, LookupError, AttributeError, pa.ArrowException)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some row groups of a file, or all of them."""
+
+    path: Path
+    row_groups: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSplit:
+    """A part of an archive that one task reads: whole small files, or row groups of large ones. Picklable."""
+
+    parts: tuple[Part, ...]
+    size_bytes: int
+
+    def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
+        """The records, some thousand at a time; one row group is in memory.
+
+        Raises:
+            NotFoundError: a file is gone, as after a compaction that took place long ago: list the files again.
+        """
+        for part in self.parts:
+            try:
+                yield from _read_part(part, dead_letter)
+            except FileNotFoundError as error:
+                raise NotFoundError(f"{part.path} is gone: the archive was compacted meanwhile; run again") from error
+            except UnreadableError as error:
+                dead_letter(str(part.path), None, f"the file cannot be read: {error}")
+
+
+def _read_part(part: Part, dead_letter: DeadLetter) -> Iterator[Chunk]:
+    with opened(part.path) as file:
+        footer = footer_of(file)
+        for group in range(file.num_row_groups) if part.row_groups is None else part.row_groups:
+            where = f"{part.path}, row group {group}"
+            try:
+                table = read_row_group(file, group)
+            except UnreadableError as error:
+                dead_letter(where, None, f"the row group cannot be read: {error}")
+                continue
+            for begin in range(0, table.num_rows, _CHUNK_ROWS):
+                columns = {name: one_array(table.column(name).slice(begin, _CHUNK_ROWS)) for name in table.column_names}
+                chunk = _chunk(columns, footer, f"{where}, row", begin, dead_letter)
+                if chunk.values:
+                    yield chunk
+
+
+def read_row_group(file: Any, group: int) -> Any:
+    """A row group as an Arrow table.
+
+    Raises:
+        UnreadableError: its bytes are damaged.
+    """
+    try:
+        table = file.read_row_group(group)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise as_unreadable(error) from error
+    if any(table.column(name).null_count for name in ("id", "id_hash", "time_ms")):
+        raise UnreadableError("rows without id or time")
+    return table
+
+
+def _chunk(columns: dict[str, Any], footer: Footer, where: str, begin: int, dead_letter: DeadLetter) -> Chunk:
+    try:
+        return _decoded(columns, footer)
+    except Exception as error:  # unpickling may raise anything
+        if footer.codec != "pickle" and not isinstance(error, _DAMAGED):
+            raise
+    return _row_by_row(columns, footer, where, begin, dead_letter)
+
+
+def _decoded(columns: dict[str, Any], footer: Footer) -> Chunk:
+    if footer.codec == "pickle":
+        values = [pickle.loads(pickled) for pickled in columns["pickled"].to_numpy(zero_copy_only=False)]
+    else:
+        values = decode(columns, footer.element)
+    return Chunk(values, columns["time_ms"].to_numpy().tolist(), columns["id"], hashes_of(columns["id_hash"]))
+
+
+def _row_by_row(columns: dict[str, Any], footer: Footer, where: str, begin: int, dead_letter: DeadLetter) -> Chunk:
+    """A chunk without the rows that cannot be decoded."""
+    values, kept = [], []
+    for row in range(len(columns["id"])):
+        try:
+            values += _decoded({name: column.slice(row, 1) for name, column in columns.items()}, footer).values
+            kept.append(row)
+        except Exception as error:
+            if footer.codec != "pickle" and not isinstance(error, _DAMAGED):
+                raise
+            reason = f"cannot be decoded: {type(error).__name__}: {error}"
+            dead_letter(f"{where} {begin + row}", columns["id"][row].as_py(), reason)
+    keep = pa.array(kept, pa.int64())
+    return Chunk(
+        values,
+        columns["time_ms"].take(keep).to_pylist(),
+        columns["id"].take(keep),
+        hashes_of(columns["id_hash"].take(keep)),
+    )
