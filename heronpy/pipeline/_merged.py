@@ -1,0 +1,254 @@
+"""Merged reads: batch views up to batch N ⊕ live views after N, where N is the last batch that the manifest calls done.
+
+A read takes N once and uses it for both sides, so that no batch counts twice and none is missed. Batch runs go on
+meanwhile: they replace the manifest first and remove what it no longer names afterwards (old versions of views, live
+rows of closed batches). So a read is right if the manifest was the same before and after it, and is repeated otherwise.
+(Boykin et al., Summingbird, PVLDB 7(13), 2014, section 3.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from heronpy.errors import NotFoundError, StateError, UnavailableError, nearest
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._manifest import MANIFEST_FILE, Manifest
+from heronpy.stores import SqliteStore, StoreContext
+from heronpy.streamlet._graph import (
+    ArchiveNode,
+    EventTimeNode,
+    FilterNode,
+    JoinNode,
+    Node,
+    ReduceByKeyAndWindowNode,
+    ReduceByWindowNode,
+    RepartitionNode,
+    UnionNode,
+)
+from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.window import Window
+
+if TYPE_CHECKING:
+    from heronpy.pipeline._views import ViewReader
+
+_TRIES = 5
+_SPILL_KEYS = 100_000
+_SAME_KEYS = (FilterNode, RepartitionNode, UnionNode, ArchiveNode, EventTimeNode)
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Where the value of a key comes from."""
+
+    key: Any
+    upto: int | None
+    """N: the batch part covers all batches up to it, the live part all later ones. None: no batch is done."""
+    batch: Any
+    """The result of the batch part; None: the key is not in it."""
+    live: Any
+    """The result of the live part; None: the key is not in it."""
+    merged: Any
+    """The result of both; None: the key has no value."""
+
+
+class MergedStore:
+    """A view of a job, read over its batch and its live side. A context manager; may be shared by threads."""
+
+    def __init__(self, job: Job, view: str) -> None:
+        """Open a view for reading.
+
+        Raises:
+            NotFoundError: the job has no such view.
+            HeronError: its live store cannot be opened.
+        """
+        stores = job.stores()
+        if view not in stores:
+            raise NotFoundError(f"job {job.name} has no view {view!r}{nearest(view, stores)}")
+        node = stores[view]
+        self.view = view
+        self.monoid = node.monoid
+        self._directory = job.directory
+        self._batch_length_ms = job.batch_length_ms
+        self._typed_key = _key_type(node.parents[0])
+        self._live = node.store.reader(StoreContext(view=view, monoid=node.monoid, directory=job.directory))
+        self._mutex = threading.Lock()
+        self._stamp: object = ()
+        self._attempts = 0
+        self._manifest = Manifest(job.batch_length_ms)
+        self._batch: ViewReader | None = None
+
+    @property
+    def closed_upto(self) -> int | None:
+        """N, as of now: batches up to it are read from the batch side."""
+        with self._mutex:
+            self._refresh()
+            return self._manifest.closed_upto
+
+    def get(self, key: Any) -> Any:
+        """The value of a key: the monoid's result over all that is known; None if that is nothing.
+
+        Raises:
+            TypeError: a key that no view can have.
+            HeronError: one of the sides cannot be read.
+        """
+        acc = self.get_acc(key)
+        return None if acc is None else self.monoid.result(acc)
+
+    def get_acc(self, key: Any) -> Any:
+        """The accumulator of a key; None if it has none."""
+        _, batch, live = self._parts(key)
+        return self._merged(batch, live)
+
+    def explain(self, key: Any) -> Explained:
+        """What `get` says, with the parts that it is made of."""
+        upto, batch, live = self._parts(key)
+        # Results first: merging may change the accumulators.
+        of_batch, of_live = (None if acc is None else self.monoid.result(acc) for acc in (batch, live))
+        merged = self._merged(batch, live)
+        return Explained(key, upto, of_batch, of_live, None if merged is None else self.monoid.result(merged))
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        """Every key with its value, in no order; as of one moment between two batch runs.
+
+        Keys are collected in a temporary file, not in memory: a view may be larger than that.
+        """
+        with tempfile.TemporaryDirectory(prefix="heron-view-") as directory:
+            context = StoreContext(view=self.view, monoid=self.monoid, directory=Path(directory))
+            with self._mutex:
+                batch = self._consistent(lambda: self._collect(context))
+            with contextlib.closing(SqliteStore().reader(context)) as collected:
+                for key, acc in collected.items(batch):
+                    yield self._typed_key(key), self.monoid.result(acc)
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        with self._mutex:
+            self._live.close()
+            self._let_go()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _parts(self, key: Any) -> tuple[int | None, Any, Any]:
+        """N, the batch part and the live part."""
+
+        def read() -> tuple[int | None, Any, Any]:
+            upto = self._manifest.closed_upto
+            batch = None if self._batch is None else self._batch.get(key, upto)
+            return upto, batch, self._live.get(key, upto)
+
+        with self._mutex:
+            return self._consistent(read)
+
+    def _collect(self, context: StoreContext) -> int:
+        """Merge both sides into a store of its own; the batch id that they have there, another one in each try."""
+        upto = self._manifest.closed_upto
+        attempt = self._attempts = self._attempts + 1
+        with contextlib.closing(SqliteStore().writer(context, "merged")) as writer:
+            for count, (key, acc) in enumerate(self._all(upto), 1):
+                writer.merge(key, acc, attempt)
+                if count % _SPILL_KEYS == 0:
+                    writer.commit()
+            writer.commit()
+        return attempt
+
+    def _all(self, upto: int | None) -> Iterator[tuple[Any, Any]]:
+        """Accumulators of keys on both sides; a key comes once for each batch that has it."""
+        if self._batch is not None and upto is not None:
+            for batch in self._batch.batches():
+                if batch <= upto:
+                    yield from self._batch.items(batch)
+        for batch in self._live.batches():
+            if upto is None or batch > upto:
+                yield from self._live.items(batch)
+
+    def _consistent(self, read: Callable[[], _Found]) -> _Found:
+        """What `read` finds while the manifest stays as it is."""
+        for _ in range(_TRIES):
+            self._refresh()
+            before = self._stamp
+            try:
+                found = read()
+            except (OSError, NotFoundError, StateError):
+                if self._stamp_now() == before:
+                    raise
+                continue  # a version that the manifest named when we began may be gone
+            if self._stamp_now() == before:
+                return found
+        raise UnavailableError(
+            f"view {self.view}: batch runs replaced its parts during each of {_TRIES} reads; try again"
+        )
+
+    def _refresh(self) -> None:
+        stamp = self._stamp_now()
+        if stamp == self._stamp:
+            return
+        self._let_go()
+        self._manifest = Manifest.load(self._directory, self._batch_length_ms)
+        if self._manifest.closed_upto is not None:
+            from heronpy.pipeline._views import ViewReader  # needs pyarrow, which a live view alone does not
+
+            self._batch = ViewReader(self._directory, self.view, self.monoid, self._manifest)
+        self._stamp = stamp  # as it was before the load: a newer one is seen by the next look
+
+    def _stamp_now(self) -> object:
+        """Changes whenever the manifest is replaced."""
+        try:
+            stat = (self._directory / MANIFEST_FILE).stat()
+        except FileNotFoundError:
+            return None
+        except OSError as e:
+            raise UnavailableError(f"{self._directory} cannot be read: {e}") from e
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+    def _let_go(self) -> None:
+        close = getattr(self._batch, "close", None)
+        self._batch = None
+        self._stamp = ()
+        if close is not None:
+            close()
+
+    def _merged(self, batch: Any, live: Any) -> Any:
+        if batch is None or live is None:
+            return live if batch is None else batch
+        return self.monoid.merge(batch, live)
+
+
+def _key_type(node: Node) -> Callable[[Any], Any]:
+    """What keys are to users. Encoded, a window is its plain tuple; the program knows better."""
+    kinds = set(_key_origins(node))
+    if kinds and kinds <= {ReduceByKeyAndWindowNode, JoinNode}:
+        return _keyed_window
+    if kinds == {ReduceByWindowNode}:
+        return _window
+    return lambda key: key
+
+
+def _key_origins(node: Node) -> Iterator[type[Node]]:
+    """The operations that may have made the keys that a node emits."""
+    if isinstance(node, _SAME_KEYS):
+        for parent in node.parents:
+            yield from _key_origins(parent)
+    else:
+        yield type(node)
+
+
+def _keyed_window(key: Any) -> KeyedWindow:
+    return KeyedWindow(key[0], _window(key[1]))
+
+
+def _window(key: Any) -> Window:
+    return Window(float(key[0]), float(key[1]))
