@@ -8,6 +8,15 @@ def test_every_word_is_counted():
 
 from heronpy.testing._cluster import LocalCluster, TopologyHandle
 from heronpy.testing._eventually import eventually, eventually_sync
+from heronpy.testing._monoids import check_monoid
 from heronpy.testing._simulator import Simulator, simulate
 
-__all__ = ["LocalCluster", "Simulator", "TopologyHandle", "eventually", "eventually_sync", "simulate"]
+__all__ = [
+    "LocalCluster",
+    "Simulator",
+    "TopologyHandle",
+    "check_monoid",
+    "eventually",
+    "eventually_sync",
+    "simulate",
+]
