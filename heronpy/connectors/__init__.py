@@ -1,5 +1,16 @@
-"""Sources and sinks, and what it takes to write one."""
+"""Sources and sinks, and what it takes to write one.
 
+Sources: `TextFile`, `JsonLines`, `CsvFile`, `ParquetFile`, `RedisStream`, `ListSource`. Sinks: `TextSink`,
+`JsonLinesSink`, `CsvSink`, `ParquetSink`. One of your own implements `Source` or `Sink` and passes the tests of
+`heronpy.testing.connectors_kit`.
+"""
+
+from heronpy.connectors._csv import CsvFile
+from heronpy.connectors._lists import ListSource
+from heronpy.connectors._parquet import ParquetFile
+from heronpy.connectors._parquet_sink import ParquetSink
+from heronpy.connectors._redis import RedisStream
+from heronpy.connectors._row_sinks import CsvSink, JsonLinesSink, TextSink
 from heronpy.connectors._spi import (
     Chunk,
     Record,
@@ -11,5 +22,26 @@ from heronpy.connectors._spi import (
     SourceReader,
     Split,
 )
+from heronpy.connectors._text import JsonLines, TextFile
 
-__all__ = ["Chunk", "Record", "Sink", "SinkContext", "SinkWriter", "Source", "SourceContext", "SourceReader", "Split"]
+__all__ = [
+    "Chunk",
+    "CsvFile",
+    "CsvSink",
+    "JsonLines",
+    "JsonLinesSink",
+    "ListSource",
+    "ParquetFile",
+    "ParquetSink",
+    "Record",
+    "RedisStream",
+    "Sink",
+    "SinkContext",
+    "SinkWriter",
+    "Source",
+    "SourceContext",
+    "SourceReader",
+    "Split",
+    "TextFile",
+    "TextSink",
+]

@@ -45,6 +45,16 @@ minSessionTimeout=400
 maxSessionTimeout=40000
 """
 
+_REDIS_CONFIG = """\
+port {port}
+bind 127.0.0.1
+dir "{data}"
+save ""
+appendonly yes
+appendfsync always
+requirepass "{password}"
+"""
+
 
 @functools.cache
 def zookeeper_classpath() -> str | None:
@@ -281,6 +291,122 @@ def zookeeper_ensemble(directory: Path, members: int = 3) -> Iterator[list[Zooke
     finally:
         for server in servers:
             server.kill()
+
+
+def redis_missing() -> str | None:
+    """Why no Redis can be started here, or None if one can."""
+    if shutil.which("redis-server") is None:
+        return "no Redis: install Debian's package redis-server"
+    if importlib.util.find_spec("redis") is None:
+        return "no Redis: pip install 'heronpy[redis]'"
+    return None
+
+
+class RedisServer:
+    """One real Redis server with its data in a directory. A context manager: runs for the time of the block.
+
+    What it has answered is on disk: it survives a kill.
+    """
+
+    def __init__(self, directory: Path, *, port: int = 0, password: str = "") -> None:
+        """Describe the server; `start` starts it.
+
+        Args:
+            directory: For its configuration, data and output; made if missing.
+            port: For clients; 0: a free one.
+            password: Of the default user; empty: none is needed.
+        """
+        self.directory = directory
+        self.port = port
+        self._fixed_port = port != 0
+        self._password = password
+        self._process: ServerProcess | None = None
+
+    @property
+    def url(self) -> str:
+        """redis://…, as a Redis client takes it; with the password, if there is one."""
+        user = f":{self._password}@" if self._password else ""
+        return f"redis://{user}127.0.0.1:{self.port}/0"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, and wait until it serves. After a kill: again on the same port, with the same data.
+
+        Raises:
+            RuntimeError: it ended, or did not serve in time; with the end of its output.
+        """
+        for attempt in range(1 if self._fixed_port else _PORT_TRIES):
+            self._launch()
+            error = self._await_serving()
+            if error is None:
+                self._fixed_port = True
+                return
+            self.kill()
+            if attempt + 1 == _PORT_TRIES or "Address already in use" not in error:
+                break  # only a port taken between the check and the start is worth another try
+        raise RuntimeError(error)
+
+    def _launch(self) -> None:
+        assert shutil.which("redis-server") is not None, redis_missing()
+        if not self._fixed_port:
+            self.port = free_port()
+        if listening(self.port):
+            raise RuntimeError(f"port {self.port} is taken")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        config = self.directory / "redis.conf"
+        config.touch(mode=0o600)  # before the password is in it
+        config.write_text(_REDIS_CONFIG.format(port=self.port, data=self.directory, password=self._password))
+        self._process = ServerProcess(["redis-server", str(config)], self.directory / "output.log")
+
+    def _await_serving(self) -> str | None:
+        """None when it serves, else what went wrong."""
+        assert self._process is not None, "not started"
+        deadline_s = time.monotonic() + _START_S
+        while time.monotonic() < deadline_s:
+            if not self._process.running():
+                return f"Redis ended while it started:\n{self._process.tail(20)}"
+            if self._serving():
+                return None
+            time.sleep(0.02)
+        return f"Redis did not serve within {_START_S:g} s:\n{self._process.tail()}"
+
+    def _serving(self) -> bool:
+        """Whether it answers, and has loaded its data."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2.0) as s:
+            s.sendall(b"PING\r\n")
+            return s.recv(64).startswith((b"+PONG", b"-NOAUTH"))
+        return False
+
+    def kill(self) -> None:
+        """End it with SIGKILL; its data stays for the next `start`."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """Stop its clock (SIGSTOP): connections stay open, nothing answers."""
+        assert self._process is not None, "not started"
+        self._process.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on after `freeze`."""
+        assert self._process is not None, "not started"
+        self._process.signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
 
 
 def _become(parent: int, command: Sequence[str]) -> None:

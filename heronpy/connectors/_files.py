@@ -1,0 +1,67 @@
+"""Which files a source reads."""
+
+from __future__ import annotations
+
+import glob
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from heronpy.errors import ConfigError, NotFoundError
+
+Pattern = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class Files:
+    """A glob (`**` for any folders), or a list of paths; made absolute here, looked up by `paths`."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        """Take the pattern.
+
+        Raises:
+            ConfigError: it is neither.
+        """
+        self._glob = isinstance(pattern, (str, os.PathLike))
+        given = [pattern] if isinstance(pattern, (str, os.PathLike)) else list(pattern)
+        if not given or not all(isinstance(each, (str, os.PathLike)) and os.fspath(each) for each in given):
+            raise ConfigError(f"files are given as a glob or a list of paths, not as {pattern!r}")
+        self._patterns = [os.path.abspath(os.fspath(each)) for each in given]
+
+    def __repr__(self) -> str:
+        return repr(self._patterns[0] if self._glob else self._patterns)
+
+    def paths(self) -> list[str]:
+        """The files there are now, sorted, each once. Of a list also those that are missing, unless all are.
+
+        Raises:
+            NotFoundError: there is none.
+        """
+        if self._glob:
+            found = [path for path in glob.glob(self._patterns[0], recursive=True) if not Path(path).is_dir()]
+            if not found and os.path.isfile(self._patterns[0]):
+                found = self._patterns  # a name with brackets, say, that is a file and not meant as a pattern
+        else:
+            found = self._patterns if any(Path(path).exists() for path in self._patterns) else []
+        if not found:
+            raise NotFoundError(f"no file matches {self}")
+        return sorted(set(found))
+
+
+def size_of(path: str) -> int:
+    """Size in bytes; 0 of a file that cannot be read, which its reader will say."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def share_of(path: str, number: int) -> int:
+    """Which task reads part `number` of a file; spreads the files, and the parts of one file one by one."""
+    return zlib.crc32(path.encode(errors="surrogateescape")) + number
+
+
+def why(error: Exception) -> str:
+    """An error as one line."""
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__

@@ -1,0 +1,143 @@
+"""Elements that are in memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.connectors._parts import DeadLetter, PartReader, Rows
+from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.errors import ConfigError
+
+_PARTS = 64
+_ROWS = 4096
+_LAST = 1 << 62
+
+
+class ListSource(Source):
+    """The elements of a list, for tests, examples and small tables. They travel with the program.
+
+    It ends with the last element, unless it repeats. One task reads them in order; several divide them. The id of an
+    element is its index, or what `ids` says. After a restart it goes on where everything was acked, if the program has
+    a directory; not if it repeats.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[Any],
+        *,
+        times: Sequence[float] | None = None,
+        ids: Sequence[str] | None = None,
+        repeat: bool = False,
+    ) -> None:
+        """Take the elements.
+
+        Args:
+            items: the elements.
+            times: of the elements, in seconds since the epoch: then these are event times. Without them all have the
+                time at which this object was made.
+            ids: of the elements; equal ones are the same event.
+            repeat: begin anew after the last, for ever. Then there is no batch face, and ids say which round it is.
+
+        Raises:
+            ConfigError: not one time or id for each element, or nothing to repeat.
+        """
+        self._items = list(items)
+        for name, column in (("times", times), ("ids", ids)):
+            if column is not None and len(column) != len(self._items):
+                raise ConfigError(f"ListSource: {len(column)} {name} for {len(self._items)} items")
+        if repeat and not self._items:
+            raise ConfigError("ListSource: there is nothing to repeat")
+        made_ms = time.time_ns() // 1_000_000
+        self._times_ms = [made_ms] * len(self._items) if times is None else [round(t * 1000) for t in times]
+        self._ids = None if ids is None else list(ids)
+        self._repeat = repeat
+        self.timed = times is not None
+
+    def __repr__(self) -> str:
+        return f"ListSource({len(self._items)} items)"
+
+    def open(self, context: SourceContext) -> SourceReader:
+        parts = self._parts(-(-len(self._items) // _PARTS) or 1)
+        if self._repeat:
+            own = [part for part in parts if part.share % context.num_tasks == context.task_index]
+            return _Repeating(own, context.dead_letter)
+        return PartReader(parts, context)
+
+    def splits(self, target_bytes: int) -> Sequence[Split] | None:
+        # How many bytes an element has, nobody knows; 100 is as good as any.
+        return None if self._repeat else self._parts(max(1, target_bytes // 100))
+
+    def _parts(self, length: int) -> list[_ListPart]:
+        parts = []
+        for number, start in enumerate(range(0, len(self._items), length)):
+            span = slice(start, start + length)
+            ids = None if self._ids is None else tuple(self._ids[span])
+            parts.append(_ListPart(number, start, tuple(self._items[span]), tuple(self._times_ms[span]), ids))
+        return parts
+
+
+@dataclass(frozen=True)
+class _ListPart:
+    share: int
+    start: int
+    items: tuple[Any, ...]
+    times_ms: tuple[int, ...]
+    ids: tuple[str, ...] | None
+
+    @property
+    def key(self) -> str:
+        return str(self.start)
+
+    @property
+    def limit(self) -> int:
+        return self.start + len(self.items)
+
+    @property
+    def size_bytes(self) -> int:
+        return 100 * len(self.items)
+
+    def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
+        for rows in self.rows(None, dead_letter):
+            yield rows.chunk()
+
+    def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
+        begin = 0 if position is None else position - self.start
+        for first in range(begin, len(self.items), _ROWS):
+            span = slice(first, first + _ROWS)
+            values = list(self.items[span])
+            starts = range(self.start + first, self.start + first + len(values))
+            ids = None if self.ids is None else self.ids[span]
+            yield Rows(values, starts, starts.stop, self.times_ms[span], "", ids=ids)
+
+
+class _Round:
+    """The elements of one task, once more: all parts as one that never ends."""
+
+    key = "repeat"
+    share = 0
+    limit = _LAST
+
+    def __init__(self, parts: Sequence[_ListPart]) -> None:
+        self._parts = parts
+
+    def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
+        round_number = 0
+        while self._parts:
+            for part in self._parts:
+                for rows in part.rows(None, dead_letter):
+                    names = rows.ids or [str(start) for start in rows.starts]
+                    yield rows._replace(ids=[f"{name}/{round_number}" for name in names])
+            round_number += 1
+
+
+class _Repeating(PartReader):
+    """Without positions: its ids begin anew with each life."""
+
+    def __init__(self, parts: Sequence[_ListPart], dead_letter: DeadLetter) -> None:
+        context = SourceContext(
+            name="repeat", task_index=0, num_tasks=1, config={}, directory=None, dead_letter=dead_letter
+        )
+        super().__init__([_Round(parts)], context)

@@ -1,0 +1,172 @@
+"""Sinks that write files into a directory: each file appears whole, and none is ever overwritten."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from heronpy.connectors._spi import Sink, SinkContext, SinkWriter
+from heronpy.errors import ConfigError, UnavailableError
+
+
+class Encoder(Protocol):
+    """Writes elements of one format into one file."""
+
+    def add(self, element: Any) -> None:
+        """Take an element; it is in the file after `finish`.
+
+        Raises:
+            ValueError: the format cannot hold it. The file is as before.
+        """
+        ...
+
+    def finish(self) -> None:
+        """Write what is left."""
+        ...
+
+
+class FileSink(Sink):
+    """A directory of files. A format says what is in them."""
+
+    # In a topology each flush makes a file. Its final name is a hard link, which fails if the name is taken: a restart,
+    # or a process that was thought dead, cannot overwrite what is acked.
+
+    has_batch_face = True
+    suffix = ""
+    """Of the files' names, with its dot."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Describe the sink.
+
+        Args:
+            path: the directory; made when the sink is opened. A relative one begins at the present directory.
+        """
+        self._path = Path(path).absolute()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._path)!r})"
+
+    @abstractmethod
+    def encoder(self, f: BinaryIO) -> Encoder:
+        """An encoder into an empty file, open for writing and reading."""
+
+    def open(self, context: SinkContext) -> SinkWriter:
+        return _PartWriter(self, self._path, context)
+
+    def write_part(self, path: Path, elements: Iterator[Any]) -> Path:
+        """Write all elements into one file, in bounded memory. It appears whole, in place of an earlier one.
+
+        Raises:
+            ValueError: an element that the format cannot hold; named.
+            HeronError: the file cannot be written.
+        """
+        final = path.with_name(path.name + self.suffix)
+        temporary = path.with_name(f".{final.name}.{os.getpid()}.tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("w+b") as f:
+                encoder = self.encoder(f)
+                for element in elements:
+                    encoder.add(element)
+                encoder.finish()
+                _sync(f)
+            temporary.replace(final)
+            _sync_directory(path.parent)
+        except OSError as e:
+            raise UnavailableError(f"cannot write {final}: {e.strerror or e}") from e
+        finally:
+            temporary.unlink(missing_ok=True)
+        return final
+
+
+class _PartWriter(SinkWriter):
+    """`<path>/part-<task>-<n><suffix>`, one file for each flush."""
+
+    def __init__(self, sink: FileSink, directory: Path, context: SinkContext) -> None:
+        self._sink = sink
+        self._directory = directory
+        self._task = context.task_index
+        self._unfinished = f".part-{context.name}-{context.task_index}-"
+        self._temporary = directory / f"{self._unfinished}{os.getpid()}.tmp"
+        self._file: BinaryIO | None = None
+        self._encoder: Encoder | None = None
+        self._count = 0
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._next = self._following()
+            self._clear()
+        except OSError as e:
+            raise ConfigError(f"sink {context.name} cannot write to {directory}: {e.strerror or e}") from e
+
+    def _following(self) -> int:
+        name = re.compile(rf"part-{self._task}-(\d+){re.escape(self._sink.suffix)}")
+        numbers = (int(found[1]) for found in map(name.fullmatch, os.listdir(self._directory)) if found)
+        return max(numbers, default=-1) + 1
+
+    def _clear(self) -> None:
+        """Remove what a killed process of this task left unfinished: it was never acked."""
+        for entry in os.listdir(self._directory):
+            if entry.startswith(self._unfinished):
+                (self._directory / entry).unlink(missing_ok=True)
+
+    def write(self, element: Any) -> None:
+        if self._encoder is None:
+            self._file = self._temporary.open("w+b")
+            self._encoder = self._sink.encoder(self._file)
+        self._encoder.add(element)
+        self._count += 1
+
+    def flush(self) -> None:
+        if not self._count:
+            return
+        assert self._file is not None
+        assert self._encoder is not None
+        try:
+            self._encoder.finish()
+            _sync(self._file)
+            self._publish()
+        except OSError as e:
+            raise UnavailableError(f"cannot write {self._temporary}: {e.strerror or e}") from e
+        self._discard()
+
+    def _publish(self) -> None:
+        while True:
+            final = self._directory / f"part-{self._task}-{self._next}{self._sink.suffix}"
+            self._next += 1
+            try:
+                os.link(self._temporary, final)
+            except FileExistsError:
+                continue  # of another process with this task's number
+            _sync_directory(self._directory)
+            return
+
+    def _discard(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._temporary.unlink(missing_ok=True)
+        self._file = self._encoder = None
+        self._count = 0
+
+    def close(self) -> None:
+        """Let go of the file. What was not flushed is gone."""
+        self._discard()
+
+
+def _sync(f: BinaryIO) -> None:
+    f.flush()
+    os.fsync(f.fileno())
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the names in it durable."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems refuse; their names are durable anyway
+            os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,85 @@
+"""How far the parts of a source have been read, in files that outlive the process."""
+
+# Each task writes one file with the positions of its parts, and reads the files of all: the task that reads a part may
+# be another one after a restart. Positions only grow, so the largest counts. A part whose data was replaced by less
+# begins a new generation, which counts for more than any position of an older one.
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+_log = logging.getLogger(__name__)
+_SAVE_INTERVAL_S = 1.0
+Entry = tuple[int, int]
+
+
+class Positions:
+    """The positions of one task's parts. Without a directory they last as long as this object."""
+
+    def __init__(self, directory: Path | None, task_index: int) -> None:
+        """Read what all tasks have written so far."""
+        self._directory = directory
+        self._path = None if directory is None else directory / f"{task_index}.json"
+        self._known = {} if directory is None else _read_all(directory)
+        self._mine: dict[str, Entry] = {}
+        self._changed = False
+        self._saved_s = time.monotonic()
+
+    def of(self, key: str, limit: int) -> int | None:
+        """Where to begin with a part; None: at its beginning.
+
+        Args:
+            key: of the part.
+            limit: a position beyond it belongs to other data, and does not count.
+        """
+        generation, position = self._known.get(key, (0, -1))
+        if position > limit:
+            generation, position = generation + 1, -1
+        self._mine[key] = (generation, position)
+        return None if position < 0 else position
+
+    def advance(self, key: str, position: int) -> None:
+        """Everything before `position` is acked."""
+        self._mine[key] = (self._mine.get(key, (0, -1))[0], position)
+        self._changed = True
+
+    def save_if_due(self) -> None:
+        """`save` at most once a second."""
+        if self._changed and time.monotonic() - self._saved_s >= _SAVE_INTERVAL_S:
+            self.save()
+
+    def save(self) -> None:
+        """Write them, all or none. A failure is logged: it costs duplicates after a restart, and no data."""
+        self._saved_s = time.monotonic()
+        if self._path is None or not self._changed:
+            return
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as f:
+                f.write(msgspec.json.encode(self._mine))
+                f.flush()
+                os.fsync(f.fileno())
+            temporary.replace(self._path)
+        except OSError as e:
+            _log.warning("cannot save positions to %s: %s", self._path, e.strerror or e)
+            return
+        self._changed = False
+
+
+def _read_all(directory: Path) -> dict[str, Entry]:
+    known: dict[str, Entry] = {}
+    for path in directory.glob("[0-9]*.json"):
+        try:
+            entries = msgspec.json.decode(path.read_bytes(), type=dict[str, Entry])
+        except (OSError, msgspec.MsgspecError) as e:
+            _log.warning("cannot read positions from %s, so what they cover is read again: %s", path, e)
+            continue
+        for key, entry in entries.items():
+            known[key] = max(known.get(key, (0, -1)), entry)
+    return known

@@ -1,0 +1,124 @@
+"""Redis Streams, read as a consumer group."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from heronpy.connectors._optional import need
+from heronpy.connectors._redis_entries import Decoder
+from heronpy.connectors._redis_reader import RedisReader
+from heronpy.connectors._spi import Source, SourceContext, SourceReader
+from heronpy.errors import ConfigError
+
+_TOPOLOGY_NAME = "topology.name"
+
+
+class RedisStream(Source):
+    """The entries of a Redis stream, each handed to one consumer of a group until it is acked.
+
+    An entry stays pending in Redis until it is processed with all that came of it. A restarted task begins with what it
+    had pending; what a task had pending that does not come back goes to the others after `min_idle_s`. Records are
+    dicts of text, or what `field` and `json_field` say; their id is the entry's, their time the one in that id. A
+    malformed entry is a dead letter and acked.
+
+    While Redis is away there are no records; what was read before is acked when it is back. There is no batch face:
+    archive the streamlet.
+    """
+
+    timed = True
+
+    def __init__(
+        self,
+        url: str | None = None,
+        stream: str = "",
+        *,
+        group: str,
+        url_env: str | None = None,
+        field: str | None = None,
+        json_field: str | None = None,
+        start: str = "0",
+        min_idle_s: float = 60.0,
+        consumer: str | None = None,
+    ) -> None:
+        """Describe the stream; it is connected to when the source is opened.
+
+        Args:
+            url: `redis://[user:password@]host:port/db`, or rediss:// or unix://. It travels with the program: give a
+                URL with a password by `url_env` instead.
+            stream: the stream's key. It may not exist yet.
+            group: the consumer group's name; made if missing.
+            url_env: name of an environment variable of the tasks that has the URL.
+            field: records are the text of this field.
+            json_field: records are the JSON value in this field.
+            start: where a new group begins: `0`: with the oldest entry, `$`: with those to come, or an entry id.
+            min_idle_s: what another consumer has had pending for so long without a sign of life is taken over.
+            consumer: beginning of the consumers' names; the topology's name without it. Two programs in one group need
+                different ones.
+
+        Raises:
+            ConfigError: not one URL, no stream, or two fields.
+        """
+        if (url is None) == (url_env is None):
+            raise ConfigError("RedisStream takes either a url or a url_env")
+        if not stream or not group:
+            raise ConfigError("RedisStream takes the names of a stream and of a group")
+        if min_idle_s <= 0:
+            raise ConfigError(f"RedisStream: min_idle_s must be more than 0, not {min_idle_s!r}")
+        self._url = url
+        self._url_env = url_env
+        self._stream = stream
+        self._group = group
+        self._decoder = Decoder(field, json_field)
+        self._start = start
+        self._min_idle_s = min_idle_s
+        self._consumer = consumer
+
+    def __repr__(self) -> str:
+        return f"RedisStream({self._stream!r}, group={self._group!r})"
+
+    def open(self, context: SourceContext) -> SourceReader:
+        redis: Any = need("redis", "redis", "RedisStream")
+        prefix = self._consumer or context.config.get(_TOPOLOGY_NAME) or "heron"
+        return RedisReader(
+            _client(redis, self._find_url(), self._stream),
+            stream=self._stream,
+            group=self._group,
+            consumer=f"{prefix}-{context.name}-{context.task_index}",
+            start=self._start,
+            min_idle_s=self._min_idle_s,
+            decoder=self._decoder,
+            dead_letter=context.dead_letter,
+        )
+
+    def _find_url(self) -> str:
+        if self._url is not None:
+            return self._url
+        assert self._url_env is not None
+        url = os.environ.get(self._url_env)
+        if not url:
+            raise ConfigError(f"the environment variable {self._url_env} must have the URL of the Redis with {self!r}")
+        return url
+
+
+def _client(redis: Any, url: str, stream: str) -> Any:
+    """A client that gives up at once: `read` is called again anyway, and the task has other things to do."""
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    try:
+        return redis.Redis.from_url(
+            url,
+            protocol=2,
+            decode_responses=False,
+            socket_connect_timeout=1.0,
+            socket_timeout=2.0,
+            socket_keepalive=True,
+            retry=Retry(NoBackoff(), 0),
+            single_connection_client=False,
+        )
+    except ValueError:
+        # Its text may have the password in it.
+        raise ConfigError(
+            f"the URL of the Redis with stream {stream!r} is not one: redis://host:port/db, rediss:// or unix://"
+        ) from None

@@ -1,0 +1,195 @@
+"""One consumer of a consumer group."""
+
+# Redis keeps what a consumer was given in the group's list of pending entries until it is acked, so nothing has to be
+# remembered here. Entries come in three ways, and each `read` takes one of them:
+# - what this consumer has pending already: once after each connection, because the reply that told of new entries may
+#   have been lost with the one before. What the engine has of them is skipped.
+# - what others have had pending for too long: XAUTOCLAIM, from time to time.
+# - new ones.
+# Idle time is counted from the last delivery, so a task that processes slowly would look dead: it renews what it has
+# out. That makes `min_idle_s` a time without a sign of life, whatever the processing takes.
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from heronpy.connectors._redis_entries import Decoder, shown, time_ms
+from heronpy.connectors._spi import Record, SourceReader
+
+_log = logging.getLogger(__name__)
+_BATCH = 1000
+_ACK_INTERVAL_S = 0.02
+_RETRY_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_SIGNS_PER_IDLE = 4
+
+
+class RedisReader(SourceReader):
+    """The stream face of `RedisStream`."""
+
+    def __init__(
+        self,
+        client: Any,
+        *,
+        stream: str,
+        group: str,
+        consumer: str,
+        start: str,
+        min_idle_s: float,
+        decoder: Decoder,
+        dead_letter: Callable[[str, Any, str], None],
+    ) -> None:
+        """Read with a client that does not retry; connects with the first `read`."""
+        self._client = client
+        self._stream = stream
+        self._group = group
+        self._consumer = consumer
+        self._start = start
+        self._min_idle_ms = max(1, round(min_idle_s * 1000))
+        self._turn_s = min_idle_s / _SIGNS_PER_IDLE
+        self._decoder = decoder
+        self._dead_letter = dead_letter
+        self._out: dict[str, None] = {}
+        """Entries that the engine has, oldest first."""
+        self._acks: dict[str, None] = {}
+        """Entries that are done, and Redis does not know yet."""
+        self._acked_s = self._claimed_s = self._renewed_s = 0.0
+        self._connected = False
+        self._pending_from: str | None = "0"
+        """Where to go on with what this consumer has pending; None: it has seen all."""
+        self._claim_from = "0-0"
+        self._failures = 0
+        self._retry_s = 0.0
+
+    def read(self, limit: int) -> Sequence[Record]:
+        if limit < 1 or not self._reachable():
+            return []
+        try:
+            self._connect()
+            self._send_acks()
+            entries = self._next_entries(min(limit, _BATCH))
+        except Exception as e:  # redis-py's own are not known at this module's top
+            self._failed(e)
+            return []
+        return self._records(entries)
+
+    def ack(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._out.pop(record.id, None)
+            self._acks[record.id] = None
+        due = len(self._acks) >= _BATCH or time.monotonic() - self._acked_s >= _ACK_INTERVAL_S
+        if due and self._connected and self._reachable():
+            self._try_acks()
+
+    def _try_acks(self) -> None:
+        try:
+            self._send_acks()
+        except Exception as e:
+            self._failed(e)
+
+    def close(self) -> None:
+        if self._connected and self._reachable():
+            self._try_acks()
+        self._client.close()
+
+    # Entries
+
+    def _next_entries(self, limit: int) -> Iterable[tuple[bytes, Any]]:
+        now_s = time.monotonic()
+        if now_s - self._renewed_s >= self._turn_s:
+            self._renewed_s = now_s
+            self._renew()
+        if self._pending_from is not None:
+            return self._own_pending(limit)
+        if now_s - self._claimed_s >= self._turn_s and (entries := self._claim(limit, now_s)):
+            return entries
+        return self._group_read(">", limit)
+
+    def _group_read(self, position: str, limit: int) -> list[tuple[bytes, Any]]:
+        answer = self._client.xreadgroup(self._group, self._consumer, {self._stream: position}, count=limit)
+        return answer[0][1] if answer else []
+
+    def _own_pending(self, limit: int) -> list[tuple[bytes, Any]]:
+        assert self._pending_from is not None
+        entries = self._group_read(self._pending_from, limit)
+        self._pending_from = entries[-1][0].decode() if entries else None
+        return entries
+
+    def _claim(self, limit: int, now_s: float) -> list[tuple[bytes, Any]]:
+        """What others have had pending for too long; some of it, from where the last call ended."""
+        answer = self._client.xautoclaim(
+            self._stream, self._group, self._consumer, self._min_idle_ms, self._claim_from, count=limit
+        )
+        self._claim_from = answer[0].decode()
+        if self._claim_from == "0-0":
+            self._claimed_s = now_s  # all seen; the next round is later
+        entries: list[tuple[bytes, Any]] = answer[1]
+        return entries
+
+    def _renew(self) -> None:
+        """A sign of life for what the engine has: its idle time begins anew."""
+        ids = iter(list(self._out))
+        while some := list(itertools.islice(ids, _BATCH)):
+            self._client.xclaim(self._stream, self._group, self._consumer, 0, some, idle=0, justid=True)
+
+    def _records(self, entries: Iterable[tuple[bytes, Any]]) -> list[Record]:
+        records = []
+        for raw_id, fields in entries:
+            entry_id = raw_id.decode()
+            if entry_id in self._out or entry_id in self._acks:
+                continue
+            try:
+                if not fields:
+                    raise ValueError("the entry was deleted from the stream before it was processed")
+                records.append(Record(self._decoder.decode(fields), time_ms(entry_id), entry_id))
+            except ValueError as e:
+                self._dead_letter(f"{self._stream}:{entry_id}", shown(fields or {}), " ".join(str(e).split()))
+                self._acks[entry_id] = None
+        self._out.update((record.id, None) for record in records)
+        return records
+
+    def _send_acks(self) -> None:
+        while self._acks:
+            some = list(itertools.islice(self._acks, _BATCH))
+            self._client.xack(self._stream, self._group, *some)
+            for entry_id in some:
+                del self._acks[entry_id]
+        self._acked_s = time.monotonic()
+
+    # Connection
+
+    def _reachable(self) -> bool:
+        return time.monotonic() >= self._retry_s
+
+    def _connect(self) -> None:
+        """Make the group if it is missing, and forget where we were, after a connection was lost."""
+        if self._connected:
+            return
+        from redis.exceptions import ResponseError
+
+        try:
+            self._client.xgroup_create(self._stream, self._group, self._start, mkstream=True)
+        except ResponseError as e:
+            if not str(e).startswith("BUSYGROUP"):
+                raise
+        self._connected = True
+        self._pending_from, self._claim_from = "0", "0-0"
+        if self._failures:
+            _log.info("stream %s: Redis answers again", self._stream)
+            self._failures = 0
+
+    def _failed(self, error: Exception) -> None:
+        """Try again later. Logged when it begins; raises what is no error of Redis."""
+        from redis.exceptions import RedisError
+
+        if not isinstance(error, (RedisError, OSError)):
+            raise error
+        if not self._failures:
+            _log.warning("stream %s: cannot be read, trying again: %s", self._stream, " ".join(str(error).split()))
+        self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
+        self._failures += 1
+        self._connected = False
+        self._client.connection_pool.disconnect()

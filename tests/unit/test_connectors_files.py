@@ -1,0 +1,319 @@
+"""Files as sources: both faces, restarts, what is malformed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heronpy.connectors import CsvFile, JsonLines, ListSource, ParquetFile, Source, TextFile, _lines
+from heronpy.errors import ConfigError, HeronError, NotFoundError
+from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, drain, open_source, read_chunks
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def _many(tmp_path: Path, lines: Sequence[str], suffix: str, files: int = 3, header: str = "") -> str:
+    for number in range(files):
+        with (tmp_path / f"f{number}{suffix}").open("w", newline="") as f:
+            f.write(header)
+            f.writelines(line + "\n" for line in lines[number::files])
+    return str(tmp_path / f"*{suffix}")
+
+
+class TestTextFile(SourceKit):
+    @pytest.fixture
+    def values(self) -> Sequence[Any]:
+        return [f"líne {n}" for n in range(200)]
+
+    @pytest.fixture
+    def source(self, tmp_path: Path, values: Sequence[Any]) -> Source:
+        return TextFile(_many(tmp_path, values, ".txt"))
+
+    @pytest.fixture
+    def damaged(self, tmp_path: Path) -> Damaged:
+        (tmp_path / "bad").write_bytes(b"one\ntw\xff\nthree\n\xe4")
+        return Damaged(TextFile(tmp_path / "bad"), ["one", "three"], ["bad:4", "bad:14"])
+
+
+class TestJsonLines(SourceKit):
+    @pytest.fixture
+    def values(self) -> Sequence[Any]:
+        return [{"n": n, "text": "ü" * (n % 5)} for n in range(200)]
+
+    @pytest.fixture
+    def source(self, tmp_path: Path, values: Sequence[Any]) -> Source:
+        return JsonLines(_many(tmp_path, [json.dumps(value) for value in values], ".json"))
+
+    @pytest.fixture
+    def damaged(self, tmp_path: Path) -> Damaged:
+        (tmp_path / "bad").write_bytes(b'{"a":1}\n{"a":\n\n2}\n[1,2]\r\n"\xff"\n{"a":1} 3')
+        return Damaged(JsonLines(tmp_path / "bad"), [{"a": 1}, [1, 2]], ["bad:8", "bad:15", "bad:25", "bad:29"])
+
+
+class TestCsvFile(SourceKit):
+    @pytest.fixture
+    def values(self) -> Sequence[Any]:
+        return [{"n": str(n), "text": 'two\nlines, "quoted"' if n % 3 == 0 else f"é{n}"} for n in range(200)]
+
+    @pytest.fixture
+    def source(self, tmp_path: Path, values: Sequence[Any]) -> Source:
+        for number in range(2):
+            with (tmp_path / f"{number}.csv").open("w", newline="") as f:
+                writer = csv.DictWriter(f, ["n", "text"])
+                writer.writeheader()
+                writer.writerows(values[number::2])
+        return CsvFile(tmp_path / "*.csv")
+
+    @pytest.fixture
+    def damaged(self, tmp_path: Path) -> Damaged:
+        (tmp_path / "bad.csv").write_bytes(b'a,b\n1,2\n3\n\n4,5,6\n7,"8\n9,\xff\n10,"11"x\n12,13\n')
+        return Damaged(
+            CsvFile(tmp_path / "bad.csv"),
+            [{"a": "1", "b": "2"}, {"a": "12", "b": "13"}],
+            ["bad.csv:8", "bad.csv:11", "bad.csv:17", "bad.csv:22", "bad.csv:26"],
+        )
+
+
+class TestParquetFile(SourceKit):
+    @pytest.fixture
+    def values(self) -> Sequence[Any]:
+        return [{"n": n, "tags": ["x"] * (n % 3), "text": None if n % 7 == 0 else f"é{n}"} for n in range(200)]
+
+    @pytest.fixture
+    def source(self, tmp_path: Path, values: Sequence[Any]) -> Source:
+        for number in range(2):
+            pq.write_table(pa.Table.from_pylist(values[number::2]), tmp_path / f"{number}.parquet", row_group_size=30)
+        return ParquetFile(tmp_path / "*.parquet")
+
+    @pytest.fixture
+    def damaged(self, tmp_path: Path) -> Damaged:
+        path = tmp_path / "bad.parquet"
+        rows = [{"n": n} for n in range(90)]
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=30, use_dictionary=False, compression="none")
+        column = pq.read_metadata(path).row_group(1).column(0)
+        raw = bytearray(path.read_bytes())
+        raw[column.data_page_offset : column.data_page_offset + 20] = b"\xff" * 20
+        path.write_bytes(raw)
+        (tmp_path / "none.parquet").write_bytes(b"no parquet at all")
+        return Damaged(
+            ParquetFile(tmp_path / "*.parquet"), rows[:30] + rows[60:], ["bad.parquet: row group 1", "none.parquet"]
+        )
+
+
+class TestListSource(SourceKit):
+    @pytest.fixture
+    def values(self) -> Sequence[Any]:
+        return [("key", n) for n in range(300)]
+
+    @pytest.fixture
+    def source(self, values: Sequence[Any]) -> Source:
+        return ListSource(values)
+
+
+_SMALL = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+_CONTENT = st.lists(st.sampled_from([b"\n", b"\r\n", b"a", b"bc", b"\xc3\xa4", b"\xff", b"x" * 40]), max_size=60).map(
+    b"".join
+)
+
+
+def _lines_of(content: bytes) -> dict[int, str]:
+    """The lines by their offsets, worked out slowly."""
+    found, start = {}, 0
+    for line in content.splitlines(keepends=True) if b"\r" not in content else _cut(content):
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        found[start] = text.decode(errors="replace")
+        start += len(line)
+    return found
+
+
+def _cut(content: bytes) -> list[bytes]:
+    parts = content.split(b"\n")
+    return [part + b"\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+@_SMALL
+@given(content=_CONTENT, part_bytes=st.integers(1, 80), block_bytes=st.integers(1, 50), tasks=st.integers(1, 5))
+def test_any_division_of_any_file_gives_each_line_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, part_bytes: int, block_bytes: int, tasks: int
+) -> None:
+    monkeypatch.setattr(_lines, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(_lines, "STREAM_PART_BYTES", part_bytes)
+    path = tmp_path / "any"
+    path.write_bytes(content)
+    expected = _lines_of(content)
+    source = TextFile(path, errors="replace")
+    batch = [value for chunk in read_chunks(source, part_bytes, DeadLetters()) for value in chunk.values]
+    assert batch == list(expected.values())
+    records = [record for task in range(tasks) for record in drain(open_source(source, task=task, of=tasks), limit=3)]
+    assert sorted((int(record.id.rpartition(":")[2]), record.value) for record in records) == sorted(expected.items())
+
+
+@_SMALL
+@given(content=_CONTENT, part_bytes=st.integers(1, 80), stops=st.lists(st.integers(0, 9), max_size=4), data=st.data())
+def test_no_restart_loses_a_line_wherever_it_comes(
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    part_bytes: int,
+    stops: list[int],
+    data: st.DataObject,
+) -> None:
+    monkeypatch.setattr(_lines, "STREAM_PART_BYTES", part_bytes)
+    directory = tmp_path_factory.mktemp("restarts")
+    path = directory / "any"
+    path.write_bytes(content)
+    source = TextFile(path, errors="replace")
+    acked: dict[int, str] = {}
+    for stop in [*stops, 1000]:
+        tasks = data.draw(st.integers(1, 3))
+        for task in range(tasks):
+            reader = open_source(source, task=task, of=tasks, directory=directory)
+            records = []
+            while not reader.ended and len(records) < stop:
+                records += reader.read(3)
+            done = records if stop == 1000 else data.draw(st.permutations(records))[: stop // 2]
+            reader.ack(done)
+            acked |= {int(record.id.rpartition(":")[2]): record.value for record in done}
+            reader.close()
+    assert acked == _lines_of(content)
+
+
+def test_a_line_longer_than_the_limit_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_lines, "BLOCK_BYTES", 10)
+    monkeypatch.setattr(_lines, "LINE_BYTES_MAX", 50)
+    path = tmp_path / "long"
+    path.write_text("one\n" + "x" * 500 + "\ntwo\n" + "y" * 500)
+    dead = DeadLetters()
+    assert [record.value for record in drain(open_source(TextFile(path), dead=dead))] == ["one", "two"]
+    assert [where for where, _, _ in dead.letters] == [f"{path}:4", f"{path}:509"]
+
+
+def test_after_a_restart_a_longer_file_goes_on_and_a_shorter_one_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    source = TextFile(path)
+
+    def read_and_ack() -> list[str]:
+        reader = open_source(source, directory=tmp_path)
+        records = drain(reader)
+        reader.ack(records)
+        reader.close()
+        return [record.value for record in records]
+
+    path.write_text("one\ntwo\n")
+    assert read_and_ack() == ["one", "two"]
+    path.write_text("one\ntwo\nthree\n")
+    assert read_and_ack() == ["three"]
+    path.write_text("four\n")
+    assert read_and_ack() == ["four"]
+    path.write_text("four\nfive\nsix\nseven\neight\n")
+    assert read_and_ack() == ["five", "six", "seven", "eight"]
+
+
+def test_a_positions_file_that_cannot_be_read_costs_duplicates_and_no_line(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("one\ntwo\n")
+    source = TextFile(tmp_path / "log")
+    reader = open_source(source, directory=tmp_path)
+    reader.ack(drain(reader))
+    reader.close()
+    (saved,) = (tmp_path / "positions" / "stage").iterdir()
+    saved.write_text("{")
+    assert [record.value for record in drain(open_source(source, directory=tmp_path))] == ["one", "two"]
+
+
+def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    (tmp_path / "c").mkdir()
+    paths = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
+    for source in (TextFile(paths), JsonLines(paths), CsvFile(paths, header=False), ParquetFile(paths)):
+        stream, batch = DeadLetters(), DeadLetters()
+        drain(open_source(source, dead=stream))
+        read_chunks(source, 10, batch)
+        for dead in (stream, batch):
+            named = {where for where, _, reason in dead.letters if "cannot be read" in reason}
+            assert {str(tmp_path / "b"), str(tmp_path / "c")} <= named, source
+
+
+def test_nothing_that_matches_is_one_line(tmp_path: Path) -> None:
+    for source in (TextFile(tmp_path / "*.log"), CsvFile([tmp_path / "x"]), ParquetFile(tmp_path / "**" / "x")):
+        with pytest.raises(NotFoundError, match="no file matches") as error:
+            source.splits(1)
+        assert "\n" not in str(error.value)
+        with pytest.raises(NotFoundError):
+            open_source(source)
+
+
+def test_relative_patterns_begin_where_the_source_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_text("one\n")
+    monkeypatch.chdir(tmp_path)
+    source = TextFile("a")
+    monkeypatch.chdir("/")
+    assert [record.id for record in drain(open_source(source))] == [f"{tmp_path}/a:0"]
+
+
+def test_times_are_when_the_file_was_changed(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    os.utime(tmp_path / "a", (1000.5, 1000.5))
+    assert [record.time_ms for record in drain(open_source(TextFile(tmp_path / "a")))] == [1_000_500]
+
+
+def test_encodings_and_byte_order_marks(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"\xe4\n\xfc\r\n")
+    (tmp_path / "bom").write_bytes(b"\xef\xbb\xbfa,b\n1,2\n")
+    latin = drain(open_source(TextFile(tmp_path / "latin", encoding="latin-1")))
+    assert [record.value for record in latin] == ["ä", "ü"]
+    bom = drain(open_source(TextFile(tmp_path / "bom", encoding="utf-8-sig")))
+    assert [record.value for record in bom] == ["a,b", "1,2"]
+    assert [record.value for record in drain(open_source(CsvFile(tmp_path / "bom")))] == [{"a": "1", "b": "2"}]
+    with pytest.raises(ConfigError, match="convert them to UTF-8"):
+        TextFile("x", encoding="utf-16")
+    with pytest.raises(ConfigError, match="unknown encoding"):
+        TextFile("x", encoding="nonsense")
+
+
+def test_csv_without_a_header_gives_lists_and_fields_name_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("1;2\n3;4\n")
+    rows = drain(open_source(CsvFile(tmp_path / "a.csv", header=False, delimiter=";")))
+    assert [row.value for row in rows] == [["1", "2"], ["3", "4"]]
+    rows = drain(open_source(CsvFile(tmp_path / "a.csv", header=False, delimiter=";", fields=["x", "y"])))
+    assert [row.value for row in rows] == [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
+    with pytest.raises(ConfigError):
+        CsvFile(tmp_path / "a.csv", delimiter="--")
+
+
+def test_parquet_reads_chosen_columns_and_names_one_that_is_missing(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2], "b": [3, 4]}), tmp_path / "t.parquet")
+    source = ParquetFile(tmp_path / "t.parquet", columns=["b"])
+    assert [(r.id.rpartition("/")[2], r.value) for r in drain(open_source(source))] == [
+        ("t.parquet:0:0", {"b": 3}),
+        ("t.parquet:0:1", {"b": 4}),
+    ]
+    dead = DeadLetters()
+    assert drain(open_source(ParquetFile(tmp_path / "t.parquet", columns=["c"]), dead=dead)) == []
+    assert dead.letters == [(str(tmp_path / "t.parquet"), None, "there is no column 'c'")]
+
+
+def test_a_list_has_the_times_and_ids_that_it_is_given() -> None:
+    source = ListSource(["a", "b"], times=[1.5, 2], ids=["x", "y"])
+    assert source.timed
+    assert [record[:3] for record in drain(open_source(source))] == [("a", 1500, "x"), ("b", 2000, "y")]
+    with pytest.raises(HeronError, match="1 times for 2 items"):
+        ListSource(["a", "b"], times=[1])
+
+
+def test_a_list_that_repeats_has_no_end_and_no_batch_face() -> None:
+    source = ListSource("abc", repeat=True)
+    reader = open_source(source)
+    records = [record for _ in range(20) for record in reader.read(2)]
+    assert [record.value for record in records[:6]] == list("abcabc")
+    assert len({record.id for record in records}) == len(records)
+    assert not reader.ended
+    assert source.splits(1) is None
