@@ -21,11 +21,16 @@ _STALE_S = 3600
 _WAIT_S = 30.0
 
 
-def tmp_path(directory: Path) -> Path:
-    """A new path in the archive's `_tmp`, named after this process."""
+def this_process() -> str:
+    """The owner of temporary files that this process makes."""
+    return f"{socket.gethostname()}@{os.getpid()}"
+
+
+def tmp_path(directory: Path, owner: str = "") -> Path:
+    """A new path in the archive's `_tmp`. It belongs to this process, or to `owner`: with that it becomes stale."""
     folder = directory / TMP
     folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{socket.gethostname()}@{os.getpid()}@{secrets.token_hex(8)}"
+    return folder / f"{owner or this_process()}@{secrets.token_hex(8)}"
 
 
 def remove_stale(directory: Path) -> int:

@@ -16,7 +16,8 @@ from heronpy.errors import NotFoundError
 
 DeadLetter = Callable[[str, Any, str], None]
 _CHUNK_ROWS = 16_384
-_DAMAGED = (ValueError, TypeError, LookupError, AttributeError, pa.ArrowException)
+DAMAGED = (ValueError, TypeError, LookupError, AttributeError, pa.ArrowException)
+"""What decoding raises for columns that `encode` has not made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def _chunk(columns: dict[str, Any], footer: Footer, where: str, begin: int, dead
     try:
         return _decoded(columns, footer)
     except Exception as error:  # unpickling may raise anything
-        if footer.codec != "pickle" and not isinstance(error, _DAMAGED):
+        if footer.codec != "pickle" and not isinstance(error, DAMAGED):
             raise
     return _row_by_row(columns, footer, where, begin, dead_letter)
 
@@ -107,7 +108,7 @@ def _row_by_row(columns: dict[str, Any], footer: Footer, where: str, begin: int,
             values += _decoded({name: column.slice(row, 1) for name, column in columns.items()}, footer).values
             kept.append(row)
         except Exception as error:
-            if footer.codec != "pickle" and not isinstance(error, _DAMAGED):
+            if footer.codec != "pickle" and not isinstance(error, DAMAGED):
                 raise
             reason = f"cannot be decoded: {type(error).__name__}: {error}"
             dead_letter(f"{where} {begin + row}", columns["id"][row].as_py(), reason)
