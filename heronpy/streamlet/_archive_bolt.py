@@ -1,0 +1,67 @@
+"""The bolt of an archive: writes elements to files, which appear together, and then acks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from heronpy.api import Tuple
+from heronpy.streamlet._bolts import StageBolt
+from heronpy.streamlet._graph import ArchiveNode
+from heronpy.streamlet._watermark import END, NEVER
+
+if TYPE_CHECKING:
+    from heronpy.archive import ArchiveWriter
+
+
+class ArchiveBolt(StageBolt):
+    """One writer of an archive. Elements go on at once; they are replayed until they are in the archive."""
+
+    commit_every_ms = 2000
+    commit_tuples = 100_000
+
+    def set_up(self) -> None:
+        from heronpy.archive import ArchiveWriter
+
+        node = self.stage.head.node
+        assert isinstance(node, ArchiveNode)
+        directory = self.definition.directory
+        path = node.path or (directory / "archive" / node.archive_name if directory else None)
+        assert path is not None, "the planner refuses an archive without a place"
+        self.commits = True
+        self._writer: ArchiveWriter = ArchiveWriter(
+            path,
+            task=str(self.task.context.get_this_task_index()),
+            batch_length_ms=self.definition.batch_length_ms,
+            codec=node.codec,
+            dead_letter=self.task.dead_letter_of(self.stage.name),
+        )
+
+    def taker(self) -> Callable[[Tuple], None]:
+        add, put, place, done = self._writer.add, self.put, self.place, self._hold
+
+        def take(tup: Tuple) -> None:
+            element, time_ms, id = tup.values
+            add(id, time_ms, element)
+            place.time_ms, place.id, place.anchors = time_ms, id, [tup]
+            put(element)
+            done(tup)
+
+        return take
+
+    def flush(self) -> None:
+        self._writer.commit()
+
+    def watermark_came(self) -> None:
+        self._tell()
+        super().watermark_came()
+
+    def cleanup(self) -> None:
+        super().cleanup()
+        self._writer.close()
+
+    def _tell(self) -> None:
+        """Say how far the archive is complete, as far as this task knows."""
+        low = self.upstream.low
+        if low != NEVER:
+            self._writer.progress(None if low == END else low)

@@ -1,0 +1,228 @@
+"""The bolts of stages that begin with anything but a window, a store or an archive; and what all bolts share.
+
+A tuple is acked when what came of it was emitted (anchored to it), and every sink of the stage was flushed since.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.api import Bolt, TopologyContext, TopologyReliabilityMode, Tuple, api_constants
+from heronpy.errors import TupleError, UnavailableError
+from heronpy.instance._stable_hash import stable_hash
+from heronpy.streamlet._bootstrap import read_cut, read_states
+from heronpy.streamlet._chain import Put, after, directed, from_bolt, node
+from heronpy.streamlet._definition import loads
+from heronpy.streamlet._graph import ELEMENTWISE, ReduceByKeyNode
+from heronpy.streamlet._stages import WATERMARK, Exit
+from heronpy.streamlet._task import StageTask, now_ms
+from heronpy.streamlet._watermark import Upstream
+
+OVERFULL = 10
+"""So many times the tuples of a commit may be held while nothing can be committed; then the stage takes its time."""
+WAIT_S = 0.1
+
+
+class StageBolt(Bolt):
+    """One task of a stage that reads from other stages. Subclasses say what is done with a tuple."""
+
+    commit_every_ms = 1000
+    commit_tuples = 10_000
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        definition = loads(config)
+        self.definition, self.stage = definition, definition.stage
+        self.tracking = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
+        self.task = StageTask(definition, context, self.logger)
+        self.task.exit_of = self._exit_of
+        self.place = self.task.place
+        tasks = [task for component in self.stage.upstream for task in context.get_component_tasks(component) or []]
+        self.upstream = Upstream(tasks)
+        self._held: list[Tuple] = []
+        self._commit_at_ms = now_ms() + self.commit_every_ms
+        self.put: Put = self._compiled()
+        self.commits = bool(self.task.writers)
+        """Whether tuples wait for a commit before they are acked."""
+        self.set_up()
+        self.done: Callable[[Tuple], None] = self._hold if self.commits else self.ack
+        """Call it for each tuple of which everything was emitted."""
+        take = self.taker()
+        self.process = self._with_watermarks(take) if self.stage.watermarks_in else take  # type: ignore[method-assign,assignment]  # a closure: the engine asks for it once a batch
+
+    def set_up(self) -> None:
+        """Open what the stage needs. May set `commits`."""
+
+    def taker(self) -> Callable[[Tuple], None]:
+        """What is done with a tuple of elements."""
+        raise NotImplementedError
+
+    def watermark(self) -> int:
+        """The watermark of what the head of the stage emits."""
+        return self.upstream.low
+
+    def flush(self) -> None:
+        """Make durable what the head of the stage holds.
+
+        Raises:
+            UnavailableError: not now; nothing is lost.
+        """
+
+    def failed(self, element: Any, error: Exception) -> None:
+        """User code of the head raised on an element."""
+        self.task.failed(self.stage.name, element, error)
+
+    def process_tick(self, tup: Tuple) -> None:
+        if self.commits and now_ms() >= self._commit_at_ms:
+            self.commit()
+        self.send_watermark()
+
+    def send_watermark(self) -> None:
+        """Tell those after this stage how far time has come, if it is time to."""
+        watermark = self.task.watermark_due(self.watermark())
+        if watermark is not None:
+            self.emit((watermark,), WATERMARK, [])
+
+    def watermark_came(self) -> None:
+        """A task before this stage has sent a watermark."""
+        self.send_watermark()
+
+    def commit(self) -> None:
+        """Make durable what is held, then ack it."""
+        self._commit_at_ms = now_ms() + self.commit_every_ms
+        try:
+            for writer in self.task.writers:
+                writer.flush()
+            self.flush()
+        except UnavailableError as error:
+            self.logger.warning("%s; %d tuples wait", error, len(self._held))
+            return
+        ack = self.ack
+        for tup in self._held:
+            ack(tup)
+        self._held.clear()
+
+    def cleanup(self) -> None:
+        if self.commits:
+            self.commit()
+        self.task.close()
+
+    def _hold(self, tup: Tuple) -> None:
+        self._held.append(tup)
+        if len(self._held) % self.commit_tuples == 0:
+            self.commit()
+        if len(self._held) > OVERFULL * self.commit_tuples:
+            time.sleep(WAIT_S)  # without acks nothing else bounds what waits; the queue before this task fills
+
+    def _compiled(self) -> Put:
+        return after(self.stage.head, self.task)
+
+    def _with_watermarks(self, take: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
+        def process(tup: Tuple) -> None:
+            if tup.origin_.stream == WATERMARK:
+                self.upstream.mark(tup.origin_.task, tup.values[0])
+                self.watermark_came()
+                self.ack(tup)
+            else:
+                take(tup)
+
+        return process
+
+    def _exit_of(self, exit: Exit) -> Put:
+        task = self.task
+        if exit.direct is None:
+            return from_bolt(exit, self.emit, task.place, task.failed)
+        place, emit, stream = task.place, self.emit, exit.stream
+
+        def send(values: tuple[Any, ...], task_id: int) -> None:
+            emit(values, stream, place.anchors, task_id)
+
+        return directed(exit, send, task.context.get_component_tasks(exit.consumer) or [], place, task.failed)
+
+
+class PassBolt(StageBolt):
+    """Element-wise nodes, unions and repartitions."""
+
+    def _compiled(self) -> Put:
+        head = self.stage.head
+        return node(head, self.task) if isinstance(head.node, ELEMENTWISE) else after(head, self.task)
+
+    def taker(self) -> Callable[[Tuple], None]:
+        place, put, done = self.place, self.put, self.done
+        times, ids = self.stage.times_in, self.stage.ids_in
+
+        def take(tup: Tuple) -> None:
+            place.anchors = [tup]
+            put(tup.values[0])
+            done(tup)
+
+        def take_timed(tup: Tuple) -> None:
+            values = tup.values
+            place.time_ms = values[1]
+            if ids:
+                place.id = values[2]
+            place.anchors = [tup]
+            put(values[0])
+            done(tup)
+
+        return take_timed if times else take
+
+
+class ReduceByKeyBolt(StageBolt):
+    """The value so far of each key that comes to this task. Lost with its process, but for what a batch job wrote."""
+
+    def set_up(self) -> None:
+        self._state: dict[Any, Any] = {}
+        self._cut: int | None = None
+        directory = self.definition.directory
+        if directory is None:
+            return
+        self._cut = read_cut(directory)
+        mine = KeyShare(self.task.context)
+        self._state.update(pair for pair in read_states(directory, self.stage.name) if mine(pair[0]))
+
+    def taker(self) -> Callable[[Tuple], None]:
+        reduce = self._reduce
+        place, times, cut = self.place, self.stage.times_in, self._cut
+
+        def take(tup: Tuple) -> None:
+            values = tup.values
+            if times:
+                place.time_ms = values[2]
+                if cut is not None and values[2] < cut:
+                    self.done(tup)
+                    return
+            place.anchors = [tup]
+            reduce(values[0], values[1])
+            self.done(tup)
+
+        return take
+
+    def _reduce(self, key: Any, value: Any) -> None:
+        assert isinstance(self.stage.head.node, ReduceByKeyNode)
+        state, function = self._state, self.stage.head.node.function
+        try:
+            made = state[key] = function(state[key], value) if key in state else value
+        except Exception as error:
+            self.failed((key, value), error)
+            return
+        self.put((key, made))
+
+
+class KeyShare:
+    """Which keys a fields grouping sends to this task (see `instance/_grouping.py`: `fields`)."""
+
+    def __init__(self, context: TopologyContext) -> None:
+        tasks = context.get_component_tasks(context.get_component_id()) or []
+        self._count = len(tasks)
+        self._index = tasks.index(context.get_task_id())
+
+    def __call__(self, key: Any) -> bool:
+        try:
+            return self._count == 1 or stable_hash(key) % self._count == self._index
+        except TupleError:
+            return False  # no such key can come
+
+
+__all__ = ["KeyShare", "PassBolt", "ReduceByKeyBolt", "StageBolt"]

@@ -1,0 +1,83 @@
+"""What travels from a program to its tasks, pickled, in the configuration of each component."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from heronpy.errors import TopologyError, UserCodeError
+from heronpy.streamlet._stages import Stage
+
+STAGE_KEY = "streamlet.stage"
+"""Configuration key of a component: its pickled Definition."""
+NODES_KEY = "streamlet.nodes"
+"""Configuration key of a component: the names of all nodes that it runs, for people."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Definition:
+    """A stage, and what its tasks know of the program's configuration."""
+
+    stage: Stage
+    directory: Path | None
+    batch_length_ms: int
+    max_lateness_ms: int
+    idle_timeout_ms: int
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Functions of a script by value, its classes by name.
+
+    A script's `__main__` block does not run in a task, so a function that was defined there must be sent along. Its
+    classes must not: each stage would get a class of its own, and isinstance() would fail between them.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) and obj.__module__ == "__main__" and _found(obj):
+            return NotImplemented  # pickle's own way: by name
+        return super().reducer_override(obj)
+
+
+def _found(obj: type) -> bool:
+    found: Any = sys.modules.get("__main__")
+    for name in obj.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is obj
+
+
+def dumps(definition: Definition) -> bytes:
+    """A definition as bytes.
+
+    Raises:
+        TopologyError: something in it cannot be pickled.
+    """
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer, protocol=5).dump(definition)
+    except Exception as e:
+        # Pickling runs the user's code, which may raise anything.
+        raise TopologyError(
+            f"{definition.stage.name} cannot be sent to its tasks: {type(e).__name__}: {e}; "
+            "open files, connections and locks must be made where they are used"
+        ) from e
+    return buffer.getvalue()
+
+
+def loads(config: dict[str, Any]) -> Definition:
+    """The definition in a component's configuration.
+
+    Raises:
+        UserCodeError: it cannot be unpickled.
+    """
+    try:
+        definition = pickle.loads(config[STAGE_KEY])
+    except Exception as e:
+        raise UserCodeError(f"the stage cannot be unpickled: {type(e).__name__}: {e}") from e
+    assert isinstance(definition, Definition)
+    return definition

@@ -1,0 +1,196 @@
+"""The spout of every source: reads records in batches, and sends them through the nodes fused with it.
+
+A record is done when every tree that it began is acked, and every sink of the stage has what it got of it. The engine
+begins a tree with each emit, so a record counts them. A record of which one tree failed is sent again at once, the same
+record with the same id and time; what is left of its earlier trees counts no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from heronpy.api import Spout, TopologyContext, TopologyReliabilityMode, api_constants
+from heronpy.connectors import Record, SourceContext, SourceReader
+from heronpy.errors import UnavailableError
+from heronpy.streamlet._chain import Put, after, directed, from_spout
+from heronpy.streamlet._definition import loads
+from heronpy.streamlet._graph import SourceNode
+from heronpy.streamlet._stages import WATERMARK, Exit
+from heronpy.streamlet._task import StageTask, now_ms
+from heronpy.streamlet._watermark import END, Clock
+
+READ_LIMIT = 256
+ACKS_MAX = 4096
+"""Records that are told to the reader together, at most …"""
+CHORES_EVERY_MS = 50
+"""… and at least so often."""
+FLUSH_EVERY_MS = 1000
+FLUSH_ELEMENTS = 10_000
+HELD_MAX = 10 * FLUSH_ELEMENTS
+"""A sink that cannot be reached holds up its source then."""
+BARREN_MS = 5
+"""How long records that emit nothing are worked through in one call."""
+MARKS_PER_LIMIT = 8
+
+# What a record's list holds (a list is the cheapest object to make): the record, and how much of it is on its way.
+RECORD, OPEN = 0, 1
+
+
+class SourceSpout(Spout):
+    """One task of a source."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        definition = loads(config)
+        self._task = task = StageTask(definition, context, self.logger)
+        task.exit_of = self._exit_of
+        stage = definition.stage
+        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        self._tracking = mode == TopologyReliabilityMode.ATLEAST_ONCE
+        self._queue: deque[Record] = deque()
+        self._replays: deque[Record] = deque()
+        self._done: list[Record] = []
+        self._held: list[list[Any]] = []
+        """Records in sinks that were not flushed yet."""
+        self._held_elements = 0
+        self._chores_at_ms = self._flush_at_ms = 0
+        self._since_mark = 0
+        limit = config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING)
+        self._mark_every = max(1, int(limit) // MARKS_PER_LIMIT) if limit else 1 << 30
+        self._clock = Clock(definition.max_lateness_ms, definition.idle_timeout_ms, now_ms())
+        self._put: Put = after(stage.head, task)
+        node = stage.head.node
+        assert isinstance(node, SourceNode)
+        self._reader: SourceReader = node.source.open(
+            SourceContext(
+                name=stage.name,
+                task_index=context.get_this_task_index(),
+                num_tasks=len(context.get_component_tasks(context.get_component_id()) or ()),
+                config=config,
+                directory=definition.directory,
+                dead_letter=task.dead_letter_of(stage.name),
+            )
+        )
+
+    def next_tuple(self) -> None:
+        """Emit what a record makes. Records that make nothing are passed over, for a while."""
+        queue = self._replays or self._queue or self._more()
+        if not queue or self._process(queue.popleft()):
+            return
+        until_ms = now_ms() + BARREN_MS
+        while queue := self._replays or self._queue or self._more():
+            if self._process(queue.popleft()) or now_ms() >= until_ms:
+                return
+
+    def _more(self) -> deque[Record]:
+        """Read the next records, and do what is to be done now and then."""
+        self._chores()
+        if self._held_elements < HELD_MAX and not self._reader.ended:
+            self._queue.extend(self._reader.read(READ_LIMIT))
+        return self._queue
+
+    def _process(self, record: Record) -> bool:
+        """Send a record through the stage. Returns whether it emitted anything."""
+        place, clock = self._task.place, self._clock
+        value, time_ms, id, _ = record
+        if time_ms > clock.latest_ms:
+            clock.latest_ms = time_ms
+        clock.fresh = True
+        place.time_ms, place.id = time_ms, id
+        place.pending = pending = [record, 1]  # 1: it is in hand; acks may come while it is
+        if self._tracking:
+            place.root = pending
+        try:
+            self._put(value)
+        except Exception:
+            self._replays.append(record)  # the engine may go on: see topology.exception.policy
+            pending[OPEN] = 0
+            raise
+        emitted = pending[OPEN] != 1
+        self._since_mark += 1
+        if self._since_mark >= self._mark_every:
+            self._mark(hurry=True)
+        if not self._tracking:
+            self._done.append(record)
+        elif self._task.writers:
+            self._held.append(pending)
+        else:
+            self.ack(pending)
+        if self._task.writers:
+            self._held_elements += 1
+        return emitted
+
+    def ack(self, tup_id: Any) -> None:
+        left = tup_id[OPEN] - 1
+        tup_id[OPEN] = left
+        if left == 0:
+            self._done.append(tup_id[RECORD])
+            if len(self._done) >= ACKS_MAX:
+                self._tell()
+
+    def fail(self, tup_id: Any) -> None:
+        if tup_id[OPEN] > 0:
+            tup_id[OPEN] = 0
+            self._replays.append(tup_id[RECORD])
+
+    def deactivate(self) -> None:
+        self._flush_sinks()
+        self._tell()
+
+    def close(self) -> None:
+        self.deactivate()
+        self._task.close()
+        self._reader.close()
+
+    def _chores(self) -> None:
+        """What is done between two batches, if it is time."""
+        now = now_ms()
+        if now < self._chores_at_ms:
+            return
+        self._chores_at_ms = now + CHORES_EVERY_MS
+        if self._task.writers and (now >= self._flush_at_ms or self._held_elements >= FLUSH_ELEMENTS):
+            self._flush_at_ms = now + FLUSH_EVERY_MS
+            self._flush_sinks()
+        self._tell()
+        self._mark()
+
+    def _flush_sinks(self) -> None:
+        if not self._task.writers:
+            return
+        try:
+            for writer in self._task.writers:
+                writer.flush()
+        except UnavailableError as error:
+            self.logger.warning("%s; %d elements wait", error, self._held_elements)
+            return
+        held, self._held = self._held, []
+        self._held_elements = 0
+        for pending in held:
+            self.ack(pending)
+
+    def _tell(self) -> None:
+        if self._done:
+            done, self._done = self._done, []
+            self._reader.ack(done)
+
+    def _mark(self, *, hurry: bool = False) -> None:
+        self._since_mark = 0
+        if not self._task.stage.watermarks_out:
+            return
+        ended = not self._queue and not self._replays and self._reader.ended
+        head = END if ended else self._clock.watermark(now_ms())
+        watermark = self._task.watermark_due(head, hurry=hurry)
+        if watermark is not None:
+            self.emit((watermark,), None, WATERMARK)
+
+    def _exit_of(self, exit: Exit) -> Put:
+        task = self._task
+        if exit.direct is None:
+            return from_spout(exit, self.emit, task.place, task.failed)
+        place, emit, stream = task.place, self.emit, exit.stream
+
+        def send(values: tuple[Any, ...], task_id: int) -> None:
+            place.pending[OPEN] += 1
+            emit(values, place.root, stream, task_id)
+
+        return directed(exit, send, task.context.get_component_tasks(exit.consumer) or [], place, task.failed)

@@ -1,0 +1,184 @@
+"""What the tasks of all stages share: dead letters, clocks, sinks, transform operators, logging."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from heronpy.api.metrics import CountMetric
+from heronpy.api.state import HashMapState
+from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Detached, Tuple
+from heronpy.connectors import SinkContext, SinkWriter
+from heronpy.streamlet._chain import Place, Put
+from heronpy.streamlet._definition import Definition
+from heronpy.streamlet._stages import WATERMARK, Exit
+from heronpy.streamlet._watermark import END, Clock, Sent
+from heronpy.streamlet.context import Context
+
+log = logging.getLogger(__name__)
+
+WATERMARK_EVERY_MS = 200
+DEAD_LETTERS = "dead-letter-count"
+"""Metric: rows and elements that were set aside."""
+
+
+def now_ms() -> int:
+    """A time that only goes forward."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class TaskContext(Context):
+    """The context of a transform operator."""
+
+    def __init__(self, stage: str, context: TopologyContext, made: list[Any]) -> None:
+        self._stage = stage
+        self._context = context
+        self._made = made
+        self._state = HashMapState()
+
+    def get_task_id(self) -> int:
+        return self._context.get_task_id()
+
+    def get_config(self) -> dict[str, Any]:
+        return self._context.get_cluster_config()
+
+    def get_stream_name(self) -> str:
+        return self._stage
+
+    def get_num_partitions(self) -> int:
+        return len(self._context.get_component_tasks(self._context.get_component_id()) or ())
+
+    def get_partition_index(self) -> int:
+        return self._context.get_this_task_index()
+
+    def get_state(self) -> HashMapState:
+        return self._state
+
+    def emit(self, values: list[Any]) -> None:
+        (element,) = values
+        self._made.append(element)
+
+
+class StageTask:
+    """One task's side of a stage. The spout or bolt that owns it says how elements leave."""
+
+    def __init__(self, definition: Definition, context: TopologyContext, logger: logging.Logger) -> None:
+        self.definition = definition
+        self.stage = definition.stage
+        self.context = context
+        self.logger = logger
+        self.place = Place()
+        self.writers: list[SinkWriter] = []
+        """Open sinks of this stage. Whoever owns this flushes them."""
+        self.exit_of: Callable[[Exit], Put] = self._nowhere
+        """What sends elements on a stream. Whoever owns this sets it."""
+        self._clocks: dict[str, Clock] = {}
+        self._sent = Sent(WATERMARK_EVERY_MS)
+        self._dead = CountMetric()
+        context.register_metric(DEAD_LETTERS, self._dead, 10)
+        self._dead_letters: dict[str, Any] = {}
+        names = [step.name for step in self.stage.head.steps()]
+        if len(names) > 1:
+            logger.info("runs %s", ", ".join(names))
+
+    # What the engine's elements go through
+
+    def failed(self, stage: str, element: Any, error: Exception) -> None:
+        """User code raised on an element: it is set aside in the job's directory; without one the error is raised."""
+        if self.definition.directory is None:
+            raise error
+        self.dead_letter_of(stage)(stage, element, f"{type(error).__name__}: {error}")
+
+    def dead_letter_of(self, stage: str) -> Callable[[str, Any, str], None]:
+        """What sets rows aside for a stage."""
+        directory = self.definition.directory
+        if directory is None:
+            return self._warn
+        if stage not in self._dead_letters:
+            from heronpy.archive import DeadLetters
+
+            self._dead_letters[stage] = DeadLetters(directory, stage)
+        letters = self._dead_letters[stage]
+
+        def set_aside(where: str, row: Any, reason: str) -> None:
+            self._dead.incr()
+            letters(where, row, reason)
+
+        return set_aside
+
+    def _warn(self, where: str, row: Any, reason: str) -> None:
+        self._dead.incr()
+        self.logger.warning("%s: %s; left out: %.200r", where, reason, row)
+
+    def _nowhere(self, exit: Exit) -> Put:
+        raise AssertionError(f"nobody sends {exit.stream}")
+
+    def clock_of(self, stage: str) -> Clock:
+        """The clock of an event-time node, or of what the stage reads."""
+        if stage not in self._clocks:
+            lateness, idle = self.definition.max_lateness_ms, self.definition.idle_timeout_ms
+            self._clocks[stage] = Clock(lateness, idle, now_ms())
+        return self._clocks[stage]
+
+    def transformer_of(self, stage: str, operator: Any) -> Callable[[Any], list[Any]]:
+        """What gives all that a transform operator makes of an element."""
+        made: list[Any] = []
+        operator.setup(TaskContext(stage, self.context, made))
+        origin = Detached(self.context.get_component_id(), stage, self.context.get_task_id(), ("element",))
+        transform = operator.transform
+
+        def transformed(element: Any) -> list[Any]:
+            try:
+                transform(Tuple([element], origin, 0))
+                return made.copy()
+            finally:
+                made.clear()
+
+        return transformed
+
+    def writer_of(self, stage: str, sink: Any) -> Put:
+        """What takes the elements of a sink."""
+        index, config = self.context.get_this_task_index(), self.context.get_cluster_config()
+        writer: SinkWriter = sink.open(SinkContext(name=stage, task_index=index, config=config))
+        self.writers.append(writer)
+        return writer.write
+
+    def logger_of(self, stage: str) -> Put:
+        """What logs elements."""
+        info = logging.getLogger(f"{self.logger.name}.{stage}").info
+        return lambda element: info("%s", element)
+
+    # Watermarks
+
+    def watermark_due(self, head: int, *, hurry: bool = False) -> int | None:
+        """The stage's watermark, if it is to be sent now.
+
+        Args:
+            head: the watermark of what comes into the stage.
+            hurry: also if one was sent a moment ago.
+        """
+        if not self.stage.watermarks_out:
+            return None
+        now = now_ms()
+        low = END
+        for stage in self.stage.clocks:
+            own = head if stage == self.stage.name and stage not in self._clocks else self._own(stage, head, now)
+            low = min(low, own)
+        return low if self._sent.due(low, now, hurry=hurry) else None
+
+    def _own(self, stage: str, head: int, now: int) -> int:
+        # What has ended has ended for all clocks after it: nothing that could move them will come.
+        return END if head == END else self.clock_of(stage).watermark(now)
+
+    def close(self) -> None:
+        """Let go of sinks and dead letters."""
+        for writer in self.writers:
+            writer.close()
+        for letters in self._dead_letters.values():
+            letters.close()
+
+
+__all__ = ["DEAD_LETTERS", "WATERMARK", "StageTask", "TaskContext", "now_ms"]

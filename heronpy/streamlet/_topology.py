@@ -1,0 +1,138 @@
+"""The topology planner: one component for each stage of a streamlet program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMode, api_constants
+from heronpy.api.component import GlobalStreamId
+from heronpy.errors import TopologyError
+from heronpy.streamlet._archive_bolt import ArchiveBolt
+from heronpy.streamlet._bolts import PassBolt, ReduceByKeyBolt, StageBolt
+from heronpy.streamlet._definition import NODES_KEY, STAGE_KEY, Definition, dumps
+from heronpy.streamlet._graph import (
+    WINDOWED,
+    ArchiveNode,
+    Graph,
+    JoinNode,
+    Node,
+    ReduceByKeyAndWindowNode,
+    ReduceByKeyNode,
+    ReduceByWindowNode,
+    SinkNode,
+    StoreNode,
+)
+from heronpy.streamlet._spout import SourceSpout
+from heronpy.streamlet._stages import WATERMARK, Entrance, Stage, hold_ms, plan_stages
+from heronpy.streamlet._store_bolt import StoreBolt
+from heronpy.streamlet._window_bolts import JoinBolt, ReduceByKeyAndWindowBolt, ReduceByWindowBolt
+from heronpy.streamlet.config import Config
+
+TICK_MS = 100
+PENDING = 50_000
+"""Trees that a spout may have on their way where tuples wait for commits. The engine's own limit follows the rate of
+acks within 250 ms (`instance/_pending.py`), and would throttle them to a thousand."""
+PENDING_IN_WINDOWS = 1_000_000
+TIMEOUT_MARGIN_S = 30
+"""How long a tuple may be on its way beyond its time in windows."""
+
+_BOLTS: dict[type[Node], type[StageBolt]] = {
+    ReduceByKeyNode: ReduceByKeyBolt,
+    ReduceByWindowNode: ReduceByWindowBolt,
+    ReduceByKeyAndWindowNode: ReduceByKeyAndWindowBolt,
+    JoinNode: JoinBolt,
+    StoreNode: StoreBolt,
+    ArchiveNode: ArchiveBolt,
+}
+
+
+def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
+    """Add a program's stages to a topology, and set its configuration.
+
+    Raises:
+        TopologyError: the program is not valid; names the stage.
+    """
+    graph.named()
+    _check(graph, config)
+    stages = plan_stages(graph, fusion=config.fusion, has_directory=config.directory is not None)
+    by_name = {stage.name: stage for stage in stages}
+    for stage in stages:
+        _add(bldr, stage, by_name, config)
+    bldr.set_config(
+        {**bldr._topology_config, **settings(graph, {**bldr._topology_config, **config.api_config}, config)}
+    )
+
+
+def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, Any]:
+    """The topology's configuration: what was given, and what the program needs where nothing was."""
+    made = dict(given)
+    mode = TopologyReliabilityMode.ATMOST_ONCE if config.directory is None else TopologyReliabilityMode.ATLEAST_ONCE
+    made.setdefault(api_constants.TOPOLOGY_RELIABILITY_MODE, mode)
+    nodes = list(graph.nodes())
+    windowed = any(isinstance(node, WINDOWED) for node in nodes)
+    if windowed or any(isinstance(node, (StoreNode, SinkNode, ArchiveNode)) for node in nodes):
+        made.setdefault(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, PENDING_IN_WINDOWS if windowed else PENDING)
+    if windowed:
+        waits_ms = hold_ms(graph) + config.max_lateness_ms + config.idle_timeout_ms
+        made.setdefault(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, -(-waits_ms // 1000) + TIMEOUT_MARGIN_S)
+    return made
+
+
+def _check(graph: Graph, config: Config) -> None:
+    for node in graph.nodes():
+        if isinstance(node, StoreNode) and config.directory is None:
+            raise TopologyError(
+                f"{node.stage} (view {node.store_name}) needs a place: give the Config one with set_pipeline(directory)"
+            )
+        if isinstance(node, ArchiveNode) and node.path is None and config.directory is None:
+            raise TopologyError(
+                f"{node.stage} (archive {node.archive_name}) needs a place: give the Config one with "
+                "set_pipeline(directory), or archive() a path"
+            )
+
+
+def _add(bldr: TopologyBuilder, stage: Stage, stages: dict[str, Stage], config: Config) -> None:
+    definition = Definition(
+        stage=stage,
+        directory=config.directory,
+        batch_length_ms=config.batch_length_ms,
+        max_lateness_ms=config.max_lateness_ms,
+        idle_timeout_ms=config.idle_timeout_ms,
+    )
+    names = [step.name for step in stage.head.steps()]
+    own: dict[str, Any] = {STAGE_KEY: dumps(definition), NODES_KEY: ", ".join(names)}
+    if not stage.entrances:
+        bldr.add_spout(stage.name, SourceSpout, stage.partitions, own, _outputs(stage) or [Stream(["element"])])
+        return
+    bolt = _BOLTS.get(type(stage.head.node), PassBolt)
+    if bolt is not PassBolt or stage.watermarks_out or any(isinstance(s.node, SinkNode) for s in stage.head.steps()):
+        own[api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS] = TICK_MS
+    bldr.add_bolt(stage.name, bolt, stage.partitions, _inputs(stage, stages), own, _outputs(stage))
+
+
+def _outputs(stage: Stage) -> list[str | Stream]:
+    streams: list[str | Stream] = [
+        Stream(exit.fields, exit.stream, direct=exit.direct is not None) for exit in stage.exits
+    ]
+    if stage.watermarks_out:
+        streams.append(Stream(["watermark"], WATERMARK))  # the last: see _watermark.py, Invariant
+    return streams
+
+
+def _inputs(stage: Stage, stages: dict[str, Stage]) -> dict[GlobalStreamId, Any]:
+    inputs = {GlobalStreamId(e.component, e.stream): _grouping(e) for e in stage.entrances}
+    if stage.watermarks_in:
+        for component in stage.upstream:
+            if stages[component].watermarks_out:
+                inputs[GlobalStreamId(component, WATERMARK)] = Grouping.ALL
+    return inputs
+
+
+def _grouping(entrance: Entrance) -> Any:
+    kinds: dict[str, Any] = {
+        "shuffle": Grouping.SHUFFLE,
+        "local": Grouping.LOCAL_OR_SHUFFLE,
+        "fields": Grouping.fields("key"),
+        "direct": Grouping.DIRECT,
+    }
+    return kinds[entrance.grouping]

@@ -1,0 +1,91 @@
+"""Watermarks: how far event time has come. Pure.
+
+A watermark w of a task says that it will send no element of a time before w, as far as it knows. Sources and event-time
+nodes make them: the latest time seen, less the lateness that is allowed. A stage's is the least of its upstream tasks'
+(Akidau et al., MillWheel, VLDB 2013, §4). A source that has ended, or is silent, holds up nobody: its watermark is END,
+until data comes. So watermarks may go back; an element behind the watermark is late, not lost.
+
+Invariant: a watermark arrives after every element that its task emitted before it. Its stream is the last that a
+component declares; a task flushes its edges in the order of declaration (`instance/_outputs.py`: `Outputs.edges`), all
+of them together (`flush` of `_spout.py` and `_bolt.py`), and everything between two tasks keeps its order (one queue at
+each end, one outbox at each Stream Manager, one connection). Elements emitted after it may arrive before it, which is
+harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+NEVER = -(1 << 62)
+"""Nothing is known yet."""
+END = 1 << 62
+"""Nothing more will come."""
+
+
+class Clock:
+    """The event time of one source or event-time node in one task."""
+
+    __slots__ = ("_idle_ms", "_lateness_ms", "_seen_at_ms", "fresh", "latest_ms")
+
+    def __init__(self, lateness_ms: int, idle_ms: int, now_ms: int) -> None:
+        """Begin with nothing seen.
+
+        Args:
+            lateness_ms: how far elements may be out of order.
+            idle_ms: after how long without elements it holds up nobody.
+            now_ms: the time of any clock that only goes forward.
+        """
+        self._lateness_ms = lateness_ms
+        self._idle_ms = idle_ms
+        self._seen_at_ms = now_ms
+        self.latest_ms = NEVER
+        """The latest time of an element. Whoever sees an element writes here …"""
+        self.fresh = False
+        """… and here: there was one since `watermark` was asked for."""
+
+    def watermark(self, now_ms: int, *, ended: bool = False) -> int:
+        """How far event time has come."""
+        if self.fresh:
+            self.fresh = False
+            self._seen_at_ms = now_ms
+        elif ended or now_ms - self._seen_at_ms >= self._idle_ms:
+            return END
+        if ended:
+            return END
+        return NEVER if self.latest_ms == NEVER else self.latest_ms - self._lateness_ms
+
+
+class Upstream:
+    """The watermarks of the tasks before this one."""
+
+    __slots__ = ("_marks", "low")
+
+    def __init__(self, tasks: Iterable[int]) -> None:
+        """Nothing is known of any of them yet."""
+        self._marks = dict.fromkeys(tasks, NEVER)
+        self.low = min(self._marks.values(), default=END)
+        """The least of all."""
+
+    def mark(self, task: int, watermark: int) -> None:
+        """A task has sent its watermark."""
+        self._marks[task] = watermark
+        self.low = min(self._marks.values())
+
+
+class Sent:
+    """Which watermark was sent last, and when: they are sent when they change, and not too often."""
+
+    __slots__ = ("_at_ms", "_every_ms", "last")
+
+    def __init__(self, every_ms: int) -> None:
+        self._every_ms = every_ms
+        self._at_ms = NEVER
+        self.last: int | None = None
+        """None: nothing yet. NEVER is sent, too: it takes back what an earlier life of the task has said."""
+
+    def due(self, watermark: int, now_ms: int, *, hurry: bool = False) -> bool:
+        """Whether to send this one now; if so it counts as sent. `hurry`: also if the last was just sent."""
+        if watermark == self.last or (not hurry and now_ms - self._at_ms < self._every_ms):
+            return False
+        self.last, self._at_ms = watermark, now_ms
+        return True

@@ -1,0 +1,352 @@
+"""Every operation of the functional API, as a topology in the simulator: fused and not, acked and not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, config, outcome, run, topology
+
+from heronpy.errors import TopologyError
+from heronpy.streamlet import (
+    Builder,
+    Config,
+    Context,
+    KeyedWindow,
+    TransformOperator,
+    Window,
+    WindowConfig,
+    _spout,
+    _task,
+)
+from heronpy.streamlet._bolts import StageBolt
+from heronpy.streamlet._spout import SourceSpout
+from heronpy.testing import Simulator
+
+NUMBERS = list(range(25))
+
+
+class Twice(TransformOperator):
+    def setup(self, context: Context) -> None:
+        self.context = context
+        assert context.get_num_partitions() >= 1
+        assert context.get_stream_name()
+
+    def transform(self, tup: Any) -> None:
+        self.context.emit([tup.values[0]])
+        self.context.emit([-tup.values[0]])
+
+
+@pytest.fixture(autouse=True)
+def swift_commits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StageBolt, "commit_every_ms", 10)
+    monkeypatch.setattr(_spout, "FLUSH_EVERY_MS", 10)
+    monkeypatch.setattr(_spout, "CHORES_EVERY_MS", 5)
+    monkeypatch.setattr(_task, "WATERMARK_EVERY_MS", 10)
+
+
+@pytest.fixture(params=[(True, True), (False, True), (True, False), (False, False)], ids=str)
+def mode(request: pytest.FixtureRequest) -> Config:
+    fusion, acked = request.param
+    return config(fusion=fusion, at_least_once=acked)
+
+
+Make = Callable[[Any], Any]
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda s: s.map(lambda n: n * n), [n * n for n in NUMBERS]),
+        (lambda s: s.filter(lambda n: n % 3 == 0), [n for n in NUMBERS if n % 3 == 0]),
+        (lambda s: s.filter(lambda n: False), []),
+        (lambda s: s.flat_map(lambda n: range(n % 4)), [i for n in NUMBERS for i in range(n % 4)]),
+        (lambda s: s.transform(Twice()), [i for n in NUMBERS for i in (n, -n)]),
+        (lambda s: s.key_by(lambda n: n % 2, str), [(n % 2, str(n)) for n in NUMBERS]),
+        (lambda s: s.split({"odd": lambda n: n % 2})["odd"], NUMBERS[1::2]),
+        (lambda s: s.repartition(3), NUMBERS),
+        (lambda s: s.repartition(3, lambda n: n % 3), NUMBERS),
+        (lambda s: s.repartition(3, lambda n: [0, 2] if n % 2 else []), sorted([*NUMBERS[1::2], *NUMBERS[1::2]])),
+        (lambda s: s.union(s), [*NUMBERS, *NUMBERS]),
+        (lambda s: s.union(s.map(lambda n: -n)), [i for n in NUMBERS for i in (n, -n)]),
+        (lambda s: s.clone(2)[0].union(s.clone(1)[0]), [*NUMBERS, *NUMBERS]),
+        (lambda s: s.set_num_partitions(2).map(str).set_num_partitions(3), [str(n) for n in NUMBERS]),
+        (
+            lambda s: s.map(lambda n: (n % 2, n)).reduce_by_key(lambda a, b: a + b),
+            [(i, sum(NUMBERS[i : n + 1 : 2])) for n in NUMBERS for i in [n % 2]],
+        ),
+        (lambda s: s.count_by_key(lambda n: n % 2), [(n % 2, n // 2 + 1) for n in NUMBERS]),
+        (lambda s: s.map(lambda n: (n % 2, n)).count_by_key(), [(n % 2, n // 2 + 1) for n in NUMBERS]),
+    ],
+)
+def test_an_operation_gives_its_elements(mode: Config, make: Make, expected: list[Any]) -> None:
+    def program(builder: Builder) -> int:
+        make(builder.new_source(ListSource("in", NUMBERS))).to_sink(ListSink())
+        return len(NUMBERS)
+
+    assert outcome(program, mode, len(expected)) == sorted(expected, key=repr)
+
+
+TIMES = [n * 400 for n in NUMBERS]
+"""25 elements in 10 s."""
+
+
+def tumbling(n: int) -> Window:
+    return Window(n * 2.0, n * 2.0 + 2)
+
+
+def test_a_window_has_all_elements_of_its_time(mode: Config) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS, TIMES))
+        numbers.reduce_by_window(WindowConfig(2, 2), lambda a, b: a + b).to_sink(ListSink())
+        return len(NUMBERS)
+
+    sums = [(tumbling(w), sum(n for n in NUMBERS if n // 5 == w)) for w in range(5)]
+    assert outcome(program, mode, len(sums)) == sorted(sums, key=repr)
+
+
+def test_a_key_has_a_value_in_each_of_its_sliding_windows(mode: Config) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS, TIMES)).set_num_partitions(2)
+        counts = numbers.count_by_key_and_window(WindowConfig(4, 2), lambda n: n % 2)
+        counts.to_sink(ListSink())
+        return len(NUMBERS)
+
+    expected = []
+    for start in range(-2, 10, 2):
+        inside = [n for n, t in zip(NUMBERS, TIMES, strict=True) if start * 1000 <= t < start * 1000 + 4000]
+        window = Window(float(start), float(start + 4))
+        expected += [
+            (KeyedWindow(k, window), sum(n % 2 == k for n in inside)) for k in (0, 1) if any(n % 2 == k for n in inside)
+        ]
+    assert outcome(program, mode, len(expected)) == sorted(expected, key=repr)
+
+
+def test_event_times_come_from_elements(mode: Config) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS)).event_time(lambda n: n * 0.4)
+        numbers.reduce_by_window(WindowConfig(2, 2), lambda a, b: a + b).to_sink(ListSink())
+        return len(NUMBERS)
+
+    sums = [(tumbling(w), sum(n for n in NUMBERS if n // 5 == w)) for w in range(5)]
+    assert outcome(program, mode, len(sums)) == sorted(sums, key=repr)
+
+
+def test_windows_of_windows(mode: Config) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS, TIMES)).set_num_partitions(2)
+        small = numbers.count_by_key_and_window(WindowConfig(2, 2), lambda n: n % 3)
+        small.map(lambda e: e[1]).reduce_by_window(WindowConfig(4, 4), lambda a, b: a + b).to_sink(ListSink())
+        return len(NUMBERS)
+
+    assert [n for _, n in outcome(program, mode, 3)] == [10, 10, 5]
+
+
+LEFT, RIGHT = [(1, "a"), (2, "b"), (1.0, "c"), (5, "d")], [(1, "x"), (3, "y"), (1, "z"), (5, "w")]
+JOIN_TIMES = [0, 500, 900, 1500]
+
+
+@pytest.mark.parametrize(
+    ("method", "lonely"),
+    [
+        ("join", []),
+        ("outer_left_join", [(2, "b", None)]),
+        ("outer_right_join", [(3, None, "y")]),
+        ("outer_join", [(2, "b", None), (3, None, "y")]),
+    ],
+)
+def test_joins_pair_equal_keys(mode: Config, method: str, lonely: list[Any]) -> None:
+    def program(builder: Builder) -> int:
+        left = builder.new_source(ListSource("left", LEFT, JOIN_TIMES))
+        right = builder.new_source(ListSource("right", RIGHT, JOIN_TIMES))
+        joined = getattr(left, method)(right, WindowConfig(1, 1), lambda a, b: (a, b))
+        joined.map(lambda e: (e[0].key, *e[1])).to_sink(ListSink())
+        return len(LEFT) + len(RIGHT)
+
+    pairs = [(1, "a", "x"), (1, "a", "z"), (1, "c", "x"), (1, "c", "z"), (5, "d", "w")]
+    expected = sorted([*pairs, *lonely], key=repr)
+    assert sorted(outcome(program, mode, len(expected)), key=repr) == expected
+
+
+def test_a_streamlet_can_be_joined_with_itself(mode: Config) -> None:
+    def program(builder: Builder) -> int:
+        left = builder.new_source(ListSource("in", LEFT, JOIN_TIMES))
+        left.join(left, WindowConfig(1, 1), lambda a, b: a + b).map(lambda e: e[1]).to_sink(ListSink())
+        return len(LEFT)
+
+    expected = sorted(["aa", "ac", "ca", "cc", "bb", "dd"], key=repr)
+    assert outcome(program, mode, len(expected)) == expected
+
+
+def test_without_event_times_windows_are_of_the_arrival(mode: Config) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS))
+        numbers.reduce_by_window(WindowConfig(1, 1), lambda a, b: a + b).to_sink(ListSink())
+        return len(NUMBERS)
+
+    builder = Builder()
+    program(builder)
+    run(builder, mode, until=lambda: sum(value for _, value in WRITTEN["out"]) == sum(NUMBERS))
+    for window, _ in WRITTEN["out"]:
+        assert window.end - window.start == 1
+
+
+def test_order_is_kept_in_one_task(mode: Config) -> None:
+    builder = Builder()
+    builder.new_source(ListSource("in", NUMBERS)).map(lambda n: n + 1).to_sink(ListSink())
+    run(builder, mode, until=lambda: len(WRITTEN["out"]) == len(NUMBERS))
+    assert all(a < b for a, b in pairwise(WRITTEN["out"]))
+
+
+def consumed(element: Any) -> None:
+    WRITTEN["consumed"].append(element)
+
+
+def test_consume_and_log_take_every_element(mode: Config, caplog: pytest.LogCaptureFixture) -> None:
+    WRITTEN["consumed"] = []
+    builder = Builder()
+    source = builder.new_source(ListSource("in", NUMBERS))
+    source.consume(consumed)
+    source.log()
+    with caplog.at_level("INFO"):
+        run(builder, mode, until=lambda: len(WRITTEN["consumed"]) == len(ACKED["in"]) == len(NUMBERS))
+    assert sorted(WRITTEN["consumed"]) == NUMBERS
+    assert {str(n) for n in NUMBERS} <= {record.message for record in caplog.records}
+
+
+def test_fusion_makes_one_component_of_neighbours() -> None:
+    builder = Builder()
+    chain = builder.new_source(ListSource("in", NUMBERS)).map(str).filter(bool).flat_map(str.split)
+    chain.to_sink(ListSink())
+    with Simulator(topology(builder, config())) as simulator:
+        assert [type(task.user_object) for task in simulator.tasks.values()] == [SourceSpout]
+    with Simulator(topology(builder, config(fusion=False))) as simulator:
+        names = set(simulator.plan.logical.components)
+    assert names == {"source-1", "map-1", "filter-1", "flatmap-1", "sink-1"}
+
+
+def fails_at_7(number: int) -> int:
+    if number == 7:
+        raise ValueError("seven")
+    return number
+
+
+def test_an_element_that_fails_is_set_aside_where_there_is_a_job(tmp_path: Path) -> None:
+    for fusion in (True, False):
+
+        def program(builder: Builder) -> int:
+            builder.new_source(ListSource("in", NUMBERS)).map(fails_at_7).set_name("careful").to_sink(ListSink())
+            return len(NUMBERS)
+
+        settings = config(fusion=fusion)
+        settings.set_pipeline(tmp_path / str(fusion))
+        assert outcome(program, settings, 24) == sorted([n for n in NUMBERS if n != 7], key=repr)
+        letters = "".join(p.read_text() for p in (tmp_path / str(fusion) / "dead-letter").rglob("*") if p.is_file())
+        assert "careful" in letters
+        assert "ValueError: seven" in letters
+
+
+@pytest.mark.parametrize("element", [5, (1, 2, 3), (Builder(), 1)])
+def test_what_is_no_pair_cannot_be_keyed(tmp_path: Path, element: Any) -> None:
+    def program(builder: Builder) -> int:
+        source = builder.new_source(ListSource("in", [(1, 1)])).map(lambda _: element)
+        source.reduce_by_key(max).set_num_partitions(2).to_sink(ListSink())
+        return 1
+
+    settings = config()
+    settings.set_pipeline(tmp_path)
+    assert outcome(program, settings, 0) == []
+    assert list((tmp_path / "dead-letter").iterdir())
+
+
+def test_without_a_job_the_exception_policy_decides() -> None:
+    from heronpy.instance.task import TaskFailed
+
+    builder = Builder()
+    builder.new_source(ListSource("in", NUMBERS)).map(fails_at_7).to_sink(ListSink())
+    with pytest.raises(TaskFailed):
+        run(builder, config(), until=lambda: False)
+
+
+def lossy(share: int) -> Callable[[Any], bool]:
+    count = 0
+
+    def lose(batch: Any) -> bool:
+        nonlocal count
+        count += 1
+        return count % share == 0 and count < 60
+
+    return lose
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+def test_what_is_lost_is_sent_again(fusion: bool) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS))
+        numbers.flat_map(lambda n: [n, n + 100]).repartition(2).to_sink(ListSink())
+        numbers.repartition(3).to_sink(ListSink("other"))
+        return len(NUMBERS)
+
+    settings = config(fusion=fusion, topology_message_timeout_secs=1)
+    written = outcome(program, settings, 2 * len(NUMBERS), lose=lossy(3), within_s=30)
+    assert set(written) == {*NUMBERS, *(n + 100 for n in NUMBERS)}
+    assert set(WRITTEN["other"]) == set(NUMBERS)
+
+
+def test_windows_are_exact_after_losses() -> None:
+    # Sent again, elements find their window past, and make a pane of their own: the parts add up.
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS, TIMES))
+        numbers.repartition(2).map(lambda n: (n % 2, n)).reduce_by_key_and_window(
+            WindowConfig(2, 2), lambda a, b: a + b
+        ).map(lambda e: (e[0].window, e[1])).to_sink(ListSink())
+        return len(NUMBERS)
+
+    lost: set[int] = set()
+
+    def lose_first_elements(batch: Any) -> bool:
+        if batch.kind == 0 and b"repartition" in batch.body and len(lost) < 2:
+            lost.add(len(lost))
+            return True
+        return False
+
+    settings = config(topology_message_timeout_secs=2)
+    sums: dict[Window, int] = {}
+    for window, value in outcome(program, settings, 5, lose=lose_first_elements, within_s=30):
+        sums[window] = sums.get(window, 0) + value
+    assert lost
+    assert sums == {tumbling(w): sum(n for n in NUMBERS if n // 5 == w) for w in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda b: None, "no source"),
+        (lambda b: b.new_source(ListSource("a", [])).archive().set_name("keep"), "keep .*set_pipeline"),
+        (
+            lambda b: (
+                b.new_source(ListSource("a", []))
+                .union(b.new_source(ListSource("b", [])))
+                .archive("/nowhere")
+                .set_name("keep")
+            ),
+            "keep archives what union-1",
+        ),
+        (
+            lambda b: b.new_source(ListSource("a", [])).count_by_key().archive("/nowhere").set_name("keep"),
+            "keep archives what count_by_key-1",
+        ),
+        (
+            lambda b: b.new_source(ListSource("a", [])).union(Builder().new_source(ListSource("b", []))),
+            "another Builder",
+        ),
+    ],
+)
+def test_an_impossible_program_is_refused(make: Make, message: str) -> None:
+    builder = Builder()
+    make(builder)
+    with pytest.raises(TopologyError, match=message):
+        topology(builder, config())
