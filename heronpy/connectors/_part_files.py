@@ -80,7 +80,8 @@ class FileSink(Sink):
         except OSError as e:
             raise UnavailableError(f"cannot write {final}: {e.strerror or e}") from e
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # of no importance beside the error that left it there
+                temporary.unlink(missing_ok=True)
         return final
 
 

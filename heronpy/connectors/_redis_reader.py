@@ -102,8 +102,8 @@ class RedisReader(SourceReader):
         if now_s - self._renewed_s >= self._turn_s:
             self._renewed_s = now_s
             self._renew()
-        if self._pending_from is not None:
-            return self._own_pending(limit)
+        if self._pending_from is not None and (entries := self._own_pending(limit)):
+            return entries
         if now_s - self._claimed_s >= self._turn_s and (entries := self._claim(limit, now_s)):
             return entries
         return self._group_read(">", limit)

@@ -70,17 +70,19 @@ def open_source(
     )
 
 
-def drain(reader: SourceReader, *, limit: int = 100) -> list[Record]:
-    """All records until the reader ends, or has none for a second."""
+def drain(*readers: SourceReader, limit: int = 100) -> list[Record]:
+    """All records of tasks that run at the same time, until they end, or have none for a second."""
     records: list[Record] = []
     last_s = time.monotonic()
-    while not reader.ended and time.monotonic() - last_s < QUIET_S:
-        some = reader.read(limit)
-        assert len(some) <= limit
-        if some:
+    while not all(reader.ended for reader in readers) and time.monotonic() - last_s < QUIET_S:
+        before = len(records)
+        for reader in readers:
+            some = reader.read(limit)
+            assert len(some) <= limit
             records += some
+        if len(records) > before:
             last_s = time.monotonic()
-        elif not reader.ended:
+        else:
             time.sleep(0.001)
     return records
 
@@ -125,7 +127,7 @@ class SourceKit:
 
     def test_several_tasks_together_read_every_record_once(self, source: Source, values: Sequence[Any]) -> None:
         readers = [open_source(source, task=task, of=3) for task in range(3)]
-        records = [record for reader in readers for record in drain(reader, limit=7)]
+        records = drain(*readers, limit=7)
         assert counted(record.value for record in records) == counted(values)
         assert len({record.id for record in records}) == len(records)
 
@@ -161,11 +163,7 @@ class SourceKit:
         acked = {record.id for record in records[:20]} | {record.id for record in records[30:]}
         reader.ack([record for record in reversed(records) if record.id in acked])  # with a hole
         reader.close()
-        rest = [
-            record
-            for task in range(tasks)
-            for record in drain(open_source(source, task=task, of=tasks, directory=tmp_path))
-        ]
+        rest = drain(*(open_source(source, task=task, of=tasks, directory=tmp_path) for task in range(tasks)))
         assert len(acked | {record.id for record in rest}) == len(values)
         assert {record.id for record in records[20:30]} <= {record.id for record in rest}
         assert not {record.id for record in records[:20]} & {record.id for record in rest}

@@ -1,0 +1,283 @@
+"""Redis streams as a source, on a real server: nothing is lost, whoever is killed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.connectors import Record, RedisStream, Source, SourceReader
+from heronpy.errors import ConfigError
+from heronpy.runtime import PARENT_ENV
+from heronpy.testing import eventually_sync
+from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, drain, open_source
+from heronpy.testing.servers import RedisServer, redis_missing
+
+if reason := redis_missing():
+    pytest.skip(reason, allow_module_level=True)
+
+import redis
+
+IDLE_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: RedisServer) -> Iterator[redis.Redis]:
+    client = redis.Redis.from_url(server.url)
+    client.flushall()
+    yield client
+    client.close()
+
+
+def _fill(client: redis.Redis, stream: str, count: int, first: int = 0) -> list[str]:
+    with client.pipeline(transaction=False) as pipeline:
+        for n in range(first, first + count):
+            pipeline.xadd(stream, {"n": str(n), "text": f"é{n}"})
+        return [entry_id.decode() for entry_id in pipeline.execute()]
+
+
+def _pending(client: redis.Redis, stream: str = "s") -> int:
+    return int(client.xpending(stream, "g")["pending"])
+
+
+def _read(reader: SourceReader, count: int) -> list[Record]:
+    """At least `count` records."""
+    records: list[Record] = []
+
+    def enough() -> None:
+        records.extend(reader.read(50))
+        assert len(records) >= count
+
+    eventually_sync(enough, within_s=20)
+    return records
+
+
+class TestRedisStream(SourceKit):
+    @pytest.fixture
+    def values(self) -> Sequence[Any]:
+        return [{"n": str(n), "text": f"é{n}"} for n in range(100)]
+
+    @pytest.fixture
+    def source(self, client: redis.Redis, server: RedisServer, values: Sequence[Any]) -> Source:
+        _fill(client, "s", len(values))
+        return RedisStream(server.url, "s", group="g", min_idle_s=IDLE_S)
+
+    @pytest.fixture
+    def damaged(self, client: redis.Redis, server: RedisServer) -> Damaged:
+        for n, data in enumerate([b'{"a": 1}', b"{", b'"\xff"', b"[2]"], 1):
+            client.xadd("d", {"data": data}, id=f"{n}-0")
+        client.xadd("d", {"other": "x"}, id="5-0")
+        source = RedisStream(server.url, "d", group="g", json_field="data")
+        return Damaged(source, [{"a": 1}, [2]], ["d:2-0", "d:3-0", "d:5-0"])
+
+
+def test_ids_and_times_are_those_of_the_entries(client: redis.Redis, server: RedisServer) -> None:
+    client.xadd("s", {"t": "x"}, id="1234567-8")
+    source = RedisStream(server.url, "s", group="g", field="t")
+    assert source.timed
+    assert source.splits(1) is None
+    assert [record[:3] for record in open_source(source).read(5)] == [("x", 1_234_567, "1234567-8")]
+
+
+def test_entries_are_pending_until_they_are_acked(client: redis.Redis, server: RedisServer) -> None:
+    _fill(client, "s", 10)
+    reader = open_source(RedisStream(server.url, "s", group="g"))
+    records = _read(reader, 10)
+    assert _pending(client) == 10
+    reader.ack(records[3:])
+    reader.close()
+    assert _pending(client) == 3
+
+
+def test_malformed_entries_are_acked(client: redis.Redis, server: RedisServer) -> None:
+    client.xadd("s", {"data": "{"})
+    reader = open_source(RedisStream(server.url, "s", group="g", json_field="data"), dead=DeadLetters())
+    assert drain(reader) == []
+    assert _pending(client) == 0
+
+
+def test_an_entry_deleted_while_it_was_pending_is_set_aside(client: redis.Redis, server: RedisServer) -> None:
+    ids = _fill(client, "s", 2)
+    source = RedisStream(server.url, "s", group="g")
+    assert len(open_source(source).read(5)) == 2
+    client.xdel("s", ids[0])
+    dead = DeadLetters()
+    again = open_source(source, dead=dead)
+    assert [record.id for record in drain(again)] == [ids[1]]
+    assert [where for where, _, _ in dead.letters] == [f"s:{ids[0]}"]
+    assert _pending(client) == 1
+
+
+def test_the_group_begins_with_the_oldest_entry_or_with_those_to_come(client: redis.Redis, server: RedisServer) -> None:
+    _fill(client, "s", 3)
+    assert len(drain(open_source(RedisStream(server.url, "s", group="old")))) == 3
+    late = open_source(RedisStream(server.url, "s", group="new", start="$"))
+    assert drain(late) == []
+    (entry_id,) = _fill(client, "s", 1)
+    assert [record.id for record in drain(late)] == [entry_id]
+
+
+def test_a_stream_may_come_later(client: redis.Redis, server: RedisServer) -> None:
+    reader = open_source(RedisStream(server.url, "later", group="g"))
+    assert reader.read(10) == []
+    _fill(client, "later", 2)
+    assert len(drain(reader)) == 2
+
+
+def test_what_is_processed_slowly_is_not_taken_over(client: redis.Redis, server: RedisServer) -> None:
+    _fill(client, "s", 5)
+    source = RedisStream(server.url, "s", group="g", min_idle_s=IDLE_S)
+    slow, other = open_source(source, task=0, of=2), open_source(source, task=1, of=2)
+    assert len(slow.read(10)) == 5
+    deadline_s = time.monotonic() + 4 * IDLE_S
+    while time.monotonic() < deadline_s:
+        assert slow.read(10) == []
+        assert other.read(10) == []
+        time.sleep(0.01)
+
+
+_CONSUMER = """
+import os, sys
+from heronpy.connectors import RedisStream
+from heronpy.runtime import die_with_parent
+from heronpy.testing.connectors_kit import open_source
+
+die_with_parent()
+reader = open_source(RedisStream(url_env="TEST_REDIS_URL", stream="s", group="g", min_idle_s=float(sys.argv[2])))
+with open(sys.argv[1], "a") as done:
+    while True:
+        records = reader.read(37)
+        for record in records:
+            done.write(record.id + "\\n")
+        done.flush()
+        os.fsync(done.fileno())
+        reader.ack(records[:-5])  # some are always on their way when it is killed
+"""
+
+
+def _killed_in_the_middle(server: RedisServer, done: Path, at_least: int) -> set[str]:
+    """What a consumer process had processed when it was killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CONSUMER, str(done), str(IDLE_S)],
+        env={**os.environ, "TEST_REDIS_URL": server.url, PARENT_ENV: str(os.getpid())},
+    )
+    try:
+
+        def far_enough() -> None:
+            assert process.poll() is None
+            assert done.exists()
+            assert done.read_text().count("\n") >= at_least
+
+        eventually_sync(far_enough, within_s=20)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(10)
+    return {line for line in done.read_text().splitlines(keepends=True) if line.endswith("\n")}
+
+
+@pytest.mark.parametrize("successor", [0, 1], ids=["the same task", "another task"])
+def test_nothing_is_lost_when_a_consumer_is_killed(
+    client: redis.Redis, server: RedisServer, tmp_path: Path, successor: int
+) -> None:
+    ids = set(_fill(client, "s", 20_000))
+    processed = {line.strip() for line in _killed_in_the_middle(server, tmp_path / "done", 2000)}
+    pending = _pending(client)
+    assert pending >= 5
+    assert len(processed) < len(ids)
+    source = RedisStream(server.url, "s", group="g", min_idle_s=IDLE_S)
+    reader = open_source(source, task=successor, of=2)
+    seen = list(processed)
+
+    def all_done() -> None:
+        records = reader.read(1000)
+        reader.ack(records)
+        seen.extend(record.id for record in records)
+        assert set(seen) == ids
+        assert _pending(client) == 0
+
+    eventually_sync(all_done, within_s=30)
+    assert len(seen) - len(ids) <= pending  # twice: only what was not acked
+    reader.close()
+
+
+def test_a_restart_of_redis_is_survived_and_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="heronpy.connectors")
+    with RedisServer(tmp_path / "redis", password="s3cret") as server:
+        client = redis.Redis.from_url(server.url)
+        ids = set(_fill(client, "s", 100))
+        reader = open_source(RedisStream(server.url, "s", group="g"))
+        first = _read(reader, 50)
+        server.kill()
+        reader.ack(first[:20])
+        deadline_s = time.monotonic() + 1.0
+        while time.monotonic() < deadline_s:
+            began_s = time.monotonic()
+            assert reader.read(10) == []
+            assert time.monotonic() - began_s < 0.5
+            time.sleep(0.01)
+        server.start()
+        rest = _read(reader, 50)
+        reader.ack(first[20:] + rest)
+        assert {record.id for record in first + rest} == ids
+        assert len(first) + len(rest) == 100  # what was out is not read again
+        reader.close()
+        assert int(redis.Redis.from_url(server.url).xpending("s", "g")["pending"]) == 0
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "s3cret" not in caplog.text
+
+
+def test_a_redis_that_forgot_everything_is_read_from_its_beginning(client: redis.Redis, server: RedisServer) -> None:
+    _fill(client, "s", 5)
+    reader = open_source(RedisStream(server.url, "s", group="g"))
+    reader.ack(_read(reader, 5))
+    client.flushall()
+    ids = _fill(client, "s", 3)
+    assert [record.id for record in _read(reader, 3)] == ids
+
+
+def test_a_wrong_password_is_logged_without_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with RedisServer(tmp_path / "redis", password="s3cret") as server:
+        source = RedisStream(server.url.replace("s3cret", "wr0ng"), "s", group="g")
+        reader = open_source(source)
+        assert reader.read(1) == []
+        reader.close()
+    assert "cannot be read" in caplog.text
+    assert "wr0ng" not in caplog.text
+    assert "wr0ng" not in repr(source)
+
+
+def test_a_frozen_redis_is_survived(tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        client = redis.Redis.from_url(server.url)
+        ids = _fill(client, "s", 10)
+        reader = open_source(RedisStream(server.url, "s", group="g"))
+        first = list(reader.read(5))
+        server.freeze()
+        assert reader.read(5) == []
+        server.thaw()
+        assert [record.id for record in first + _read(reader, 5)] == ids
+        reader.close()
+
+
+def test_urls_that_are_none_are_refused_without_showing_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="is not one") as error:
+        open_source(RedisStream("http://:s3cret@x", "s", group="g"))
+    assert "s3cret" not in str(error.value)
+    with pytest.raises(ConfigError, match="environment variable NO_SUCH must have the URL"):
+        open_source(RedisStream(stream="s", group="g", url_env="NO_SUCH"))
+    with pytest.raises(ConfigError, match="either a url or a url_env"):
+        RedisStream(stream="s", group="g")
