@@ -184,4 +184,7 @@ class ViewLock:
             fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        os.close(self._fd)
+        """May be called again: the number may be another file's by then."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

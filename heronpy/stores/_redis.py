@@ -1,0 +1,152 @@
+"""Live views in Redis: for tasks on several machines, and for others to read.
+
+{prefix}:{view}                   sorted set of parts, `<batch>:<writer>` with the batch as score
+{prefix}:{view}:<batch>:<writer>  hash of a part: key -> accumulator
+{prefix}:{view}:commits           hash: writer -> id of its last commit
+{prefix}:{view}:changes           counts what `replace` and `drop` did, for reads that take several commands
+
+The braces are in the names: a cluster keeps all of a view on one node, so that transactions reach all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+from heronpy.config import check_name
+from heronpy.errors import ConfigError, UnavailableError
+from heronpy.stores._keys import encode_key
+from heronpy.stores._redis_client import Redis
+from heronpy.stores._redis_reader import BASE, RedisReader
+from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
+
+_TRIES = 20
+_CHUNK = 1000
+
+
+class RedisStore(Store):
+    """Keeps views in a Redis server (6 or newer).
+
+    What a commit has stored is as safe as the server's own persistence makes it.
+    """
+
+    def __init__(self, url: str | None = None, *, url_env: str | None = None, prefix: str = "heron") -> None:
+        """Describe the store; it is connected to when it is used.
+
+        Args:
+            url: `redis://[user:password@]host:port/db`, or rediss:// or unix://. It travels with the program: give a
+                URL with a password by `url_env` instead.
+            url_env: name of an environment variable that has the URL, where tasks run and where views are read.
+            prefix: begins the names of all keys; programs that share a server and names of views need different ones.
+
+        Raises:
+            ConfigError: not exactly one URL, or a prefix that cannot be part of a name.
+        """
+        if (url is None) == (url_env is None):
+            raise ConfigError("RedisStore takes either a url or a url_env")
+        self._url = url
+        self._url_env = url_env
+        self.prefix = check_name("prefix", prefix)
+
+    def writer(self, context: StoreContext, writer_id: str) -> StoreWriter:
+        return RedisWriter(Redis(self._find_url()), self._root(context), context, writer_id)
+
+    def reader(self, context: StoreContext) -> StoreReader:
+        return RedisReader(Redis(self._find_url()), self._root(context), context.monoid)
+
+    def _root(self, context: StoreContext) -> str:
+        return f"{{{self.prefix}:{context.view}}}"
+
+    def _find_url(self) -> str:
+        if self._url is not None:
+            return self._url
+        assert self._url_env is not None
+        url = os.environ.get(self._url_env)
+        if not url:
+            raise ConfigError(f"the environment variable {self._url_env} must have the URL of the Redis with the views")
+        return url
+
+    def __repr__(self) -> str:
+        return f"RedisStore(prefix={self.prefix!r})"  # a URL may have a password
+
+
+class RedisWriter(StoreWriter):
+    """The hashes of one writing task."""
+
+    def __init__(self, redis: Redis, root: str, context: StoreContext, writer_id: str) -> None:
+        if check_name("writer id", writer_id) == BASE:
+            raise ConfigError(f"a writer of view {context.view} cannot be named {BASE!r}")
+        self._redis = redis
+        self._root = root
+        self._view = context.view
+        self._writer_id = writer_id
+        self._monoid = context.monoid
+        self._merge = context.monoid.merge
+        self._pending: dict[int, dict[bytes, Any]] = {}
+        self._commit_id = uuid.uuid4().hex
+        self._unsure = False
+
+    def merge(self, key: Any, delta: Any, batch: int = 0) -> None:
+        rows = self._pending.get(batch)
+        if rows is None:
+            rows = self._pending[batch] = {}
+        data = encode_key(key)
+        if data in rows:
+            rows[data] = self._merge(rows[data], delta)
+        else:
+            rows[data] = delta
+
+    def commit(self) -> None:
+        if not self._pending:
+            return
+        with self._redis.errors(f"view {self._view}"):
+            for _ in range(_TRIES):
+                if self._try_commit():
+                    self._pending.clear()
+                    self._commit_id = uuid.uuid4().hex
+                    self._unsure = False
+                    return
+        raise UnavailableError(
+            f"view {self._view}: others changed what {self._writer_id} writes, {_TRIES} times in a row"
+        )
+
+    def _try_commit(self) -> bool:
+        """One transaction; False if somebody else changed the rows meanwhile.
+
+        A connection can break between a commit and its answer. So a commit has an id, stored with it: who repeats one
+        looks whether it is there. Should the server execute the first attempt after that look, it changes the watched
+        rows, and the second attempt fails; should it do so after the second attempt, the first one fails.
+        """
+        parts = {f"{batch}:{self._writer_id}": batch for batch in self._pending}
+        names = [f"{self._root}:{part}" for part in parts]
+        with self._redis.client.pipeline(transaction=True) as pipe:
+            pipe.watch(*names)
+            if self._unsure and pipe.hget(f"{self._root}:commits", self._writer_id) == self._commit_id.encode():
+                return True
+            self._unsure = True
+            merged = [
+                self._with_stored(pipe, name, rows) for name, rows in zip(names, self._pending.values(), strict=True)
+            ]
+            pipe.multi()
+            for name, values in zip(names, merged, strict=True):
+                for start in range(0, len(values), 2 * _CHUNK):
+                    pipe.execute_command("HSET", name, *values[start : start + 2 * _CHUNK])
+            pipe.zadd(self._root, parts)
+            pipe.hset(f"{self._root}:commits", self._writer_id, self._commit_id)
+            return self._redis.executed(pipe)
+
+    def _with_stored(self, pipe: Any, name: str, rows: dict[bytes, Any]) -> list[bytes]:
+        """Keys and encoded accumulators, in turn, of rows merged with what is stored."""
+        encode, decode, merge = self._monoid.encode, self._monoid.decode, self._merge
+        keys = list(rows)
+        values: list[bytes] = []
+        for start in range(0, len(keys), _CHUNK):
+            chunk = keys[start : start + _CHUNK]
+            for key, stored in zip(chunk, pipe.hmget(name, chunk), strict=True):
+                values.append(key)
+                values.append(encode(rows[key] if stored is None else merge(decode(stored), rows[key])))
+        return values
+
+    def close(self) -> None:
+        self._redis.close()

@@ -1,0 +1,130 @@
+"""Live views in Redis: the kit against a real server, and what only a server can get wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.errors import ConfigError, StateError, UnavailableError
+from heronpy.stores import RedisStore, StoreContext
+from heronpy.streamlet import Sum
+from heronpy.testing.servers import RedisServer, redis_missing
+from heronpy.testing.stores_kit import StoresKit
+
+pytestmark = pytest.mark.skipif(redis_missing() is not None, reason=redis_missing() or "")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+class TestRedisStore(StoresKit):
+    @pytest.fixture
+    def store(self, server: RedisServer) -> RedisStore:
+        return RedisStore(server.url)
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> StoreContext:
+    return StoreContext(view=f"counts-{tmp_path.name}", monoid=Sum(), directory=None)
+
+
+def test_a_server_that_goes_away_loses_nothing(context: StoreContext, tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "redis") as server:
+        store = RedisStore(server.url)
+        with (
+            contextlib.closing(store.writer(context, "0")) as writer,
+            contextlib.closing(store.reader(context)) as reader,
+        ):
+            writer.merge("a", 1)
+            writer.commit()
+            server.kill()
+            writer.merge("a", 1)
+            with pytest.raises(UnavailableError, match=f"Redis at 127.0.0.1:{server.port}"):
+                writer.commit()
+            with pytest.raises(UnavailableError):
+                reader.get("a")
+            server.start()
+            writer.merge("a", 1)
+            writer.commit()
+            assert reader.get("a") == 3
+
+
+def test_a_commit_whose_answer_was_lost_counts_once(
+    context: StoreContext, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import redis
+
+    store = RedisStore(server.url)
+    with contextlib.closing(store.writer(context, "0")) as writer, contextlib.closing(store.reader(context)) as reader:
+        execute = redis.client.Pipeline.execute
+
+        def lose_the_answer(self: redis.client.Pipeline, *args: object, **kwargs: object) -> None:
+            execute(self, *args, **kwargs)
+            raise redis.exceptions.ConnectionError("Connection closed by server.")
+
+        writer.merge("a", 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(redis.client.Pipeline, "execute", lose_the_answer)
+            with pytest.raises(UnavailableError):
+                writer.commit()
+        assert reader.get("a") == 1
+        writer.commit()
+        assert reader.get("a") == 1
+        writer.merge("a", 1)
+        writer.commit()
+        assert reader.get("a") == 2
+
+
+def test_a_password_is_in_no_message(context: StoreContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RedisServer(tmp_path / "redis", password="sesame") as server:
+        monkeypatch.setenv("VIEWS_URL", server.url)
+        store = RedisStore(url_env="VIEWS_URL")
+        assert b"sesame" not in pickle.dumps(store)
+        with contextlib.closing(store.writer(context, "0")) as writer:
+            writer.merge("a", 1)
+            writer.commit()
+        wrong = RedisStore(server.url.replace("sesame", "swordfish"))
+        assert "swordfish" not in repr(wrong)
+        with contextlib.closing(wrong.reader(context)) as reader, pytest.raises(UnavailableError) as error:
+            reader.get("a")
+        assert "swordfish" not in str(error.value)
+        assert "refuses" in str(error.value)
+    with pytest.raises(ConfigError) as refused:
+        RedisStore("rediss//:sesame@nowhere").reader(context)
+    assert "sesame" not in str(refused.value)
+
+
+def test_data_of_others_under_the_names_is_no_view(context: StoreContext, server: RedisServer) -> None:
+    import redis
+
+    with contextlib.closing(redis.Redis.from_url(server.url)) as client:
+        client.set(f"{{heron:{context.view}}}", "mine")
+    with (
+        contextlib.closing(RedisStore(server.url).reader(context)) as reader,
+        pytest.raises(StateError, match="prefix"),
+    ):
+        reader.batches()
+
+
+def test_programs_with_other_prefixes_do_not_meet(context: StoreContext, server: RedisServer) -> None:
+    with contextlib.closing(RedisStore(server.url, prefix="one").writer(context, "0")) as writer:
+        writer.merge("a", 1)
+        writer.commit()
+    with contextlib.closing(RedisStore(server.url, prefix="two").reader(context)) as reader:
+        assert reader.get("a") is None
+
+
+def test_impossible_stores_are_refused(context: StoreContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VIEWS_URL", raising=False)
+    with pytest.raises(ConfigError, match="VIEWS_URL"):
+        RedisStore(url_env="VIEWS_URL").writer(context, "0")
+    for args in ({}, {"url": "redis://a", "url_env": "B"}, {"url": "redis://a", "prefix": "no/prefix"}):
+        with pytest.raises(ConfigError):
+            RedisStore(**args)
