@@ -51,17 +51,14 @@ class ArchiveBolt(StageBolt):
 
     def flush(self) -> None:
         self._writer.commit()
-
-    def watermark_came(self) -> None:
         self._tell()
-        super().watermark_came()
 
     def cleanup(self) -> None:
         super().cleanup()
         self._writer.close()
 
     def _tell(self) -> None:
-        """Say how far the archive is complete, as far as this task knows."""
+        """Say how far the archive is complete, as far as this task knows. Only with nothing uncommitted."""
         low = self.upstream.low
         if low != NEVER:
             self._writer.progress(None if low == END else low)

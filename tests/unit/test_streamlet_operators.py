@@ -11,6 +11,7 @@ import pytest
 from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, config, outcome, run, topology
 
 from heronpy.errors import TopologyError
+from heronpy.proto import stmgr_pb2
 from heronpy.streamlet import (
     Builder,
     Config,
@@ -277,7 +278,7 @@ def lossy(share: int) -> Callable[[Any], bool]:
     def lose(batch: Any) -> bool:
         nonlocal count
         count += 1
-        return count % share == 0 and count < 60
+        return count % share == 0 and count < 20
 
     return lose
 
@@ -305,13 +306,15 @@ def test_windows_are_exact_after_losses() -> None:
         ).map(lambda e: (e[0].window, e[1])).to_sink(ListSink())
         return len(NUMBERS)
 
-    lost: set[int] = set()
+    lost: set[str] = set()
 
     def lose_first_elements(batch: Any) -> bool:
-        if batch.kind == 0 and b"repartition" in batch.body and len(lost) < 2:
-            lost.add(len(lost))
-            return True
-        return False
+        if batch.kind != stmgr_pb2.Batch.DATA or lost:
+            return False
+        stream = stmgr_pb2.TupleBatch.FromString(batch.body).stream
+        if stream.startswith("map-1:"):
+            lost.add(stream)
+        return bool(lost)
 
     settings = config(topology_message_timeout_secs=2)
     sums: dict[Window, int] = {}

@@ -1,0 +1,200 @@
+"""Stages, watermarks and panes: pure decisions, for any program and any order of elements."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from streamlet_kit import ListSink, ListSource
+
+from heronpy.streamlet import Builder, Streamlet, WindowConfig
+from heronpy.streamlet._graph import ELEMENTWISE, ArchiveNode, StoreNode
+from heronpy.streamlet._panes import Held, Panes, released
+from heronpy.streamlet._stages import WATERMARK, Stage, plan_stages
+from heronpy.streamlet._watermark import END, NEVER, Clock, Sent, Upstream
+from heronpy.streamlet._windows import window_starts
+
+OPERATIONS: dict[str, Any] = {
+    "map": lambda s: s.map(str),
+    "filter": lambda s: s.filter(bool),
+    "wider": lambda s: s.map(str).set_num_partitions(s.get_num_partitions() % 3 + 1),
+    "event_time": lambda s: s.event_time(float),
+    "repartition": lambda s: s.repartition(2),
+    "count": lambda s: s.count_by_key(str),
+    "window": lambda s: s.count_by_key_and_window(WindowConfig(2, 1), str),
+    "all": lambda s: s.reduce_by_window(WindowConfig(2, 2), max),
+    "self_join": lambda s: s.join(s, WindowConfig(2, 2), max),
+}
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Builder:
+    builder = Builder()
+    timed = draw(st.booleans())
+    streamlets: list[Streamlet] = [
+        builder.new_source(ListSource(f"s{n}", [], [0] if timed else None)) for n in range(draw(st.integers(1, 2)))
+    ]
+    for _ in range(draw(st.integers(0, 12))):
+        one = draw(st.sampled_from(streamlets))
+        operation = draw(st.sampled_from([*OPERATIONS, "union", "sink"]))
+        if operation == "union":
+            streamlets.append(one.union(draw(st.sampled_from(streamlets))))
+        elif operation == "sink":
+            one.to_sink(ListSink())
+        else:
+            streamlets.append(OPERATIONS[operation](one))
+    return builder
+
+
+def nodes_of(stages: list[Stage]) -> list[str]:
+    return [step.name for stage in stages for step in stage.head.steps()]
+
+
+@given(programs(), st.booleans())
+def test_every_node_is_in_one_stage_and_every_edge_is_kept(builder: Builder, fusion: bool) -> None:
+    graph = builder.graph.named()
+    stages = plan_stages(graph, fusion=fusion)
+    nodes = {node.stage: node for node in graph.nodes()}
+    assert Counter(nodes_of(stages)) == Counter(list(nodes))
+    by_stream = {exit.stream: step.name for stage in stages for step in stage.head.steps() for exit in step.exits}
+    found: Counter[tuple[str, str]] = Counter()
+    for stage in stages:
+        found.update((by_stream[entrance.stream], stage.name) for entrance in stage.entrances)
+        found.update((step.name, then.name) for step in stage.head.steps() for then in step.then)
+        assert len({(e.component, e.stream) for e in stage.entrances}) == len(stage.entrances), "a stream read twice"
+    assert found == Counter((parent.stage, node.stage) for node in nodes.values() for parent in node.parents)
+
+
+@given(programs())
+def test_only_neighbours_of_the_same_width_are_fused(builder: Builder) -> None:
+    graph = builder.graph.named()
+    nodes = {node.stage: node for node in graph.nodes()}
+    for stage in plan_stages(graph):
+        for step in list(stage.head.steps())[1:]:
+            assert isinstance(step.node, ELEMENTWISE)
+            assert step.node.partitions == stage.partitions
+    assert all(len(list(stage.head.steps())) == 1 for stage in plan_stages(graph, fusion=False))
+    assert len(plan_stages(graph, fusion=False)) == len(nodes)
+
+
+@given(programs(), st.booleans())
+def test_whoever_reads_times_or_watermarks_gets_them(builder: Builder, fusion: bool) -> None:
+    stages = plan_stages(builder.graph.named(), fusion=fusion)
+    exits = {exit.stream: exit for stage in stages for exit in stage.exits}
+    by_name = {stage.name: stage for stage in stages}
+    for stage in stages:
+        if stage.timed or isinstance(stage.head.node, (StoreNode, ArchiveNode)):
+            assert stage.times_in
+        assert WATERMARK not in exits
+        for entrance in stage.entrances:
+            assert exits[entrance.stream].timed or not stage.times_in
+            assert by_name[entrance.component].watermarks_out or not stage.watermarks_in
+        if stage.timed:
+            assert stage.watermarks_in
+        assert not stage.watermarks_out or stage.clocks
+
+
+def test_a_plan_does_not_carry_the_rest_of_the_program() -> None:
+    builder = Builder()
+    source = builder.new_source(ListSource("in", ["x" * 1_000_000]))
+    source.repartition(2).set_name("after")
+    after = next(stage for stage in plan_stages(builder.graph.named()) if stage.name == "after")
+    assert len(pickle.dumps(after)) < 10_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=30), st.integers(0, 20))
+def test_a_clock_never_promises_more_than_it_has_seen(seen: list[tuple[int, int]], lateness: int) -> None:
+    clock, now, latest = Clock(lateness, 40, 0), 0, NEVER
+    quiet_since = 0
+    for wait, time_ms in seen:
+        now += wait
+        before = clock.watermark(now)
+        expected = END if now - quiet_since >= 40 else NEVER if latest == NEVER else latest - lateness
+        assert before == expected
+        latest = max(latest, time_ms)
+        clock.latest_ms, clock.fresh = latest, True
+        quiet_since = now
+        assert clock.watermark(now) == latest - lateness
+    assert clock.watermark(now, ended=True) == END
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5)), max_size=30))
+def test_a_stage_waits_for_the_slowest(marks: list[tuple[int, int]]) -> None:
+    upstream = Upstream(range(4))
+    known: dict[int, int] = {}
+    for task, watermark in marks:
+        upstream.mark(task, watermark)
+        known[task] = watermark
+        assert upstream.low == (min(known.values()) if len(known) == 4 else NEVER)
+
+
+def test_watermarks_are_sent_when_they_change_and_not_too_often() -> None:
+    sent = Sent(200)
+    assert sent.due(NEVER, 0), "the first takes back what an earlier life of the task has said"
+    assert not sent.due(5, 100)
+    assert sent.due(5, 100, hurry=True)
+    assert not sent.due(5, 1000)
+    assert sent.due(3, 1000)
+
+
+events = st.lists(
+    st.one_of(
+        st.integers(0, 30_000),
+        st.tuples(st.just("mark"), st.integers(0, 40_000)),
+        st.tuples(st.just("wait"), st.integers(0, 1500)),
+    ),
+    max_size=40,
+)
+
+
+@given(events, st.sampled_from([(2, 2), (4, 2), (3, 2), (5, 1)]))
+def test_every_element_is_once_in_each_of_its_windows_and_released_after_the_last(
+    script: list[Any], spans: tuple[int, int]
+) -> None:
+    window = WindowConfig(*spans)
+    panes: Panes[list[Held]] = Panes(window, list)
+    watermark, now = NEVER, 0
+    fired: Counter[tuple[int, int]] = Counter()
+    freed: Counter[int] = Counter()
+    expected: Counter[tuple[int, int]] = Counter()
+
+    def fire(low: int) -> None:
+        for start, pane in panes.due(low, now):
+            assert start + window.duration_ms <= low
+            fired.update((start, held.tup) for held in pane)
+            freed.update(released(pane))
+        panes.check_invariants()
+
+    for number, event in enumerate(script):
+        if isinstance(event, int):
+            found = panes.of(event, watermark, now)
+            held = Held(number, len(found))
+            for pane in found:
+                pane.append(held)
+            expected.update((start, number) for start in window_starts(event, window))
+        elif event[0] == "mark":
+            watermark = event[1]
+            fire(watermark)
+        else:
+            now += event[1]
+            fire(watermark)
+        assert all(count == 1 for count in freed.values())
+        for number_freed in freed:
+            mine = [pair for pair in expected if pair[1] == number_freed]
+            assert all(pair in fired for pair in mine), "released before its last window"
+    now += 10_000
+    fire(END)
+    assert fired == expected
+    assert freed.keys() == {number for _, number in expected}
+    assert len(panes) == 0
+
+
+def test_what_comes_late_waits_a_moment_for_more() -> None:
+    panes: Panes[list[int]] = Panes(WindowConfig(2, 2), list, grace_ms=1000)
+    panes.of(500, 10_000, now_ms=0)[0].append(1)
+    panes.of(600, 10_000, now_ms=400)[0].append(2)
+    assert list(panes.due(10_000, 999)) == []
+    assert list(panes.due(10_000, 1000)) == [(0, [1, 2])]
