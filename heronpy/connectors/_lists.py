@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +22,8 @@ class ListSource(Source):
     """The elements of a list, for tests, examples and small tables. They travel with the program.
 
     It ends with the last element, unless it repeats. One task reads them in order; several divide them. The id of an
-    element is its index, or what `ids` says. After a restart it goes on where everything was acked, if the program has
-    a directory; not if it repeats.
+    element is its index, or what `ids` says. After a restart with the same list it goes on where everything was acked,
+    if the program has a directory; not if it repeats.
     """
 
     def __init__(
@@ -38,7 +40,7 @@ class ListSource(Source):
             items: the elements.
             times: of the elements, in seconds since the epoch: then these are event times. Without them all have the
                 time at which this object was made.
-            ids: of the elements; equal ones are the same event.
+            ids: of the elements. A batch job counts elements with equal ids once.
             repeat: begin anew after the last, for ever. Then there is no batch face, and ids say which round it is.
 
         Raises:
@@ -55,6 +57,8 @@ class ListSource(Source):
         self._ids = None if ids is None else list(ids)
         self._repeat = repeat
         self.timed = times is not None
+        # Positions in another list mean nothing in this one. Equal lists may differ here: that costs duplicates.
+        self._digest = _digest(self._items)
 
     def __repr__(self) -> str:
         return f"ListSource({len(self._items)} items)"
@@ -75,12 +79,14 @@ class ListSource(Source):
         for number, start in enumerate(range(0, len(self._items), length)):
             span = slice(start, start + length)
             ids = None if self._ids is None else tuple(self._ids[span])
-            parts.append(_ListPart(number, start, tuple(self._items[span]), tuple(self._times_ms[span]), ids))
+            items, times_ms = tuple(self._items[span]), tuple(self._times_ms[span])
+            parts.append(_ListPart(self._digest, number, start, items, times_ms, ids))
         return parts
 
 
 @dataclass(frozen=True)
 class _ListPart:
+    digest: str
     share: int
     start: int
     items: tuple[Any, ...]
@@ -89,7 +95,7 @@ class _ListPart:
 
     @property
     def key(self) -> str:
-        return str(self.start)
+        return f"{self.digest}:{self.start}"
 
     @property
     def limit(self) -> int:
@@ -101,7 +107,7 @@ class _ListPart:
 
     def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
         for rows in self.rows(None, dead_letter):
-            yield rows.chunk()
+            yield rows.chunk() if rows.ids is None else _with_ids(rows)
 
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         begin = 0 if position is None else position - self.start
@@ -111,6 +117,22 @@ class _ListPart:
             starts = range(self.start + first, self.start + first + len(values))
             ids = None if self.ids is None else self.ids[span]
             yield Rows(values, starts, starts.stop, self.times_ms[span], "", ids=ids)
+
+
+def _digest(items: list[Any]) -> str:
+    try:
+        raw = pickle.dumps(items)
+    except Exception:  # of anybody's class; functions and the like travel by other means, and are told apart by number
+        raw = str(len(items)).encode()
+    return hashlib.blake2b(raw, digest_size=8).hexdigest()
+
+
+def _with_ids(rows: Rows) -> Chunk:
+    import numpy as np
+
+    ids = list(rows.ids or ())
+    raw = b"".join(hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest() for name in ids)
+    return Chunk(rows.values, rows.times_ms, ids, np.frombuffer(raw, dtype=np.int64))
 
 
 class _Round:

@@ -97,6 +97,7 @@ class _PartWriter(SinkWriter):
         self._file: BinaryIO | None = None
         self._encoder: Encoder | None = None
         self._count = 0
+        self._broken = ""
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._next = self._following()
@@ -116,24 +117,34 @@ class _PartWriter(SinkWriter):
                 (self._directory / entry).unlink(missing_ok=True)
 
     def write(self, element: Any) -> None:
-        if self._encoder is None:
-            self._file = self._temporary.open("w+b")
-            self._encoder = self._sink.encoder(self._file)
-        self._encoder.add(element)
+        with self._usable():
+            if self._encoder is None:
+                self._file = self._temporary.open("w+b")
+                self._encoder = self._sink.encoder(self._file)
+            self._encoder.add(element)
         self._count += 1
 
     def flush(self) -> None:
-        if not self._count:
-            return
-        assert self._file is not None
-        assert self._encoder is not None
-        try:
+        with self._usable():
+            if not self._count:
+                return
+            assert self._file is not None
+            assert self._encoder is not None
             self._encoder.finish()
             _sync(self._file)
             self._publish()
+            self._discard()
+
+    @contextlib.contextmanager
+    def _usable(self) -> Iterator[None]:
+        """After an error of the file system nobody knows what is in the file: then nothing more is taken or acked."""
+        if self._broken:
+            raise UnavailableError(self._broken)
+        try:
+            yield
         except OSError as e:
-            raise UnavailableError(f"cannot write {self._temporary}: {e.strerror or e}") from e
-        self._discard()
+            self._broken = f"cannot write {self._temporary}: {e.strerror or e}"
+            raise UnavailableError(self._broken) from e
 
     def _publish(self) -> None:
         while True:
@@ -155,7 +166,8 @@ class _PartWriter(SinkWriter):
 
     def close(self) -> None:
         """Let go of the file. What was not flushed is gone."""
-        self._discard()
+        with contextlib.suppress(OSError):  # a full disk, which `flush` has reported
+            self._discard()
 
 
 def _sync(f: BinaryIO) -> None:

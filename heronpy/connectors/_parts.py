@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +17,8 @@ from heronpy.connectors._positions import Positions
 from heronpy.connectors._spi import Chunk, Record, SourceContext, SourceReader
 
 DeadLetter = Callable[[str, Any, str], None]
+_READ_S = 0.003
+"""`read` decodes more as long as it has not taken this long: as many small files are read at once as one large."""
 
 
 class Rows(NamedTuple):
@@ -109,17 +112,27 @@ class PartReader(SourceReader):
 
     def read(self, limit: int) -> Sequence[Record]:
         self._positions.save_if_due()
-        if self._ended or limit < 1:
-            return []
-        if self._rows is None:
-            self._rows = next(self._iterator, None)
-            self._next = 0
-            if self._rows is None:
-                self._next_part()
-                return []
-        return self._take(self._rows, limit)
+        records: list[Record] = []
+        until_s = time.monotonic() + _READ_S
+        while len(records) < limit and not self._ended:
+            if self._rows is not None:
+                records += self._take(self._rows, limit - len(records))
+            elif records and time.monotonic() > until_s:
+                break
+            else:
+                self._advance()
+                if time.monotonic() > until_s and self._rows is None:
+                    break
+        return records
 
-    def _take(self, rows: Rows, limit: int) -> Sequence[Record]:
+    def _advance(self) -> None:
+        """To the next rows, or to the next part, which are many if files are small."""
+        self._rows = next(self._iterator, None)
+        self._next = 0
+        if self._rows is None:
+            self._next_part()
+
+    def _take(self, rows: Rows, limit: int) -> list[Record]:
         assert self._part is not None
         first, last = self._next, min(self._next + limit, len(rows.values))
         whole = last == len(rows.values)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import datetime
 import json
-from collections.abc import Sequence
+import resource
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from heronpy.connectors import CsvSink, JsonLinesSink, ParquetSink, Sink, TextSink, _parquet_sink
-from heronpy.errors import ConfigError, HeronError
+from heronpy.errors import ConfigError, HeronError, UnavailableError
 from heronpy.streamlet import KeyedWindow, Window
 from heronpy.testing.connectors_kit import SinkKit, open_sink
 
@@ -205,3 +207,32 @@ def test_csv_sinks_need_different_fields() -> None:
     for fields in ([], ["a", "a"], "ab"):
         with pytest.raises(ConfigError, match="different names"):
             CsvSink("out", fields)
+
+
+@contextlib.contextmanager
+def _files_end_at(size_bytes: int) -> Iterator[None]:
+    """As a full disk: this process cannot write beyond that byte of any file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("kind", [TextSink, ParquetSink])
+def test_after_a_failed_write_nothing_is_taken_or_acked(tmp_path: Path, kind: type[TextSink | ParquetSink]) -> None:
+    writer = open_sink(kind(tmp_path))
+    with _files_end_at(10):
+        writer.write("x" * 100)
+        with pytest.raises(UnavailableError, match="cannot write"):
+            writer.flush()
+    with pytest.raises(UnavailableError, match="cannot write"):
+        writer.flush()
+    with pytest.raises(UnavailableError, match="cannot write"):
+        writer.write("y")
+    writer.close()
+    again = open_sink(kind(tmp_path))
+    again.write("x")
+    again.flush()
+    assert [file.stem for file in tmp_path.iterdir()] == ["part-0-0"]
