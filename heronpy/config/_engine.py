@@ -95,6 +95,9 @@ class TmasterConfig:
     """A Stream Manager that is silent for this long is taken for dead."""
     exceptions_max: int = _key(256, "heron.tmanager.metrics.collector.maximum.exception")
     """How many different exceptions are kept for a topology."""
+    series_max: int = _key(150_000, "heron.tmanager.metrics.collector.maximum.series")
+    """Of how many series (one metric of one process) the last three hours are kept; each costs up to 1.5 KB, means
+    twice that. Those beyond are counted as __metrics-history-dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

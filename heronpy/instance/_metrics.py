@@ -96,8 +96,8 @@ class TaskMetrics:
             old_total, old_number = self._reported_sums.get(name, (0.0, 0))
             self._reported_sums[name] = (total, number)
             if number > old_number:
-                mean = (total - old_total) / (number - old_number)
-                yield metrics_pb2.Metric(name=name, value=mean, kind=MEAN)
+                new, count = total - old_total, number - old_number
+                yield metrics_pb2.Metric(name=name, value=new / count, kind=MEAN, sum=new, count=count)
         for name, value in dict(self._gauges).items():
             yield metrics_pb2.Metric(name=name, value=value, kind=GAUGE)
 

@@ -30,6 +30,16 @@ class _Exception:
     sent_count: int = 0
 
 
+@dataclass(slots=True)
+class _Mean:
+    sum: float = 0.0
+    count: int = 0
+    sent_sum: float = 0.0
+    sent_count: int = 0
+    value: float = 0.0
+    """Of the measurements that the last report was the first to have."""
+
+
 class Accumulator:
     """Makes the reports of one process. `raised` may be called from any thread, the rest from one."""
 
@@ -38,18 +48,25 @@ class Accumulator:
         self._pid, self._started_ms = pid, started_ms
         self._sequence = 0
         self._counters: dict[str, float] = {}
+        self._means: dict[str, _Mean] = {}
         self._unsent: dict[str, metrics_pb2.Metric] = {}
         self._exceptions: dict[str, _Exception] = {}
         self._exceptions_lock = threading.Lock()
 
     def collected(self, metrics: Iterable[metrics_pb2.Metric]) -> None:
-        """Take in what was collected: counters since the last collection, gauges and means as they are."""
+        """Take in what was collected: counters and means since the last collection, gauges as they are."""
         for metric in metrics:
             if metric.kind == metrics_pb2.Metric.COUNTER:
                 if metric.name in self._counters or len(self._counters) < NAMES_MAX // 2:
                     self._counters[metric.name] = self._counters.get(metric.name, 0.0) + metric.value
                     continue
-            elif metric.name in self._unsent or len(self._unsent) < NAMES_MAX // 2 - 1:
+            elif metric.kind == metrics_pb2.Metric.MEAN and metric.count:
+                if metric.name in self._means or len(self._means) < NAMES_MAX // 4:
+                    mean = self._means.setdefault(metric.name, _Mean())
+                    mean.sum += metric.sum
+                    mean.count += metric.count
+                    continue
+            elif metric.name in self._unsent or len(self._unsent) < NAMES_MAX // 4 - 1:
                 self._unsent[metric.name] = metric
                 continue
             self._counters[DROPPED_NAME] = self._counters.get(DROPPED_NAME, 0.0) + 1
@@ -86,6 +103,7 @@ class Accumulator:
                 if e.count > e.sent_count
             ]
         metrics = [metrics_pb2.Metric(name=name, value=value) for name, value in self._counters.items()]
+        metrics += (_mean_metric(name, mean) for name, mean in self._means.items())
         metrics += gauges.values()
         return metrics_pb2.MetricsReport(
             source=self._source,
@@ -109,10 +127,18 @@ class Accumulator:
 
     def failed(self, report: metrics_pb2.MetricsReport) -> None:
         """The report may not have arrived: its gauges go with the next one, unless there are newer values."""
-        gauges = {m.name: m for m in report.metrics if m.kind != metrics_pb2.Metric.COUNTER}
+        gauges = {m.name: m for m in report.metrics if m.kind != metrics_pb2.Metric.COUNTER and not m.count}
         self._unsent = {**gauges, **self._unsent}
 
     def check_invariants(self) -> None:
-        assert len(self._counters) <= NAMES_MAX // 2 + 1
+        assert len(self._counters) + len(self._means) + len(self._unsent) <= NAMES_MAX
+        assert all(m.sent_count <= m.count for m in self._means.values())
         assert len(self._exceptions) <= EXCEPTIONS_MAX
         assert all(0 <= e.sent_count <= e.count for e in self._exceptions.values())
+
+
+def _mean_metric(name: str, mean: _Mean) -> metrics_pb2.Metric:
+    if mean.count > mean.sent_count:
+        mean.value = (mean.sum - mean.sent_sum) / (mean.count - mean.sent_count)
+        mean.sent_sum, mean.sent_count = mean.sum, mean.count
+    return metrics_pb2.Metric(name=name, value=mean.value, kind=metrics_pb2.Metric.MEAN, sum=mean.sum, count=mean.count)

@@ -7,8 +7,9 @@ source's total is the sum over its lives. Late reports of an ended life still fi
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from heronpy.proto import metrics_pb2
@@ -29,10 +30,36 @@ def life_of(report: metrics_pb2.MetricsReport) -> Life:
     return report.started_ms, report.pid
 
 
+Mean = tuple[float, int]
+"""Sum and count of measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What a report says that was not known before."""
+
+    source: str
+    component: str
+    counters: dict[str, float]
+    """How much each has grown since the last report of this life; since its start, if this is the first seen."""
+    means: dict[str, Mean]
+    """The same for the sums and counts of means."""
+    gauges: dict[str, float]
+    """Values; none from a life that is not the source's present one."""
+    first_of_life: bool
+    """No report of this life was seen before: the counters go back to the life's start."""
+    since_ms: int
+    """The counters grew from then ..."""
+    time_ms: int
+    """... until then, on the source's clock."""
+
+
 @dataclass(slots=True)
 class _Sums:
     sequence: int
     counters: dict[str, float]
+    means: dict[str, Mean]
+    time_ms: int
 
 
 @dataclass(slots=True)
@@ -71,22 +98,35 @@ class Source:
             return {}
         return {name: (value - first.get(name, 0.0)) * 1000 / (last_ms - first_ms) for name, value in last.items()}
 
-    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> bool:
-        """Take in a report. False if it says nothing new, because a later one of the same life was here."""
+    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> News | None:
+        """Take in a report. None if it says nothing new, because a later one of the same life was here."""
         life = life_of(report)
         sums = self._lives.get(life)
         if sums is not None and report.sequence <= sums.sequence:
-            return False
-        counters, latest = self._split(report)
+            return None
+        counters, means, gauges, mean_values = self._split(report)
+        first = sums is None
         if sums is None:
             self._begin(life, report)
-            sums = self._lives[life] = _Sums(0, {})
-        sums.sequence, sums.counters = report.sequence, counters
+            sums = self._lives[life] = _Sums(0, {}, {}, report.started_ms)
+        present = life == (self.started_ms, self.pid)
+        news = News(
+            source=self.id,
+            component=self.component,
+            counters=_grown(sums.counters, counters),
+            means=_grown_means(sums.means, means),
+            gauges=gauges if present else {},
+            first_of_life=first,
+            since_ms=sums.time_ms,
+            time_ms=report.time_ms,
+        )
+        sums.sequence, sums.counters, sums.means, sums.time_ms = report.sequence, counters, means, report.time_ms
         self.heard_s = now_s
-        if life == (self.started_ms, self.pid):
-            self.latest.update(latest)
+        if present:
+            self.latest.update(gauges)
+            self.latest.update(mean_values)
             self._history.append((report.time_ms, counters))
-        return True
+        return news
 
     def _begin(self, life: Life, report: metrics_pb2.MetricsReport) -> None:
         self.component, self.container = report.component, report.container
@@ -100,20 +140,47 @@ class Source:
             for name, value in self._lives.pop(oldest).counters.items():
                 self._folded[name] = self._folded.get(name, 0.0) + value
 
-    def _split(self, report: metrics_pb2.MetricsReport) -> tuple[dict[str, float], dict[str, float]]:
+    def _split(
+        self, report: metrics_pb2.MetricsReport
+    ) -> tuple[dict[str, float], dict[str, Mean], dict[str, float], dict[str, float]]:
         counters: dict[str, float] = {}
-        latest: dict[str, float] = {}
+        means: dict[str, Mean] = {}
+        gauges: dict[str, float] = {}
+        mean_values: dict[str, float] = {}
         for metric in report.metrics[:NAMES_MAX]:
-            (counters if metric.kind == metrics_pb2.Metric.COUNTER else latest)[metric.name] = metric.value
+            # Interned: every report of every source brings the same names again, and most of them are kept.
+            name, kind = sys.intern(metric.name), metric.kind
+            if kind == metrics_pb2.Metric.COUNTER:
+                counters[name] = metric.value
+            elif kind == metrics_pb2.Metric.MEAN and metric.count:
+                means[name] = (metric.sum, metric.count)
+                mean_values[name] = metric.value
+            else:
+                gauges[name] = metric.value
         self.dropped += max(0, len(report.metrics) - NAMES_MAX)
-        return counters, latest
+        return counters, means, gauges, mean_values
+
+
+def _grown(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
+    return {name: value - before.get(name, 0.0) for name, value in now.items()}
+
+
+def _grown_means(before: dict[str, Mean], now: dict[str, Mean]) -> dict[str, Mean]:
+    grown: dict[str, Mean] = {}
+    for name, (total, count) in now.items():
+        old_total, old_count = before.get(name, (0.0, 0))
+        if count > old_count:
+            grown[name] = (total - old_total, count - old_count)
+    return grown
 
 
 class Ledger:
     """All sources of a container, or of a topology."""
 
-    def __init__(self, *, sources_max: int) -> None:
+    def __init__(self, *, sources_max: int, forgotten: Callable[[str], None] = lambda _source: None) -> None:
         self._sources_max = sources_max
+        self._forgotten = forgotten
+        """Told of every source that is forgotten."""
         self._sources: dict[str, Source] = {}
 
     def __iter__(self) -> Iterator[Source]:
@@ -122,8 +189,8 @@ class Ledger:
     def get(self, source: str) -> Source | None:
         return self._sources.get(source)
 
-    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> bool:
-        """Take in a report. False if it says nothing new. The longest silent source makes room for a new one."""
+    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> News | None:
+        """Take in a report. None if it says nothing new. The longest silent source makes room for a new one."""
         source = self._sources.get(report.source)
         if source is None:
             if len(self._sources) >= self._sources_max:
@@ -133,7 +200,8 @@ class Ledger:
 
     def forget(self, source: str) -> None:
         """Drop all that is known of a source."""
-        self._sources.pop(source, None)
+        if self._sources.pop(source, None) is not None:
+            self._forgotten(source)
 
     def check_invariants(self) -> None:
         assert len(self._sources) <= self._sources_max

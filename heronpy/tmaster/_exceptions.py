@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from heronpy.metricsmgr import Life, life_of
 from heronpy.proto import metrics_pb2, tmaster_pb2
 
 LIVES_MAX = 8
+_CLASS = re.compile(r"[A-Za-z_][\w.]*(?=:|$)")
+_GROUP_FRAME = re.compile(r"^[ |+-]*(?=Traceback|Exception Group Traceback)|^  [|+] ?")
 
 
 @dataclass(slots=True)
@@ -65,3 +69,36 @@ def _fold(counts: dict[Life, int]) -> None:
     while len(counts) > LIVES_MAX + 1:
         oldest = next(life for life in counts if life != (0, 0))
         counts[0, 0] = counts.get((0, 0), 0) + counts.pop(oldest)
+
+
+def class_name(stacktrace: str) -> str:
+    """The class of the error that a traceback ends with, e.g. `ValueError`; `unknown` if that is no traceback.
+
+    The line with the class is the first one after the frames that is not indented; what follows it belongs to its
+    message. Of a chain of errors the last one counts, of a group the group.
+    """
+    name, frames = "", False
+    for raw in stacktrace.splitlines():
+        line = _GROUP_FRAME.sub("", raw)
+        if line.startswith(("Traceback (", "Exception Group Traceback (")):
+            frames = True
+        elif frames and line and not line[0].isspace():
+            found = _CLASS.match(line)
+            name, frames = found[0] if found else "unknown", False
+            if raw != line:
+                break  # of a group: its members' tracebacks follow
+    return name or "unknown"
+
+
+def summary(exceptions: Iterable[tmaster_pb2.NamedException]) -> list[tmaster_pb2.ExceptionClass]:
+    """One entry per class of error, the most frequent first."""
+    classes: dict[str, tmaster_pb2.ExceptionClass] = {}
+    for exception in exceptions:
+        name, report = class_name(exception.report.stacktrace), exception.report
+        entry = classes.setdefault(
+            name, tmaster_pb2.ExceptionClass(class_name=name, first_time_ms=report.first_time_ms)
+        )
+        entry.first_time_ms = min(entry.first_time_ms, report.first_time_ms)
+        entry.last_time_ms = max(entry.last_time_ms, report.last_time_ms)
+        entry.count += report.count
+    return sorted(classes.values(), key=lambda c: (-c.count, c.class_name))

@@ -19,13 +19,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, StateError, TopologyError
+from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, StateError, TopologyError, UsageError
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, StmgrLocation, TopologyState
 from heronpy.proto import metrics_pb2, plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
 from heronpy.runtime import Launch, server
 from heronpy.statemgr import Kind, StateManager, open_statemgr
-from heronpy.tmaster._exceptions import ExceptionLog
+from heronpy.tmaster._exceptions import summary
+from heronpy.tmaster._queries import answer, matching_exceptions
 from heronpy.tmaster._sessions import Session, Sessions
 from heronpy.tmaster._state import (
     CloseSession,
@@ -68,9 +69,7 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
         self._started_ms = int(time.time() * 1000)
         self._timeout_s = launch.config.tmaster.stmgr_timeout_ms / 1000
         self._sessions = Sessions()
-        self._metrics = Metrics(
-            ExceptionLog(launch.config.tmaster.exceptions_max), launch.config.metrics.interval_ms / 1000
-        )
+        self._metrics = Metrics(launch.config.tmaster, launch.config.metrics.interval_ms / 1000, self._started_ms)
         self._reporter = Reporter(
             launch, container=container, source="tmaster", component="__tmaster__", collect=self._collect
         )
@@ -156,10 +155,34 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
     async def PublishMetrics(self, request: metrics_pb2.MetricsReports, context: _Context) -> metrics_pb2.PublishReply:
         """Take in reports. Repeated or overtaken ones change nothing."""
         await self._active(context)
-        now_s = time.monotonic()
+        now_s, now_ms = time.monotonic(), int(time.time() * 1000)
         for report in request.reports:
-            self._metrics.add(report, now_s)
+            self._metrics.add(report, now_s, now_ms)
         return metrics_pb2.PublishReply()
+
+    async def GetMetrics(self, request: tmaster_pb2.MetricsRequest, context: _Context) -> tmaster_pb2.MetricsReply:
+        """Metrics of the last three hours, or of all time. INVALID_ARGUMENT if that is too much for one reply."""
+        await self._active(context)
+        try:
+            return answer(self._metrics.history, request, int(time.time() * 1000))
+        except UsageError as e:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
+
+    async def GetExceptions(
+        self, request: tmaster_pb2.ExceptionsRequest, context: _Context
+    ) -> tmaster_pb2.ExceptionsReply:
+        """The exceptions that are kept, the latest last."""
+        await self._active(context)
+        exceptions = matching_exceptions(self._metrics.exceptions.to_proto(), request)
+        return tmaster_pb2.ExceptionsReply(exceptions=exceptions)
+
+    async def GetExceptionSummary(
+        self, request: tmaster_pb2.ExceptionsRequest, context: _Context
+    ) -> tmaster_pb2.ExceptionSummaryReply:
+        """The same by class of error, the most frequent first."""
+        await self._active(context)
+        exceptions = matching_exceptions(self._metrics.exceptions.to_proto(), request)
+        return tmaster_pb2.ExceptionSummaryReply(classes=summary(exceptions))
 
     async def _active(self, context: _Context) -> None:
         if self.started.is_set():
@@ -416,5 +439,9 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
     # -- metrics -------------------------------------------------------------------------------------------------------
 
     def _collect(self) -> list[metrics_pb2.Metric]:
-        values = {"__plan-version": self._state.version, "__registered-stmgr-count": len(self._state.stmgrs)}
+        values = {
+            "__plan-version": self._state.version,
+            "__registered-stmgr-count": len(self._state.stmgrs),
+            "__metrics-history-dropped": self._metrics.history.dropped,
+        }
         return [metrics_pb2.Metric(name=n, value=v, kind=metrics_pb2.Metric.GAUGE) for n, v in values.items()]

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from heronpy.config import TmasterConfig
 from heronpy.metricsmgr import Ledger, Source
 from heronpy.plan import ContainerPacking, InstancePacking, StmgrLocation
 from heronpy.proto import metrics_pb2, tmaster_pb2
 from heronpy.tmaster._exceptions import ExceptionLog
+from heronpy.tmaster._history import History
 from heronpy.tmaster._state import State
 
 SOURCES_MAX = 20_000
-"""Most instances and Stream Managers whose metrics are kept."""
+"""Most processes whose metrics are kept."""
 STALE_INTERVALS = 3
 """The rates of a source that is silent for longer are 0."""
 
 
-@dataclass(slots=True)
 class Metrics:
-    """The topology's metrics and exceptions, as far as its Topology Master has seen them."""
+    """The topology's metrics and exceptions, as far as its Topology Master has seen them.
 
-    exceptions: ExceptionLog
-    interval_s: float
-    ledger: Ledger = field(default_factory=lambda: Ledger(sources_max=SOURCES_MAX))
+    Args:
+        config: how much is kept.
+        interval_s: how often processes report.
+        started_ms: since when it listens.
+    """
 
-    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> None:
-        """Take in a report. Of the engine's own processes only the Stream Managers' metrics are asked for, and kept."""
+    def __init__(self, config: TmasterConfig, interval_s: float, started_ms: int) -> None:
+        self.exceptions = ExceptionLog(config.exceptions_max)
+        self.history = History(series_max=config.series_max, started_ms=started_ms)
+        self.ledger = Ledger(sources_max=SOURCES_MAX, forgotten=self.history.forget)
+        self._interval_s = interval_s
+
+    def add(self, report: metrics_pb2.MetricsReport, now_s: float, now_ms: int) -> None:
+        """Take in a report, at a time on the monotonic and on the wall clock."""
         self.exceptions.add(report)
-        if report.component == "__stmgr__" or not report.component.startswith("__"):
-            self.ledger.add(report, now_s)
+        news = self.ledger.add(report, now_s)
+        if news is not None:
+            self.history.add(news, now_ms)
 
     def rates(self, source: Source, now_s: float) -> dict[str, float]:
         """Counters per second, now."""
         rates = source.rates()
-        if now_s - source.heard_s > STALE_INTERVALS * self.interval_s:
+        if now_s - source.heard_s > STALE_INTERVALS * self._interval_s:
             return dict.fromkeys(rates, 0.0)
         return rates
 

@@ -305,6 +305,9 @@ async def test_every_call_needs_the_token(launch: Launch, sm: StateManager, toke
         "GetStatus": REQUEST,
         "GetPhysicalPlan": REQUEST,
         "PublishMetrics": metrics_pb2.MetricsReports(),
+        "GetMetrics": tmaster_pb2.MetricsRequest(),
+        "GetExceptions": tmaster_pb2.ExceptionsRequest(),
+        "GetExceptionSummary": tmaster_pb2.ExceptionsRequest(),
     }
     service = tmaster_pb2.DESCRIPTOR.services_by_name["Tmaster"]
     assert {m.name for m in service.methods} == {*unary, "Register"}, "a new call needs this test, too"
