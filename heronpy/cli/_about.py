@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 import heronpy
+from heronpy.errors import UsageError
 
 
 def version() -> None:
@@ -15,11 +16,12 @@ def version() -> None:
     print(f"heronpy {heronpy.__version__} (Python {platform.python_version()})")
 
 
-def help(ctx: typer.Context, verb: Annotated[str | None, typer.Argument(metavar="[VERB]")] = None) -> None:
+def help(ctx: typer.Context, verb: Annotated[list[str] | None, typer.Argument(metavar="[VERB]...")] = None) -> None:
     """Explain the verbs, or one of them."""
-    parent = ctx.parent or ctx
-    if verb is None:
-        print(parent.get_help())
-        return
-    command = parent.command.get_command(parent, verb)  # type: ignore[attr-defined]  # the parent is the group of verbs
-    print(command.get_help(type(ctx)(command, info_name=verb, parent=parent)))
+    shown = ctx.parent or ctx
+    for word in verb or []:
+        if not hasattr(shown.command, "get_command"):
+            raise UsageError(f"`{shown.command_path}` has no verbs of its own: see `{shown.command_path} --help`")
+        command = shown.command.get_command(shown, word)
+        shown = type(ctx)(command, info_name=word, parent=shown)
+    print(shown.get_help())

@@ -12,8 +12,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
 
 import typer
 from typer.core import TyperGroup
@@ -29,6 +29,7 @@ VERBS = {
     "topologies": "heronpy.cli._show",
     "status": "heronpy.cli._show",
     "logs": "heronpy.cli._logs",
+    "pipeline": "heronpy.pipeline.cli",
     "bench": "heronpy.bench.cli",
     "version": "heronpy.cli._about",
     "help": "heronpy.cli._about",
@@ -43,35 +44,52 @@ _ClickException: type[Exception] = next(c for c in typer.BadParameter.__mro__ if
 
 
 class Verbs(TyperGroup):
-    """The group of all verbs, each imported when it is needed."""
+    """A group of verbs, each imported when it is needed."""
+
+    verbs: ClassVar[Mapping[str, str]] = VERBS
+    """Every verb, and the module with the function (or the group) of that name."""
+    hint: ClassVar[str] = ": see `heron help`"
+    """After the name of a verb that there is not, unless one is near."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for name in VERBS if self._load(name) is not None]
+        return [name for name in self.verbs if self._load(name) is not None]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        command = self._load(cmd_name) if cmd_name in VERBS else None
+        command = self._load(cmd_name) if cmd_name in self.verbs else None
         if command is None and not ctx.resilient_parsing and not cmd_name.startswith("-"):
-            raise UsageError(f"no verb {cmd_name!r}{nearest(cmd_name, VERBS) or ': see `heron help`'}")
+            raise UsageError(f"no verb {cmd_name!r}{nearest(cmd_name, self.verbs) or self.hint}")
         return command
 
     def _load(self, name: str) -> Any:
         if name not in self.commands:
+            path = self.verbs[name]
             try:
-                module = importlib.import_module(VERBS[name])
+                module = importlib.import_module(path)
             except ModuleNotFoundError as e:
-                if e.name is None or not VERBS[name].startswith(e.name):
+                if e.name is None or not path.startswith(e.name):
                     raise
                 return None  # this installation comes without the verb
-            app = typer.Typer(add_completion=False, rich_markup_mode=None)
-            settings = getattr(module, "SETTINGS", {}).get(name, {})
-            app.command(name, **settings)(getattr(module, name))
-            self.commands[name] = typer.main.get_command(app)
+            self.commands[name] = _command(name, getattr(module, name), getattr(module, "SETTINGS", {}).get(name, {}))
         return self.commands[name]
 
 
-def main() -> None:
-    """Run the command line of this process and exit."""
-    sys.exit(run(sys.argv[1:]))
+def _command(name: str, found: Any, settings: dict[str, Any]) -> Any:
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    if isinstance(found, type) and issubclass(found, Verbs):  # a verb with verbs of its own
+        app = typer.Typer(cls=found, add_completion=False, rich_markup_mode=None, help=found.__doc__, **settings)
+
+        @app.callback(invoke_without_command=True)
+        def _alone(ctx: typer.Context) -> None:
+            if ctx.invoked_subcommand is None:
+                print(ctx.get_help())
+    else:
+        app.command(name, **settings)(found)
+    return typer.main.get_command(app)
+
+
+def main(*words: str) -> None:
+    """Run the command line of this process, after these words if there are any, and exit."""
+    sys.exit(run([*words, *sys.argv[1:]]))
 
 
 def run(args: Sequence[str]) -> int:

@@ -80,7 +80,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _components(components: list[dict[str, Any]]) -> Any:
-    table = _table("component", "kind", "reads", right=("tasks", "emit/s", "execute/s", "ack/s", "fail/s"))
+    table = empty_table("component", "kind", "reads", right=("tasks", "emit/s", "execute/s", "ack/s", "fail/s"))
     for c in components:
         rates = [f"{c['rates'][name]:,.0f}" for name in ("emit", "execute", "ack", "fail")]
         table.add_row(c["name"], c["kind"], ", ".join(c["inputs"]), str(c["parallelism"]), *rates)
@@ -88,7 +88,7 @@ def _components(components: list[dict[str, Any]]) -> Any:
 
 
 def _processes(processes: list[dict[str, Any]]) -> Any:
-    table = _table("process", "state", right=("container", "pid", "uptime", "restarts", "emit/s", "execute/s"))
+    table = empty_table("process", "state", right=("container", "pid", "uptime", "restarts", "emit/s", "execute/s"))
     for p in processes:
         rates = p.get("rates")
         table.add_row(
@@ -103,7 +103,8 @@ def _processes(processes: list[dict[str, Any]]) -> Any:
     return table
 
 
-def _table(*left: str, right: tuple[str, ...]) -> Any:
+def empty_table(*left: str, right: tuple[str, ...]) -> Any:
+    """An empty table with these headings, as all verbs print them."""
     from rich import box
     from rich.table import Table
 

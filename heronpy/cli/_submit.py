@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -25,17 +26,21 @@ class SubmitCommand(TyperCommand):
         return super().parse_args(ctx, end_options(args, options, with_value))
 
 
-def end_options(args: list[str], options: set[str], with_value: set[str]) -> list[str]:
-    """Put `--` behind the third positional argument (CLASS), so that no option is looked for after it.
+def end_options(
+    args: list[str], options: set[str], with_value: set[str], *, names: Sequence[str] = ("CLUSTER", "FILE", "CLASS")
+) -> list[str]:
+    """Put `--` behind the last named argument (CLASS), so that no option is looked for after it.
 
     Args:
-        options: The options of submit itself.
+        options: The options of the verb itself.
         with_value: Those that take the next argument as their value.
+        names: What the arguments before the user's are called.
 
     Raises:
-        UsageError: an option of submit follows CLASS. It would silently go to the topology; who wants that writes `--`
-            before it.
+        UsageError: an option of the verb follows CLASS. It would silently go to the user's code; who wants that writes
+            `--` before it.
     """
+    last = names[-1]
     positional = 0
     skip = False
     for i, arg in enumerate(args):
@@ -47,15 +52,15 @@ def end_options(args: list[str], options: set[str], with_value: set[str]) -> lis
             skip = arg in with_value
         else:
             positional += 1
-            if positional == 3:
+            if positional == len(names):
                 rest = args[i + 1 :]
                 if rest[:1] == ["--"]:
                     return args
                 for late in rest:
                     if late.partition("=")[0] in options - {"-h", "--help", "-v"}:
                         raise UsageError(
-                            f"{late} stands after CLASS, so it would go to the topology: put it before FILE, "
-                            "or -- after CLASS if that is meant"
+                            f"{late} stands after {last}, so it would go to the user's code: put it before "
+                            f"{names[-2:][0]}, or -- after {last} if that is meant"
                         )
                 return [*args[: i + 1], "--", *rest]
     return args
