@@ -63,10 +63,10 @@ def _lists(array: Any, inner: Type) -> list[Any]:
 def _dicts(array: Any, fields: dict[str, Type]) -> list[Any]:
     if not fields:
         return [{} for _ in range(len(array))]
-    children = array.flatten()
-    if len(children) != len(fields):
-        raise ValueError("the columns are not those that the footer names")
-    columns = [values_of(child, inner) for child, inner in zip(children, fields.values(), strict=True)]
+    children = iter(array.flatten())
+    columns = [
+        [None] * len(array) if inner == "null" else values_of(next(children), inner) for inner in fields.values()
+    ]
     return _maker(tuple(fields))(*columns)
 
 

@@ -39,7 +39,15 @@ def arrow_type(type_: Type) -> Any:
         return _SCALAR_TYPES[type_]
     if "list" in type_:
         return pa.list_(arrow_type(type_["list"]))
-    return pa.struct([(field, arrow_type(inner)) for field, inner in type_["dict"].items()] or [(_EMPTY, pa.null())])
+    return pa.struct([(field, arrow_type(type_["dict"][field])) for field in known(type_)] or [(_EMPTY, pa.null())])
+
+
+def known(type_: Type) -> list[str]:
+    """The fields of a dict's type that have a column.
+
+    Those that were always None have none: Spark would take it for an integer, and not merge it with what comes later.
+    """
+    return [field for field, inner in type_["dict"].items() if inner != "null"]
 
 
 def encode(values: Sequence[Any], type_: Type) -> dict[str, Any]:
@@ -107,15 +115,14 @@ class _Encoder:
                 raise Misfit(f"{named(path)} has a new field")
             self.notes_needed = True
             columns = [[value.get(field) for value in values] for field in fields]
-        arrays = [
-            self.array(column, inner, (*path, field))
+        arrays = {
+            field: self.array(column, inner, (*path, field))
             for column, (field, inner) in zip(columns, fields.items(), strict=True)
-        ]
-        names = list(fields)
-        if not fields:
-            arrays, names = [pa.nulls(len(values))], [_EMPTY]
+        }
+        kept = {field: array for field, array in arrays.items() if fields[field] != "null"}
+        kept = kept or {_EMPTY: pa.nulls(len(values))}
         return pa.StructArray.from_arrays(
-            arrays, fields=[pa.field(name, array.type) for name, array in zip(names, arrays, strict=True)], mask=mask
+            list(kept.values()), fields=[pa.field(name, array.type) for name, array in kept.items()], mask=mask
         )
 
 
