@@ -9,9 +9,11 @@ rows of closed batches). So a read is right if the manifest was the same before 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from heronpy.errors import NotFoundError, StateError, UnavailableError, nearest
 from heronpy.pipeline._job import Job
 from heronpy.pipeline._manifest import MANIFEST_FILE, Manifest
-from heronpy.stores import SqliteStore, StoreContext
+from heronpy.stores import SqliteStore, StoreContext, StoreWriter
 from heronpy.streamlet._graph import (
     ArchiveNode,
     EventTimeNode,
@@ -38,7 +40,7 @@ from heronpy.streamlet.window import Window
 if TYPE_CHECKING:
     from heronpy.pipeline._views import ViewReader
 
-_TRIES = 5
+_DISTURBED_S = 30.0
 _SPILL_KEYS = 100_000
 _SAME_KEYS = (FilterNode, RepartitionNode, UnionNode, ArchiveNode, EventTimeNode)
 _Found = TypeVar("_Found")
@@ -81,7 +83,6 @@ class MergedStore:
         self._live = node.store.reader(StoreContext(view=view, monoid=node.monoid, directory=job.directory))
         self._mutex = threading.Lock()
         self._stamp: object = ()
-        self._attempts = 0
         self._manifest = Manifest(job.batch_length_ms)
         self._batch: ViewReader | None = None
 
@@ -119,13 +120,14 @@ class MergedStore:
         """Every key with its value, in no order; as of one moment between two batch runs.
 
         Keys are collected in a temporary file, not in memory: a view may be larger than that.
+
+        Raises:
+            HeronError: one of the sides cannot be read.
         """
         with tempfile.TemporaryDirectory(prefix="heron-view-") as directory:
             context = StoreContext(view=self.view, monoid=self.monoid, directory=Path(directory))
-            with self._mutex:
-                batch = self._consistent(lambda: self._collect(context))
             with contextlib.closing(SqliteStore().reader(context)) as collected:
-                for key, acc in collected.items(batch):
+                for key, acc in collected.items(self._collect(context)):
                     yield self._typed_key(key), self.monoid.result(acc)
 
     def close(self) -> None:
@@ -155,29 +157,38 @@ class MergedStore:
 
     def _collect(self, context: StoreContext) -> int:
         """Merge both sides into a store of its own; the batch id that they have there, another one in each try."""
-        upto = self._manifest.closed_upto
-        attempt = self._attempts = self._attempts + 1
         with contextlib.closing(SqliteStore().writer(context, "merged")) as writer:
-            for count, (key, acc) in enumerate(self._all(upto), 1):
-                writer.merge(key, acc, attempt)
-                if count % _SPILL_KEYS == 0:
-                    writer.commit()
-            writer.commit()
-        return attempt
+            for attempt in self._attempts():
+                before = self._stamp_now()
+                manifest = Manifest.load(self._directory, self._batch_length_ms)
+                try:
+                    # The live side first: its rows are few, and what a run drops cannot be read any more. Versions of
+                    # batch views that the manifest named stay right for as long as they are there.
+                    _merge_all(writer, attempt, self._live_after(manifest.closed_upto))
+                    if self._stamp_now() == before:
+                        _merge_all(writer, attempt, self._batch_of(manifest))
+                        return attempt
+                except (OSError, NotFoundError, StateError):
+                    if self._stamp_now() == before:
+                        raise
+        raise AssertionError("the last attempt raises")
 
-    def _all(self, upto: int | None) -> Iterator[tuple[Any, Any]]:
-        """Accumulators of keys on both sides; a key comes once for each batch that has it."""
-        if self._batch is not None and upto is not None:
-            for batch in self._batch.batches():
-                if batch <= upto:
-                    yield from self._batch.items(batch)
+    def _live_after(self, upto: int | None) -> Iterator[tuple[Any, Any]]:
         for batch in self._live.batches():
             if upto is None or batch > upto:
                 yield from self._live.items(batch)
 
+    def _batch_of(self, manifest: Manifest) -> Iterator[tuple[Any, Any]]:
+        if manifest.closed_upto is None:
+            return
+        with contextlib.closing(self._open_batch(manifest)) as reader:
+            for batch in reader.batches():
+                if batch <= manifest.closed_upto:
+                    yield from reader.items(batch)
+
     def _consistent(self, read: Callable[[], _Found]) -> _Found:
         """What `read` finds while the manifest stays as it is."""
-        for _ in range(_TRIES):
+        for _ in self._attempts():
             self._refresh()
             before = self._stamp
             try:
@@ -188,9 +199,15 @@ class MergedStore:
                 continue  # a version that the manifest named when we began may be gone
             if self._stamp_now() == before:
                 return found
-        raise UnavailableError(
-            f"view {self.view}: batch runs replaced its parts during each of {_TRIES} reads; try again"
-        )
+        raise AssertionError("the last attempt raises")
+
+    def _attempts(self) -> Iterator[int]:
+        """Numbers from 1 until a read has been disturbed for too long."""
+        deadline_s = time.monotonic() + _DISTURBED_S
+        for attempt in itertools.count(1):
+            yield attempt
+            if time.monotonic() > deadline_s:
+                raise UnavailableError(f"view {self.view}: batch runs replaced it during {attempt} reads; try again")
 
     def _refresh(self) -> None:
         stamp = self._stamp_now()
@@ -199,10 +216,13 @@ class MergedStore:
         self._let_go()
         self._manifest = Manifest.load(self._directory, self._batch_length_ms)
         if self._manifest.closed_upto is not None:
-            from heronpy.pipeline._views import ViewReader  # needs pyarrow, which a live view alone does not
-
-            self._batch = ViewReader(self._directory, self.view, self.monoid, self._manifest)
+            self._batch = self._open_batch(self._manifest)
         self._stamp = stamp  # as it was before the load: a newer one is seen by the next look
+
+    def _open_batch(self, manifest: Manifest) -> ViewReader:
+        from heronpy.pipeline._views import ViewReader  # its files need pyarrow, which a live view alone does not
+
+        return ViewReader(self._directory, self.view, self.monoid, manifest)
 
     def _stamp_now(self) -> object:
         """Changes whenever the manifest is replaced."""
@@ -215,16 +235,23 @@ class MergedStore:
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
     def _let_go(self) -> None:
-        close = getattr(self._batch, "close", None)
-        self._batch = None
         self._stamp = ()
-        if close is not None:
-            close()
+        if self._batch is not None:
+            self._batch.close()
+            self._batch = None
 
     def _merged(self, batch: Any, live: Any) -> Any:
         if batch is None or live is None:
             return live if batch is None else batch
         return self.monoid.merge(batch, live)
+
+
+def _merge_all(writer: StoreWriter, batch: int, items: Iterable[tuple[Any, Any]]) -> None:
+    for count, (key, acc) in enumerate(items, 1):
+        writer.merge(key, acc, batch)
+        if count % _SPILL_KEYS == 0:
+            writer.commit()
+    writer.commit()
 
 
 def _key_type(node: Node) -> Callable[[Any], Any]:
