@@ -1,4 +1,38 @@
 """The batch twin: a streamlet program as a Spark job, and reads that merge both.
 
-Needs the extra `spark`: pip install 'heronpy[spark]', and Java 17 or newer.
+Needs the extra `spark`: pip install 'heronpy[spark]', and Java 17 or newer. Names are imported when they are used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heronpy.pipeline._job import Job
+    from heronpy.pipeline._manifest import Manifest
+    from heronpy.pipeline._progress import Progress
+    from heronpy.pipeline._run import RunReport, run
+    from heronpy.pipeline._session import spark_session
+    from heronpy.pipeline._states import states
+    from heronpy.pipeline._views import ViewReader
+
+__all__ = ["Job", "Manifest", "Progress", "RunReport", "ViewReader", "run", "spark_session", "states"]
+
+_IN = {
+    "Job": "_job",
+    "Manifest": "_manifest",
+    "Progress": "_progress",
+    "RunReport": "_run",
+    "ViewReader": "_views",
+    "run": "_run",
+    "spark_session": "_session",
+    "states": "_states",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IN:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_IN[name]}"), name)

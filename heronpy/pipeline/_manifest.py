@@ -1,4 +1,4 @@
-"""What batch runs have finished: one JSON file, replaced as a whole, so that readers see a run at once or not at all."""
+"""What batch runs have finished: one JSON file, replaced as a whole: readers see all of a run or nothing."""
 
 from __future__ import annotations
 

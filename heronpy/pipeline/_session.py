@@ -45,7 +45,7 @@ logger.python.level = off
 
 
 @contextlib.contextmanager
-def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkSession]:  # noqa: B006  # only read
+def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkSession]:
     """A Spark session; when the block ends its JVM is gone. One that exists already is used, and stays.
 
     Args:

@@ -1,0 +1,107 @@
+"""Making a Spark job's files count: renamed, then named by the manifest; then what they replace is removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from heronpy.pipeline._exchange import output_directory, output_name
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._manifest import Batch, Manifest, Parts, sync_directory
+from heronpy.pipeline._plan import BatchPlan
+from heronpy.pipeline._task import Part, Report
+from heronpy.streamlet._graph import Node, SinkNode, StoreNode
+
+
+def commit(
+    job: Job,
+    plan: BatchPlan,
+    manifest: Manifest,
+    report: Report,
+    version: str,
+    fingerprints: Mapping[int, str],
+    *,
+    closed_upto: Callable[[], int | None],
+) -> None:
+    """Replace batches by what a Spark job has computed.
+
+    Args:
+        job: whose batches.
+        plan: what was computed.
+        manifest: changed, and saved.
+        report: of the Spark job.
+        version: of its files.
+        fingerprints: of the batches that it computed.
+        closed_upto: called when the batches are in the manifest.
+    """
+    replaced = [
+        directory
+        for batch in fingerprints
+        if (old := manifest.batches.get(batch)) is not None
+        for directory in _directories(job, plan, batch, old)
+    ]
+    parts: dict[tuple[str, int], list[Part]] = {}
+    for part in report.parts:
+        parts.setdefault((part.stage, part.batch), []).append(part)
+    for group in parts.values():
+        _rename(group)
+    now_s = time.time()
+    for batch, fingerprint in fingerprints.items():
+        done = Batch(version, fingerprint, finished_at_s=now_s)
+        done.elements = report.elements[batch]
+        done.duplicates = report.duplicates[batch]
+        done.dead_letters = report.failed[batch]
+        for name in plan.outputs:
+            node = plan.nodes[name]
+            outputs = done.views if isinstance(node, StoreNode) else done.sinks
+            outputs[output_name(node)] = _parts(node, parts.get((name, batch), []))
+        manifest.batches[batch] = done
+    manifest.closed_upto = closed_upto()
+    manifest.save(job.directory)
+    for directory in replaced:
+        shutil.rmtree(directory, ignore_errors=True)  # what stays is removed as a leftover by the next run
+
+
+def _rename(parts: list[Part]) -> None:
+    for part in parts:
+        part.written.replace(part.written.parent / part.final)
+    folder = parts[0].written.parent
+    for path in (folder, folder.parent, folder.parent.parent):
+        sync_directory(path)
+
+
+def _parts(node: Node, parts: list[Part]) -> Parts:
+    rows = [0] * (max((part.index for part in parts), default=-1) + 1)
+    for part in parts:
+        rows[part.index] = part.rows
+    files = sorted(part.final for part in parts) if isinstance(node, SinkNode) else []
+    return Parts(sum(rows), rows, files)
+
+
+def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[Path]:
+    for name in plan.outputs:
+        yield output_directory(job.directory, plan.nodes[name], batch, old.version)
+
+
+def remove_leftovers(job: Job, manifest: Manifest) -> None:
+    """Remove versions that the manifest does not name: of runs that died, of programs that had other views."""
+    kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
+    for kind in ("views", "sinks"):
+        for output in _folders(job.directory / kind):
+            base = manifest.bases.get(output.name)
+            for batch in _folders(output):
+                for version in _folders(batch):
+                    name = f"{batch.name}/{version.name}"
+                    if name not in kept and (base is None or name != f"base/{base.version}"):
+                        shutil.rmtree(version, ignore_errors=True)
+
+
+def _folders(path: Path) -> list[Path]:
+    try:
+        with os.scandir(path) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,125 @@
+"""One Spark job for some batches: duplicates found, everything else computed, too many failures refused."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from heronpy.errors import UserCodeError
+from heronpy.pipeline._duplicates import find_suspects
+from heronpy.pipeline._exchange import layout_of
+from heronpy.pipeline._execute import Reading, Setting, execute
+from heronpy.pipeline._inputs import SPLIT_BYTES_MAX, ArchiveInput
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._plan import BatchPlan
+from heronpy.pipeline._progress import Progress, watched
+from heronpy.pipeline._task import Report
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+FAILED_SHARE_MAX = 0.1
+"""A run in which user code raises for more of the elements than this fails: the program is wrong, not the data."""
+
+
+@dataclass(frozen=True)
+class Batches:
+    """All batch ids from one (None: the first) to another."""
+
+    first: int | None
+    last: int
+
+    def __contains__(self, batch: object) -> bool:
+        return isinstance(batch, int) and batch <= self.last and (self.first is None or batch >= self.first)
+
+
+def new_version() -> str:
+    """A name for a version: later ones sort after it."""
+    return f"{time.time_ns() // 1_000_000:x}-{secrets.token_hex(4)}"
+
+
+def compute(
+    sc: SparkContext,
+    job: Job,
+    plan: BatchPlan,
+    archives: Sequence[ArchiveInput],
+    readings: Sequence[Reading],
+    read: Container[int],
+    *,
+    wanted: frozenset[int] | None,
+    last: int,
+    batch_bytes: dict[int, int],
+    total_bytes: int,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[Report, str]:
+    """Compute batches; what was done, and the version of the files, which count for nothing yet.
+
+    Args:
+        sc: Spark.
+        job: the program.
+        plan: what to compute of it.
+        archives: what is read, with
+        readings: of all inputs, and
+        read: the batch ids that they are of.
+        wanted: batch ids that are computed; None: all up to `last`.
+        last: the latest.
+        batch_bytes: input of each, as far as it is known.
+        total_bytes: input of all.
+        progress: see `run`.
+
+    Raises:
+        HeronError: it failed.
+        UserCodeError: user code raised for too many elements.
+    """
+    version = new_version()
+    layout = layout_of(
+        plan,
+        batch_length_ms=job.batch_length_ms,
+        wanted=wanted,
+        last=last,
+        batch_bytes=batch_bytes,
+        total_bytes=total_bytes,
+        parallelism=cores(sc),
+        directory=job.directory,
+        version=version,
+    )
+    chosen = sorted(wanted or ())
+    with watched(sc, "duplicates", chosen, progress):
+        suspects, suspected = _suspects(sc, archives, read)
+    with watched(sc, "compute", chosen, progress):
+        report = execute(sc, Setting(plan, layout, job.config.api_config, suspects), readings, suspected)
+    _refuse_failures(report)
+    return report, version
+
+
+def cores(sc: SparkContext) -> int:
+    return max(1, int(sc.defaultParallelism))
+
+
+def _suspects(
+    sc: SparkContext, archives: Sequence[ArchiveInput], batches: Container[int]
+) -> tuple[dict[str, Any], list[Reading]]:
+    """Hashes of ids that are there twice, by archive, and readings of the files that they are in."""
+    suspects: dict[str, Any] = {}
+    suspected: list[Reading] = []
+    for one in archives:
+        files = {file.path: file for file in one.chosen(batches)}
+        if not files:
+            continue
+        hashes, paths = find_suspects(sc, [(file.path, file.size_bytes) for file in files.values()], cores(sc))
+        if len(hashes):
+            suspects[one.stage] = hashes
+            suspected += one.readings([files[path] for path in sorted(paths)], SPLIT_BYTES_MAX)
+    return suspects, suspected
+
+
+def _refuse_failures(report: Report) -> None:
+    failed = sum(report.failed.values())
+    if report.first_failure is not None and failed > FAILED_SHARE_MAX * report.read:
+        what, trace = report.first_failure
+        raise UserCodeError(
+            f"user code raised for {failed} of {report.read} elements, first in {what}; nothing was replaced", trace
+        )

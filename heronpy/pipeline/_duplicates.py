@@ -1,0 +1,102 @@
+"""Which ids are in an archive twice: found by a column of 64-bit hashes, before anything else is read.
+
+At-least-once delivery replays after a failure, so duplicates are rare and come in bursts. Only int64s are read and
+shuffled for this (8 bytes per element): numpy sorts them. Elements whose hash occurs once are unique and need no more;
+the others, *suspects*, are compared by their real ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from heronpy.pipeline._execute import collected
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+COLUMN = "id_hash"
+_TASK_BYTES = 512 * 1024 * 1024
+_HASHES_PER_PARTITION = 8_000_000
+
+
+def find_suspects(
+    sc: SparkContext, files: Sequence[tuple[Path, int]], parallelism: int
+) -> tuple[np.ndarray[Any, Any], set[Path]]:
+    """Hashes of ids that occur more than once, sorted, and the files that they are in.
+
+    Files that cannot be read are passed over here: whoever reads their elements sets them aside.
+
+    Args:
+        sc: Spark.
+        files: path and bytes of each.
+        parallelism: tasks that run at once.
+    """
+    total = sum(size for _, size in files)
+    tasks = _tasks(files, min(_TASK_BYTES, max(1, total // parallelism)))
+    count = max(1, min(total // 16 // _HASHES_PER_PARTITION + 1, 1000))
+    found = collected(
+        sc.parallelize(tasks, max(1, len(tasks)))
+        .mapPartitions(_Hashes(count))
+        .partitionBy(count, int)
+        .mapPartitions(_repeated)
+    )
+    if not found:
+        return np.empty(0, dtype=np.int64), set()
+    hashes = np.concatenate([np.frombuffer(data, dtype=np.int64) for data, _ in found])
+    paths = [path for path, _ in files]
+    return np.sort(hashes), {paths[i] for _, numbers in found for i in numbers}
+
+
+def _tasks(files: Sequence[tuple[Path, int]], target_bytes: int) -> list[list[tuple[int, str]]]:
+    tasks: list[list[tuple[int, str]]] = [[]]
+    filled = 0
+    for number, (path, size) in enumerate(files):
+        if filled + size > target_bytes and tasks[-1]:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append((number, str(path)))
+        filled += size
+    return tasks
+
+
+class _Hashes:
+    """Reads the hashes of files: (partition, (number of the file, int64s))."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __call__(self, tasks: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        for files in tasks:
+            for number, path in files:
+                try:
+                    hashes = pq.read_table(path, columns=[COLUMN]).column(0).to_numpy()
+                except (pa.ArrowException, OSError, KeyError):
+                    continue
+                if self._count == 1:
+                    yield 0, (number, hashes.astype(np.int64).tobytes())
+                    continue
+                places = hashes.view(np.uint64) % self._count
+                for p in np.unique(places).tolist():
+                    yield p, (number, hashes[places == p].tobytes())
+
+
+def _repeated(rows: Iterable[tuple[int, tuple[int, bytes]]]) -> Iterator[tuple[bytes, list[int]]]:
+    numbers: list[int] = []
+    arrays: list[np.ndarray[Any, Any]] = []
+    for _, (number, data) in rows:
+        numbers.append(number)
+        arrays.append(np.frombuffer(data, dtype=np.int64))
+    if not arrays:
+        return
+    ordered = np.sort(np.concatenate(arrays))
+    repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if len(repeated):
+        holding = {n for n, array in zip(numbers, arrays, strict=True) if np.isin(array, repeated).any()}
+        yield repeated.tobytes(), sorted(holding)

@@ -1,0 +1,244 @@
+"""How elements travel between tasks: blocks of many rows, pickled in one call, each for one partition of one exchange.
+
+All exchanges of a level share one Spark shuffle: those of exchange e are `offset[e]` to `offset[e] + count[e] - 1`.
+A block that is for a later level (a join of the input with a window's results) and a task's report ride along in
+whatever partition, and are handed on. Spark sees (partition, (exchange, partition of it, bytes)): a few thousand rows
+cost it one element.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from heronpy.instance._stable_hash import stable_hash
+from heronpy.pipeline._plan import BatchPlan
+from heronpy.pipeline._regions import Times
+from heronpy.pipeline._task import Report
+from heronpy.streamlet._graph import Node, SinkNode, StoreNode
+
+REPORT = ""
+"""The exchange of reports."""
+PART_BYTES = 32 * 1024 * 1024
+"""Input per reducing task, and per file of a batch's view."""
+_SMALL_BYTES = 8 * 1024 * 1024
+"""Below this one task reduces faster than several start."""
+_KNOWN_KEYS_MAX = 100_000
+
+Block = tuple[str, int, bytes]
+
+
+@dataclass
+class Layout:
+    """Where everything of one Spark job goes, and what of it is wanted."""
+
+    batch_length_ms: int
+    wanted: frozenset[int] | None
+    """Batch ids that are computed; None: all up to `last`."""
+    first: int | None
+    """The earliest of them; None: not known."""
+    last: int
+    """The latest of them that there can be."""
+    counts: dict[str, int]
+    """Partitions of each exchange."""
+    levels: dict[str, int]
+    parts: dict[int, int]
+    """Files of each batch's outputs."""
+    default_parts: int
+    """Files of a batch that is not in `parts`."""
+    directory: Path
+    version: str
+    offsets: dict[str, int] = field(default_factory=dict)
+    totals: list[int] = field(default_factory=list)
+    """Partitions of each level; level 0 has what the input has."""
+
+    def __post_init__(self) -> None:
+        self.totals = [0] * (1 + max(self.levels.values()))
+        for name, level in self.levels.items():
+            self.offsets[name] = self.totals[level]
+            self.totals[level] += self.counts[name]
+
+    def is_wanted(self, batch: int) -> bool:
+        """Whether a batch id is computed."""
+        return batch <= self.last if self.wanted is None else batch in self.wanted
+
+    def parts_of(self, batch: int) -> int:
+        """How many files a batch has, per output."""
+        return self.parts.get(batch, self.default_parts)
+
+    def exchange_at(self, level: int, partition: int) -> str:
+        """Whose a partition of a level is."""
+        return next(
+            name
+            for name, of in self.levels.items()
+            if of == level and self.offsets[name] <= partition < self.offsets[name] + self.counts[name]
+        )
+
+
+def layout_of(
+    plan: BatchPlan,
+    *,
+    batch_length_ms: int,
+    wanted: frozenset[int] | None,
+    last: int,
+    batch_bytes: dict[int, int],
+    total_bytes: int,
+    parallelism: int,
+    directory: Path,
+    version: str,
+) -> Layout:
+    """Decide how many partitions everything has: so many that one fits in a worker's memory, and no more."""
+    enough = -(-total_bytes // PART_BYTES)
+    count = max(enough, parallelism if total_bytes > _SMALL_BYTES else 1)
+    parts = {batch: max(1, -(-size // PART_BYTES)) for batch, size in batch_bytes.items()}
+    default_parts = 1 if wanted is not None else count
+    if wanted is not None and len(wanted) == 1:  # one batch alone may use all cores
+        parts = {next(iter(wanted)): count}
+    return Layout(
+        batch_length_ms=batch_length_ms,
+        wanted=wanted,
+        first=min(wanted) if wanted else None,
+        last=last,
+        counts=dict.fromkeys(plan.levels, count),
+        levels=plan.levels,
+        parts=parts,
+        default_parts=default_parts,
+        directory=directory,
+        version=version,
+    )
+
+
+class Outbox:
+    """What a task sends."""
+
+    def __init__(self, layout: Layout, level: int, undumpable: Callable[[str, Any, Exception], None]) -> None:
+        """An empty one.
+
+        Args:
+            layout: the job's.
+            level: the task's.
+            undumpable: told of each row that cannot be pickled: (exchange, row, error).
+        """
+        self._layout = layout
+        self._next = level + 1
+        self._undumpable = undumpable
+        self._blocks: list[tuple[int, Block]] = []
+
+    def rows(self, exchange: str, partition: int, head: Any, rows: list[Any]) -> None:
+        """Send rows, with something that is the same for all of them."""
+        try:
+            data = pickle.dumps((head, rows), protocol=5)
+        except Exception:  # classes of a script, lambdas in values
+            data = self._dump_slowly(exchange, head, rows)
+        self.block((exchange, partition, data))
+
+    def block(self, block: Block) -> None:
+        """Send, or hand on, a block."""
+        exchange, partition, _ = block
+        if self._next >= len(self._layout.totals):
+            target = 0
+        elif exchange != REPORT and self._layout.levels[exchange] == self._next:
+            target = self._layout.offsets[exchange] + partition
+        else:
+            target = partition % self._layout.totals[self._next]
+        self._blocks.append((target, block))
+
+    def report(self, report: Report, index: int) -> None:
+        """Send the task's report."""
+        self.block((REPORT, index, pickle.dumps(report)))
+
+    def drain(self) -> list[tuple[int, Block]]:
+        """Take what there is."""
+        blocks, self._blocks = self._blocks, []
+        return blocks
+
+    def _dump_slowly(self, exchange: str, head: Any, rows: list[Any]) -> bytes:
+        try:
+            return cloudpickle.dumps((head, rows))
+        except Exception:  # one row at least cannot travel
+            kept = []
+            for row in rows:
+                try:
+                    cloudpickle.dumps(row)
+                    kept.append(row)
+                except Exception as error:  # this one
+                    self._undumpable(exchange, row, error)
+            return cloudpickle.dumps((head, kept))
+
+
+class Partitioner:
+    """The partition of a key: `stable_hash(key) % n`, remembered for the keys seen last."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+
+    def hash(self, key: Any) -> int:
+        """`stable_hash(key)`.
+
+        Raises:
+            TupleError: the key has none.
+        """
+        known = self._known
+        number = known.get(key)
+        if number is None:
+            if len(known) >= _KNOWN_KEYS_MAX:
+                known.clear()
+            number = known[key] = stable_hash(key)
+        return number
+
+    def divide(
+        self, rows: Iterable[Any], key: Callable[[Any], Any], count: int, failed: Callable[[Any, Exception], None]
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Rows by partition."""
+        if count == 1:
+            yield 0, list(rows)
+            return
+        buckets: list[list[Any]] = [[] for _ in range(count)]
+        for row in rows:
+            try:
+                buckets[self.hash(key(row)) % count].append(row)
+            except Exception as error:  # a key without a hash
+                failed(row, error)
+        yield from ((i, bucket) for i, bucket in enumerate(buckets) if bucket)
+
+
+def by_number(values: list[Any], numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, list[Any]]]:
+    """Values by the number at their place."""
+    if len(numbers) == 0:
+        return
+    first = int(numbers[0])
+    if (numbers == first).all():
+        yield first, values
+        return
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    ends = [*np.flatnonzero(np.diff(ordered)) + 1, len(ordered)]
+    begin = 0
+    for end in ends:
+        yield int(ordered[begin]), [values[i] for i in order[begin:end].tolist()]
+        begin = end
+
+
+def by_batch(values: list[Any], times: Times, batch_length_ms: int) -> Iterator[tuple[int, list[Any]]]:
+    """Values by batch id."""
+    if isinstance(times, int):
+        yield times // batch_length_ms, values
+    else:
+        yield from by_number(values, np.asarray(times, dtype=np.int64) // batch_length_ms)
+
+
+def output_name(node: Node) -> str:
+    """What an output is called in the manifest."""
+    return node.store_name if isinstance(node, StoreNode) else node.stage
+
+
+def output_directory(directory: Path, node: Node, batch: int, version: str) -> Path:
+    """Where the files of an output's batch are."""
+    kind = "sinks" if isinstance(node, SinkNode) else "views"
+    return directory / kind / output_name(node) / f"batch={batch}" / version

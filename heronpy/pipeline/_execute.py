@@ -1,0 +1,358 @@
+"""One Spark job: from input splits to files, with one shuffle per level of exchanges.
+
+    parallelize(splits) → read, regions, ports → partitionBy → reduce, regions, ports → partitionBy → … → reports
+
+Everything that a task needs comes in one broadcast, pickled by value, so that classes of a script reach the workers.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import numpy as np
+
+from heronpy.connectors import Chunk, Split
+from heronpy.errors import HeronError, UserCodeError
+from heronpy.pipeline._exchange import Block, Layout, Outbox
+from heronpy.pipeline._outputs import SinkPort, SinkReducer, StorePort, StoreReducer
+from heronpy.pipeline._plan import BatchPlan
+from heronpy.pipeline._reductions import (
+    JoinPort,
+    JoinReducer,
+    KeyedWindowPort,
+    KeyedWindowReducer,
+    KeyPort,
+    KeyReducer,
+    StateReducer,
+    WindowPort,
+    WindowReducer,
+    emit,
+)
+from heronpy.pipeline._regions import Port, Push, Times, region
+from heronpy.pipeline._task import Report, Task
+from heronpy.streamlet._graph import (
+    JoinNode,
+    ReduceByKeyAndWindowNode,
+    ReduceByKeyNode,
+    ReduceByWindowNode,
+    SinkNode,
+    StoreNode,
+)
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+# A batch task makes millions of tuples and no cycles: the collector would look at them again and again.
+_GC_THRESHOLDS = (200_000, 50, 100)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one task reads."""
+
+    stage: str
+    """The input."""
+    splits: tuple[Split, ...]
+
+
+@dataclass
+class Setting:
+    """What every task of a job needs."""
+
+    plan: BatchPlan
+    layout: Layout
+    config: dict[str, Any]
+    suspects: dict[str, Any]
+    """By archive: a sorted array of id hashes that occur more than once."""
+
+
+def execute(
+    sc: SparkContext, setting: Setting, readings: Sequence[Reading], suspected: Sequence[Reading] = ()
+) -> Report:
+    """Run the job; files of its outputs are written, under temporary names.
+
+    Args:
+        sc: Spark.
+        setting: what to do.
+        readings: the input.
+        suspected: the part of it in which there are suspects.
+
+    Raises:
+        HeronError: a source, a sink or Spark failed.
+        UserCodeError: user code failed where no element can be set aside for it.
+    """
+    shared = sc.broadcast(pack(setting))
+    try:
+        rdd = _spread(sc, readings).mapPartitionsWithIndex(_Stage(_read_task, shared, 0))
+        if suspected:
+            rdd = rdd.union(_unique(sc, suspected, shared))
+        for level in range(1, setting.plan.depth + 1):
+            count = setting.layout.totals[level]
+            rdd = rdd.partitionBy(count, int).mapPartitionsWithIndex(_Stage(_reduce_task, shared, level))
+        report = Report()
+        for _, (_, _, data) in collected(rdd):
+            report.add(pickle.loads(data))
+        return report
+    finally:
+        shared.destroy()
+
+
+def pack(setting: Any) -> bytes:
+    """A setting with the path that its modules are imported from."""
+    return cloudpickle.dumps((sys.path, cloudpickle.dumps(setting)))
+
+
+def unpack(data: bytes) -> Any:
+    """In a task: what was packed, a new copy each time."""
+    path, setting = pickle.loads(data)
+    sys.path += [entry for entry in path if entry not in sys.path]
+    return pickle.loads(setting)
+
+
+def _spread(sc: SparkContext, readings: Sequence[Reading]) -> Any:
+    """One partition per reading."""
+    return sc.parallelize([pack(reading) for reading in readings], max(1, len(readings)))
+
+
+def collected(rdd: Any) -> list[Any]:
+    """`rdd.collect()`, with errors of tasks as one line.
+
+    Raises:
+        HeronError: a task failed.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return list(rdd.collect())
+    except (Py4JError, PySparkException) as e:
+        raise _translated(str(e)) from e
+
+
+def _translated(text: str) -> HeronError:
+    """The error of a task, from the traceback that Spark has put into its message."""
+    marker = "Traceback (most recent call last):"
+    if marker not in text:
+        return HeronError(f"the Spark job failed: {' '.join(text.split())[:300]}")
+    frames = text[text.rindex(marker) :].split("\n\n")[0].split("\n\tat ")[0]
+    line = next((line for line in reversed(frames.splitlines()) if line and not line[0].isspace()), "")
+    kind, _, message = line.partition(": ")
+    if kind.startswith("heronpy.errors."):
+        return HeronError(message)
+    return UserCodeError(f"the Spark job failed: {line}", frames)
+
+
+class _Stage:
+    """What Spark calls for each partition."""
+
+    def __init__(self, run: Callable[..., Iterator[tuple[int, Block]]], shared: Any, level: int) -> None:
+        self._run, self._shared, self._level = run, shared, level
+
+    def __call__(self, index: int, rows: Iterable[Any]) -> Iterator[tuple[int, Block]]:
+        gc.set_threshold(*_GC_THRESHOLDS)
+        work = _Work(unpack(self._shared.value), index, self._level)
+        try:
+            yield from self._run(work, rows)
+            for port in work.ports.values():
+                port.flush()
+            work.outbox.report(work.task.report, index)
+            yield from work.outbox.drain()
+        finally:
+            work.task.close()
+
+
+class _Work:
+    """A running task: its bookkeeping, its outbox and its ports."""
+
+    def __init__(self, setting: Setting, index: int, level: int) -> None:
+        self.setting, self.index, self.level = setting, index, level
+        layout = setting.layout
+        self.task = Task(layout.directory, index, layout.batch_length_ms, setting.config)
+        self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, 0, error))
+        self.ports: dict[tuple[str, int], Port] = {}
+
+    def port(self, name: str, side: int) -> Port:
+        """The port of an exchange; a union before it has several ways into it, a join two ports."""
+        node = self.setting.plan.nodes[name]
+        at = (name, side if isinstance(node, JoinNode) else 0)
+        if at not in self.ports:
+            self.ports[at] = self._new_port(node, side)
+        return self.ports[at]
+
+    def _new_port(self, node: Any, side: int) -> Port:
+        task, layout, outbox = self.task, self.setting.layout, self.outbox
+        back_ms = self.setting.plan.back_ms[node.stage]
+        if isinstance(node, StoreNode):
+            return StorePort(node, task, layout, outbox)
+        if isinstance(node, SinkNode):
+            return SinkPort(node, task, layout, outbox)
+        if isinstance(node, JoinNode):
+            return JoinPort(node, side, task, layout, outbox)
+        if isinstance(node, ReduceByKeyNode):
+            return KeyPort(node, task, layout, outbox)
+        if isinstance(node, ReduceByKeyAndWindowNode):
+            return KeyedWindowPort(node, task, layout, outbox, back_ms)
+        assert isinstance(node, ReduceByWindowNode), node
+        return WindowPort(node, task, layout, outbox, back_ms)
+
+    def reducer(self, name: str) -> Any:
+        """Where the elements of an exchange meet."""
+        node, task, layout = self.setting.plan.nodes[name], self.task, self.setting.layout
+        back_ms = self.setting.plan.back_ms[name]
+        if isinstance(node, StoreNode):
+            return StoreReducer(node, task, layout)
+        if isinstance(node, SinkNode):
+            return SinkReducer(node, task, layout)
+        if isinstance(node, JoinNode):
+            return JoinReducer(node, task, layout, back_ms)
+        if isinstance(node, ReduceByKeyNode) and name in self.setting.plan.outputs:
+            return StateReducer(node, task, layout)
+        if isinstance(node, ReduceByKeyNode):
+            return KeyReducer(node, task, layout, back_ms)
+        if isinstance(node, ReduceByKeyAndWindowNode):
+            return KeyedWindowReducer(node, task)
+        assert isinstance(node, ReduceByWindowNode), node
+        return WindowReducer(node, task)
+
+    def region(self, name: str) -> Push:
+        """What follows an input or an exchange."""
+        return region(self.setting.plan, name, self.task, self.port)
+
+
+def _read_task(work: _Work, rows: Iterable[bytes]) -> Iterator[tuple[int, Block]]:
+    for packed in rows:
+        reading: Reading = unpack(packed)
+        push = _head(work, reading.stage)
+        suspects = work.setting.suspects.get(reading.stage)
+        for split in reading.splits:
+            for chunk in split.read(work.task.dead_letter(reading.stage)):
+                push(*_without(chunk, suspects))
+                yield from work.outbox.drain()
+
+
+def _without(chunk: Chunk, suspects: Any) -> tuple[list[Any], Times]:
+    """A chunk's elements whose ids are there only once."""
+    if suspects is None or chunk.id_hashes is None:
+        return chunk.values, chunk.times_ms
+    chosen = np.flatnonzero(~np.isin(chunk.id_hashes, suspects)).tolist()
+    if len(chosen) == len(chunk.values):
+        return chunk.values, chunk.times_ms
+    return [chunk.values[i] for i in chosen], [int(chunk.times_ms[i]) for i in chosen]
+
+
+def _head(work: _Work, name: str) -> Callable[[list[Any], Times], None]:
+    """An input's region, with its elements counted; times no more exact than they are read."""
+    layout = work.setting.layout
+    length = layout.batch_length_ms
+    exact = name in work.setting.plan.exact
+    push = work.region(name)
+
+    def head(values: list[Any], times: Times) -> None:
+        if not values:
+            return
+        work.task.report.read += len(values)
+        at = np.asarray(times, dtype=np.int64)
+        batches = np.atleast_1d(at // length)
+        low, high = int(batches.min()), int(batches.max())
+        if low == high:
+            if layout.is_wanted(low):
+                work.task.report.elements[low] += len(values)
+            push(values, at.tolist() if exact else low * length)
+            return
+        for batch, number in zip(*np.unique(batches, return_counts=True), strict=True):
+            if layout.is_wanted(int(batch)):
+                work.task.report.elements[int(batch)] += int(number)
+        push(values, at.tolist() if exact else (batches * length).tolist())
+
+    return head
+
+
+def _reduce_task(work: _Work, rows: Iterable[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
+    name = work.setting.layout.exchange_at(work.level, work.index)
+    reducer = work.reducer(name)
+    for _, block in rows:
+        if block[0] == name:
+            reducer.take(block[2])
+        else:
+            work.outbox.block(block)
+            yield from work.outbox.drain()
+    if hasattr(reducer, "results"):
+        for _ in emit(work.region(name), reducer.results()):
+            yield from work.outbox.drain()
+    if hasattr(reducer, "finish"):
+        reducer.finish()
+
+
+# Elements that may be there twice
+
+
+def _unique(sc: SparkContext, suspected: Sequence[Reading], shared: Any) -> Any:
+    """Blocks of the elements with suspect ids, each id once."""
+    count = min(len(suspected), 64)
+    return (
+        _spread(sc, suspected)
+        .mapPartitionsWithIndex(_Suspects(shared, count))
+        .partitionBy(count, int)
+        .mapPartitionsWithIndex(_Stage(_unique_task, shared, 0))
+    )
+
+
+class _Suspects:
+    """Reads the elements with suspect ids: (partition, (stage, rows (id, time, element)))."""
+
+    def __init__(self, shared: Any, count: int) -> None:
+        self._shared, self._count = shared, count
+
+    def __call__(self, index: int, rows: Iterable[bytes]) -> Iterator[tuple[int, tuple[str, bytes]]]:
+        setting: Setting = unpack(self._shared.value)
+        for packed in rows:
+            reading: Reading = unpack(packed)
+            for split in reading.splits:
+                for chunk in split.read(_ignore):  # the other reader sets malformed rows aside
+                    yield from self._rows(reading.stage, chunk, setting.suspects[reading.stage])
+
+    def _rows(self, stage: str, chunk: Chunk, suspects: Any) -> Iterator[tuple[int, tuple[str, bytes]]]:
+        if chunk.id_hashes is None or chunk.ids is None:
+            return
+        buckets: dict[int, list[tuple[str, int, Any]]] = {}
+        for i in np.flatnonzero(np.isin(chunk.id_hashes, suspects)).tolist():
+            row = (str(chunk.ids[i]), int(chunk.times_ms[i]), chunk.values[i])
+            buckets.setdefault(int(chunk.id_hashes[i]) % self._count, []).append(row)
+        for p, bucket in buckets.items():
+            yield p, (stage, cloudpickle.dumps(bucket))
+
+
+def _ignore(where: str, row: Any, reason: str) -> None:
+    pass
+
+
+def _unique_task(work: _Work, rows: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[tuple[int, Block]]:
+    # The earliest of equal ids counts, so that each run chooses the same.
+    first: dict[tuple[str, str], tuple[int, Any]] = {}
+    length, layout = work.setting.layout.batch_length_ms, work.setting.layout
+    for _, (stage, data) in rows:
+        for name, time, value in pickle.loads(data):
+            before = first.get((stage, name))
+            if before is None:
+                first[stage, name] = (time, value)
+                continue
+            dropped = max(time, before[0])
+            if time < before[0]:
+                first[stage, name] = (time, value)
+            if layout.is_wanted(dropped // length):
+                work.task.report.duplicates[dropped // length] += 1
+    heads: dict[str, Any] = {}
+    for (stage, _), (time, value) in first.items():
+        heads.setdefault(stage, []).append((value, time))
+    for stage, pairs in heads.items():
+        push = _head(work, stage)
+        for i in range(0, len(pairs), 8192):
+            values, times = zip(*pairs[i : i + 8192], strict=True)
+            push(list(values), list(times))
+            yield from work.outbox.drain()

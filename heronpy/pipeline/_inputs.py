@@ -1,0 +1,137 @@
+"""What a run reads: the files of archives, the splits of sources."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from heronpy.connectors import Split
+from heronpy.errors import ConfigError, TopologyError
+from heronpy.pipeline._execute import Reading
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._plan import BatchPlan
+from heronpy.streamlet._graph import SourceNode
+
+if TYPE_CHECKING:
+    from heronpy.archive import Archive, ArchiveFile
+
+SPLIT_BYTES_MAX = 64 * 1024 * 1024
+_SPLIT_BYTES_MIN = 4 * 1024 * 1024
+ARCHIVE_EXPANSION = 4
+"""Bytes in memory per byte of an archive, which is compressed: about."""
+
+
+@dataclass
+class ArchiveInput:
+    """An archive as a run found it."""
+
+    stage: str
+    archive: Archive
+    files: dict[int, list[ArchiveFile]]
+    """Readable ones, by batch id."""
+
+    def chosen(self, batches: Container[int] | None) -> list[ArchiveFile]:
+        """Files of some batches, or of all."""
+        return [file for batch, files in self.files.items() if batches is None or batch in batches for file in files]
+
+    def readings(self, files: Iterable[ArchiveFile], target_bytes: int) -> list[Reading]:
+        """Some files, one reading per task."""
+        return [Reading(self.stage, (split,)) for split in self.archive.splits(files, target_bytes)]
+
+
+def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
+    """Look into all archives of a plan; files that cannot be read are set aside.
+
+    Raises:
+        ConfigError: an archive has another batch length than the program.
+    """
+    from heronpy.archive import Archive, DeadLetters
+
+    inputs = []
+    for node in plan.archives():
+        archive = Archive(job.archive_path(node))
+        if archive.exists and archive.batch_length_ms != job.batch_length_ms:
+            raise ConfigError(
+                f"the archive {archive.directory} has batches of {archive.batch_length_ms / 1000:g} s and the "
+                f"program's are {job.batch_length_ms / 1000:g} s: set the length back, or give it another archive"
+            )
+        files = {}
+        with DeadLetters(job.directory, node.stage) as letters:
+            for batch, listed in archive.batches().items():
+                good, _ = archive.check(listed, letters)
+                if good:
+                    files[batch] = good
+        inputs.append(ArchiveInput(node.stage, archive, files))
+    return inputs
+
+
+def fingerprints(archives: Sequence[ArchiveInput]) -> dict[int, str]:
+    """What each batch's input is, over all archives."""
+    made: dict[int, str] = {}
+    for one in archives:
+        for batch, files in one.files.items():
+            made[batch] = f"{made.get(batch, '')}{one.stage}={one.archive.fingerprint(files)};"
+    return made
+
+
+def sizes(archives: Sequence[ArchiveInput]) -> dict[int, int]:
+    """About how many bytes each batch's input has in memory, over all archives."""
+    made: dict[int, int] = {}
+    for one in archives:
+        for batch, files in one.files.items():
+            made[batch] = made.get(batch, 0) + ARCHIVE_EXPANSION * sum(file.size_bytes for file in files)
+    return made
+
+
+def complete_before_ms(job: Job, archives: Sequence[ArchiveInput]) -> int:
+    """Before which time nothing more is to be expected."""
+    limits = [time.time_ns() // 1_000_000 - job.config.max_lateness_ms]
+    limits += [limit for one in archives if (limit := one.archive.complete_before_ms()) is not None]
+    return min(limits)
+
+
+def archive_readings(archives: Sequence[ArchiveInput], batches: Container[int] | None, cores: int) -> list[Reading]:
+    """One reading per task, for the files of some batches (None: of all)."""
+    chosen = [(one, one.chosen(batches)) for one in archives]
+    target = _target(sum(file.size_bytes for _, files in chosen for file in files), cores)
+    return [reading for one, files in chosen for reading in one.readings(files, target)]
+
+
+def source_readings(nodes: Sequence[SourceNode], cores: int) -> tuple[list[Reading], int]:
+    """One reading per task, small splits together; and their bytes.
+
+    Raises:
+        TopologyError: a source has no batch face after all.
+    """
+    readings: list[Reading] = []
+    total = 0
+    for node in nodes:
+        splits = node.source.splits(_SPLIT_BYTES_MIN)
+        if splits is None:
+            raise TopologyError(
+                f"{node.stage} cannot be read in batch: its {type(node.source).__name__} has no past; "
+                "put archive() after it and run the topology"
+            )
+        size = sum(split.size_bytes for split in splits)
+        total += size
+        readings += [Reading(node.stage, packed) for packed in _packed(splits, _target(size, cores))]
+    return readings, total
+
+
+def _target(total_bytes: int, cores: int) -> int:
+    """Bytes per task: some tasks per core, so that all end at about the same time."""
+    return min(SPLIT_BYTES_MAX, max(_SPLIT_BYTES_MIN, total_bytes // (cores * 3) + 1))
+
+
+def _packed(splits: Sequence[Split], target_bytes: int) -> list[tuple[Split, ...]]:
+    packs: list[list[Split]] = []
+    filled = 0
+    for split in splits:
+        if not packs or filled + split.size_bytes > target_bytes:
+            packs.append([])
+            filled = 0
+        packs[-1].append(split)
+        filled += split.size_bytes
+    return [tuple(pack) for pack in packs]

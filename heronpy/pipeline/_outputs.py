@@ -1,0 +1,223 @@
+"""Stores and sinks in a batch job: where results become files.
+
+A batch has `layout.parts_of(batch)` files per output, whichever task writes them: many small batches in one job have
+one file each, and a big one has many.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+from heronpy.instance._stable_hash import stable_hash
+from heronpy.pipeline._exchange import Layout, Outbox, Partitioner, by_batch, output_directory
+from heronpy.pipeline._parts import part_name, sorted_rows, sync, temporary, write_part
+from heronpy.pipeline._reductions import TABLE_KEYS_MAX, as_tuple
+from heronpy.pipeline._regions import Times
+from heronpy.pipeline._task import Part, Task
+from heronpy.streamlet._graph import SinkNode, StoreNode
+from heronpy.streamlet.monoid import Monoid, Sum
+
+_SKETCHES_MAX = 20_000
+"""As TABLE_KEYS_MAX, for accumulators that have an encoding of their own, and so may be large."""
+_BLOCK_ELEMENTS = 4096
+_MISSING = object()
+
+
+def is_plain(monoid: Monoid) -> bool:
+    """Whether accumulators are plain values, which are pickled faster than they are encoded one by one."""
+    return type(monoid).encode is Monoid.encode
+
+
+class StorePort:
+    """{batch: {key: accumulator}}"""
+
+    def __init__(self, node: StoreNode, task: Task, layout: Layout, outbox: Outbox) -> None:
+        self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
+        self._partitioner = Partitioner()
+        self._tables: dict[int, dict[Any, Any]] = {}
+        self._size = 0
+        self._size_max = TABLE_KEYS_MAX if is_plain(node.monoid) else _SKETCHES_MAX
+        self._add = _add_numbers if type(node.monoid) is Sum else functools.partial(_add, node.monoid)
+
+    def add(self, values: list[Any], times: Times) -> None:
+        length = self._layout.batch_length_ms
+        for batch, pairs in by_batch(values, times, length):
+            if not self._layout.is_wanted(batch):
+                continue
+            table = self._tables.setdefault(batch, {})
+            before = len(table)
+            self._fold(pairs, table, batch * length)
+            self._size += len(table) - before
+        if self._size > self._size_max:
+            self.flush()
+
+    def _fold(self, pairs: list[Any], table: dict[Any, Any], time_ms: int) -> None:
+        rest = iter(pairs)
+        while error := self._add(rest, table):
+            pair, what = error
+            if isinstance(what, TypeError) and isinstance(pair, (tuple, list)) and isinstance(pair[0], list):
+                self._fold([(as_tuple(pair[0]), pair[1])], table, time_ms)
+            else:
+                self._task.failed(self._node.stage, pair, time_ms, what)
+
+    def flush(self) -> None:
+        name, monoid = self._node.stage, self._node.monoid
+        plain = is_plain(monoid)
+        for batch, table in self._tables.items():
+            parts, count = self._layout.parts_of(batch), self._layout.counts[name]
+            time_ms = batch * self._layout.batch_length_ms
+
+            def failed(row: Any, error: Exception, time_ms: int = time_ms) -> None:
+                self._task.failed(name, row, time_ms, error)
+
+            for part, rows in self._partitioner.divide(table.items(), operator.itemgetter(0), parts, failed):
+                sent = rows if plain else [(key, monoid.encode(acc)) for key, acc in rows]
+                self._outbox.rows(name, (batch * parts + part) % count, (batch, part), sent)
+        self._tables, self._size = {}, 0
+
+
+def _add(monoid: Monoid, pairs: Iterator[Any], table: dict[Any, Any]) -> tuple[Any, Exception] | None:
+    """Add the values of pairs to a table; up to the first that cannot be added."""
+    get, lift, add = table.get, monoid.lift, monoid.add
+    pair: Any = None
+    try:
+        for pair in pairs:
+            key, value = pair
+            acc = get(key, _MISSING)
+            table[key] = lift(value) if acc is _MISSING else add(acc, value)
+    except Exception as error:  # no pair, a key that cannot be hashed, or a value that the monoid does not take
+        return pair, error
+    return None
+
+
+def _add_numbers(pairs: Iterator[Any], table: dict[Any, Any]) -> tuple[Any, Exception] | None:
+    """`_add` for sums, without two calls per element."""
+    get = table.get
+    pair: Any = None
+    try:
+        for pair in pairs:
+            key, value = pair
+            table[key] = get(key, 0) + value
+    except Exception as error:  # as above
+        return pair, error
+    return None
+
+
+class StoreReducer:
+    """Writes the parts of a view."""
+
+    def __init__(self, node: StoreNode, task: Task, layout: Layout) -> None:
+        self._node, self._task, self._layout = node, task, layout
+        self._tables: dict[tuple[int, int], dict[Any, Any]] = {}
+        self._plain = is_plain(node.monoid)
+
+    def take(self, data: bytes) -> None:
+        monoid = self._node.monoid
+        at, rows = pickle.loads(data)
+        if not self._plain:
+            rows = [(key, monoid.decode(acc)) for key, acc in rows]
+        merge_rows(self._tables.setdefault(at, {}), rows, monoid)
+
+    def finish(self) -> None:
+        """Write what has come."""
+        for batch, part in sorted(self._tables):
+            time_ms = batch * self._layout.batch_length_ms
+
+            def failed(key: Any, acc: Any, error: Exception, time_ms: int = time_ms) -> None:
+                self._task.failed(self._node.stage, (key, acc), time_ms, error)
+
+            rows = sorted_rows(self._tables.pop((batch, part)).items(), self._node.monoid, failed)
+            directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
+            path = temporary(directory, part)
+            count = write_part(path, rows, self._node.monoid, failed)
+            self._task.report.parts.append(Part(self._node.stage, batch, part, count, path, part_name(part)))
+
+
+def merge_rows(table: dict[Any, Any], rows: list[tuple[Any, Any]], monoid: Monoid) -> None:
+    """Merge (key, accumulator) into a table."""
+    if not table:
+        table.update(rows)  # a block has each key once
+        return
+    get, merge = table.get, monoid.merge
+    for key, acc in rows:
+        before = get(key, _MISSING)
+        table[key] = acc if before is _MISSING else merge(before, acc)
+
+
+class SinkPort:
+    """Elements by batch."""
+
+    def __init__(self, node: SinkNode, task: Task, layout: Layout, outbox: Outbox) -> None:
+        self._node, self._layout, self._outbox = node, layout, outbox
+        self._waiting: dict[int, list[Any]] = {}
+        self._turn = task.index
+        self._count = 0
+
+    def add(self, values: list[Any], times: Times) -> None:
+        for batch, elements in by_batch(values, times, self._layout.batch_length_ms):
+            if not self._layout.is_wanted(batch):
+                continue
+            waiting = self._waiting.setdefault(batch, [])
+            waiting += elements
+            self._count += len(elements)
+            if len(waiting) >= _BLOCK_ELEMENTS:
+                self._send(batch)
+        if self._count >= TABLE_KEYS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        for batch in list(self._waiting):
+            self._send(batch)
+
+    def _send(self, batch: int) -> None:
+        elements = self._waiting.pop(batch)
+        self._count -= len(elements)
+        parts, count = self._layout.parts_of(batch), self._layout.counts[self._node.stage]
+        self._turn += 1
+        part = self._turn % parts
+        self._outbox.rows(self._node.stage, (batch * parts + part) % count, (batch, part), elements)
+
+
+class SinkReducer:
+    """Hands elements to the sink's batch face."""
+
+    def __init__(self, node: SinkNode, task: Task, layout: Layout) -> None:
+        self._node, self._task, self._layout = node, task, layout
+        self._blocks: dict[tuple[int, int], list[bytes]] = {}
+
+    def take(self, data: bytes) -> None:
+        # Elements stay bytes until they are written: the sink pulls them, one part after the other.
+        self._blocks.setdefault(pickle.loads(data)[0], []).append(data)
+
+    def finish(self) -> None:
+        """Write what has come."""
+        for batch, part in sorted(self._blocks):
+            directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
+            path = temporary(directory, part)
+            counter = _Counter(self._blocks.pop((batch, part)))
+            written = self._node.sink.write_part(path, iter(counter))
+            assert written is not None, f"{self._node.stage}: has_batch_face, but write_part() wrote nothing"
+            sync(written)
+            final = f"part-{part:05d}" + written.name.removeprefix(path.name)
+            self._task.report.parts.append(Part(self._node.stage, batch, part, counter.count, written, final))
+
+
+class _Counter:
+    def __init__(self, blocks: list[bytes]) -> None:
+        self._blocks = blocks
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for data in self._blocks:
+            elements = pickle.loads(data)[1]
+            self.count += len(elements)
+            yield from elements
+
+
+def partition_of(key: Any, parts: int) -> int:
+    """Which part of a view a key is in."""
+    return stable_hash(key) % parts

@@ -1,0 +1,124 @@
+"""Files of batch views: Parquet, sorted by encoded key, so that a reader of one key reads one row group of one file.
+
+Columns: `key` and `value` as bytes (`heronpy.stores.encode_key`, `Monoid.encode`), and for people and other tools
+`label`, the key as text, and `result`, what the monoid makes of the value, as JSON (or its repr, if it has no JSON).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from heronpy.stores import encode_key, key_label
+from heronpy.streamlet.monoid import Monoid
+
+ROW_GROUP_ROWS = 16_384
+_ZSTD_LEVEL = 1
+
+Row = tuple[bytes, Any, Any]
+"""(encoded key, key, accumulator)"""
+
+
+def part_name(index: int) -> str:
+    """The name of a part of a view."""
+    return f"part-{index:05d}.parquet"
+
+
+def temporary(directory: Path, index: int) -> Path:
+    """A name for a part while it is written, which no other attempt uses. Readers ignore it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f".part-{index:05d}-{secrets.token_hex(6)}"
+
+
+def sorted_rows(
+    items: Iterable[tuple[Any, Any]], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]
+) -> list[Row]:
+    """Rows by encoded key, each key once; `failed(key, acc, error)` is told of keys that cannot be stored."""
+    rows: list[Row] = []
+    for key, acc in items:
+        try:
+            rows.append((encode_key(key), key, acc))
+        except Exception as error:  # a type that is no key
+            failed(key, acc, error)
+    rows.sort(key=_encoded)
+    # Keys that differ in Python and are one in a store (a tuple and a list) meet only here.
+    once: list[Row] = []
+    for row in rows:
+        if once and once[-1][0] == row[0]:
+            once[-1] = (row[0], row[1], monoid.merge(once[-1][2], row[2]))
+        else:
+            once.append(row)
+    return once
+
+
+def _encoded(row: Row) -> bytes:
+    return row[0]
+
+
+def write_part(path: Path, rows: list[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]) -> int:
+    """Write a part, durably; how many rows it has."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _schema()
+    written = 0
+    with pq.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        compression_level=_ZSTD_LEVEL,
+        use_dictionary=False,
+        write_statistics=["key"],
+        write_page_index=True,
+        sorting_columns=[pq.SortingColumn(0)],
+    ) as writer:
+        for i in range(0, len(rows), ROW_GROUP_ROWS):
+            columns = list(zip(*_encoded_rows(rows[i : i + ROW_GROUP_ROWS], monoid, failed), strict=True))
+            if columns:
+                written += len(columns[0])
+                writer.write_table(pa.table(list(map(list, columns)), schema=schema))
+    sync(path)
+    return written
+
+
+def _encoded_rows(
+    rows: list[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]
+) -> Iterator[tuple[bytes, bytes, str, str]]:
+    for encoded, key, acc in rows:
+        try:
+            made = encoded, monoid.encode(acc), key_label(key), text_of(monoid.result(acc))
+        except Exception as error:  # an accumulator that its monoid cannot encode
+            failed(key, acc, error)
+        else:
+            yield made
+
+
+def text_of(result: Any) -> str:
+    """A result as JSON, or as its repr."""
+    try:
+        return _json.encode(result).decode()
+    except (TypeError, UnicodeEncodeError, ValueError):
+        return repr(result)
+
+
+_json = msgspec.json.Encoder()
+
+
+def sync(path: Path) -> None:
+    """Make a file durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema([("key", pa.binary()), ("value", pa.binary()), ("label", pa.string()), ("result", pa.string())])

@@ -1,0 +1,124 @@
+"""Which batches a run computes, and in what groups. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from heronpy.pipeline._manifest import Manifest
+
+GROUP_BYTES = 2 * 1024**3
+"""Input of one Spark job, if it has several batches."""
+
+
+@dataclass
+class Work:
+    """What a run has to do."""
+
+    closable: int
+    """The last batch that can be computed now."""
+    fingerprints: dict[int, str] = field(default_factory=dict)
+    """Of every batch that has any output, up to `closable`."""
+    pending: list[int] = field(default_factory=list)
+    """Those to compute, ascending."""
+    groups: list[list[int]] = field(default_factory=list)
+    """`pending`, divided among Spark jobs."""
+
+
+def decide(
+    manifest: Manifest,
+    inputs: Mapping[int, str],
+    sizes: Mapping[int, int],
+    *,
+    closable: int,
+    lookback: int | None,
+    reach: int,
+    views: Collection[str],
+    sinks: Collection[str],
+    only: Collection[int] | None = None,
+    group_bytes: int = GROUP_BYTES,
+) -> Work:
+    """Decide what to compute.
+
+    Args:
+        manifest: what is done.
+        inputs: fingerprint of the input of each batch that has any.
+        sizes: its bytes.
+        closable: the last batch that may be computed.
+        lookback: how many batches before it a batch is computed from; None: all.
+        reach: how many batches after it an element can be seen in.
+        views: that each batch must have.
+        sinks: that each batch must have.
+        only: compute these and no others, whether or not they are done.
+        group_bytes: input of one Spark job.
+    """
+    work = Work(closable)
+    candidates = sorted({batch + i for batch in inputs for i in range(reach + 1) if batch + i <= closable})
+    work.fingerprints = _fingerprints(candidates, inputs, lookback)
+    if only is not None:
+        work.pending = sorted(batch for batch in set(only) if batch <= closable)
+        work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
+    else:
+        work.pending = [b for b in candidates if not _is_done(manifest, b, work.fingerprints[b], views, sinks)]
+    work.groups = _grouped(work.pending, sizes, group_bytes if lookback is not None else None)
+    return work
+
+
+def _is_done(manifest: Manifest, batch: int, fingerprint: str, views: Collection[str], sinks: Collection[str]) -> bool:
+    done = manifest.batches.get(batch)
+    return (
+        done is not None
+        and done.fingerprint == fingerprint
+        and set(views) <= done.views.keys()
+        and set(sinks) <= done.sinks.keys()
+    )
+
+
+def _fingerprints(candidates: Sequence[int], inputs: Mapping[int, str], lookback: int | None) -> dict[int, str]:
+    """One for each batch, made of those of everything that it is computed from."""
+    ordered = sorted(inputs)
+    if lookback is None:
+        return _cumulative(candidates, ordered, inputs)
+    made = {}
+    for batch in candidates:
+        digest = hashlib.sha256()
+        for source in range(batch - lookback, batch + 1):
+            if source in inputs:
+                digest.update(f"{source} {inputs[source]}\n".encode())
+        made[batch] = digest.hexdigest()[:32]
+    return made
+
+
+def _cumulative(candidates: Sequence[int], ordered: Sequence[int], inputs: Mapping[int, str]) -> dict[int, str]:
+    made = {}
+    digest = hashlib.sha256()
+    sources = iter(ordered)
+    source = next(sources, None)
+    for batch in candidates:
+        while source is not None and source <= batch:
+            digest.update(f"{source} {inputs[source]}\n".encode())
+            source = next(sources, None)
+        made[batch] = digest.hexdigest()[:32]
+    return made
+
+
+def _grouped(pending: Sequence[int], sizes: Mapping[int, int], group_bytes: int | None) -> list[list[int]]:
+    """Neighbours together, up to so many bytes; without a limit where every group would read everything."""
+    groups: list[list[int]] = []
+    filled = 0
+    for batch in pending:
+        size = sizes.get(batch, 0)
+        if not groups or (group_bytes is not None and filled + size > group_bytes):
+            groups.append([])
+            filled = 0
+        groups[-1].append(batch)
+        filled += size
+    return groups
+
+
+def closed_upto(manifest: Manifest, work: Work, left: Collection[int]) -> int | None:
+    """The last batch up to which all are done, if all but `left` of the pending ones are."""
+    undone = [b for b in work.fingerprints if b in left or b not in manifest.batches]
+    upto = min([work.closable, *(batch - 1 for batch in undone)])
+    return upto if manifest.closed_upto is None else max(manifest.closed_upto, upto)

@@ -1,0 +1,236 @@
+"""From a program to what a batch job computes. Pure: nothing is read, nothing runs.
+
+Every store and every sink needs what feeds it. An archive takes the place of its parent: whatever the parent feeds is
+read from the archive, and what is upstream of it is not run. Element-wise operations run where their elements are;
+the others are *exchanges*, to which elements travel. An exchange's level is the number of exchanges before it, plus
+one: all exchanges of one level share one shuffle, so a job has as many shuffles as levels, and reads its input once.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from heronpy.connectors import Source
+from heronpy.errors import TopologyError
+from heronpy.pipeline._job import Job
+from heronpy.streamlet._graph import (
+    KEYED,
+    WINDOWED,
+    ArchiveNode,
+    ConsumeNode,
+    EventTimeNode,
+    JoinNode,
+    LogNode,
+    Node,
+    ReduceByKeyNode,
+    SinkNode,
+    SourceNode,
+    StoreNode,
+)
+
+EXCHANGES = (*KEYED, *WINDOWED, SinkNode)
+"""Operations that elements travel to. A sink's travel so that each batch has few files."""
+
+
+@dataclass
+class BatchPlan:
+    """What to compute. Nodes are known by their stage names, and are without parents and children."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    """Every node that is needed."""
+    feeds: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    """Where the elements of a node go: (stage, which of its parents this is)."""
+    inputs: list[str] = field(default_factory=list)
+    """Archives and sources that are read."""
+    outputs: list[str] = field(default_factory=list)
+    """Stores and sinks."""
+    levels: dict[str, int] = field(default_factory=dict)
+    """Of the exchanges, from 1."""
+    back_ms: dict[str, int | None] = field(default_factory=dict)
+    """How long before the result of a batch job elements of a node are read; None: from the beginning."""
+    reach_ms: int = 0
+    """How long after an element something computed from it may lie."""
+    exact: set[str] = field(default_factory=set)
+    """Inputs and exchanges whose elements' times are read, not only their batch ids."""
+    notes: list[str] = field(default_factory=list)
+    """What the job leaves out, for people."""
+
+    @property
+    def lookback_ms(self) -> int | None:
+        """How long before a batch its input begins; None: at the beginning of all data."""
+        backs = [self.back_ms[name] for name in self.inputs]
+        return None if None in backs else max((back for back in backs if back is not None), default=0)
+
+    @property
+    def depth(self) -> int:
+        """The number of shuffles."""
+        return max(self.levels.values())
+
+    def archives(self) -> list[ArchiveNode]:
+        """Inputs that are archives."""
+        return [node for name in self.inputs if isinstance(node := self.nodes[name], ArchiveNode)]
+
+    def sources(self) -> list[SourceNode]:
+        """Inputs that are read by their sources' batch face."""
+        return [node for name in self.inputs if isinstance(node := self.nodes[name], SourceNode)]
+
+
+def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
+    """Plan the batch job of a program.
+
+    Args:
+        job: the program.
+        outputs: compute these instead of its stores and sinks.
+
+    Raises:
+        TopologyError: it has a part that a batch job cannot do; names the stage.
+    """
+    nodes = list(job.graph.nodes())
+    if outputs is None:
+        outputs = [node for node in nodes if isinstance(node, (StoreNode, SinkNode))]
+        _refuse_effects(nodes)
+    if not outputs:
+        raise TopologyError(f"{job.name} has nothing to compute in batch: end a streamlet with to_store() or to_sink()")
+    needed = _needed(outputs)
+    plan = BatchPlan()
+    for node in nodes:  # parents come first
+        if node in needed:
+            _check(node)
+            plan.nodes[node.stage] = _bare(node)
+            plan.feeds[node.stage] = []
+            if _is_input(node):
+                plan.inputs.append(node.stage)
+    for node in nodes:
+        if node in needed and not _is_input(node):
+            for side, parent in enumerate(node.parents):
+                plan.feeds[_origin(parent).stage].append((node.stage, side))
+    plan.outputs = [node.stage for node in outputs]
+    plan.notes += [f"{node.stage} is left out: log() is for topologies" for node in nodes if isinstance(node, LogNode)]
+    _measure(plan, [node.stage for node in nodes if node in needed])
+    _refuse_late_times(plan)
+    return plan
+
+
+def _refuse_effects(nodes: Sequence[Node]) -> None:
+    for node in nodes:
+        if isinstance(node, ConsumeNode):
+            raise TopologyError(
+                f"{node.stage} cannot run in batch: consume() is done for its effects, which a batch job would repeat; "
+                "use to_sink() or to_store()"
+            )
+
+
+def _origin(parent: Node) -> Node:
+    """What a child of `parent` is computed from: the first archive beside it, if there is one."""
+    if isinstance(parent, ArchiveNode):
+        return parent
+    return next((child for child in parent.children if isinstance(child, ArchiveNode)), parent)
+
+
+def _is_input(node: Node) -> bool:
+    return isinstance(node, (ArchiveNode, SourceNode))
+
+
+def _needed(outputs: Sequence[Node]) -> set[Node]:
+    needed: set[Node] = set()
+    waiting = list(outputs)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            if not _is_input(node):
+                waiting += [_origin(parent) for parent in node.parents]
+    return needed
+
+
+def _check(node: Node) -> None:
+    if isinstance(node, WINDOWED) and not node.timed:
+        raise TopologyError(
+            f"{node.stage} cannot run in batch: its windows are made of arrival times; "
+            "give its elements event times with event_time() before it"
+        )
+    if isinstance(node, SourceNode) and type(node.source).splits is Source.splits:
+        raise TopologyError(
+            f"{node.stage} cannot be read in batch: {type(node.source).__name__} has no past; "
+            "put archive() after it and run the topology"
+        )
+    if isinstance(node, SinkNode) and not node.sink.has_batch_face:
+        raise TopologyError(
+            f"{node.stage} cannot run in batch: {type(node.sink).__name__} only takes streams; "
+            "use a sink that writes files, or to_store()"
+        )
+
+
+def _bare(node: Node) -> Node:
+    bare = copy.copy(node)
+    bare.parents, bare.children = (), []  # a task must not be sent the whole program
+    return bare
+
+
+def _measure(plan: BatchPlan, order: Sequence[str]) -> None:
+    """Levels, look-backs and needs of times, for nodes of which each comes after its parents."""
+    depth = dict.fromkeys(order, 0)
+    reach = dict.fromkeys(order, 0)
+    for name in _sorted(plan, order):
+        node = plan.nodes[name]
+        if isinstance(node, EXCHANGES):
+            depth[name] += 1
+            plan.levels[name] = depth[name]
+        if isinstance(node, WINDOWED):
+            reach[name] += node.window.duration_ms
+        plan.reach_ms = max(plan.reach_ms, reach[name])
+        for child, _ in plan.feeds[name]:
+            depth[child] = max(depth[child], depth[name])
+            reach[child] = max(reach[child], reach[name])
+    reads: dict[str, bool] = {}
+    for name in reversed(_sorted(plan, order)):
+        plan.back_ms[name] = _back(plan, name)
+        reads[name] = any(_reads_time(plan.nodes[child], reads[child]) for child, _ in plan.feeds[name])
+    plan.exact = {name for name, exact in reads.items() if exact}
+
+
+def _sorted(plan: BatchPlan, order: Sequence[str]) -> list[str]:
+    """Nodes after what they are computed from; an archive's siblings may be declared before the archive."""
+    done: dict[str, None] = {}
+    sources: dict[str, set[str]] = {name: set() for name in order}
+    for name in order:
+        for child, _ in plan.feeds[name]:
+            sources[child].add(name)
+    while len(done) < len(order):
+        done |= dict.fromkeys(name for name in order if name not in done and sources[name] <= done.keys())
+    return list(done)
+
+
+def _back(plan: BatchPlan, name: str) -> int | None:
+    """How far back the elements that a node emits are read."""
+    longest = 0
+    for child, _ in plan.feeds[name]:
+        node, after = plan.nodes[child], plan.back_ms[child]
+        if isinstance(node, ReduceByKeyNode) or after is None:
+            return None
+        longest = max(longest, after + (node.window.duration_ms if isinstance(node, WINDOWED) else 0))
+    return longest
+
+
+def _reads_time(node: Node, after: bool) -> bool:
+    if isinstance(node, (StoreNode, SinkNode, EventTimeNode)):
+        return False
+    return isinstance(node, (*WINDOWED, ReduceByKeyNode, JoinNode)) or after
+
+
+def _refuse_late_times(plan: BatchPlan) -> None:
+    for archive in plan.archives():
+        for node in _after(plan, archive.stage):
+            if isinstance(node, EventTimeNode):
+                raise TopologyError(
+                    f"{node.stage} gives new times to what {archive.stage} has filed by the old ones: "
+                    "put event_time() before archive()"
+                )
+
+
+def _after(plan: BatchPlan, name: str) -> Iterator[Node]:
+    for child, _ in plan.feeds[name]:
+        yield plan.nodes[child]
+        yield from _after(plan, child)

@@ -1,0 +1,444 @@
+"""Keyed and windowed operations in a batch job.
+
+Each has a *port*, where elements leave their task, and a *reducer*, where they meet. Ports reduce what they can before
+anything travels, in tables of bounded size. So reductions see elements in no order: functions must be associative and
+commutative, as merges in topologies need, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from heronpy.instance._stable_hash import mix
+from heronpy.pipeline._exchange import Layout, Outbox, Partitioner, by_number
+from heronpy.pipeline._parts import temporary
+from heronpy.pipeline._regions import CHUNK, Push, Times
+from heronpy.pipeline._task import Part, Task
+from heronpy.streamlet._graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
+from heronpy.streamlet._windows import result_time_ms, window_at, window_starts
+from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.windowconfig import WindowConfig
+
+TABLE_KEYS_MAX = 200_000
+"""Keys that a port reduces in memory before it sends them."""
+_ROWS_MAX = 50_000
+"""Rows of a join that wait in a port."""
+_MISSING = object()
+
+
+def fold(
+    pairs: list[Any],
+    table: dict[Any, Any],
+    function: Callable[[Any, Any], Any],
+    failed: Callable[[Any, Exception], None],
+) -> None:
+    """Reduce the values of pairs by key into a table; pairs at fault are handed to `failed`."""
+    get = table.get
+    rest = iter(pairs)
+    while True:
+        pair: Any = None
+        try:
+            for pair in rest:
+                key, value = pair
+                before = get(key, _MISSING)
+                table[key] = value if before is _MISSING else function(before, value)
+            return
+        except Exception as error:  # the pair is no pair, its key cannot be hashed, or user code raised
+            hashable = _hashable(pair, error)
+            if hashable is None:
+                failed(pair, error)
+            else:
+                fold([hashable], table, function, failed)
+
+
+def _hashable(pair: Any, error: Exception) -> tuple[Any, Any] | None:
+    """The pair with a list as key made a tuple, as stores do; None if that is not what is wrong."""
+    if not isinstance(error, TypeError) or not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        return None
+    return (as_tuple(pair[0]), pair[1]) if isinstance(pair[0], list) else None
+
+
+def as_tuple(key: Any) -> Any:
+    """Lists as tuples, at any depth."""
+    return tuple(map(as_tuple, key)) if isinstance(key, (list, tuple)) else key
+
+
+def checked(key: Any) -> Any:
+    """A key that a dict takes."""
+    try:
+        hash(key)
+    except TypeError:
+        key = as_tuple(key)
+        hash(key)
+    return key
+
+
+def window_groups(values: list[Any], times: Times, config: WindowConfig) -> Iterator[tuple[int, list[Any]]]:
+    """(start in ms, its elements) for the windows of a chunk; agrees with `window_starts`."""
+    if isinstance(times, int):
+        yield from ((start, values) for start in window_starts(times, config))
+        return
+    at = np.asarray(times, dtype=np.int64)
+    last = at - at % config.slide_ms
+    if config.duration_ms == config.slide_ms:
+        yield from by_number(values, last)
+        return
+    for back in range(-(-config.duration_ms // config.slide_ms)):
+        starts = last - back * config.slide_ms
+        inside = starts + config.duration_ms > at
+        if inside.all():
+            yield from by_number(values, starts)
+        else:
+            chosen = np.flatnonzero(inside)
+            yield from by_number([values[i] for i in chosen.tolist()], starts[chosen])
+
+
+class _Span:
+    """Which result times of a node anybody reads."""
+
+    def __init__(self, layout: Layout, back_ms: int | None) -> None:
+        length = layout.batch_length_ms
+        self.begin_ms = None if layout.first is None or back_ms is None else layout.first * length - back_ms
+        self.end_ms = (layout.last + 1) * length
+
+    def __contains__(self, time_ms: int) -> bool:
+        return time_ms < self.end_ms and (self.begin_ms is None or time_ms >= self.begin_ms)
+
+
+def emit(push: Push, results: Iterator[tuple[Any, int]]) -> Iterator[None]:
+    """Push (element, time) in chunks; yields after each, so that what was sent can leave."""
+    values: list[Any] = []
+    times: list[int] = []
+    for value, time in results:
+        values.append(value)
+        times.append(time)
+        if len(values) >= CHUNK:
+            push(values, times)
+            values, times = [], []
+            yield
+    push(values, times)
+    yield
+
+
+# reduce_by_key
+
+
+class KeyPort:
+    """{batch: {key: [value, time of the latest element]}}"""
+
+    def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout, outbox: Outbox) -> None:
+        self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
+        self._partitioner = Partitioner()
+        self._tables: dict[int, dict[Any, list[Any]]] = {}
+        self._size = 0
+
+    def add(self, values: list[Any], times: Times) -> None:
+        function, length, last = self._node.function, self._layout.batch_length_ms, self._layout.last
+        for pair, time in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
+            try:
+                key, value = pair
+                key = checked(key)
+                batch = time // length
+                if batch > last:
+                    continue
+                table = self._tables.setdefault(batch, {})
+                cell = table.get(key)
+                if cell is None:
+                    table[key] = [value, time]
+                    self._size += 1
+                    continue
+                cell[0] = function(cell[0], value)
+                if time > cell[1]:
+                    cell[1] = time
+            except Exception as error:  # no pair, or user code raised
+                self._task.failed(self._node.stage, pair, time, error)
+        if self._size > TABLE_KEYS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        name = self._node.stage
+        for batch, table in self._tables.items():
+            time_ms = batch * self._layout.batch_length_ms
+            rows = [(key, *cell) for key, cell in table.items()]
+            for p, bucket in self._partitioner.divide(
+                rows, _first, self._layout.counts[name], lambda row, e, t=time_ms: self._task.failed(name, row, t, e)
+            ):
+                self._outbox.rows(name, p, batch, bucket)
+        self._tables, self._size = {}, 0
+
+
+def _first(row: tuple[Any, ...]) -> Any:
+    return row[0]
+
+
+class KeyReducer:
+    """Emits (key, value of everything up to the end of the batch) for each key that occurs in a batch."""
+
+    def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout, back_ms: int | None) -> None:
+        self._node, self._task = node, task
+        self._span = _Span(layout, back_ms)
+        self._tables: dict[int, dict[Any, list[Any]]] = {}
+        self.state: dict[Any, Any] = {}
+        """After `results`: (key, value of everything)."""
+
+    def take(self, data: bytes) -> None:
+        batch, rows = pickle.loads(data)
+        table = self._tables.setdefault(batch, {})
+        for key, value, time in rows:
+            cell = table.get(key)
+            if cell is None:
+                table[key] = [value, time]
+            else:
+                cell[0] = self._merged(key, cell[0], value, time)
+                cell[1] = max(cell[1], time)
+
+    def results(self) -> Iterator[tuple[Any, int]]:
+        state = self.state
+        for batch in sorted(self._tables):
+            for key, (value, time) in self._tables.pop(batch).items():
+                before = state.get(key, _MISSING)
+                state[key] = value if before is _MISSING else self._merged(key, before, value, time)
+                if time in self._span:
+                    yield (key, state[key]), time
+
+    def _merged(self, key: Any, a: Any, b: Any, time: int) -> Any:
+        try:
+            return self._node.function(a, b)
+        except Exception as error:  # user code
+            self._task.failed(self._node.stage, (key, b), time, error)
+            return a
+
+
+class StateReducer(KeyReducer):
+    """Also writes the values of everything, for `heronpy.pipeline.states`."""
+
+    def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout) -> None:
+        super().__init__(node, task, layout, back_ms=None)
+        self._layout = layout
+
+    def finish(self) -> None:
+        """Write them, after `results`."""
+        path = temporary(state_directory(self._layout.directory, self._layout.version), self._task.index)
+        items = list(self.state.items())
+        with path.open("wb") as f:
+            for i in range(0, len(items), CHUNK):
+                f.write(cloudpickle.dumps(items[i : i + CHUNK]))
+        self._task.report.parts.append(Part(self._node.stage, 0, self._task.index, len(items), path, path.name))
+
+
+def state_directory(directory: Path, version: str) -> Path:
+    """Where states are while they are read."""
+    return directory / "bootstrap" / f".states-{version}"
+
+
+# reduce_by_key_and_window
+
+
+class KeyedWindowPort:
+    """{start: {key: value}}"""
+
+    def __init__(
+        self, node: ReduceByKeyAndWindowNode, task: Task, layout: Layout, outbox: Outbox, back_ms: int | None
+    ) -> None:
+        self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
+        self._span = _Span(layout, back_ms)
+        self._partitioner = Partitioner()
+        self._tables: dict[int, dict[Any, Any]] = {}
+        self._size = 0
+
+    def add(self, values: list[Any], times: Times) -> None:
+        config = self._node.window
+        for start, pairs in window_groups(values, times, config):
+            if result_time_ms(start, config) not in self._span:
+                continue
+            table = self._tables.setdefault(start, {})
+            before = len(table)
+            fold(
+                pairs,
+                table,
+                self._node.function,
+                lambda pair, e, t=start: self._task.failed(self._node.stage, pair, t, e),
+            )
+            self._size += len(table) - before
+            if self._size > TABLE_KEYS_MAX:
+                self.flush()
+
+    def flush(self) -> None:
+        name = self._node.stage
+        for start, table in self._tables.items():
+            for p, bucket in self._partitioner.divide(
+                table.items(),
+                _first,
+                self._layout.counts[name],
+                lambda row, e, t=start: self._task.failed(name, row, t, e),
+            ):
+                self._outbox.rows(name, p, start, bucket)
+        self._tables, self._size = {}, 0
+
+
+class KeyedWindowReducer:
+    """Emits (KeyedWindow, value)."""
+
+    def __init__(self, node: ReduceByKeyAndWindowNode, task: Task) -> None:
+        self._node, self._task = node, task
+        self._tables: dict[int, dict[Any, Any]] = {}
+
+    def take(self, data: bytes) -> None:
+        start, rows = pickle.loads(data)
+        fold(
+            rows,
+            self._tables.setdefault(start, {}),
+            self._node.function,
+            lambda pair, e: self._task.failed(self._node.stage, pair, start, e),
+        )
+
+    def results(self) -> Iterator[tuple[Any, int]]:
+        config = self._node.window
+        for start in sorted(self._tables):
+            window, time = window_at(start, config), result_time_ms(start, config)
+            for key, value in self._tables.pop(start).items():
+                yield (KeyedWindow(key, window), value), time
+
+
+# reduce_by_window
+
+
+class WindowPort:
+    """{start: value}"""
+
+    def __init__(
+        self, node: ReduceByWindowNode, task: Task, layout: Layout, outbox: Outbox, back_ms: int | None
+    ) -> None:
+        self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
+        self._span = _Span(layout, back_ms)
+        self._values: dict[int, Any] = {}
+
+    def add(self, values: list[Any], times: Times) -> None:
+        for start, elements in window_groups(values, times, self._node.window):
+            if result_time_ms(start, self._node.window) in self._span:
+                _reduce_into(self._values, start, elements, self._node, self._task)
+        if len(self._values) > TABLE_KEYS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        name, count = self._node.stage, self._layout.counts[self._node.stage]
+        buckets: dict[int, list[Any]] = {}
+        for start, value in self._values.items():
+            buckets.setdefault(mix(start) % count, []).append((start, value))
+        for p, rows in buckets.items():
+            self._outbox.rows(name, p, None, rows)
+        self._values = {}
+
+
+class WindowReducer:
+    """Emits (Window, value)."""
+
+    def __init__(self, node: ReduceByWindowNode, task: Task) -> None:
+        self._node, self._task = node, task
+        self._values: dict[int, Any] = {}
+
+    def take(self, data: bytes) -> None:
+        for start, value in pickle.loads(data)[1]:
+            _reduce_into(self._values, start, [value], self._node, self._task)
+
+    def results(self) -> Iterator[tuple[Any, int]]:
+        config = self._node.window
+        for start in sorted(self._values):
+            yield (window_at(start, config), self._values.pop(start)), result_time_ms(start, config)
+
+
+def _reduce_into(values: dict[int, Any], start: int, elements: list[Any], node: ReduceByWindowNode, task: Task) -> None:
+    before = [values[start]] if start in values else []
+    try:
+        values[start] = functools.reduce(node.function, elements, *before)
+    except Exception:  # found one by one
+        total: Any = before[0] if before else _MISSING
+        for element in elements:
+            try:
+                total = element if total is _MISSING else node.function(total, element)
+            except Exception as error:  # user code
+                task.failed(node.stage, element, start, error)
+        if total is not _MISSING:
+            values[start] = total
+
+
+# joins
+
+
+class JoinPort:
+    """One side: rows (key, time, value) for each partition."""
+
+    def __init__(self, node: JoinNode, side: int, task: Task, layout: Layout, outbox: Outbox) -> None:
+        self._node, self._side, self._task, self._layout, self._outbox = node, side, task, layout, outbox
+        self._partitioner = Partitioner()
+        self._rows: list[tuple[Any, int, Any]] = []
+
+    def add(self, values: list[Any], times: Times) -> None:
+        for pair, time in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
+            try:
+                key, value = pair
+                self._rows.append((checked(key), time, value))
+            except Exception as error:  # no pair
+                self._task.failed(self._node.stage, pair, time, error)
+        if len(self._rows) > _ROWS_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        name = self._node.stage
+        for p, rows in self._partitioner.divide(
+            self._rows, _first, self._layout.counts[name], lambda row, e: self._task.failed(name, row, row[1], e)
+        ):
+            self._outbox.rows(name, p, self._side, rows)
+        self._rows = []
+
+
+class JoinReducer:
+    """Emits (KeyedWindow, function(left, right)) for all pairs of each key and window."""
+
+    def __init__(self, node: JoinNode, task: Task, layout: Layout, back_ms: int | None) -> None:
+        self._node, self._task = node, task
+        self._span = _Span(layout, back_ms)
+        self._sides: dict[Any, tuple[list[tuple[int, Any]], list[tuple[int, Any]]]] = {}
+
+    def take(self, data: bytes) -> None:
+        side, rows = pickle.loads(data)
+        for key, time, value in rows:
+            self._sides.setdefault(key, ([], []))[side].append((time, value))
+
+    def results(self) -> Iterator[tuple[Any, int]]:
+        config = self._node.window
+        while self._sides:
+            key, sides = self._sides.popitem()
+            panes: dict[int, tuple[list[Any], list[Any]]] = {}
+            for side, rows in enumerate(sides):
+                for time, value in rows:
+                    for start in window_starts(time, config):
+                        panes.setdefault(start, ([], []))[side].append(value)
+            for start in sorted(panes):
+                time = result_time_ms(start, config)
+                if time in self._span:
+                    named = KeyedWindow(key, window_at(start, config))
+                    yield from (((named, made), time) for made in self._pairs(named, time, *panes[start]))
+
+    def _pairs(self, key: Any, time: int, left: list[Any], right: list[Any]) -> Iterator[Any]:
+        how = self._node.how
+        if not right and how in (JoinType.OUTER_LEFT, JoinType.OUTER):
+            right = [None]
+        if not left and how in (JoinType.OUTER_RIGHT, JoinType.OUTER):
+            left = [None]
+        for a in left:
+            for b in right:
+                try:
+                    made = self._node.function(a, b)
+                except Exception as error:  # user code
+                    self._task.failed(self._node.stage, (key, a, b), time, error)
+                else:
+                    yield made

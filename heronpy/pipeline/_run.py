@@ -1,0 +1,245 @@
+"""A batch run: what is pending, computed group by group, each group made visible by one replacement of the manifest.
+
+A run can be killed at any moment. What it had written is under versions that no manifest names: the next run removes
+it, and computes what is pending still.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from heronpy.pipeline._commit import commit, remove_leftovers
+from heronpy.pipeline._compute import Batches, compute, cores
+from heronpy.pipeline._inputs import (
+    ArchiveInput,
+    archive_readings,
+    complete_before_ms,
+    fingerprints,
+    open_archives,
+    sizes,
+    source_readings,
+)
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._manifest import Manifest, lock
+from heronpy.pipeline._pending import Work, closed_upto, decide
+from heronpy.pipeline._plan import BatchPlan, plan_batch
+from heronpy.pipeline._progress import Progress
+from heronpy.pipeline._rollup import roll_up, views_to_roll_up
+from heronpy.pipeline._session import check_packages, spark_session
+from heronpy.pipeline._task import Report
+from heronpy.streamlet._graph import SinkNode, StoreNode
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+_LAST = 2**40
+"""After every batch id that there can be."""
+
+
+@dataclass
+class RunReport:
+    """What a run did."""
+
+    job: str
+    batches: list[int] = field(default_factory=list)
+    """Batch ids that were computed, ascending."""
+    elements: int = 0
+    """Elements of these batches, without duplicates."""
+    duplicates: int = 0
+    """Elements dropped because another one had the same id."""
+    dead_letters: int = 0
+    """Elements and rows that were set aside."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Rows written, by view or sink."""
+    closed_upto: int | None = None
+    """All batches up to this one are done."""
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    """What a batch run leaves out of the program."""
+
+
+def run(
+    job: Job,
+    *,
+    master: str = "local[*]",
+    until_ms: int | None = None,
+    batches: Collection[int] | None = None,
+    conf: Mapping[str, str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> RunReport:
+    """Compute every batch that is complete and not done, or whose input has changed.
+
+    Args:
+        job: what to compute.
+        master: Spark's master URL.
+        until_ms: only batches that end by then; without it, as far as the archive is complete.
+        batches: compute these, also if they are done, and no others.
+        conf: Spark's configuration.
+        progress: called about twice a second while Spark works, from another thread.
+
+    Raises:
+        TopologyError: the program has a part that a batch job cannot do.
+        AlreadyExistsError: another run works on the job's directory.
+        UserCodeError: user code failed, or raised for more than a tenth of the elements; nothing of that Spark job
+            counts.
+        UnavailableError: there is no Java, or no Spark.
+    """
+    check_packages()
+    plan = plan_batch(job)
+    with lock(job.directory):
+        return _Run(job, plan, master, dict(conf or {}), progress).run(until_ms, batches)
+
+
+class _Run:
+    def __init__(
+        self,
+        job: Job,
+        plan: BatchPlan,
+        master: str,
+        conf: dict[str, str],
+        progress: Callable[[Progress], None] | None,
+    ) -> None:
+        self._job, self._plan = job, plan
+        self._master, self._conf, self._progress = master, conf, progress
+        self._manifest = Manifest.load(job.directory, job.batch_length_ms)
+        self._report = RunReport(job.name, notes=list(plan.notes))
+        self._archives: list[ArchiveInput] = []
+
+    def run(self, until_ms: int | None, batches: Collection[int] | None) -> RunReport:
+        began = time.monotonic()
+        remove_leftovers(self._job, self._manifest)
+        self._archives = open_archives(self._job, self._plan)
+        if self._plan.sources():
+            self._everything(until_ms)
+        else:
+            self._pending(until_ms, batches)
+        self._report.closed_upto = self._manifest.closed_upto
+        self._report.seconds = time.monotonic() - began
+        return self._report
+
+    def _pending(self, until_ms: int | None, batches: Collection[int] | None) -> None:
+        """All input is in archives: compute what is pending."""
+        until_ms = complete_before_ms(self._job, self._archives) if until_ms is None else until_ms
+        length = self._job.batch_length_ms
+        lookback_ms = self._plan.lookback_ms
+        input_sizes = sizes(self._archives)
+        work = decide(
+            self._manifest,
+            fingerprints(self._archives),
+            input_sizes,
+            closable=until_ms // length - 1,
+            lookback=None if lookback_ms is None else -(-lookback_ms // length),
+            reach=-(-self._plan.reach_ms // length),
+            views=[node.store_name for node in self._outputs() if isinstance(node, StoreNode)],
+            sinks=[node.stage for node in self._outputs() if isinstance(node, SinkNode)],
+            only=batches,
+        )
+        if work.pending or views_to_roll_up(self._manifest):
+            with self._spark() as sc:
+                for i, group in enumerate(work.groups):
+                    left = [batch for later in work.groups[i + 1 :] for batch in later]
+                    self._group(sc, work, group, left, lookback_ms, input_sizes)
+                roll_up(sc, self._job, self._manifest, self._progress)
+        upto = closed_upto(self._manifest, work, ())
+        if upto != self._manifest.closed_upto and self._archives and any(one.files for one in self._archives):
+            self._manifest.closed_upto = upto
+            self._manifest.save(self._job.directory)
+
+    def _group(
+        self,
+        sc: SparkContext,
+        work: Work,
+        group: Sequence[int],
+        left: Sequence[int],
+        lookback_ms: int | None,
+        input_sizes: Mapping[int, int],
+    ) -> None:
+        read = Batches(_read_from(group, lookback_ms, self._job.batch_length_ms), max(group))
+        readings = archive_readings(self._archives, read, cores(sc))
+        report, version = compute(
+            sc,
+            self._job,
+            self._plan,
+            self._archives,
+            readings,
+            read,
+            wanted=frozenset(group),
+            last=max(group),
+            batch_bytes={batch: input_sizes.get(batch, 0) for batch in group},
+            total_bytes=sum(size for batch, size in input_sizes.items() if batch in read),
+            progress=self._progress,
+        )
+        commit(
+            self._job,
+            self._plan,
+            self._manifest,
+            report,
+            version,
+            {batch: work.fingerprints[batch] for batch in group},
+            closed_upto=lambda: closed_upto(self._manifest, work, left),
+        )
+        self._add(report, group)
+
+    def _everything(self, until_ms: int | None) -> None:
+        """Some input is read from its source, which does not say what is new: compute all batches."""
+        length = self._job.batch_length_ms
+        last = _LAST if until_ms is None else until_ms // length - 1
+        with self._spark() as sc:
+            readings, total = source_readings(self._plan.sources(), cores(sc))
+            files = archive_readings(self._archives, Batches(None, last), cores(sc))
+            total += sum(size for batch, size in sizes(self._archives).items() if batch <= last)
+            report, version = compute(
+                sc,
+                self._job,
+                self._plan,
+                self._archives,
+                readings + files,
+                Batches(None, last),
+                wanted=None,
+                last=last,
+                batch_bytes={},
+                total_bytes=total,
+                progress=self._progress,
+            )
+            found = sorted({part.batch for part in report.parts})
+            for batch in [batch for batch in self._manifest.batches if batch <= last]:
+                del self._manifest.batches[batch]
+            upto = last if until_ms is not None else max(found, default=None)
+            commit(
+                self._job,
+                self._plan,
+                self._manifest,
+                report,
+                version,
+                dict.fromkeys(found, version),
+                closed_upto=lambda: upto,
+            )
+            self._add(report, found)
+            roll_up(sc, self._job, self._manifest, self._progress)
+
+    def _add(self, report: Report, batches: Sequence[int]) -> None:
+        total = self._report
+        total.batches = sorted({*total.batches, *batches})
+        total.elements += sum(report.elements.values())
+        total.duplicates += sum(report.duplicates.values())
+        total.dead_letters += sum(report.failed.values()) + report.malformed
+        for part in report.parts:
+            node = self._plan.nodes[part.stage]
+            name = node.store_name if isinstance(node, StoreNode) else part.stage
+            total.rows[name] = total.rows.get(name, 0) + part.rows
+
+    def _outputs(self) -> list[Any]:
+        return [self._plan.nodes[name] for name in self._plan.outputs]
+
+    @contextlib.contextmanager
+    def _spark(self) -> Iterator[SparkContext]:
+        with spark_session(f"heronpy {self._job.name}", self._master, self._conf) as session:
+            yield session.sparkContext
+
+
+def _read_from(group: Sequence[int], lookback_ms: int | None, batch_length_ms: int) -> int | None:
+    return None if lookback_ms is None else min(group) - -(-lookback_ms // batch_length_ms)

@@ -1,0 +1,74 @@
+"""The state that a topology would have after all closed batches: what its unwindowed reductions begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heronpy.errors import NotFoundError
+from heronpy.pipeline._compute import Batches, compute, cores
+from heronpy.pipeline._inputs import archive_readings, open_archives, sizes, source_readings
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._manifest import Manifest
+from heronpy.pipeline._plan import BatchPlan, plan_batch
+from heronpy.pipeline._reductions import state_directory
+from heronpy.pipeline._session import spark_session
+from heronpy.pipeline._task import Report
+from heronpy.streamlet._graph import ReduceByKeyNode
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+class State:
+    """(key, value) of one stage, read from files as often as it is iterated over."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self._files = files
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for path in self._files:
+            with path.open("rb") as f, contextlib.suppress(EOFError):
+                while True:
+                    yield from pickle.load(f)
+
+
+@contextlib.contextmanager
+def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[dict[str, State]]:
+    """(key, value) of each reduce_by_key stage over all closed batches, by stage name. Files go when the block ends.
+
+    Values are pickled in the job's own directory meanwhile.
+
+    Raises:
+        NotFoundError: no batch is closed yet.
+        TopologyError: a stage has no batch side.
+    """
+    manifest = Manifest.load(job.directory, job.batch_length_ms)
+    nodes = [node for node in job.graph.nodes() if isinstance(node, ReduceByKeyNode)]
+    if not nodes:
+        yield {}
+        return
+    if manifest.closed_upto is None:
+        raise NotFoundError(f"{job.name} has no closed batch yet: run its batch job first")
+    plan = plan_batch(job, nodes)
+    with spark_session(f"heronpy {job.name}", master, conf or {}) as session:
+        report, version = _computed(session.sparkContext, job, plan, manifest.closed_upto)
+    try:
+        yield {node.stage: State([part.written for part in report.parts if part.stage == node.stage]) for node in nodes}
+    finally:
+        shutil.rmtree(state_directory(job.directory, version), ignore_errors=True)
+
+
+def _computed(sc: SparkContext, job: Job, plan: BatchPlan, upto: int) -> tuple[Report, str]:
+    archives = open_archives(job, plan)
+    read = Batches(None, upto)
+    readings, total_bytes = source_readings(plan.sources(), cores(sc))
+    readings += archive_readings(archives, read, cores(sc))
+    total_bytes += sum(size for batch, size in sizes(archives).items() if batch in read)
+    return compute(
+        sc, job, plan, archives, readings, read, wanted=None, last=upto, batch_bytes={}, total_bytes=total_bytes
+    )

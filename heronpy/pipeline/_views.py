@@ -1,0 +1,193 @@
+"""Reading batch views: one key in about a millisecond, or all of a batch."""
+
+from __future__ import annotations
+
+import bisect
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from heronpy.errors import StateError
+from heronpy.instance._stable_hash import stable_hash
+from heronpy.pipeline._manifest import Manifest, Parts
+from heronpy.pipeline._parts import part_name
+from heronpy.stores import decode_key, encode_key
+from heronpy.streamlet.monoid import Monoid
+
+_OPEN_FILES_MAX = 64
+
+
+class ViewReader:
+    """A view as batch runs left it. Not for several threads at once."""
+
+    def __init__(self, directory: Path, view: str, monoid: Monoid, manifest: Manifest | None = None) -> None:
+        """Open a view.
+
+        Args:
+            directory: the job's.
+            view: its name.
+            monoid: how its values are merged.
+            manifest: which versions to read; without it the newest. When a run has replaced them, reads go on with
+                the newest.
+        """
+        self._directory = directory
+        self._view = view
+        self._monoid = monoid
+        self.manifest = manifest or Manifest.load(directory)
+        """Which versions are read."""
+        self._files: OrderedDict[Path, _PartFile] = OrderedDict()
+
+    def batches(self) -> list[int]:
+        """Batch ids that have the view, ascending; also those in which it has no rows."""
+        return sorted(n for n, batch in self.manifest.batches.items() if self._view in batch.views)
+
+    def get(self, key: Any, upto: int | None = None) -> Any:
+        """The accumulator of a key over all batches up to `upto` (all without it); None if it has none.
+
+        Raises:
+            StateError: a file is damaged or missing.
+        """
+        try:
+            return self._get(key, upto)
+        except FileNotFoundError:
+            self._reload()
+        try:
+            return self._get(key, upto)
+        except FileNotFoundError as e:
+            raise StateError(f"view {self._view} misses {e.filename}: compute that batch again") from e
+
+    def items(self, batch: int) -> Iterator[tuple[Any, Any]]:
+        """Every key of a batch with its accumulator, by encoded key within each file.
+
+        Raises:
+            StateError: a file is damaged or missing.
+        """
+        done = self.manifest.batches.get(batch)
+        if done is None or self._view not in done.views:
+            return
+        folder, parts = self._batch_folder(batch, done.version), done.views[self._view]
+        for index, rows in enumerate(parts.part_rows):
+            if rows:
+                yield from self._rows(folder / part_name(index))
+
+    def totals(self, upto: int | None = None) -> Iterator[tuple[Any, Any]]:
+        """Every key with its accumulator over all batches up to `upto`. Holds all keys of the view in memory."""
+        base, batches = self._folders(upto)
+        table: dict[Any, Any] = {}
+        for folder, parts in [*base, *batches]:
+            for index, rows in enumerate(parts.part_rows):
+                for key, acc in self._rows(folder / part_name(index)) if rows else ():
+                    table[key] = self._monoid.merge(table[key], acc) if key in table else acc
+        yield from table.items()
+
+    def close(self) -> None:
+        """Let go of files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _get(self, key: Any, upto: int | None) -> Any:
+        encoded, hashed = encode_key(key), stable_hash(key)
+        total: Any = None
+        base, batches = self._folders(upto)
+        for folder, parts in [*base, *batches]:
+            count = len(parts.part_rows)
+            if count and parts.part_rows[index := hashed % count]:
+                value = self._open(folder / part_name(index)).get(encoded)
+                if value is not None:
+                    acc = self._monoid.decode(value)
+                    total = acc if total is None else self._monoid.merge(total, acc)
+        return total
+
+    def _folders(self, upto: int | None) -> tuple[list[tuple[Path, Parts]], list[tuple[Path, Parts]]]:
+        """Where to read everything up to a batch: the roll-up if there is one, and the batches after it."""
+        base = self.manifest.base_of(self._view, upto)
+        batches = [
+            (self._batch_folder(n, batch.version), batch.views[self._view])
+            for n, batch in sorted(self.manifest.batches.items())
+            if self._view in batch.views and (upto is None or n <= upto) and (base is None or n > base.upto)
+        ]
+        if base is None:
+            return [], batches
+        return [(self._directory / "views" / self._view / "base" / base.version, base.parts)], batches
+
+    def _batch_folder(self, batch: int, version: str) -> Path:
+        return self._directory / "views" / self._view / f"batch={batch}" / version
+
+    def _rows(self, path: Path) -> Iterator[tuple[Any, Any]]:
+        for key, value in read_rows(path):
+            yield decode_key(key), self._monoid.decode(value)
+
+    def _open(self, path: Path) -> _PartFile:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = _PartFile(path)
+            if len(self._files) > _OPEN_FILES_MAX:
+                self._files.popitem(last=False)[1].close()
+        else:
+            self._files.move_to_end(path)
+        return file
+
+    def _reload(self) -> None:
+        self.close()
+        self.manifest = Manifest.load(self._directory)
+
+
+def read_rows(path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The encoded keys and values of a part, by key.
+
+    Raises:
+        StateError: it is damaged or missing.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=["key", "value"]):
+                yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    except (pa.ArrowException, OSError) as e:
+        raise StateError(f"{path} cannot be read: {e}; compute that batch again") from e
+
+
+class _PartFile:
+    """A part that stays open for lookups; of its rows, only the last row group that was read stays in memory."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            self._file = pq.ParquetFile(path)
+        except FileNotFoundError as e:
+            raise FileNotFoundError(2, "no such file", str(path)) from e
+        except (pa.ArrowException, OSError) as e:
+            raise StateError(f"{path} cannot be read: {e}; compute that batch again") from e
+        metadata = self._file.metadata
+        self._firsts = [metadata.row_group(i).column(0).statistics.min for i in range(metadata.num_row_groups)]
+        self._group: tuple[int, Any, Any] | None = None
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of an encoded key."""
+        group = bisect.bisect_right(self._firsts, key) - 1
+        if group < 0:
+            return None
+        if self._group is None or self._group[0] != group:
+            table = self._file.read_row_group(group, columns=["key", "value"])
+            self._group = (group, table.column(0), table.column(1))
+        _, keys, values = self._group
+        low, high = 0, len(keys)
+        while low < high:
+            middle = (low + high) // 2
+            if keys[middle].as_py() < key:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(keys) and keys[low].as_py() == key:
+            value: bytes = values[low].as_py()
+            return value
+        return None
+
+    def close(self) -> None:
+        self._file.close()
