@@ -12,6 +12,7 @@ from heronpy.pipeline._exchange import output_directory, output_name
 from heronpy.pipeline._job import Job
 from heronpy.pipeline._manifest import Batch, Manifest, Parts, sync_directory
 from heronpy.pipeline._plan import BatchPlan
+from heronpy.pipeline._reductions import STATES
 from heronpy.pipeline._task import Part, Report
 from heronpy.streamlet._graph import Node, SinkNode, StoreNode
 
@@ -74,9 +75,9 @@ def _rename(parts: list[Part]) -> None:
 
 
 def _parts(node: Node, parts: list[Part]) -> Parts:
-    rows = [0] * (max((part.index for part in parts), default=-1) + 1)
+    rows = [0] * (max((part.number for part in parts), default=-1) + 1)
     for part in parts:
-        rows[part.index] = part.rows
+        rows[part.number] = part.rows
     files = sorted(part.final for part in parts) if isinstance(node, SinkNode) else []
     return Parts(sum(rows), rows, files)
 
@@ -89,6 +90,9 @@ def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[
 def remove_leftovers(job: Job, manifest: Manifest) -> None:
     """Remove versions that the manifest does not name: of runs that died, of programs that had other views."""
     kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
+    for folder in _folders(job.directory / "bootstrap"):
+        if folder.name.startswith(STATES):
+            shutil.rmtree(folder, ignore_errors=True)
     for kind in ("views", "sinks"):
         for output in _folders(job.directory / kind):
             base = manifest.bases.get(output.name)

@@ -160,7 +160,7 @@ class Outbox:
 
     def _dump_slowly(self, exchange: str, head: Any, rows: list[Any]) -> bytes:
         try:
-            return cloudpickle.dumps((head, rows))
+            return bytes(cloudpickle.dumps((head, rows)))
         except Exception:  # one row at least cannot travel
             kept = []
             for row in rows:
@@ -169,7 +169,7 @@ class Outbox:
                     kept.append(row)
                 except Exception as error:  # this one
                     self._undumpable(exchange, row, error)
-            return cloudpickle.dumps((head, kept))
+            return bytes(cloudpickle.dumps((head, kept)))
 
 
 class Partitioner:

@@ -105,7 +105,7 @@ def execute(
 
 def pack(setting: Any) -> bytes:
     """A setting with the path that its modules are imported from."""
-    return cloudpickle.dumps((sys.path, cloudpickle.dumps(setting)))
+    return bytes(cloudpickle.dumps((sys.path, cloudpickle.dumps(setting))))
 
 
 def unpack(data: bytes) -> Any:

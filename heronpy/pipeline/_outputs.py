@@ -69,11 +69,7 @@ class StorePort:
         plain = is_plain(monoid)
         for batch, table in self._tables.items():
             parts, count = self._layout.parts_of(batch), self._layout.counts[name]
-            time_ms = batch * self._layout.batch_length_ms
-
-            def failed(row: Any, error: Exception, time_ms: int = time_ms) -> None:
-                self._task.failed(name, row, time_ms, error)
-
+            failed = self._task.failing(name, batch * self._layout.batch_length_ms)
             for part, rows in self._partitioner.divide(table.items(), operator.itemgetter(0), parts, failed):
                 sent = rows if plain else [(key, monoid.encode(acc)) for key, acc in rows]
                 self._outbox.rows(name, (batch * parts + part) % count, (batch, part), sent)

@@ -32,6 +32,8 @@ TABLE_KEYS_MAX = 200_000
 _ROWS_MAX = 50_000
 """Rows of a join that wait in a port."""
 _MISSING = object()
+STATES = ".states-"
+"""Folders of states in `bootstrap/`: each is gone when its reader is done."""
 
 
 def fold(
@@ -169,7 +171,7 @@ class KeyPort:
             time_ms = batch * self._layout.batch_length_ms
             rows = [(key, *cell) for key, cell in table.items()]
             for p, bucket in self._partitioner.divide(
-                rows, _first, self._layout.counts[name], lambda row, e, t=time_ms: self._task.failed(name, row, t, e)
+                rows, _first, self._layout.counts[name], self._task.failing(name, time_ms)
             ):
                 self._outbox.rows(name, p, batch, bucket)
         self._tables, self._size = {}, 0
@@ -236,7 +238,7 @@ class StateReducer(KeyReducer):
 
 def state_directory(directory: Path, version: str) -> Path:
     """Where states are while they are read."""
-    return directory / "bootstrap" / f".states-{version}"
+    return directory / "bootstrap" / f"{STATES}{version}"
 
 
 # reduce_by_key_and_window
@@ -265,7 +267,7 @@ class KeyedWindowPort:
                 pairs,
                 table,
                 self._node.function,
-                lambda pair, e, t=start: self._task.failed(self._node.stage, pair, t, e),
+                self._task.failing(self._node.stage, start),
             )
             self._size += len(table) - before
             if self._size > TABLE_KEYS_MAX:
@@ -278,7 +280,7 @@ class KeyedWindowPort:
                 table.items(),
                 _first,
                 self._layout.counts[name],
-                lambda row, e, t=start: self._task.failed(name, row, t, e),
+                self._task.failing(name, start),
             ):
                 self._outbox.rows(name, p, start, bucket)
         self._tables, self._size = {}, 0
@@ -297,7 +299,7 @@ class KeyedWindowReducer:
             rows,
             self._tables.setdefault(start, {}),
             self._node.function,
-            lambda pair, e: self._task.failed(self._node.stage, pair, start, e),
+            self._task.failing(self._node.stage, start),
         )
 
     def results(self) -> Iterator[tuple[Any, int]]:

@@ -215,7 +215,8 @@ class _Transform(Context):
         self._push(out, out_times if not isinstance(times, int) else times)
 
     def _one(self, value: Any) -> list[Any]:
-        self._out = made = []
+        made: list[Any] = []
+        self._out = made
         self._operator.transform(Tuple([value], _ORIGIN, 0))
         return made
 

@@ -19,7 +19,8 @@ class Part(NamedTuple):
 
     stage: str
     batch: int
-    index: int
+    number: int
+    """Which file of the batch."""
     rows: int
     written: Path
     final: str
@@ -82,6 +83,10 @@ class Task:
             self.report.first_failure = (f"{stage}: {reason}", lines)
         self.report.failed[time_ms // self._batch_length_ms] += 1
         self._origin(stage)(f"{stage} at {time_ms} ms", element, reason)
+
+    def failing(self, stage: str, time_ms: int) -> Callable[[Any, Exception], None]:
+        """`failed` for elements of one stage and time."""
+        return lambda element, error: self.failed(stage, element, time_ms, error)
 
     def dead_letter(self, stage: str) -> Callable[[str, Any, str], None]:
         """Where a source or an archive sets malformed rows aside."""
