@@ -15,7 +15,7 @@ from heronpy.archive._deadletter import DeadLetters
 from heronpy.archive._footer import Footer, UnreadableError, opened, read_footer
 from heronpy.archive._schema import Schema, read_schema
 from heronpy.archive._split import ArchiveSplit, Part
-from heronpy.errors import NotFoundError
+from heronpy.errors import HeronError, NotFoundError
 
 MERGED = "-merged-"
 """In the names of files that replace others."""
@@ -116,6 +116,10 @@ class Archive:
         """Read the footers of files: which can be read, and which were set aside, each with its reason.
 
         A file that is set aside is moved into the dead letters' `files/` if `dead_letter` is `DeadLetters`.
+
+        Raises:
+            NotFoundError: a file is gone.
+            HeronError: the disk cannot be read.
         """
         good, bad = [], []
         for file in files:
@@ -124,6 +128,8 @@ class Archive:
                 good.append(file)
             except FileNotFoundError:
                 raise NotFoundError(f"{file.path} is gone: the archive was compacted meanwhile; run again") from None
+            except OSError as error:
+                raise HeronError(f"cannot read {file.path}: {error.strerror or error}") from error
             except UnreadableError as error:
                 bad.append(file)
                 reason = f"the file cannot be read: {error}"

@@ -1,8 +1,9 @@
 """How far an archive is complete: each writing task records its watermark, of each run of the topology its own.
 
-A task's file is `_progress/<run>@<task>.json`. A run counts when all of its tasks have recorded something; then all of
-its elements before the least of their watermarks are there. Watermarks of earlier runs stay true, so the archive is
-complete before the greatest of the runs' leasts. The newest run alone says that there will be nothing more.
+A task's file is `_progress/<run>@<task>.json`, there from the moment that its writer opens. A run counts when all of
+its tasks have recorded something; then all of its elements before the least of their watermarks are there. Watermarks
+of earlier runs stay true, so the archive is complete before the greatest of the runs' leasts. The newest run alone
+says that there will be nothing more.
 """
 
 from __future__ import annotations
@@ -31,18 +32,21 @@ class Progress:
         self._tasks = tasks
         self._began_ms = time.time_ns() // 1_000_000
         self._before_ms: int | None = None
-        self._ended = False
         self._written: tuple[int | None, bool] | None = None
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
             content = json.loads(self._path.read_text())  # of the process that this one replaces
             self._began_ms, self._before_ms = content["began_ms"], content["before_ms"]
             self._written = (self._before_ms, content["ended"])
+        # Whoever reads must know from the start that there is a writer: a run before may have ended with "that is all".
+        self._write((self._before_ms, False))
 
     def record(self, watermark_ms: int | None) -> None:
         """Write a watermark, if it is another than before. It never goes back."""
         if watermark_ms is not None:
             self._before_ms = watermark_ms if self._before_ms is None else max(self._before_ms, watermark_ms)
-        state = (self._before_ms, watermark_ms is None)
+        self._write((self._before_ms, watermark_ms is None))
+
+    def _write(self, state: tuple[int | None, bool]) -> None:
         if state == self._written:
             return
         content = {"before_ms": state[0], "ended": state[1], "tasks": self._tasks, "began_ms": self._began_ms}

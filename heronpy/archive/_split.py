@@ -12,7 +12,7 @@ from heronpy.archive._arrow import pa
 from heronpy.archive._decode import decode, hashes_of, one_array
 from heronpy.archive._footer import Footer, UnreadableError, as_unreadable, footer_of, opened
 from heronpy.connectors._spi import Chunk
-from heronpy.errors import NotFoundError
+from heronpy.errors import HeronError, NotFoundError
 
 DeadLetter = Callable[[str, Any, str], None]
 _CHUNK_ROWS = 16_384
@@ -40,12 +40,15 @@ class ArchiveSplit:
 
         Raises:
             NotFoundError: a file is gone, as after a compaction that took place long ago: list the files again.
+            HeronError: the disk cannot be read.
         """
         for part in self.parts:
             try:
                 yield from _read_part(part, dead_letter)
             except FileNotFoundError as error:
                 raise NotFoundError(f"{part.path} is gone: the archive was compacted meanwhile; run again") from error
+            except OSError as error:
+                raise HeronError(f"cannot read {part.path}: {error.strerror or error}") from error
             except UnreadableError as error:
                 dead_letter(str(part.path), None, f"the file cannot be read: {error}")
 

@@ -61,8 +61,8 @@ class ArchiveWriter:
             batch_length_ms: a batch id is the time divided by this.
             codec: "columns" or "pickle".
             dead_letter: `dead_letter(where, row, reason)`.
-            run: which run of the topology this is; see `progress`.
-            tasks: how many tasks of the run write to this archive.
+            run: which run of the topology this is, the same in all of its tasks; the next one has another.
+            tasks: how many tasks of the run write to this archive: it is complete when all of them say so.
 
         Raises:
             ConfigError: the archive has another codec or batch length, or a name cannot be part of a path.

@@ -274,6 +274,19 @@ def test_a_new_run_keeps_what_the_last_one_completed_but_not_its_end(tmp_path: P
     assert Archive(tmp_path).complete_before_ms() == 900
 
 
+def test_a_writer_that_has_just_opened_ends_that_everything_is_complete(tmp_path: Path, letters: Letters) -> None:
+    old = writer(tmp_path, letters)
+    old.progress(700)
+    old.progress(None)
+    assert Archive(tmp_path).complete_before_ms() is None
+    writer(tmp_path, letters)  # a restart of the task
+    assert Archive(tmp_path).complete_before_ms() == 700
+    writer(tmp_path, letters).progress(None)
+    assert Archive(tmp_path).complete_before_ms() is None
+    writer(tmp_path, letters, run="r2", tasks=2)  # or another run, of which the second task is not there yet
+    assert Archive(tmp_path).complete_before_ms() == 700
+
+
 def test_progress_needs_a_commit(tmp_path: Path, letters: Letters) -> None:
     with_ = writer(tmp_path, letters)
     with_.add("id-0", 0, "x")
