@@ -108,14 +108,18 @@ class _CsvPart:
         try:
             with open(self.path, "rb") as f:
                 time_ms = os.fstat(f.fileno()).st_mtime_ns // 1_000_000
-                yield from self._rows(_RowReader(f, self.path, self.dialect, dead_letter), position, time_ms)
+                reader = _RowReader(f, self.path, self.dialect, dead_letter)
+                yield from self._rows(reader, position, time_ms, dead_letter)
         except OSError as e:
             dead_letter(self.path, None, f"cannot be read: {why(e)}")
 
-    def _rows(self, reader: _RowReader, position: int | None, time_ms: int) -> Iterator[Rows]:
+    def _rows(self, reader: _RowReader, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
         names: Sequence[str] | None = self.dialect.fields
         if self.dialect.header:
             header = next(reader, None)
+            if reader.set_aside:  # with another row's values as names, every row would be wrong
+                dead_letter(self.path, None, "its header cannot be read")
+                return
             names = names or (header and header[1])
         if position is not None and position > reader.offset:
             reader.seek(position)
@@ -137,6 +141,8 @@ class _RowReader:
         self.offset = 0
         """Where the next row begins."""
         self.ended = False
+        self.set_aside = 0
+        """How many lines were malformed."""
         self._file = f
         self._path = path
         self._bom = codecs.lookup(dialect.encoding).name in ("utf-8", "utf-8-sig")
@@ -208,4 +214,5 @@ class _RowReader:
         self.seek(start + len(first))
 
     def _aside(self, start: int, row: Any, reason: str) -> None:
+        self.set_aside += 1
         self._dead_letter(f"{self._path}:{start}", row, reason)

@@ -65,12 +65,12 @@ class RedisReader(SourceReader):
         self._retry_s = 0.0
 
     def read(self, limit: int) -> Sequence[Record]:
-        if limit < 1 or not self._reachable():
+        if not self._reachable():
             return []
         try:
             self._connect()
-            self._send_acks()
-            entries = self._next_entries(min(limit, _BATCH))
+            self._tend()
+            entries = self._next_entries(min(limit, _BATCH)) if limit > 0 else ()
         except Exception as e:  # redis-py's own are not known at this module's top
             self._failed(e)
             return []
@@ -81,27 +81,33 @@ class RedisReader(SourceReader):
             self._out.pop(record.id, None)
             self._acks[record.id] = None
         due = len(self._acks) >= _BATCH or time.monotonic() - self._acked_s >= _ACK_INTERVAL_S
-        if due and self._connected and self._reachable():
-            self._try_acks()
+        if due:
+            self._try_to_tend()
 
-    def _try_acks(self) -> None:
+    def _try_to_tend(self) -> None:
+        if not self._connected or not self._reachable():
+            return
         try:
-            self._send_acks()
+            self._tend()
         except Exception as e:
             self._failed(e)
 
+    def _tend(self) -> None:
+        """Tell Redis what is done and what is still in work. Also while nothing is read, as the engine is full."""
+        self._send_acks()
+        now_s = time.monotonic()
+        if now_s - self._renewed_s >= self._turn_s:
+            self._renewed_s = now_s
+            self._renew()
+
     def close(self) -> None:
-        if self._connected and self._reachable():
-            self._try_acks()
+        self._try_to_tend()
         self._client.close()
 
     # Entries
 
     def _next_entries(self, limit: int) -> Iterable[tuple[bytes, Any]]:
         now_s = time.monotonic()
-        if now_s - self._renewed_s >= self._turn_s:
-            self._renewed_s = now_s
-            self._renew()
         if self._pending_from is not None and (entries := self._own_pending(limit)):
             return entries
         if now_s - self._claimed_s >= self._turn_s and (entries := self._claim(limit, now_s)):

@@ -7,6 +7,8 @@ import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -342,3 +344,26 @@ def test_many_small_files_are_read_together(tmp_path: Path) -> None:
         reader.read(1000)
         reads += 1
     assert reads < 20
+
+
+def test_a_csv_file_whose_header_is_malformed_is_set_aside(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"a,\xff\n1,2\n3,4\n")
+    dead = DeadLetters()
+    assert drain(open_source(CsvFile(tmp_path / "a.csv"), dead=dead)) == []
+    assert (str(tmp_path / "a.csv"), None, "its header cannot be read") in dead.letters
+
+
+def test_a_missing_library_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ConfigError, match=r"ParquetFile needs pyarrow: pip install 'heronpy\[spark\]'"):
+        open_source(ParquetFile(tmp_path / "a.parquet"))
+
+
+def test_optional_libraries_are_not_imported_before_they_are_needed() -> None:
+    code = (
+        "import sys, heronpy.streamlet, heronpy.connectors as c; c.ParquetFile('x'); c.ParquetSink('x');"
+        "c.RedisStream('redis://x', 's', group='g');"
+        "print([name for name in ('pyarrow', 'pyspark', 'redis', 'datasketches') if name in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
