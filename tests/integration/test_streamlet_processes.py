@@ -1,0 +1,134 @@
+"""Streamlet programs in real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+import streamlet_programs
+from streamlet_programs import ELEMENTS, KEYS, WINDOW_S, windows, written
+
+from heronpy.testing import LocalCluster, eventually_sync
+
+FAST = {
+    "heron.metrics.export.interval.ms": 500,
+    "heron.executor.stop.timeout.ms": 2000,
+    "heron.executor.stable.ms": 500,
+}
+
+
+def expected_sums() -> Counter[tuple[int, float]]:
+    sums: Counter[tuple[int, float]] = Counter()
+    for n in range(ELEMENTS):
+        sums[n % KEYS, float(n * 100 // (WINDOW_S * 1000) * WINDOW_S)] += n
+    return sums
+
+
+def test_windows_are_exact_after_kill_9_of_the_instance_that_holds_them(tmp_path: Path) -> None:
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(windows(tmp_path), files=[streamlet_programs.__file__]).wait_running(60)
+
+        def half() -> None:
+            # The sources wait for `go`: the windows that are past are acked, and the last is held open.
+            numbers = [i for i in topology.status().instances if i.component == "numbers"]
+            past = ELEMENTS // 2 - WINDOW_S * 10
+            assert sum(i.totals["__ack-count/default"] for i in numbers) == past
+
+        eventually_sync(half, within_s=15)
+        victim = next(id for id in sorted(topology.processes()) if "_sums_" in id)
+        os.kill(topology.processes()[victim], signal.SIGKILL)
+        (tmp_path / "go").touch()
+
+        def complete() -> None:
+            sums: Counter[tuple[int, float]] = Counter()
+            for key, start, value in written(tmp_path, "sums"):
+                sums[key, start] += value
+            assert sums == expected_sums()
+
+        eventually_sync(complete, within_s=90)
+        # What is lost is sent again to all that read it: a count without windows has it twice, but never too little.
+        last: defaultdict[int, int] = defaultdict(int)
+        for key, count in written(tmp_path, "counts"):
+            last[key] = max(last[key], count)
+        assert all(last[n % KEYS] >= ELEMENTS // KEYS for n in range(KEYS))
+
+
+# Written as users of Heron write them: everything at module level, with the imports of Heron's package.
+WORD_COUNT = """
+import sys
+from heronpy.streamlet.builder import Builder
+from heronpy.streamlet.runner import Runner
+from heronpy.streamlet.config import Config
+from heronpy.streamlet.windowconfig import WindowConfig
+from heronpy.connectors.mock.arraylooper import ArrayLooper
+
+if __name__ == '__main__':
+    separator = ' '
+    builder = Builder()
+    builder.new_source(ArrayLooper(['Mary Had a little lamb', 'I Love You'], sleep=0.05)) \\
+        .flat_map(lambda line: line.split(separator)) \\
+        .map(lambda word: (word, 1)) \\
+        .reduce_by_key_and_window(WindowConfig.create_tumbling_window(1), lambda x, y: x + y) \\
+        .log()
+    config = Config()
+    Runner().run(sys.argv[1], config, builder)
+"""
+JOIN = """
+import sys
+from heronpy.streamlet.builder import Builder
+from heronpy.streamlet.runner import Runner
+from heronpy.streamlet.config import Config
+from heronpy.streamlet.windowconfig import WindowConfig
+from heronpy.connectors.mock.arraylooper import ArrayLooper
+
+if __name__ == '__main__':
+    builder = Builder()
+    left = builder.new_source(ArrayLooper([["key1", "a"], ["key1", "b"]], sleep=0.05))
+    right = builder.new_source(ArrayLooper([["key1", "c"], ["key1", "d"]], sleep=0.05))
+    left.join(right, WindowConfig.create_sliding_window(2, 1), lambda x, y: x + y).log()
+    config = Config()
+    config.set_num_containers(2)
+    Runner().run(sys.argv[1], config, builder)
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [(WORD_COUNT, "KeyedWindow(key='lamb'"), (JOIN, "KeyedWindow(key='key1'")],
+    ids=["words", "join"],
+)
+def test_a_script_for_heron_runs_unchanged_in_processes_and_in_the_simulator(
+    tmp_path: Path, script: str, said: str
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(script)
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(path, args=["Program"]).wait_running(60)
+
+        def logged() -> None:
+            logs = [topology.logs(id) for id in topology.processes() if id.startswith("container_")]
+            assert any(said in log for log in logs)
+
+        eventually_sync(logged, within_s=30)
+    heron = Path(sys.executable).with_name("heron")
+    process = subprocess.Popen(
+        [heron, "submit", "--simulator", "local", path, "-", "Program"],
+        env={**os.environ, "HERON_HOME": str(tmp_path / "home")},
+        stdin=subprocess.DEVNULL,
+        stdout=(tmp_path / "out").open("w"),
+        stderr=subprocess.STDOUT,
+    )
+    try:
+
+        def printed() -> None:
+            assert said in (tmp_path / "out").read_text(), (tmp_path / "out").read_text()[-2000:]
+
+        eventually_sync(printed, within_s=30)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
