@@ -7,6 +7,7 @@ same event only to a run.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
@@ -120,7 +121,7 @@ def publish(merged: Merged) -> Path:
 def _write(plan: MergePlan, files: Sequence[Path], tmp: Path) -> int:
     footers = [_footer(path) for path in files]
     footer = _merged_footer(files, footers)
-    alike = all(each.element == footer.element for each in footers)
+    alike = len({json.dumps(each.element) for each in (footer, *footers)}) == 1  # in the order of fields too
     tables = _tables(files, footers, None if alike else footer.element)
     schema = _schema(footer, notes=_notes_of(files) if alike else _NOTES)
     with pq.ParquetWriter(tmp, schema.with_metadata(footer.metadata()), **write_options()) as writer:

@@ -1,8 +1,9 @@
 """What elements are made of: the types that the codec "columns" keeps apart, and how they are merged.
 
 A type is what `_schema.json` and the footers hold: "null", "bool", "int", "float", "str", "bytes", {"list": type} or
-{"dict": {field: type}}. "null" is what is known of a field that was always None, or of an empty list's items. "float"
-is also the type of a field that has both floats and ints: rows then say which values were ints.
+{"dict": {field: type}}, with fields sorted, so that files of one type have the same columns. "null" is what is known of
+a field that was always None, or of an empty list's items. "float" is also the type of a field that has both floats and
+ints: rows then say which values were ints.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def merge(old: Type, new: Type, path: tuple[str, ...] = ()) -> Type:
             fields = dict(old["dict"])
             for field, type_ in new["dict"].items():
                 fields[field] = merge(fields[field], type_, (*path, field)) if field in fields else type_
-            return {"dict": fields}
+            return {"dict": dict(sorted(fields.items()))}
     raise Misfit(f"{named(path)} was {_kind(old)} before and is {_kind(new)} now")
 
 

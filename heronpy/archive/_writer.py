@@ -264,7 +264,7 @@ def _as_the_first(value: Any, known: Type) -> Type | None:
         return known
     fields = known["dict"]
     try:
-        return {"dict": {field: fields[field] for field in value}}
+        return {"dict": {field: fields[field] for field in sorted(value)}}
     except (KeyError, TypeError):
         return None
 

@@ -499,6 +499,18 @@ def test_files_that_a_merge_replaced_do_not_count(tmp_path: Path, letters: Lette
     assert letters.rows == []
 
 
+def test_the_order_of_keys_does_not_matter_to_a_merge(tmp_path: Path, letters: Letters) -> None:
+    from heronpy.archive._merge import merge_files, plan_merges, publish
+
+    elements = [{"b": 1, "a": 2, "d": {"z": 1, "y": 2}}, {"a": 3, "d": {"y": 3, "z": 4}, "b": 5}]
+    for first, element in enumerate(elements * 2):
+        write(tmp_path, letters, [element], first=first)
+    (plan,) = plan_merges(tmp_path, 0, Archive(tmp_path).batches()[0], min_files=2, target_bytes=1 << 27)
+    publish(merge_files(plan))
+    assert values(tmp_path, letters) == elements * 2
+    assert len({str(pq.read_schema(path).field("value").type) for path in paths(tmp_path)}) == 1
+
+
 def test_a_damaged_file_stays_out_of_a_merge(tmp_path: Path, letters: Letters) -> None:
     from heronpy.archive._merge import merge_files, plan_merges, publish
 
