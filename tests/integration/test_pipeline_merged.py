@@ -21,6 +21,7 @@ from heronpy.pipeline._manifest import MANIFEST_FILE, Batch, Manifest, Parts
 from heronpy.pipeline._merged import MergedStore
 from heronpy.pipeline._parts import part_name
 from heronpy.stores import StoreContext, StoreReader, StoreWriter, encode_key
+from heronpy.stores._sqlite_reader import SqliteReader
 from heronpy.streamlet import (
     Builder,
     Config,
@@ -214,6 +215,27 @@ def test_reads_during_runs_never_count_twice_nor_miss_a_batch(pipeline: Pipeline
         finally:
             over.set()
         assert all(reader.result(30) >= 3 for reader in readers)
+
+
+def test_a_run_in_the_middle_of_a_scan_is_noticed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    for batch in (1, 2):
+        pipeline.live(batch, {"a": [1]})
+    live = SqliteReader(pipeline.context(), durable=False)
+    scanned = live.items
+    scans = []
+
+    def finish_a_run_and_scan(batch: int) -> Iterator[tuple[Any, Any]]:
+        scans.append(batch)
+        if len(scans) == 1:
+            pipeline.done(1, {"a": [1]})
+            pipeline.drop_live(1)
+        return scanned(batch)
+
+    monkeypatch.setattr(live, "items", finish_a_run_and_scan)
+    monkeypatch.setattr(pipeline.job.stores()["counts"].store, "reader", lambda context: live)
+    with MergedStore(pipeline.job, "counts") as counts:
+        assert dict(counts.items()) == {"a": 2}
+    assert scans == [1, 2, 2], "closed batches are not read again"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,26 @@ def test_impossible_stores_are_refused(context: StoreContext, monkeypatch: pytes
     for args in ({}, {"url": "redis://a", "url_env": "B"}, {"url": "redis://a", "prefix": "no/prefix"}):
         with pytest.raises(ConfigError):
             RedisStore(**args)
+
+
+def test_a_predecessor_that_still_commits_is_not_overwritten(context: StoreContext, server: RedisServer) -> None:
+    class Interrupted(Sum):
+        """Has somebody commit between our read of what is stored and our transaction."""
+
+        def encode(self, acc: int) -> bytes:
+            if meanwhile:
+                meanwhile.pop()()
+            return super().encode(acc)
+
+    meanwhile: list[Callable[[], None]] = []
+    store = RedisStore(server.url)
+    with (
+        contextlib.closing(store.writer(context, "task-0")) as hung,
+        contextlib.closing(store.writer(replace(context, monoid=Interrupted()), "task-0")) as restarted,
+        contextlib.closing(store.reader(context)) as reader,
+    ):
+        for writer in (hung, restarted):
+            writer.merge("a", 1)
+        meanwhile.append(hung.commit)
+        restarted.commit()
+        assert reader.get("a") == 2

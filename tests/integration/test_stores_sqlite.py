@@ -12,6 +12,8 @@ import pytest
 
 from heronpy.errors import ConfigError, StateError, UnavailableError
 from heronpy.stores import SqliteStore, StoreContext
+from heronpy.stores._sqlite_file import ViewLock
+from heronpy.stores._sqlite_reader import SqliteReader
 from heronpy.streamlet import Sum
 from heronpy.testing.stores_kit import StoresKit
 
@@ -171,3 +173,51 @@ def test_a_program_without_a_directory_and_a_reserved_name_are_refused(context: 
     for name in ("base", "../elsewhere"):
         with pytest.raises(ConfigError):
             SqliteStore().writer(context, name)
+
+
+def test_a_commit_waits_for_the_end_of_a_replacement(
+    context: StoreContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heronpy.stores._sqlite_file.BUSY_S", 0.1)
+    with (
+        contextlib.closing(SqliteStore().writer(context, "task-0")) as writer,
+        contextlib.closing(SqliteStore().reader(context)) as reader,
+        contextlib.closing(ViewLock(tmp_path / "live" / "counts")) as lock,
+    ):
+        writer.merge("a", 1)
+        with lock.held(exclusive=True), pytest.raises(UnavailableError, match="held by another process"):
+            writer.commit()
+        with lock.held(exclusive=False):
+            writer.commit()  # commits do not wait for each other
+            with pytest.raises(UnavailableError, match="held by another process"):
+                reader.replace(0, [])
+        assert reader.get("a") == 1
+
+
+@pytest.mark.parametrize("moment", ["_connections", "_names"])
+def test_a_replacement_in_the_middle_of_a_read_is_noticed(
+    context: StoreContext, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    replacing = SqliteReader(context, durable=False)
+    # Its process dies after the replacement counts, before the old rows are deleted.
+    monkeypatch.setattr(replacing, "_delete", lambda which, values: 0)
+    with (
+        contextlib.closing(SqliteStore().writer(context, "task-0")) as writer,
+        contextlib.closing(SqliteReader(context, durable=False)) as reader,
+        contextlib.closing(replacing),
+    ):
+        writer.merge("a", 100)
+        writer.commit()
+        look = getattr(reader, moment)
+        moments = []
+
+        def replace_and_look() -> object:
+            moments.append(True)
+            if len(moments) == 1:
+                replacing.replace(0, [("a", 1)])
+            return look()
+
+        monkeypatch.setattr(reader, moment, replace_and_look)
+        read = (lambda: reader.get("a")) if moment == "_connections" else (lambda: dict(reader.items(0))["a"])
+        assert read() == 1
+        assert len(moments) == 2, "it was read again"
