@@ -30,6 +30,7 @@ VERBS = {
     "status": "heronpy.cli._show",
     "logs": "heronpy.cli._logs",
     "pipeline": "heronpy.pipeline.cli",
+    "tracker": "heron_tracker.cli",
     "bench": "heronpy.bench.cli",
     "version": "heronpy.cli._about",
     "help": "heronpy.cli._about",

@@ -23,6 +23,7 @@ import uvloop
 
 from heronpy.config import LoggingConfig
 from heronpy.errors import HeronError
+from heronpy.runtime._diagnosis import answer_signals
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,9 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, task.cancel)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, RotatingFileHandler):
+            answer_signals(Path(handler.baseFilename))
     with contextlib.suppress(asyncio.CancelledError):
         await task
 

@@ -1,1 +1,20 @@
-"""The Tracker: a REST API over everything that runs, and the web UI."""
+"""The Tracker: a REST API over everything that runs, and the web UI.
+
+    app = create_app(TrackerConfig(statemgrs=(local_state(home),)))
+
+Paths and answers are those of Heron's Tracker 0.20.5, older path names included; what it has beyond them says so in its
+OpenAPI page, `/docs`. Any number of Trackers can follow the same state managers: they change nothing.
+"""
+
+from heron_tracker._app import TrackerApp, create_app
+from heron_tracker._config import ExtraLink, StateManagerConfig, TrackerConfig, load_config, local_state
+
+__all__ = [
+    "ExtraLink",
+    "StateManagerConfig",
+    "TrackerApp",
+    "TrackerConfig",
+    "create_app",
+    "load_config",
+    "local_state",
+]

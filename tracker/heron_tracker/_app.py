@@ -1,0 +1,128 @@
+"""The application: routes, errors, middleware.
+
+Errors are what Heron 0.20.5 answers, a JSON string "request failed: …", with the status that fits: 400 for what makes
+no sense (with the position, for a query), 401 without the token, 404 for what there is not, 501 for files of other
+hosts, 503 while the one who knows does not answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+import heronpy
+from heron_tracker import _routes_files, _routes_metrics, _routes_topologies, _routes_tracker
+from heron_tracker._config import TrackerConfig
+from heron_tracker._middleware import Timed, TokenRequired
+from heron_tracker._tracker import Tracker
+from heronpy.errors import HeronError
+
+log = logging.getLogger(__name__)
+
+UI = Path(__file__).parent / "ui"
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    400: {"model": str, "description": "The request makes no sense: says why."},
+    401: {"model": str, "description": "The token is missing or wrong."},
+    404: {"model": str, "description": "There is no such thing: names it."},
+    501: {"model": str, "description": "The files are on another host."},
+    503: {"model": str, "description": "Who knows does not answer: says since when."},
+}
+
+
+class TrackerApp(FastAPI):
+    """A Tracker as an ASGI application."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The schema, without FastAPI's own error: wrong parameters are 400 here."""
+        if self.openapi_schema is None:
+            schema = super().openapi()
+            for path in schema["paths"].values():
+                for operation in path.values():
+                    operation["responses"].pop("422", None)
+            for name in ("HTTPValidationError", "ValidationError"):
+                schema.get("components", {}).get("schemas", {}).pop(name, None)
+        assert self.openapi_schema is not None
+        return self.openapi_schema
+
+
+def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
+    """A Tracker. It follows its state managers from the application's start to its end.
+
+    Args:
+        config: What it is told.
+        ui: The folder of the web UI, served at `/` if there is an index.html in it.
+    """
+    tracker = Tracker(config)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with tracker.running():
+            yield
+
+    app = TrackerApp(
+        title="heron tracker",
+        version=heronpy.__version__,
+        description="Topologies, their plans, states, metrics, exceptions and log files.",
+        lifespan=lifespan,
+    )
+    app.state.tracker = tracker
+    for module in (_routes_tracker, _routes_topologies, _routes_metrics, _routes_files):
+        app.include_router(module.router, responses=_ERRORS)
+    _handle_errors(app)
+    # The last one is the outermost: a preflight request of a browser cannot carry the token.
+    if config.token is not None:
+        app.add_middleware(TokenRequired, token=config.token)
+    if config.cors_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=config.cors_origins, allow_methods=["GET"], allow_headers=["authorization"]
+        )
+    app.add_middleware(Timed, metrics=tracker.metrics)
+    _serve_ui(app, ui)
+    return app
+
+
+def _serve_ui(app: FastAPI, ui: Path) -> None:
+    if (ui / "index.html").is_file():
+        app.mount("/", StaticFiles(directory=ui, html=True), name="ui")
+        return
+
+    @app.get("/", include_in_schema=False)
+    async def docs() -> RedirectResponse:
+        return RedirectResponse("/docs")
+
+
+def _handle_errors(app: FastAPI) -> None:
+    @app.exception_handler(HeronError)
+    async def refused(_request: Request, error: HeronError) -> JSONResponse:
+        return _failed(str(error), error.http_status)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        return _failed(f"parameter {first['loc'][-1]}: {first['msg']}", 400)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
+        reason = f"there is no {request.url.path}: see /docs" if error.status_code == 404 else error.detail
+        return _failed(reason, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> JSONResponse:
+        # The one broad handler: the caller gets an answer, and the log the traceback.
+        log.error("%s failed", request.url.path, exc_info=error)
+        return _failed(f"unexpected {type(error).__name__}: see the Tracker's log", 500)
+
+
+def _failed(reason: str, status: int, headers: Any = None) -> JSONResponse:
+    printable = " ".join(reason.split()).encode(errors="replace").decode()
+    return JSONResponse(f"request failed: {printable}", status, headers=headers)

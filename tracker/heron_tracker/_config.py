@@ -1,0 +1,192 @@
+"""What a Tracker is told: its state managers, its address, who may ask. Read from `heron_tracker.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from heronpy.config import load_cluster
+from heronpy.errors import ConfigError, nearest
+from heronpy.runtime import StatemgrSpec
+
+PORT = 8888
+_KEYS = ("statemgrs", "extra.links", "tracker.host", "tracker.port", "tracker.token.file", "tracker.cors.origins")
+_STATEMGR_KEYS = ("type", "name", "hostport", "rootpath", "tunnelhost")
+_LINK_VARIABLES = ("CLUSTER", "ENVIRON", "TOPOLOGY", "ROLE", "USER")
+_VARIABLE = re.compile(r"\$\{([^}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class StateManagerConfig:
+    """One state manager that the Tracker follows."""
+
+    name: str
+    """What `/clusters` calls it."""
+    spec: StatemgrSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ExtraLink:
+    """A link that every topology gets, e.g. to a dashboard."""
+
+    name: str
+    formatter: str
+    """The address, with ${CLUSTER}, ${ENVIRON}, ${TOPOLOGY}, ${ROLE} and ${USER} in it."""
+
+    def url(self, variables: Mapping[str, str]) -> str:
+        """The address for one topology."""
+        return _VARIABLE.sub(lambda match: variables[match[1]], self.formatter)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackerConfig:
+    """The configuration of one Tracker."""
+
+    statemgrs: tuple[StateManagerConfig, ...]
+    """Which state managers it follows, all at once."""
+    extra_links: tuple[ExtraLink, ...] = ()
+    """Links that every topology gets."""
+    host: str = "127.0.0.1"
+    """Where it listens. Whoever can connect can read logs and metrics: set a token before opening it to others."""
+    port: int = PORT
+    """0: a free one."""
+    token: str | None = None
+    """What callers must send as `Authorization: Bearer <token>`; None: nothing."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins of web pages that may read from it; none by default."""
+    token_file: Path | None = None
+    """Where the token was read from."""
+
+    def __post_init__(self) -> None:
+        if not self.statemgrs:
+            raise ConfigError("the Tracker follows no state manager: name one under statemgrs")
+        names = [statemgr.name for statemgr in self.statemgrs]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"two state managers are named {name!r}: give one another name")
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"tracker.port must be between 0 and 65535, not {self.port}")
+
+
+def local_state(home: Path) -> StateManagerConfig:
+    """The state of this user's local cluster: what a Tracker without a configuration follows."""
+    cluster = load_cluster("local", home=home)
+    spec = StatemgrSpec(type=cluster.statemgr_type, connection=cluster.statemgr_connection, root=cluster.statemgr_root)
+    return StateManagerConfig(cluster.cluster, spec)
+
+
+def load_config(path: Path, *, home: Path) -> TrackerConfig:
+    """Read a `heron_tracker.yaml`.
+
+    Args:
+        home: What ${HERON_HOME} stands for in paths.
+
+    Raises:
+        ConfigError: it cannot be read, or has a wrong or unknown key; the key is named.
+    """
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as e:
+        raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise ConfigError(f"{path} is no valid YAML: {str(e).splitlines()[0]}") from e
+    values = _map({} if values is None else values, str(path), _KEYS)
+    token_file = values.get("tracker.token.file")
+    found = values.get("statemgrs")
+    return TrackerConfig(
+        statemgrs=tuple(_statemgr(item, path, home) for item in _list(found, path)) if found else (local_state(home),),
+        extra_links=tuple(_link(item, path) for item in _list(values.get("extra.links"), path)),
+        host=str(values.get("tracker.host", "127.0.0.1")),
+        port=_port(values.get("tracker.port", PORT), path),
+        token=read_token(_path(token_file, home)) if token_file else None,
+        token_file=_path(token_file, home) if token_file else None,
+        cors_origins=tuple(str(origin) for origin in _list(values.get("tracker.cors.origins"), path)),
+    )
+
+
+def read_token(path: Path) -> str:
+    """The token that callers must send: the first line of a file that only its owner can read.
+
+    Raises:
+        ConfigError: it cannot be read, is empty, or others can read it too.
+    """
+    try:
+        readable = path.stat().st_mode & 0o077
+        lines = path.read_text().strip().splitlines()
+    except (OSError, UnicodeDecodeError) as e:
+        raise ConfigError(f"the Tracker's token {path} cannot be read: {e}") from e
+    if readable:
+        raise ConfigError(f"the Tracker's token {path} is readable by others: chmod 600 it")
+    if not lines:
+        raise ConfigError(f"the Tracker's token {path} is empty: write a long random word into it")
+    return lines[0].strip()
+
+
+def statemgr(name: str, type: str, hostport: str, rootpath: str, *, home: Path) -> StateManagerConfig:
+    """A state manager as the command line or the file describes it.
+
+    Raises:
+        ConfigError: an unknown type, or a part is missing.
+    """
+    if type not in ("file", "zookeeper"):
+        raise ConfigError(f"state manager {name!r}: type must be file or zookeeper, not {type!r}")
+    if type == "zookeeper" and not hostport:
+        raise ConfigError(f"state manager {name!r}: hostport must name the ZooKeeper servers (host:port)")
+    root = str(_path(rootpath, home)) if type == "file" and rootpath else rootpath
+    if not root.startswith("/"):
+        raise ConfigError(f"state manager {name!r}: rootpath must be an absolute path, not {rootpath!r}")
+    connection = hostport if type == "zookeeper" else ""
+    return StateManagerConfig(name, StatemgrSpec(type=type, connection=connection, root=root))
+
+
+def _statemgr(item: Any, path: Path, home: Path) -> StateManagerConfig:
+    values = _map(item, f"{path}: statemgrs", _STATEMGR_KEYS)
+    text = {key: str(value) if value is not None else "" for key, value in values.items()}
+    if text.get("tunnelhost"):
+        raise ConfigError(f"{path}: tunnelhost is not supported: open the tunnel with ssh and name its end in hostport")
+    if not text.get("name"):
+        raise ConfigError(f"{path}: every state manager under statemgrs needs a name")
+    return statemgr(text["name"], text.get("type", ""), text.get("hostport", ""), text.get("rootpath", ""), home=home)
+
+
+def _link(item: Any, path: Path) -> ExtraLink:
+    values = _map(item, f"{path}: extra.links", ("name", "formatter"))
+    if not values.get("name") or not values.get("formatter"):
+        raise ConfigError(f"{path}: every one of extra.links needs a name and a formatter")
+    for variable in _VARIABLE.findall(str(values["formatter"])):
+        if variable not in _LINK_VARIABLES:
+            raise ConfigError(f"{path}: unknown variable ${{{variable}}}{nearest(variable, _LINK_VARIABLES)}")
+    return ExtraLink(str(values["name"]), str(values["formatter"]))
+
+
+def _path(value: Any, home: Path) -> Path:
+    text = str(value).replace("${HERON_HOME}", str(home)).replace("${HOME}", str(Path.home()))
+    return Path(text).expanduser()
+
+
+def _map(value: Any, where: str, known: tuple[str, ...]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where} must be a map of keys and values")
+    for key in value:
+        if key not in known:
+            raise ConfigError(f"{where}: unknown key {key!r}{nearest(str(key), known)}")
+    return value
+
+
+def _list(value: Any, path: Path) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise ConfigError(f"{path}: {value!r} must be a list")
+    return value
+
+
+def _port(value: Any, path: Path) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{path}: tracker.port must be a number, not {value!r}")
+    return value

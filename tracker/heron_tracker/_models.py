@@ -1,0 +1,317 @@
+"""The shapes of the answers. Those of Heron 0.20.5 are named as there; what Heron does not have says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+Config = dict[str, Any]
+
+
+class Link(BaseModel):
+    name: str
+    formatter: str
+    url: str
+
+
+class Metadata(BaseModel):
+    cluster: str
+    environ: str
+    role: str
+    jobname: str
+    submission_time: int = Field(description="Seconds since the epoch.")
+    submission_user: str
+    release_username: str
+    release_tag: str
+    release_version: str
+    instances: int = Field(description="How many instances it has.")
+    extra_links: list[Link]
+
+
+class ExecutionState(Metadata):
+    has_physical_plan: bool
+    has_packing_plan: bool
+    has_tmanager_location: bool
+    has_scheduler_location: bool
+    status: str = Field(description="Running, Paused, Killed or Unknown.")
+
+
+class OutputStream(BaseModel):
+    stream_name: str
+
+
+class InputStream(BaseModel):
+    stream_name: str
+    component_name: str
+    grouping: str
+
+
+class LogicalSpout(BaseModel):
+    config: Config
+    spout_type: str
+    spout_source: str
+    version: str
+    outputs: list[OutputStream]
+    extra_links: list[Link]
+
+
+class LogicalBolt(BaseModel):
+    config: Config
+    outputs: list[OutputStream]
+    inputs: list[InputStream]
+    inputComponents: list[str]
+
+
+class LogicalPlan(BaseModel):
+    stages: int = Field(description="Components on the longest way from a spout.")
+    spouts: dict[str, LogicalSpout]
+    bolts: dict[str, LogicalBolt]
+
+
+class PhysicalInstance(BaseModel):
+    id: str
+    name: str = Field(description="The component.")
+    stmgr_id: str
+    logfile: str
+
+
+class PhysicalStmgr(BaseModel):
+    id: str
+    host: str
+    port: int
+    shell_port: int = Field(description="Always 0: files are read through the Tracker itself.")
+    cwd: str
+    pid: int
+    joburl: str
+    logfiles: str = Field(description="Where the Tracker lists its container's log files.")
+    instance_ids: list[str]
+
+
+class ComponentConfig(BaseModel):
+    config: Config
+
+
+class PhysicalPlan(BaseModel):
+    instances: dict[str, PhysicalInstance]
+    instance_groups: dict[str, list[str]]
+    stmgrs: dict[str, PhysicalStmgr]
+    spouts: dict[str, list[str]]
+    bolts: dict[str, list[str]]
+    config: Config
+    components: dict[str, ComponentConfig]
+
+
+class Resources(BaseModel):
+    cpu: float
+    ram: int = Field(description="Bytes.")
+    disk: int = Field(description="Bytes.")
+
+
+class PackedInstance(BaseModel):
+    component_name: str
+    task_id: int
+    component_index: int
+    instance_resources: Resources
+
+
+class ContainerPlan(BaseModel):
+    id: int
+    instances: list[PackedInstance]
+    required_resources: Resources
+    scheduled_resources: Resources | None
+
+
+class PackingPlan(BaseModel):
+    id: str
+    container_plans: list[ContainerPlan]
+
+
+class Registered(BaseModel):
+    is_registered: bool
+
+
+class RuntimeState(BaseModel):
+    has_physical_plan: bool
+    has_packing_plan: bool
+    has_tmanager_location: bool
+    has_scheduler_location: bool
+    stmgrs: dict[str, Registered]
+    tmaster: str = Field(description="`ok`, or since when the Topology Master is unreachable; then the rest is older.")
+
+
+class SchedulerLocation(BaseModel):
+    name: str
+    http_endpoint: str
+    job_page_link: str
+
+
+class TmanagerLocation(BaseModel):
+    name: str
+    id: str
+    host: str
+    controller_port: int
+    server_port: int
+    stats_port: int
+
+
+class Info(BaseModel):
+    id: str
+    name: str
+    execution_state: ExecutionState
+    logical_plan: LogicalPlan
+    physical_plan: PhysicalPlan | None
+    packing_plan: PackingPlan | None
+    metadata: Metadata
+    runtime_state: RuntimeState
+    scheduler_location: SchedulerLocation | None
+    tmanager_location: TmanagerLocation | None
+
+
+class Metrics(BaseModel):
+    interval: int = Field(description="Seconds; -1: all time.")
+    component: str
+    metrics: dict[str, dict[str, str]] = Field(description="Value by metric and instance.")
+
+
+class Timeline(BaseModel):
+    component: str
+    starttime: int
+    endtime: int
+    timeline: dict[str, dict[str, dict[str, float]]] = Field(description="Value by metric, instance and minute.")
+
+
+class QueryLine(BaseModel):
+    instance: str | None = Field(default=None, description="Left out of a line that belongs to no instance.")
+    data: dict[str, float]
+
+
+class QueryResult(BaseModel):
+    starttime: int
+    endtime: int
+    timeline: list[QueryLine]
+
+
+class ExceptionEntry(BaseModel):
+    hostname: str
+    instance_id: str
+    stacktrace: str
+    lasttime: str
+    firsttime: str
+    count: int
+    logging: str
+
+
+class ExceptionClass(BaseModel):
+    class_name: str
+    lasttime: str
+    firsttime: str
+    count: int
+
+
+class FileData(BaseModel):
+    offset: int
+    length: int = Field(description="Bytes of the file that `data` stands for.")
+    data: str = Field(description="HTML-escaped.")
+
+
+class FileStats(BaseModel):
+    formatted_stat: str
+    is_dir: bool
+    path: str
+    size: int
+    modified: float = Field(description="Seconds since the epoch.")
+
+
+class ProcessOutput(BaseModel):
+    command: str
+    stdout: str
+    stderr: str
+
+
+class StateManagerStatus(BaseModel):
+    """Not of Heron."""
+
+    name: str
+    type: str
+    location: str
+    connected: bool
+    since: str
+    error: str | None
+    topologies: int
+
+
+class Version(BaseModel):
+    """Not of Heron."""
+
+    version: str
+
+
+class Load(BaseModel):
+    """What a component or an instance does, over the interval. Not of Heron."""
+
+    emitted: float
+    executed: float
+    acked: float
+    failed: float
+    emit_rate: float | None = Field(description="Per second; none over all time.")
+    execute_rate: float | None
+    complete_latency_ms: float | None
+    execute_latency_ms: float | None
+    process_latency_ms: float | None
+    capacity: float | None = Field(description="Share of the time in `process` (of the busiest instance).")
+    cpu_cores: float | None
+    memory_bytes: float | None
+    backpressure_ms: float = Field(description="How long it has held the spouts.")
+
+
+class InstanceLoad(Load):
+    id: str
+    container: int
+    attached: bool
+    pid: int
+    uptime_s: float | None
+
+
+class ComponentLoad(Load):
+    name: str
+    kind: str
+    parallelism: int
+    instances: list[InstanceLoad]
+
+
+class Culprit(BaseModel):
+    instance: str
+    held_ms: float
+
+
+class Summary(BaseModel):
+    """Not of Heron."""
+
+    cluster: str
+    role: str
+    environ: str
+    name: str
+    id: str
+    status: str
+    ready: bool
+    tmaster: str
+    interval: int = Field(description="Seconds; -1: all time.")
+    components: list[ComponentLoad]
+    culprits: list[Culprit] = Field(description="Who held the spouts, the worst first.")
+
+
+class HistoryLine(BaseModel):
+    metric: str
+    kind: str
+    data: dict[str, float]
+
+
+class History(BaseModel):
+    """Not of Heron."""
+
+    component: str
+    starttime: int
+    endtime: int
+    step: int = Field(description="Seconds from point to point.")
+    lines: list[HistoryLine]

@@ -1,0 +1,99 @@
+"""Routes: metrics and exceptions. 503 while the Topology Master, which alone has them, is silent."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from heron_tracker import _metrics
+from heron_tracker import _models as m
+from heron_tracker._tracker import (
+    Component,
+    Endtime,
+    Instances,
+    Metricnames,
+    Starttime,
+    TheTopology,
+    TheTracker,
+    TopologyAt,
+)
+
+router = APIRouter()
+
+
+@router.get("/topologies/metrics")
+async def metrics(
+    tracker: TheTracker,
+    topology: TheTopology,
+    component: Component,
+    metricname: Metricnames = None,
+    instance: Instances = None,
+    interval: Annotated[int, Query(description="Of the last so many seconds; -1 or more than 10800: all time.")] = -1,
+) -> m.Metrics:
+    """Values of metrics by instance: counters summed, means averaged, of gauges the last one.
+
+    404 if none of the named metrics was ever reported by the component.
+    """
+    return await _metrics.metrics(tracker.tmasters, topology, component, metricname or [], instance or [], interval)
+
+
+@router.get("/topologies/metrics/timeline")
+@router.get("/topologies/metricstimeline", deprecated=True)
+async def timeline(
+    tracker: TheTracker,
+    topology: TheTopology,
+    component: Component,
+    starttime: Starttime,
+    endtime: Endtime,
+    metricname: Metricnames = None,
+    instance: Instances = None,
+) -> m.Timeline:
+    """Values of metrics by instance and minute."""
+    return await _metrics.timeline(
+        tracker.tmasters, topology, component, metricname or [], instance or [], starttime, endtime
+    )
+
+
+@router.get("/topologies/metrics/query", response_model_exclude_unset=True)
+@router.get("/topologies/metricsquery", deprecated=True, response_model_exclude_unset=True)
+async def query(
+    tracker: TheTracker,
+    topology: TheTopology,
+    query: Annotated[str, Query(description="E.g. SUM(DEFAULT(0, TS(word, *, __emit-count/default))).")],
+    starttime: Starttime,
+    endtime: Endtime,
+) -> m.QueryResult:
+    """Evaluate a query. A malformed one is 400 with the position of what is wrong."""
+    result = await _metrics.query(tracker.tmasters, topology, query, starttime, endtime)
+    result.timeline = [line if line.instance is not None else m.QueryLine(data=line.data) for line in result.timeline]
+    return result
+
+
+@router.get("/topologies/exceptions")
+async def exceptions(
+    tracker: TheTracker, topology: TheTopology, component: Component, instance: Instances = None
+) -> list[m.ExceptionEntry]:
+    """The exceptions of a component (or `all`), one entry per instance and stack; the latest last."""
+    return await _metrics.exceptions(tracker.tmasters, topology, component, instance or [])
+
+
+@router.get("/topologies/exceptionsummary")
+async def exception_summary(
+    tracker: TheTracker, topology: TheTopology, component: Component, instance: Instances = None
+) -> list[m.ExceptionClass]:
+    """The exceptions of a component (or `all`) by class; the most frequent first."""
+    return await _metrics.exception_summary(tracker.tmasters, topology, component, instance or [])
+
+
+@router.get("/topologies/{cluster}/{role}/{environ}/{name}/history")
+async def history(
+    tracker: TheTracker,
+    topology: TopologyAt,
+    component: Component,
+    metricname: Metricnames = None,
+    interval: Annotated[int, Query(description="The last so many seconds, up to 10800.")] = _metrics.HISTORY_S,
+    points: Annotated[int, Query(ge=1, le=1000, description="At most so many points a line.")] = 60,
+) -> m.History:
+    """A component's metrics over time, aggregated over its instances, for charts. Not of Heron."""
+    return await _metrics.history(tracker.tmasters, topology, component, metricname or [], interval, points)

@@ -1,0 +1,171 @@
+"""Routes: which topologies there are, and their plans and states."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from heron_tracker import _models as m
+from heron_tracker import _plans
+from heron_tracker._events import names
+from heron_tracker._summary import summary
+from heron_tracker._topology import Key, Topology
+from heron_tracker._tracker import TheTopology, TheTracker, TopologyAt, Tracker
+from heronpy.errors import NotFoundError
+
+router = APIRouter()
+
+Clusters = Annotated[list[str] | None, Query(alias="cluster", description="Only these clusters.")]
+Environs = Annotated[list[str] | None, Query(alias="environ", description="Only these environments.")]
+Names = Annotated[list[str] | None, Query(alias="topology", description="Only topologies of these names.")]
+Role = Annotated[str | None, Query(description="Only those of this role.")]
+
+
+@router.get("/clusters")
+async def clusters(tracker: TheTracker) -> list[str]:
+    """The clusters that the Tracker knows."""
+    return tracker.directory.clusters
+
+
+@router.get("/machines")
+async def machines(
+    tracker: TheTracker, cluster: Clusters = None, environ: Environs = None, topology: Names = None
+) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """The hosts of topologies, by cluster, environment and name."""
+    found: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for key, one in _wanted(tracker, cluster, environ).items():
+        if not topology or key.name in topology:
+            hosts = found.setdefault(key.cluster, {}).setdefault(key.environ, {}).setdefault(key.name, [])
+            hosts += sorted(set(one.hosts().values()) - set(hosts))
+    return found
+
+
+@router.get("/topologies")
+async def topologies(
+    tracker: TheTracker, cluster: Clusters = None, environ: Environs = None, role: Role = None
+) -> dict[str, dict[str, dict[str, list[str]]]]:
+    """The names of all topologies, by cluster, role and environment."""
+    if not cluster and not environ and not role:
+        return names(tracker.directory)
+    found: dict[str, dict[str, dict[str, list[str]]]] = {}
+    for key in _wanted(tracker, cluster, environ, role):
+        found.setdefault(key.cluster, {}).setdefault(key.role, {}).setdefault(key.environ, []).append(key.name)
+    return found
+
+
+@router.get("/topologies/states")
+async def states(
+    tracker: TheTracker, cluster: Clusters = None, environ: Environs = None, role: Role = None
+) -> dict[str, dict[str, dict[str, m.ExecutionState]]]:
+    """The execution states of all topologies, by cluster, environment and name."""
+    found: dict[str, dict[str, dict[str, m.ExecutionState]]] = {}
+    for key, topology in _wanted(tracker, cluster, environ, role).items():
+        state = _plans.execution_state(topology, tracker.config.extra_links)
+        found.setdefault(key.cluster, {}).setdefault(key.environ, {})[key.name] = state
+    return found
+
+
+def _wanted(
+    tracker: Tracker, cluster: list[str] | None, environ: list[str] | None, role: str | None = None
+) -> dict[Key, Topology]:
+    return {
+        key: topology
+        for key, topology in tracker.directory.topologies.items()
+        if (not cluster or key.cluster in cluster)
+        and (not environ or key.environ in environ)
+        and (not role or key.role == role)
+    }
+
+
+@router.get("/topologies/info")
+async def info(tracker: TheTracker, topology: TheTopology) -> m.Info:
+    """Everything that the state manager knows of a topology."""
+    extra = tracker.config.extra_links
+    return m.Info(
+        id=topology.id,
+        name=topology.key.name,
+        execution_state=_plans.execution_state(topology, extra),
+        logical_plan=_plans.logical_plan(topology, extra),
+        physical_plan=_plans.physical_plan(topology) if topology.physical is not None else None,
+        packing_plan=_plans.packing_plan(topology) if topology.packing is not None else None,
+        metadata=_plans.metadata(topology, extra),
+        runtime_state=await _runtime_state(tracker, topology),
+        scheduler_location=_plans.scheduler_location(topology),
+        tmanager_location=_plans.tmanager_location(topology),
+    )
+
+
+@router.get("/topologies/config")
+async def config(topology: TheTopology) -> m.Config:
+    """The topology's configuration. Values whose keys speak of secrets are hidden."""
+    return _plans.config(topology.logical.config)
+
+
+@router.get("/topologies/logicalplan")
+async def logical_plan(tracker: TheTracker, topology: TheTopology) -> m.LogicalPlan:
+    """Components, streams and groupings."""
+    return _plans.logical_plan(topology, tracker.config.extra_links)
+
+
+@router.get("/topologies/physicalplan")
+async def physical_plan(topology: TheTopology) -> m.PhysicalPlan:
+    """Instances, Stream Managers and hosts. 404 before there is one."""
+    return _plans.physical_plan(topology)
+
+
+@router.get("/topologies/packingplan")
+async def packing_plan(topology: TheTopology) -> m.PackingPlan:
+    """Which instances share a container."""
+    return _plans.packing_plan(topology)
+
+
+@router.get("/topologies/executionstate")
+async def execution_state(tracker: TheTracker, topology: TheTopology) -> m.ExecutionState:
+    """Who submitted it and when, and how it is."""
+    return _plans.execution_state(topology, tracker.config.extra_links)
+
+
+@router.get("/topologies/metadata")
+async def metadata(tracker: TheTracker, topology: TheTopology) -> m.Metadata:
+    """Who submitted it, and when."""
+    return _plans.metadata(topology, tracker.config.extra_links)
+
+
+@router.get("/topologies/schedulerlocation")
+async def scheduler_location(topology: TheTopology) -> m.SchedulerLocation:
+    """Where its scheduler is. 404 if there is none now."""
+    found = _plans.scheduler_location(topology)
+    if found is None:
+        raise NotFoundError(f"topology {topology.key.name} has no scheduler location: its scheduler tells none")
+    return found
+
+
+@router.get("/topologies/runtimestate")
+async def runtime_state(tracker: TheTracker, topology: TheTopology) -> m.RuntimeState:
+    """Which Stream Managers are registered, by the Topology Master or, while it is silent, as it last said."""
+    return await _runtime_state(tracker, topology)
+
+
+async def _runtime_state(tracker: Tracker, topology: Topology) -> m.RuntimeState:
+    status, health = await tracker.tmasters.status(topology)
+    registered = {c.stmgr_id: False for c in topology.packing.containers} if topology.packing is not None else {}
+    registered |= {s.location.id: s.registered for s in status.stmgrs} if status is not None else {}
+    return m.RuntimeState(
+        **_plans.has_parts(topology),
+        stmgrs={id: m.Registered(is_registered=yes) for id, yes in registered.items()},
+        tmaster=health,
+    )
+
+
+@router.get("/topologies/{cluster}/{role}/{environ}/{name}/summary")
+async def topology_summary(
+    tracker: TheTracker,
+    topology: TopologyAt,
+    interval: Annotated[int, Query(description="Seconds, up to 10800; other values: all time.")] = -1,
+) -> m.Summary:
+    """Components and instances with their counts, latencies, capacity, CPU, memory and backpressure, in one answer.
+
+    Not of Heron. While the Topology Master is silent: the plan, with `tmaster` telling since when.
+    """
+    return await summary(tracker.tmasters, topology, interval)

@@ -1,0 +1,119 @@
+"""What the Tracker knows of one topology: what the state manager says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
+from heronpy.proto import plan_pb2, state_pb2, topology_pb2
+from heronpy.statemgr import Kind
+
+KINDS = (
+    Kind.EXECUTIONSTATE,
+    Kind.TOPOLOGIES,
+    Kind.PACKINGPLANS,
+    Kind.PPLANS,
+    Kind.SCHEDULERS,
+    Kind.TMASTERS,
+)
+"""What is watched of every topology."""
+
+_STATUS = {TopologyState.RUNNING: "Running", TopologyState.PAUSED: "Paused", TopologyState.KILLED: "Killed"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Names one topology among all that a Tracker knows."""
+
+    cluster: str
+    role: str
+    environ: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.role}/{self.environ} {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """One topology. Each new value from the state manager makes a new one of these."""
+
+    statemgr: str
+    execution: state_pb2.ExecutionState
+    logical: LogicalPlan
+    state: TopologyState
+    packing: PackingPlan | None = None
+    physical: PhysicalPlan | None = None
+    scheduler: state_pb2.SchedulerLocation | None = None
+    tmaster: state_pb2.TmasterLocation | None = None
+    tmaster_lost_s: float | None = None
+    """Since when (seconds since the epoch) there is no Topology Master; None while there is one."""
+
+    @property
+    def key(self) -> Key:
+        e = self.execution
+        return Key(e.cluster, e.role, e.environ, e.topology)
+
+    @property
+    def id(self) -> str:
+        return self.execution.topology_id
+
+    @property
+    def directory(self) -> Path:
+        """Its directory on the host it was submitted from (and on those that share its file system)."""
+        return Path(self.execution.topology_dir)
+
+    @property
+    def status(self) -> str:
+        """Heron's word for its state: Running, Paused, Killed."""
+        return _STATUS[self.state]
+
+    def instances(self, component: str | None = None) -> list[str]:
+        """The ids of the instances of a component, or of all."""
+        if self.packing is None:
+            return []
+        return [
+            instance.instance_id(container.id)
+            for container in self.packing.containers
+            for instance in container.instances
+            if component in (None, instance.component)
+        ]
+
+    def containers(self) -> list[int]:
+        """All container numbers, with that of the Topology Master."""
+        return [0, *(container.id for container in self.packing.containers)] if self.packing is not None else [0]
+
+    def hosts(self) -> dict[int, str]:
+        """The host of every container that has a Stream Manager in the physical plan."""
+        return {stmgr.container: stmgr.host for stmgr in self.physical.stmgrs} if self.physical is not None else {}
+
+
+def assemble(statemgr: str, values: dict[Kind, bytes | None], before: Topology | None, now_s: float) -> Topology | None:
+    """A topology from the values of its nodes; None without an execution state or a definition: it is gone, or comes.
+
+    Raises:
+        Exception: a value is damaged. protobuf and the plans raise what they like.
+    """
+    execution, definition = values.get(Kind.EXECUTIONSTATE), values.get(Kind.TOPOLOGIES)
+    if not execution or not definition:
+        return None
+    proto = topology_pb2.Topology.FromString(definition)
+    topology = Topology(
+        statemgr=statemgr,
+        execution=state_pb2.ExecutionState.FromString(execution),
+        logical=LogicalPlan.from_proto(proto),
+        state=TopologyState(proto.state),
+    )
+    if raw := values.get(Kind.PACKINGPLANS):
+        topology = replace(topology, packing=PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(raw)))
+    if raw := values.get(Kind.PPLANS):
+        physical = PhysicalPlan.from_proto(plan_pb2.PhysicalPlan.FromString(raw))
+        if physical.logical.id == proto.id:  # else it was left behind by an earlier topology of the same name
+            topology = replace(topology, physical=physical)
+    if raw := values.get(Kind.SCHEDULERS):
+        topology = replace(topology, scheduler=state_pb2.SchedulerLocation.FromString(raw))
+    if raw := values.get(Kind.TMASTERS):
+        return replace(topology, tmaster=state_pb2.TmasterLocation.FromString(raw))
+    lost_s = before.tmaster_lost_s if before is not None and before.tmaster is None else None
+    return replace(topology, tmaster_lost_s=lost_s if lost_s is not None else now_s)

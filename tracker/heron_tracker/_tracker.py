@@ -1,0 +1,85 @@
+"""What the parts of one Tracker share, and how its routes get at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Annotated, cast
+
+from fastapi import Depends, Query, Request
+
+from heron_tracker._config import TrackerConfig
+from heron_tracker._directory import Directory
+from heron_tracker._events import Events
+from heron_tracker._own_metrics import OwnMetrics
+from heron_tracker._tmasters import Tmasters
+from heron_tracker._topology import Topology
+
+FIRST_ANSWER_S = 3.0
+"""How long the start waits for the state managers. One that is slower is told of as soon as it answers."""
+
+
+class Tracker:
+    """One Tracker: its state managers, its Topology Masters, its events and metrics."""
+
+    def __init__(self, config: TrackerConfig) -> None:
+        self.config = config
+        self.metrics = OwnMetrics()
+        self.directory = Directory(config.statemgrs)
+        self.tmasters = Tmasters(self.metrics.called)
+        self.events = Events(self.directory)
+        self.metrics.follow(self.directory, self.events)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow the state managers for the time of the block. Entered when they have answered, or a little later."""
+        following = asyncio.create_task(self.directory.run(), name="tracker/directory")
+        try:
+            await self.directory.answered(FIRST_ANSWER_S)
+            yield
+        finally:
+            self.events.close()
+            following.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await following
+            await self.tmasters.close()
+
+
+def _tracker(request: Request) -> Tracker:
+    return cast(Tracker, request.app.state.tracker)
+
+
+TheTracker = Annotated[Tracker, Depends(_tracker)]
+
+
+def _chosen(
+    tracker: TheTracker,
+    cluster: Annotated[str, Query(description="The topology's cluster.")],
+    environ: Annotated[str, Query(description="Its environment.")],
+    topology: Annotated[str, Query(description="Its name.")],
+    role: Annotated[str | None, Query(description="Its role; needed only if several have this name.")] = None,
+) -> Topology:
+    return tracker.directory.find(cluster, environ, topology, role)
+
+
+TheTopology = Annotated[Topology, Depends(_chosen)]
+
+
+def _at(tracker: TheTracker, cluster: str, role: str, environ: str, name: str) -> Topology:
+    return tracker.directory.find(cluster, environ, name, role)
+
+
+TopologyAt = Annotated[Topology, Depends(_at)]
+"""The topology that the path names."""
+
+Component = Annotated[str, Query(description="A component, or one of the engine's: __stmgr__, __tmaster__, …")]
+Metricnames = Annotated[
+    list[str] | None, Query(alias="metricname", description="Exact, or a beginning and *; without any: all.")
+]
+Instances = Annotated[list[str] | None, Query(alias="instance", description="Ids; without any: all.")]
+Instance = Annotated[str, Query(description="The id of an instance.")]
+Container = Annotated[int, Query(description="The number of a container.")]
+FilePath = Annotated[str, Query(description="Below the container's log-files.")]
+Starttime = Annotated[int, Query(description="Seconds since the epoch.")]
+Endtime = Annotated[int, Query(description="Seconds since the epoch.")]

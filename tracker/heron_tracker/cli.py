@@ -1,0 +1,53 @@
+"""`heron tracker`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heronpy.cli._options import Verbose, home
+from heronpy.errors import UsageError
+
+
+def tracker(
+    config_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A heron_tracker.yaml; without it, this user's local state.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Where to listen; 127.0.0.1 unless the file says more.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="8888 unless the file says more; 0: any.")] = None,
+    type: Annotated[str | None, typer.Option(metavar="file|zookeeper", help="The state manager's type.")] = None,
+    name: Annotated[str, typer.Option(help="What to call the state manager given by --type.")] = "local",
+    rootpath: Annotated[str, typer.Option(help="Its root: a directory, or a znode.")] = "",
+    hostport: Annotated[str, typer.Option(help="host:port[,host:port…] of ZooKeeper.")] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What callers must send as bearer token; readable by you alone.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Tell the URL as JSON.", show_default=False)] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Serve the REST API and the web UI of all topologies, until Ctrl-C."""
+    from heron_tracker import _config as c
+    from heron_tracker import create_app
+    from heron_tracker._serve import serve
+
+    if type is None and (rootpath or hostport):
+        raise UsageError("--rootpath and --hostport describe a state manager: name its --type too")
+    config = (
+        c.load_config(config_file, home=home())
+        if config_file is not None
+        else c.TrackerConfig(statemgrs=(c.local_state(home()),))
+    )
+    if type is not None:
+        config = dataclasses.replace(config, statemgrs=(c.statemgr(name, type, hostport, rootpath, home=home()),))
+    if token_file is not None:
+        config = dataclasses.replace(config, token=c.read_token(token_file), token_file=token_file)
+
+    def ready(url: str) -> None:
+        print(json.dumps({"url": url, "pid": os.getpid()}) if as_json else f"heron tracker: {url}", flush=True)
+
+    serve(create_app(config), host or config.host, config.port if port is None else port, ready)
