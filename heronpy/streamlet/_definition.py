@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 import cloudpickle
 
+from heronpy.api.topology import OPTIONS_ENV
 from heronpy.errors import TopologyError, UserCodeError
 from heronpy.streamlet._stages import Stage
 
@@ -35,7 +37,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     """Functions of a script by value, its classes by name.
 
     A script's `__main__` block does not run in a task, so a function that was defined there must be sent along. Its
-    classes must not: each stage would get a class of its own, and isinstance() would fail between them.
+    classes must not: each stage would get a class of its own, and isinstance() would fail between them. Only `heron
+    submit` has the tasks import the script, though; where a script submits itself, its classes go along, too.
     """
 
     def reducer_override(self, obj: Any) -> Any:
@@ -45,6 +48,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def _found(obj: type) -> bool:
+    """Whether tasks will find a class of `__main__` by its name."""
+    if OPTIONS_ENV not in os.environ:
+        return False
     found: Any = sys.modules.get("__main__")
     for name in obj.__qualname__.split("."):
         found = getattr(found, name, None)

@@ -67,11 +67,21 @@ from heronpy.streamlet.config import Config
 from heronpy.streamlet.windowconfig import WindowConfig
 from heronpy.connectors.mock.arraylooper import ArrayLooper
 
+class Line:
+    def __init__(self, text):
+        self.text = text
+
+def words(line):
+    assert isinstance(line, Line)
+    return line.text.split()
+
 if __name__ == '__main__':
     separator = ' '
     builder = Builder()
     builder.new_source(ArrayLooper(['Mary Had a little lamb', 'I Love You'], sleep=0.05)) \\
-        .flat_map(lambda line: line.split(separator)) \\
+        .map(lambda text: Line(separator.join([text]))) \\
+        .repartition(2) \\
+        .flat_map(words) \\
         .map(lambda word: (word, 1)) \\
         .reduce_by_key_and_window(WindowConfig.create_tumbling_window(1), lambda x, y: x + y) \\
         .log()
