@@ -71,8 +71,10 @@ def footer_of(file: Any) -> Footer:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"its heronpy footer is damaged: {type(error).__name__}") from error
     _check_columns(file, expected)
-    if file.metadata.num_rows != footer.rows:
-        raise UnreadableError(f"it has {file.metadata.num_rows} rows, and its footer says {footer.rows}")
+    # Parquet has no checksum over its own footer: a damaged one may well hide a row group's rows.
+    in_groups = sum(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
+    if not in_groups == file.metadata.num_rows == footer.rows:
+        raise UnreadableError(f"its row groups have {in_groups} rows, and its footer says {footer.rows}")
     return footer
 
 

@@ -81,6 +81,8 @@ def read_row_group(file: Any, group: int) -> Any:
         table.validate(full=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise as_unreadable(error) from error
+    if table.num_rows != file.metadata.row_group(group).num_rows:
+        raise UnreadableError(f"{table.num_rows} rows instead of {file.metadata.row_group(group).num_rows}")
     if any(table.column(name).null_count for name in ("id", "id_hash", "time_ms")):
         raise UnreadableError("rows without id or time")
     return table

@@ -438,6 +438,17 @@ def test_a_damaged_footer_never_ends_a_run(tmp_path: Path, letters: Letters) -> 
             list(split.read(letters))
 
 
+def test_no_damaged_byte_hides_rows(tmp_path: Path, letters: Letters) -> None:
+    write(tmp_path, letters, EVENTS[:50])
+    (path,) = paths(tmp_path)
+    whole = path.read_bytes()
+    footer_at = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    for at in range(footer_at, whole.index(b'{"format"')):
+        path.write_bytes(whole[:at] + b"\0" + whole[at + 1 :])
+        found = Letters()
+        assert len(read(tmp_path, found)) == (0 if found.rows else 50), at
+
+
 def test_a_row_that_cannot_be_unpickled_is_named(tmp_path: Path, letters: Letters) -> None:
     write(tmp_path, letters, [("k", index) for index in range(5)], codec="pickle")
     (path,) = paths(tmp_path)
