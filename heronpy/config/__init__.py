@@ -19,21 +19,27 @@ from heronpy.config._engine import (
     StmgrConfig,
     TmasterConfig,
 )
+from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
 
 __all__ = [
     "CLUSTER_KEYS",
     "KEYS",
     "KIB",
     "MIB",
+    "SINKS_FILE",
     "ClusterConfig",
     "EngineConfig",
     "ExecutorConfig",
     "InstanceConfig",
     "LoggingConfig",
     "MetricsConfig",
+    "SinkSpec",
     "StmgrConfig",
     "TmasterConfig",
     "check_name",
     "clusters",
     "load_cluster",
+    "sinks_from",
+    "sinks_from_text",
+    "sinks_to_text",
 ]

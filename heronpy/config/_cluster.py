@@ -4,7 +4,7 @@ A cluster is a directory with Heron's file names (`statemgr.yaml`, `packing.yaml
 is a flat map of keys; which file a key stands in does not matter, a later file wins over an earlier one. Three kinds of
 keys are known: the engine's (`KEYS`), those of a cluster (the fields of `ClusterConfig`), and a topology's
 (`topology.…`), which here are defaults for topologies that do not set them. Every other key is an error, because a
-misspelt key that is silently ignored costs its owner a day.
+misspelt key that is silently ignored costs its owner a day. `metrics_sinks.yaml` has sections instead: see `_sinks`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from heronpy.config._engine import KEYS, EngineConfig
+from heronpy.config._sinks import SINKS_FILE, sinks_from, sinks_to_text
 from heronpy.errors import ConfigError, nearest
 
 FILES = (
@@ -142,6 +143,9 @@ def load_cluster(
     values: dict[str, Any] = {}
     for path in _files(_conf_root(config_path) / cluster):
         values.update(_checked(_read(path), str(path), variables))
+    sinks = _conf_root(config_path) / cluster / SINKS_FILE
+    if sinks.exists():
+        values.setdefault("heron.metricsmgr.sinks", sinks_to_text(sinks_from(_read(sinks), str(sinks))))
     values.update(_checked(properties or {}, "--config-property", variables))
     config = ClusterConfig(
         cluster=cluster,
@@ -179,8 +183,9 @@ def _conf_root(config_path: str | Path | None) -> Path:
 
 def _files(directory: Path) -> list[Path]:
     for path in sorted(directory.glob("*.yaml")):
-        if path.name not in FILES:
-            raise ConfigError(f"{path} is no file of a cluster's configuration{nearest(path.name, FILES)}")
+        if path.name not in (*FILES, SINKS_FILE):
+            known = (*FILES, SINKS_FILE)
+            raise ConfigError(f"{path} is no file of a cluster's configuration{nearest(path.name, known)}")
     return [directory / name for name in FILES if (directory / name).exists()]
 
 

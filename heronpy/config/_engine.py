@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from heronpy.config._sinks import sinks_from_text
 from heronpy.errors import ConfigError, nearest
 
 KIB = 1024
@@ -108,6 +109,12 @@ class MetricsConfig:
     """How often a process reports to its Metrics Manager, and this one to the Topology Master."""
     prometheus_port: int = _key(0, "heron.metricsmgr.prometheus.port")
     """Port of the Prometheus endpoint of container 0; container n uses port + n. 0: any free port."""
+    sinks: str = _key("", "heron.metricsmgr.sinks")
+    """Where metrics go: what the cluster's metrics_sinks.yaml says, as JSON. Empty: Prometheus and the Topology Master.
+    """
+
+    def __post_init__(self) -> None:
+        sinks_from_text(self.sinks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

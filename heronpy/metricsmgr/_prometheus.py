@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from heronpy.runtime import Launch
@@ -78,9 +82,14 @@ class HeronCollector(Collector):
     """Makes families from a snapshot of all sources, at every scrape."""
 
     def __init__(
-        self, topology: str, snapshot: Callable[[], Sequence[SourceSnapshot]], *, series_max: int = SERIES_MAX
+        self,
+        topology: str | None,
+        snapshot: Callable[[], Sequence[SourceSnapshot]],
+        *,
+        series_max: int = SERIES_MAX,
     ) -> None:
-        self._topology = topology
+        self._topology = (topology,) if topology is not None else ()
+        self._labels = LABELS if topology is not None else LABELS[1:]
         self._snapshot = snapshot
         self._series_max = series_max
 
@@ -92,7 +101,7 @@ class HeronCollector(Collector):
         for kind, name, source, value in self._values():
             series = series_name(name)
             labels = (
-                self._topology,
+                *self._topology,
                 source.component,
                 source.id,
                 str(source.container),
@@ -108,7 +117,7 @@ class HeronCollector(Collector):
                 dropped += 1
                 continue
             if family is None:
-                family = families[family_name] = kind(family_name, "", labels=LABELS)
+                family = families[family_name] = kind(family_name, "", labels=self._labels)
             seen.add((family_name, labels))
             family.add_metric(labels, value)
         yield from families.values()
@@ -129,22 +138,66 @@ class HeronCollector(Collector):
 
 
 class PrometheusEndpoint:
-    """`GET /metrics` on 127.0.0.1, in a thread. `close()` ends it."""
+    """`GET /metrics` on 127.0.0.1, in a thread. `close()` ends it.
 
-    def __init__(self, launch: Launch, container: int, snapshot: Callable[[], Sequence[SourceSnapshot]]) -> None:
+    Args:
+        launch: the topology.
+        container: whose metrics they are; it is added to a configured port.
+        snapshot: returns what is exported, at every scrape and in another thread.
+        options: `port`, `path`, `include-topology-name`.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        container: int,
+        snapshot: Callable[[], Sequence[SourceSnapshot]],
+        *,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        options = options or {}
         registry = CollectorRegistry()
-        registry.register(HeronCollector(launch.topology, snapshot))
-        configured = launch.config.metrics.prometheus_port
-        wanted = configured + container if configured else 0
-        try:
-            self._server, self._thread = start_http_server(wanted, "127.0.0.1", registry)
-        except OSError as e:
-            # Two topologies of one machine with the same configuration: metrics on another port are better than none.
-            log.error("no Prometheus endpoint on port %d: %s; a free port is used", wanted, e.strerror)
-            self._server, self._thread = start_http_server(0, "127.0.0.1", registry)
+        with_topology = bool(options.get("include-topology-name", True))
+        registry.register(HeronCollector(launch.topology if with_topology else None, snapshot))
+        configured = int(options.get("port", 0)) or launch.config.metrics.prometheus_port
+        handler = _handler(registry, "/" + str(options.get("path", "/metrics")).strip("/"))
+        self._server = _listening(configured + container if configured else 0, handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="prometheus", daemon=True)
+        self._thread.start()
         self.port: int = self._server.server_port
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(timeout=5)
+
+
+def _listening(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    try:
+        return ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as e:
+        # Two topologies of one machine with the same configuration: metrics on another port are better than none.
+        log.error("no Prometheus endpoint on port %d: %s; a free port is used", port, e.strerror)
+        return ThreadingHTTPServer(("127.0.0.1", 0), handler)
+
+
+def _handler(registry: CollectorRegistry, path: str) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # of a client that does not finish its request
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0].rstrip("/") != path.rstrip("/"):
+                self.send_error(404, f"metrics are at {path}")
+                return
+            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
+            body = encode(registry)
+            self.send_response(200)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            log.debug(format, *args)
+
+    return Handler

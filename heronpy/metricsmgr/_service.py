@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
@@ -22,6 +22,7 @@ from heronpy.metricsmgr._pace import pauses
 from heronpy.metricsmgr._process import process_metrics
 from heronpy.metricsmgr._prometheus import PrometheusEndpoint, SourceSnapshot
 from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
+from heronpy.metricsmgr._sinks import Sinks
 from heronpy.plan import PackingPlan
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
 from heronpy.runtime import Launch, channel, metadata, server
@@ -46,7 +47,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
     def __init__(self, launch: Launch, container: int) -> None:
         self.started = asyncio.Event()
         self.prometheus_port = 0
-        """Where Prometheus can scrape, once started."""
+        """Where Prometheus can scrape, once started; 0 if that is not configured."""
         self._launch = launch
         self._container = container
         self._id = f"metricsmgr-{container}"
@@ -54,6 +55,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         self._token = launch.token()
         self._ledger = Ledger(sources_max=SOURCES_MAX)
         self._ledger_lock = threading.Lock()  # Prometheus reads from a thread
+        self._sinks = Sinks(launch, container)
         self._outbox = Outbox(sources_max=SOURCES_MAX)
         self._packed: frozenset[str] | None = None
         """Instances that the packing plan has here; None while it is not known."""
@@ -68,12 +70,23 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         )
 
     async def run(self) -> None:
-        """Serve until cancelled. What waits for the Topology Master is sent once more before the end."""
-        endpoint = await asyncio.to_thread(PrometheusEndpoint, self._launch, self._container, self._snapshot)
+        """Serve until cancelled. What waits for the Topology Master, or a sink, is sent once more before the end."""
+        async with self._sinks.running(), self._prometheus():
+            await self._serve()
+
+    @contextlib.asynccontextmanager
+    async def _prometheus(self) -> AsyncIterator[None]:
+        spec = self._sinks.prometheus
+        if spec is None:
+            yield
+            return
+        endpoint = await asyncio.to_thread(
+            PrometheusEndpoint, self._launch, self._container, self._snapshot, options=spec.options
+        )
         try:
             self.prometheus_port = endpoint.port
             with _port_file(self._launch, self._container, endpoint.port):
-                await self._serve()
+                yield
         finally:
             await asyncio.to_thread(endpoint.close)
 
@@ -104,7 +117,10 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
     def _received(self, report: metrics_pb2.MetricsReport) -> None:
         with self._ledger_lock:
             new = self._ledger.add(report, time.monotonic())
-        if new:
+            source = self._ledger.get(report.source)
+            if new is not None and source is not None:
+                self._sinks.received(report, source)
+        if new is not None:
             self._outbox.add(report)
 
     def _snapshot(self) -> list[SourceSnapshot]:
@@ -197,7 +213,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         dropped = metrics_pb2.Metric(
             name="__reports-dropped", value=self._outbox.dropped, kind=metrics_pb2.Metric.GAUGE
         )
-        self._own.collected([*process_metrics(self._started_ms), dropped])
+        self._own.collected([*process_metrics(self._started_ms), *self._sinks.collect(), dropped])
         self._received(self._own.report(int(time.time() * 1000)))
 
 
