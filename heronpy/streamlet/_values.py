@@ -85,7 +85,7 @@ def _rarer(value: Any) -> Any:
     if isinstance(value, datetime.date):
         return _Ext(_DATE, value.isoformat().encode())
     if isinstance(value, datetime.timedelta):
-        return _Ext(_DURATION, _pack(value // _MICROSECOND))
+        return _Ext(_DURATION, encode_value(value // _MICROSECOND))  # may need more than 64 bits
     if isinstance(value, uuid.UUID):
         return _Ext(_UUID, value.bytes)
     raise TypeError(

@@ -56,8 +56,9 @@ class Monoid(ABC):
 class Sum(Monoid):
     """The sum of numbers, or of anything else with `+`.
 
-    Of ints and Decimals it is exact. Of floats the last digits depend on the order in which they were added, so that a
-    batch view and a live view of the same values may differ there: count in cents, or in Decimals.
+    Of ints it is exact, of Decimals up to their context's precision (28 digits). Of floats the last digits depend on
+    the order in which they were added, so that a batch view and a live view of the same values may differ there: count
+    in cents, or in Decimals.
     """
 
     def lift(self, value: Any) -> Any:

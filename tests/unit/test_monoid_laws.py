@@ -19,7 +19,9 @@ from heronpy.streamlet import Count, HyperLogLog, Max, Mean, Min, Monoid, Monoid
 from heronpy.streamlet._values import decode_value, encode_value
 from heronpy.testing import check_monoid
 
-NUMBERS = st.integers() | st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-999, max_value=999)
+NUMBERS = st.integers(-(10**20), 10**20) | st.decimals(
+    allow_nan=False, allow_infinity=False, places=2, min_value=-999, max_value=999
+)
 TEXT = st.text(max_size=3)
 BOTH = st.fixed_dictionaries({"n": st.integers()}, optional={"who": TEXT, "other": TEXT})
 
