@@ -90,7 +90,7 @@ def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[
 def remove_leftovers(job: Job, manifest: Manifest) -> None:
     """Remove versions that the manifest does not name: of runs that died, of programs that had other views."""
     kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
-    for folder in _folders(job.directory / "bootstrap"):
+    for folder in _folders(job.directory):
         if folder.name.startswith(STATES):
             shutil.rmtree(folder, ignore_errors=True)
     for kind in ("views", "sinks"):

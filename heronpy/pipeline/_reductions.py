@@ -33,7 +33,7 @@ _ROWS_MAX = 50_000
 """Rows of a join that wait in a port."""
 _MISSING = object()
 STATES = ".states-"
-"""Folders of states in `bootstrap/`: each is gone when its reader is done."""
+"""Folders of states in the job's directory: each is gone when its reader is done."""
 
 
 def fold(
@@ -238,7 +238,7 @@ class StateReducer(KeyReducer):
 
 def state_directory(directory: Path, version: str) -> Path:
     """Where states are while they are read."""
-    return directory / "bootstrap" / f"{STATES}{version}"
+    return directory / f"{STATES}{version}"
 
 
 # reduce_by_key_and_window

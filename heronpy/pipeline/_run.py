@@ -145,7 +145,7 @@ class _Run:
                     self._group(sc, work, group, left, lookback_ms, input_sizes)
                 roll_up(sc, self._job, self._manifest, self._progress)
         upto = closed_upto(self._manifest, work, ())
-        if upto != self._manifest.closed_upto and self._archives and any(one.files for one in self._archives):
+        if upto != self._manifest.closed_upto and work.fingerprints:
             self._manifest.closed_upto = upto
             self._manifest.save(self._job.directory)
 

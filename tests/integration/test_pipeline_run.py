@@ -1,4 +1,4 @@
-"""Batch runs on Spark: every operation against a plain model, and runs that are repeated, killed, and given late data."""
+"""Batch runs on Spark: every operation against a plain model, failures of user code, refusals."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_unwindowed_reductions_tell_each_key_once_per_batch(tmp_path: Path) -> N
     assert view(job, "changes") == changes
     with states(job) as by_stage:
         assert dict(by_stage["totals"]) == total
-    assert not list((tmp_path / "bootstrap").iterdir())
+    assert not list(tmp_path.glob(".states-*"))
 
 
 def test_elements_that_user_code_cannot_take_are_set_aside(tmp_path: Path) -> None:
