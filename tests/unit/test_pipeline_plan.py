@@ -1,0 +1,213 @@
+"""What a batch job computes, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heronpy.connectors import Sink, Source, SourceContext, SourceReader
+from heronpy.connectors._spi import SinkContext, SinkWriter
+from heronpy.errors import TopologyError
+from heronpy.pipeline import Job
+from heronpy.pipeline._manifest import Batch, Manifest, Parts
+from heronpy.pipeline._pending import closed_upto, decide
+from heronpy.pipeline._plan import BatchPlan, plan_batch
+from heronpy.pipeline._reductions import window_groups
+from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
+from heronpy.streamlet._windows import window_starts
+from heronpy.streamlet.runner import Program
+
+
+class Events(Source):
+    timed = True
+
+    def open(self, context: SourceContext) -> SourceReader:
+        raise NotImplementedError
+
+
+class Files(Events):
+    def splits(self, target_bytes: int) -> list[Any]:
+        return []
+
+
+class Untimed(Files):
+    timed = False
+
+
+class StreamSink(Sink):
+    def open(self, context: SinkContext) -> SinkWriter:
+        raise NotImplementedError
+
+
+def plus(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def planned(define: Callable[[Builder], Any]) -> BatchPlan:
+    builder = Builder()
+    define(builder)
+    config = Config()
+    config.set_pipeline(Path("/nowhere"))
+    return plan_batch(Job.of(Program("program", config, builder.graph)))
+
+
+def test_what_is_beside_an_archive_is_read_from_it_and_what_is_before_it_is_not_run() -> None:
+    def define(builder: Builder) -> None:
+        parsed = builder.new_source(Events()).map(str)
+        parsed.key_by(len).to_store("beside", Sum())
+        parsed.archive().key_by(len).to_store("behind", Sum())
+
+    plan = planned(define)
+    assert plan.inputs == ["archive-1"]
+    assert "source-1" not in plan.nodes
+    assert "map-1" not in plan.nodes
+    assert {child for child, _ in plan.feeds["archive-1"]} == {"key_by-1", "key_by-2"}
+
+
+def test_lookbacks_add_up_along_a_path() -> None:
+    def define(builder: Builder) -> None:
+        pairs = builder.new_source(Events()).archive().key_by(len)
+        ten = pairs.reduce_by_key_and_window(WindowConfig(10, 10), plus)
+        ten.reduce_by_window(WindowConfig(20, 5), plus).key_by(len).to_store("view", Sum())
+        pairs.to_store("plain", Sum())
+
+    plan = planned(define)
+    assert plan.lookback_ms == 30_000
+    assert plan.reach_ms == 30_000
+    assert plan.depth == 3
+    assert plan.levels["store-2"] == 1
+
+
+def test_an_unwindowed_reduction_needs_everything() -> None:
+    plan = planned(lambda b: b.new_source(Events()).archive().count_by_key(len).to_store("view", Sum()))
+    assert plan.lookback_ms is None
+    assert plan.reach_ms == 0
+
+
+def test_a_log_is_left_out() -> None:
+    def define(builder: Builder) -> None:
+        lines = builder.new_source(Files())
+        lines.map(str).log()
+        lines.key_by(len).to_store("view", Sum())
+
+    plan = planned(define)
+    assert plan.notes == ["log-1 is left out: log() is for topologies"]
+    assert "map-1" not in plan.nodes
+
+
+def consumed(s: Streamlet) -> None:
+    s.map(str).consume(print)
+
+
+def windowed(s: Streamlet) -> None:
+    s.count_by_key_and_window(WindowConfig(10, 10)).to_store("v", Sum())
+
+
+def sunk(s: Streamlet) -> None:
+    s.to_sink(StreamSink())
+
+
+def retimed(s: Streamlet) -> None:
+    s.archive().event_time(float).to_store("v", Sum())
+
+
+def logged(s: Streamlet) -> None:
+    s.log()
+
+
+def stored(s: Streamlet) -> None:
+    s.to_store("v", Sum())
+
+
+@pytest.mark.parametrize(
+    ("source", "define", "message"),
+    [
+        (Files(), consumed, "consume-1 cannot run in batch: consume"),
+        (Untimed(), windowed, "count_by_key_and_window-1 cannot run in batch: its windows are made of arrival times"),
+        (Events(), stored, "source-1 cannot be read in batch: Events has no past"),
+        (Files(), sunk, "sink-1 cannot run in batch: StreamSink only takes streams"),
+        (Files(), retimed, "event_time-1 gives new times to what archive-1 has filed"),
+        (Files(), logged, "program has nothing to compute in batch"),
+    ],
+)
+def test_what_a_batch_job_cannot_do_is_refused_by_name(
+    source: Source, define: Callable[[Streamlet], None], message: str
+) -> None:
+    with pytest.raises(TopologyError, match=message) as e:
+        planned(lambda builder: define(builder.new_source(source)))
+    assert "\n" not in str(e.value)
+
+
+INPUTS = {1: "a", 2: "b", 5: "c"}
+
+
+def decided(manifest: Manifest, inputs: dict[int, str] = INPUTS, **changes: Any) -> Any:
+    options: dict[str, Any] = {"closable": 10, "lookback": 0, "reach": 0, "views": ["v"], "sinks": []}
+    return decide(manifest, inputs, dict.fromkeys(inputs, 100), **(options | changes))
+
+
+def finished(manifest: Manifest, work: Any) -> Manifest:
+    for batch in work.pending:
+        manifest.batches[batch] = Batch("version", work.fingerprints[batch], views={"v": Parts()})
+    return manifest
+
+
+def test_everything_closable_is_pending_once() -> None:
+    manifest = Manifest(1000)
+    work = decided(manifest, closable=4)
+    assert work.pending == [1, 2]
+    assert closed_upto(finished(manifest, work), work, ()) == 4
+    assert decided(manifest).pending == [5]
+
+
+@pytest.mark.parametrize(("lookback", "reach", "pending"), [(0, 0, [2]), (2, 2, [2, 3, 4]), (None, 0, [2, 5])], ids=str)
+def test_changed_input_makes_pending_what_is_computed_from_it(
+    lookback: int | None, reach: int, pending: list[int]
+) -> None:
+    manifest = Manifest(1000)
+    finished(manifest, decided(manifest, lookback=lookback, reach=reach))
+    assert decided(manifest, lookback=lookback, reach=reach).pending == []
+    assert decided(manifest, {**INPUTS, 2: "late"}, lookback=lookback, reach=reach).pending == pending
+
+
+def test_a_new_view_makes_all_batches_pending() -> None:
+    manifest = Manifest(1000)
+    finished(manifest, decided(manifest))
+    assert decided(manifest, views=["v", "new"]).pending == [1, 2, 5]
+
+
+def test_groups_have_a_bound_unless_each_would_read_everything() -> None:
+    assert decided(Manifest(1000), group_bytes=250).groups == [[1, 2], [5]]
+    assert decided(Manifest(1000), group_bytes=250, lookback=None).groups == [[1, 2, 5]]
+
+
+def test_nothing_is_closed_before_a_batch_that_is_left() -> None:
+    manifest = Manifest(1000)
+    work = decided(manifest)
+    finished(manifest, work)
+    assert closed_upto(manifest, work, [5]) == 4
+    assert closed_upto(manifest, work, [1]) == 0
+    manifest.closed_upto = 3
+    assert closed_upto(manifest, work, [1]) == 3
+
+
+@given(
+    st.lists(st.integers(-100_000, 100_000), min_size=1, max_size=30),
+    st.integers(1, 20),
+    st.integers(1, 20),
+)
+def test_windows_of_a_chunk_are_those_of_its_elements(times: list[int], duration: int, slide: int) -> None:
+    config = WindowConfig(max(duration, slide), min(duration, slide))
+    grouped = sorted((start, value) for start, values in window_groups(list(times), times, config) for value in values)
+    assert grouped == sorted((start, time) for time in times for start in window_starts(time, config))
+
+
+def test_a_manifest_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    manifest = finished(Manifest(1000, closed_upto=3), decided(Manifest(1000)))
+    manifest.save(tmp_path)
+    assert Manifest.load(tmp_path, 1000) == manifest
