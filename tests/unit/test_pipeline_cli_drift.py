@@ -87,6 +87,7 @@ def test_files_of_a_grouping_that_is_not_finished_are_gone(tmp_path: Path, monke
         ("a", "b", DIFFERENT, None, None),
         ("a", None, LIVE_ONLY, None, None),
         (True, False, DIFFERENT, None, None),
+        (10**400, 10**400 + 1, DIFFERENT, None, None),
     ],
 )
 def test_one_key(live: Any, batch: Any, state: str, drift: Any, share: Any) -> None:

@@ -1,0 +1,189 @@
+"""Starting a topology warm: what batches have computed becomes its live views and the state of its reductions.
+
+Live rows are replaced batch by batch: those of closed batches are not read anyway, batch views are. States and the cut
+belong together, so they are written into a directory of their own, and the link `bootstrap` is turned to it in the end:
+interrupted before that, a topology begins with what it would have begun with. The same bootstrap can be run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from heronpy.archive._files import locked
+from heronpy.errors import AlreadyExistsError, StateError
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._manifest import Manifest
+from heronpy.pipeline._reconcile import live_reader
+from heronpy.pipeline._states import states
+from heronpy.streamlet._bootstrap import write_cut, write_states
+
+_FOLDER = "bootstraps"
+"""In the job's directory: what `bootstrap`, a link, points into."""
+
+
+@dataclass
+class Bootstrapped:
+    """What a topology of this job will begin with."""
+
+    closed_upto: int
+    """Elements up to the end of this batch are in it."""
+    before_ms: int
+    """That end, in ms since the epoch."""
+    live_rows: dict[str, int] = field(default_factory=dict)
+    """By view."""
+    states: dict[str, int] = field(default_factory=dict)
+    """Keys by stage."""
+    seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `json.dumps`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        live = ", ".join(f"{view} {rows:,} rows" for view, rows in self.live_rows.items()) or "none"
+        state = ", ".join(f"{stage} {keys:,} keys" for stage, keys in self.states.items()) or "none"
+        return (
+            f"a topology begins after batch {self.closed_upto}: live views: {live}; state: {state}; "
+            f"{self.seconds:.1f} s"
+        )
+
+
+def refuse_if_running(home: Path, name: str) -> None:
+    """Raise AlreadyExistsError if a topology of this name was submitted from here and not killed."""
+    from heronpy.submit import running
+
+    for launch in running(home):
+        if launch.topology == name:
+            where = f"{launch.cluster}/{launch.role}/{launch.environ}"
+            raise AlreadyExistsError(
+                f"topology {name} runs as {where}, and would go on from what it has: `heron kill {name}` first, "
+                "or --force if its live views may be replaced under it"
+            )
+
+
+def load_live_views(
+    job: Job, manifest: Manifest, *, progress: Callable[[str], None] = lambda _step: None
+) -> dict[str, int]:
+    """Make the batch views of all closed batches that live stores keep the rows of these batches; rows by view.
+
+    Raises:
+        HeronError: a view cannot be read, or a store not be written.
+    """
+    from heronpy.pipeline._views import ViewReader
+
+    loaded = {}
+    for view, node in job.stores().items():
+        with (
+            live_reader(job, node) as live,
+            contextlib.closing(ViewReader(job.directory, view, node.monoid, manifest)) as batch_view,
+        ):
+            rows = 0
+            for batch in sorted({*batch_view.batches(), *live.batches()}):
+                if _is_kept(batch, job, manifest):
+                    progress(f"{view}: batch {batch}")
+                    items = Counted(batch_view.items(batch))
+                    live.replace(batch, items)
+                    rows += items.count
+            loaded[view] = rows
+    return loaded
+
+
+def _is_kept(batch: int, job: Job, manifest: Manifest) -> bool:
+    upto = manifest.closed_upto
+    return upto is not None and upto - job.config.keep_live_batches < batch <= upto
+
+
+def bootstrap(
+    job: Job,
+    *,
+    master: str = "local[*]",
+    conf: Mapping[str, str] = {},
+    progress: Callable[[str], None] = lambda _step: None,
+) -> Bootstrapped:
+    """Give the job's topology, which must not run, the results of all closed batches to begin with.
+
+    Args:
+        job: whose batches are done up to some point: see `heronpy.pipeline.run`.
+        master: Spark's, for the state of reductions; a job that has none needs no Spark.
+        conf: of Spark.
+        progress: is told what happens.
+
+    Raises:
+        StateError: no batch is closed.
+        HeronError: Spark, a view or a store fails; what there was before still counts.
+    """
+    began_s = time.monotonic()
+    manifest = Manifest.load(job.directory, job.batch_length_ms)
+    if manifest.closed_upto is None:
+        raise StateError(f"{job.name} has no closed batch to begin with: there is nothing to bootstrap from")
+    done = Bootstrapped(manifest.closed_upto, (manifest.closed_upto + 1) * job.batch_length_ms)
+    with locked(job.directory / f"{_FOLDER}.lock", f"another bootstrap of {job.name} runs", wait_s=0):
+        done.live_rows = load_live_views(job, manifest, progress=progress)
+        done.states = _write_initial(job, done, master, conf, progress)
+    done.seconds = time.monotonic() - began_s
+    return done
+
+
+def _write_initial(
+    job: Job, done: Bootstrapped, master: str, conf: Mapping[str, str], progress: Callable[[str], None]
+) -> dict[str, int]:
+    """Compute states, write them and the cut, and have topologies begin with them: all of it, or nothing."""
+    counted = {}
+    target = job.directory / _FOLDER / f"{done.closed_upto}-{secrets.token_hex(4)}"
+    try:
+        target.mkdir(parents=True)
+        with states(job, master=master, conf=conf) as found:
+            for stage, items in found.items():
+                progress(f"state of {stage}")
+                counter = Counted(items)
+                write_states(target, stage, counter)
+                counted[stage] = counter.count
+        if Manifest.load(job.directory, job.batch_length_ms).closed_upto != done.closed_upto:
+            raise StateError(f"a batch run of {job.name} closed further batches meanwhile: run the bootstrap again")
+        write_cut(target, done.before_ms)
+        _switch(job.directory, target)
+    except BaseException as e:
+        shutil.rmtree(target, ignore_errors=True)
+        if isinstance(e, OSError):
+            raise StateError(f"{target} cannot be written: {e.strerror or e}") from e
+        raise
+    _remove_old(target)
+    return counted
+
+
+def _switch(directory: Path, target: Path) -> None:
+    """Make `bootstrap` in the job's directory mean that of `target`, in one step."""
+    link = directory / "bootstrap"
+    if link.is_dir() and not link.is_symlink():
+        link.rename(target / "before")
+    new = directory / f".bootstrap-{secrets.token_hex(4)}"
+    new.symlink_to(Path(target.parent.name) / target.name / "bootstrap")
+    new.replace(link)
+
+
+def _remove_old(target: Path) -> None:
+    """Remove what an earlier bootstrap has left, or one that was killed."""
+    shutil.rmtree(target / "before", ignore_errors=True)
+    for other in target.parent.iterdir():
+        if other != target:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+class Counted:
+    """An iterable that says how much has been taken from it."""
+
+    def __init__(self, items: Iterable[tuple[Any, Any]]) -> None:
+        self._items = items
+        self.count = 0
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for item in self._items:
+            self.count += 1
+            yield item

@@ -1,0 +1,127 @@
+"""What the verbs of `heron pipeline` have in common: which job, and when."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import time
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import typer
+from typer.core import TyperCommand
+
+from heronpy.cli._options import home
+from heronpy.cli._submit import end_options
+from heronpy.errors import UnavailableError, UsageError
+from heronpy.pipeline._load import Loaded, is_known, load_job
+
+
+_EXTRAS = {"pyarrow": "spark", "pyspark": "spark", "datasketches": "spark", "redis": "redis"}
+"""Packages that come with an extra of this distribution."""
+
+
+class JobCommand(TyperCommand):
+    """Everything after the file or module of a job belongs to its script, also what looks like an option.
+
+    After the name of a job nothing does, so options may stand behind it.
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("JOB",)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {name for param in self.params for name in param.opts if name.startswith("-")}
+        with_value = {name for param in self.params if not getattr(param, "is_flag", True) for name in param.opts}
+        ref = first_word(args, with_value)
+        if ref is not None and not is_known(home(), ref):
+            args = end_options(args, options, with_value, names=self.names)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as e:
+            missing = (e.name or "").partition(".")[0]
+            if missing not in _EXTRAS:
+                raise
+            raise UnavailableError(f"this needs {missing}: pip install 'heronpy[{_EXTRAS[missing]}]'") from e
+
+
+class KeyCommand(JobCommand):
+    """The same with a key after the job."""
+
+    names = ("JOB", "KEY")
+
+
+def first_word(args: Sequence[str], with_value: set[str]) -> str | None:
+    """The first argument that is no option and no option's value."""
+    skip = False
+    for n, arg in enumerate(args):
+        if skip:
+            skip = False
+        elif arg == "--":
+            return args[n + 1] if n + 1 < len(args) else None
+        elif arg.startswith("-") and arg != "-":
+            skip = arg in with_value
+        else:
+            return arg
+    return None
+
+
+def load(ref: str, args: list[str] | None, name: str | None) -> Loaded:
+    """The job of a command line; see `load_job`."""
+    return load_job(ref, args or [], home=home(), name=name)
+
+
+def parse_time_ms(option: str, text: str) -> int:
+    """`now`, seconds since the epoch, or an ISO time (UTC, unless it has an offset), in ms since the epoch.
+
+    Raises:
+        UsageError: none of these.
+    """
+    if text == "now":
+        return int(time.time() * 1000)
+    if re.fullmatch(r"-?\d+(\.\d*)?", text):
+        return int(float(text) * 1000)
+    try:
+        at = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            f"{option} {text!r} is no time: use 2026-01-31T12:00, seconds since the epoch, or now"
+        ) from None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=datetime.UTC)
+    return int(at.timestamp() * 1000)
+
+
+def parse_key(text: str) -> Any:
+    """A key as JSON if it is JSON (arrays are tuples), else the text itself.
+
+    Raises:
+        UsageError: a JSON object, which no key can be.
+    """
+    try:
+        return _key(json.loads(text, parse_constant=_no_constant))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(text)  # NaN is JSON to Python only; as a key it is text
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, dict):
+        raise UsageError("a key is no JSON object: arrays, texts, numbers, true, false and null are")
+    return tuple(_key(v) for v in value) if isinstance(value, list) else value
+
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A .py file, a dotted module, or a job's name.")]
+ArgsArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="ARGS", help="Passed to the script, whatever they look like.")
+]
+NameOption = Annotated[
+    str | None, typer.Option("--name", metavar="NAME", help="Which program, if the script runs several.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.", show_default=False)]

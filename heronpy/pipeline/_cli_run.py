@@ -1,0 +1,296 @@
+"""`heron pipeline run`, `backfill`, `bootstrap` and `compact`: what runs on Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heronpy.cli._app import verbose as verbose_is_on
+from heronpy.cli._options import Verbose, home
+from heronpy.errors import UsageError
+from heronpy.pipeline._cli_job import ArgsArgument, JobArgument, JobCommand, JsonOption, NameOption, load, parse_time_ms
+from heronpy.pipeline._cli_progress import shown, steps
+from heronpy.pipeline._load import Loaded, enter, pickle_by_value_in_spark
+from heronpy.pipeline._run import RunReport
+from heronpy.pipeline._run import run as batch_run
+from heronpy.pipeline._session import check_packages
+
+SETTINGS = {name: {"cls": JobCommand} for name in ("run", "backfill", "bootstrap", "compact")}
+
+LOCAL = "local[*]"
+_BATCHES_MAX = 1_000_000
+
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help=f"Spark's master. Default: spark-submit's, or {LOCAL}.")
+]
+Conf = Annotated[list[str] | None, typer.Option(metavar="K=V", help="A setting of Spark; may be repeated.")]
+
+
+def run(
+    job: JobArgument,
+    args: ArgsArgument = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="T", help="Only batches that end by then: ISO time (UTC), seconds, or now.")
+    ] = None,
+    master: Master = None,
+    conf: Conf = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compute all batches that are complete and not done, or whose input has changed."""
+    until_ms = None if until is None else parse_time_ms("--until", until)
+    settings = parse_conf(conf)
+    loaded = load(job, args, name)
+    report = _run(loaded, master, settings, quiet=as_json, until_ms=until_ms)
+    _print_report(loaded, report, as_json)
+    prune(loaded)
+
+
+def backfill(
+    job: JobArgument,
+    args: ArgsArgument = None,
+    begin: Annotated[
+        str | None, typer.Option("--from", metavar="T", help="ISO time (UTC), or seconds since the epoch.")
+    ] = None,
+    to: Annotated[str | None, typer.Option(metavar="T", help="The same; batches that begin before it.")] = None,
+    batch: Annotated[list[int] | None, typer.Option(metavar="N", help="A batch id; may be repeated.")] = None,
+    master: Master = None,
+    conf: Conf = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compute batches again, by time or by id, whether or not they are done."""
+    times = None if begin is None or to is None else (parse_time_ms("--from", begin), parse_time_ms("--to", to))
+    if bool(batch) == bool(times) or (begin is None) != (to is None):
+        raise UsageError("say which batches: --from T --to T, or --batch N")
+    settings = parse_conf(conf)
+    loaded = load(job, args, name)
+    length_ms = loaded.job.batch_length_ms
+    wanted = sorted(set(batch)) if batch else batches_between(*(times or (0, 0)), length_ms)
+    batches = closed_ones(loaded, wanted, by_id=bool(batch))
+    until_ms = (batches[-1] + 1) * length_ms
+    report = _run(loaded, master, settings, quiet=as_json, batches=batches, until_ms=until_ms)
+    _print_report(loaded, report, as_json)
+
+
+def bootstrap(
+    job: JobArgument,
+    args: ArgsArgument = None,
+    force: Annotated[bool, typer.Option("--force", help="Also while the topology runs.", show_default=False)] = False,
+    master: Master = None,
+    conf: Conf = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compute pending batches, and let the topology begin with their results: live views, and state of reductions."""
+    from heronpy.pipeline import _bootstrap_job
+
+    settings = parse_conf(conf)
+    loaded = load(job, args, name)
+    if not force:
+        _bootstrap_job.refuse_if_running(home(), loaded.job.name)
+    with _session(loaded, master, settings) as where:
+        report = _run_in(loaded, where, quiet=as_json)
+        with steps("bootstrap", quiet=as_json) as step:
+            done = _bootstrap_job.bootstrap(loaded.job, progress=step, **where)
+    if as_json:
+        print(json.dumps({"run": report_json(report), **done.to_json()}, indent=2))
+    else:
+        print(done)
+
+
+def compact(
+    job: JobArgument,
+    args: ArgsArgument = None,
+    master: Master = None,
+    conf: Conf = None,
+    name: NameOption = None,
+    verbose: Verbose = False,
+) -> None:
+    """Merge the small files of complete batches in the archives."""
+    from heronpy.pipeline import _compact
+
+    settings = parse_conf(conf)
+    loaded = load(job, args, name)
+    with _session(loaded, master, settings) as where, steps("compact") as step:
+        report = _compact.compact(loaded.job, progress=step, **where)
+    print(report)
+
+
+def parse_conf(given: Sequence[str] | None) -> dict[str, str]:
+    """`K=V` strings as Spark's settings.
+
+    Raises:
+        UsageError: one has no `=`, or is no setting of Spark.
+    """
+    settings = {}
+    for pair in given or ():
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--conf {pair!r} must have the form KEY=VALUE")
+        if not key.startswith("spark."):
+            raise UsageError(f"--conf {pair!r}: Spark's settings begin with spark.")
+        settings[key] = value
+    return settings
+
+
+def batches_between(begin_ms: int, end_ms: int, length_ms: int) -> range:
+    """The batches that begin before `end_ms` and end after `begin_ms`.
+
+    Raises:
+        UsageError: there are none, or too many.
+    """
+    found = range(begin_ms // length_ms, -(-end_ms // length_ms))
+    if not found:
+        raise UsageError("--to must be later than --from")
+    if len(found) > _BATCHES_MAX:
+        raise UsageError(f"that is {len(found):,} batches: at most {_BATCHES_MAX:,} at a time")
+    return found
+
+
+def closed_ones(loaded: Loaded, wanted: Sequence[int], *, by_id: bool) -> list[int]:
+    """Those of the batches that can be computed again.
+
+    Raises:
+        UsageError: there are none, or one that was asked for by its id is not closed: `run` computes it in its time.
+    """
+    from heronpy.archive import Archive
+    from heronpy.pipeline._manifest import Manifest
+
+    job = loaded.job
+    manifest = Manifest.load(job.directory, job.batch_length_ms)
+    closed = manifest.closed_upto
+    upto = "no batch is done" if closed is None else f"batches are done up to {closed}"
+    if by_id:
+        found = [batch for batch in wanted if closed is not None and batch <= closed]
+        if len(found) < len(wanted):
+            raise UsageError(f"batch {wanted[-1]} is not done yet, {upto}: `heron pipeline run` computes it")
+        return found
+    known = set(manifest.batches).union(*(Archive(job.archive_path(n)).batches() for n in job.archives().values()))
+    found = sorted(batch for batch in known if batch in wanted and closed is not None and batch <= closed)
+    if not found:
+        raise UsageError(f"there is no batch to compute again in that time: {upto}")
+    return found
+
+
+def prune(loaded: Loaded) -> int:
+    """Drop live rows of batches that were closed longer ago than the program keeps; how many rows.
+
+    Raises:
+        HeronError: a live store cannot be reached. The batches are done all the same, and the next run drops the rows.
+    """
+    from heronpy.pipeline._manifest import Manifest
+    from heronpy.pipeline._reconcile import live_reader
+
+    job = loaded.job
+    closed = Manifest.load(job.directory, job.batch_length_ms).closed_upto
+    if closed is None:
+        return 0
+    dropped = 0
+    for node in job.stores().values():
+        with live_reader(job, node) as live:
+            dropped += live.drop(closed - job.config.keep_live_batches)
+    return dropped
+
+
+def _run(loaded: Loaded, master: str | None, settings: dict[str, str], *, quiet: bool, **which: Any) -> RunReport:
+    with _session(loaded, master, settings) as where:
+        return _run_in(loaded, where, quiet=quiet, **which)
+
+
+def _run_in(loaded: Loaded, where: dict[str, Any], *, quiet: bool, **which: Any) -> RunReport:
+    with shown(quiet=quiet) as progress:
+        return batch_run(loaded.job, progress=progress, **where, **which)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    """Py4J logs a traceback for a call that Ctrl-C has ended, with the root logger; users get their one line."""
+    return verbose_is_on() or "py4j" not in Path(record.pathname).parts
+
+
+@contextlib.contextmanager
+def _session(loaded: Loaded, master: str | None, settings: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """`master` and `conf` for what runs on Spark. Under spark-submit the session is made here, with these settings."""
+    check_packages()
+    logging.getLogger().addFilter(_not_of_py4j)
+    pickle_by_value_in_spark()
+    enter(loaded.cwd)
+    conf = {**loaded.spark_conf(), **settings}
+    where = {"master": master or LOCAL, "conf": conf}
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        yield where
+        return
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(f"heronpy {loaded.job.name}").config(map={**conf})
+    session = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        yield where
+    finally:
+        session.stop()
+
+
+def _print_report(loaded: Loaded, report: RunReport, as_json: bool) -> None:
+    size_bytes = input_bytes(loaded, report)
+    if as_json:
+        print(json.dumps(report_json(report) | {"input_bytes": size_bytes}, indent=2))
+        return
+    from rich.console import Console
+
+    from heronpy.cli._show import WIDTH, empty_table
+
+    console = Console(highlight=False, width=WIDTH, markup=False)
+    for note in report.notes:
+        console.print(f"left out: {note}")
+    if not report.batches:
+        console.print(f"nothing to compute: {_closed(report)}")
+        return
+    table = empty_table(right=("batches", "elements", "duplicates dropped", "dead letters", "seconds", "MB/s"))
+    table.add_row(
+        f"{len(report.batches):,}",
+        f"{report.elements:,}",
+        f"{report.duplicates:,}",
+        f"{report.dead_letters:,}",
+        f"{report.seconds:.1f}",
+        f"{size_bytes / 1e6 / report.seconds:.1f}" if size_bytes and report.seconds else "-",
+    )
+    console.print(table)
+    for name, rows in report.rows.items():
+        console.print(f"{name}: {rows:,} rows")
+    console.print(_closed(report))
+
+
+def _closed(report: RunReport) -> str:
+    return (
+        "no batch is complete yet" if report.closed_upto is None else f"all batches up to {report.closed_upto} are done"
+    )
+
+
+def input_bytes(loaded: Loaded, report: RunReport) -> int:
+    """Bytes of the archives' files of the batches that were computed; 0 if the input is in no archive."""
+    from heronpy.archive import Archive
+
+    batches = set(report.batches)
+    return sum(
+        file.size_bytes
+        for node in loaded.job.archives().values()
+        for batch, files in Archive(loaded.job.archive_path(node)).batches().items()
+        if batch in batches
+        for file in files
+    )
+
+
+def report_json(report: RunReport) -> dict[str, Any]:
+    """A report as plain values."""
+    return asdict(report)

@@ -1,0 +1,147 @@
+"""`heron pipeline status`, `query`, `reconcile` and `script`: what reads, and needs no Spark."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heronpy.cli._options import Verbose
+from heronpy.errors import HeronError, NotFoundError, UsageError
+from heronpy.pipeline._cli_job import (
+    ArgsArgument,
+    JobArgument,
+    JobCommand,
+    JsonOption,
+    KeyCommand,
+    NameOption,
+    load,
+    parse_key,
+)
+
+DRIFTED = 8
+"""Exit code of `reconcile --fail-on-drift`."""
+
+SETTINGS = {"status": {"cls": JobCommand}, "query": {"cls": KeyCommand}, "reconcile": {"cls": JobCommand}}
+
+
+def status(
+    job: JobArgument,
+    args: ArgsArgument = None,
+    name: NameOption = None,
+    as_json: JsonOption = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show how far batches are, what the archive and the live stores hold, and what was set aside."""
+    from heronpy.pipeline._status import collect, show
+
+    found = collect(load(job, args, name).job)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        show(found)
+
+
+def query(
+    job: JobArgument,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="JSON, with arrays for tuples; or any other text.")],
+    args: ArgsArgument = None,
+    name: NameOption = None,
+    view: Annotated[str | None, typer.Option(metavar="VIEW", help="Which view; needed if there are several.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the parts that the answer is made of.", show_default=False)
+    ] = False,
+    as_json: JsonOption = False,
+    verbose: Verbose = False,
+) -> None:
+    """Print what batch and live view together say about a key. Exit code 3 if they know nothing of it."""
+    from heronpy.pipeline._query import answer
+
+    parsed = parse_key(key)
+    found = answer(load(job, args, name).job, parsed, view)
+    if found is None:
+        raise NotFoundError(
+            f"no key {parsed!r} in the views of {job}" if view is None else f"no key {parsed!r} in {view}"
+        )
+    if as_json:
+        print(json.dumps(found.to_json(explain=explain), indent=2 if explain else None))
+    else:
+        print("\n".join(found.lines(explain=explain)))
+
+
+def reconcile(
+    job: JobArgument,
+    args: ArgsArgument = None,
+    name: NameOption = None,
+    view: Annotated[str | None, typer.Option(metavar="VIEW", help="Only this view.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Keys of each view to show.")] = 20,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with charts.")] = None,
+    as_json: JsonOption = False,
+    fail_on_drift: Annotated[
+        bool, typer.Option("--fail-on-drift", help=f"Exit code {DRIFTED} if a key has drifted.", show_default=False)
+    ] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare live and batch views over the closed batches that the live stores still have."""
+    target = None if html is None else html.absolute()  # before a job's working directory can matter
+    if target is not None and not target.parent.is_dir():
+        raise UsageError(f"--html {html}: there is no directory {target.parent}")
+    from heronpy.pipeline import _reconcile
+
+    found = _reconcile.reconcile(load(job, args, name).job, view=view, limit=limit)
+    if target is not None:
+        from heronpy.pipeline._report import html as page
+
+        _write(target, page(found))
+    if as_json:
+        print(json.dumps(found.to_json(), indent=2))
+    else:
+        _print(found)
+    if fail_on_drift and found.drifted:
+        sys.stdout.flush()
+        print(f"heron: {found.drifted:,} keys have drifted", file=sys.stderr)
+        raise typer.Exit(DRIFTED)
+
+
+def script() -> None:
+    """Print the path of the script for spark-submit, which takes the same arguments as `heron pipeline`."""
+    print(Path(__file__).with_name("__main__.py"))
+
+
+def _write(path: Path, text: str) -> None:
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(path)
+    except OSError as e:
+        raise HeronError(f"{path} cannot be written: {e.strerror or e}") from e
+
+
+def _print(found: Any) -> None:
+    from rich.console import Console
+
+    from heronpy.cli._show import WIDTH, empty_table
+    from heronpy.pipeline._charts import number
+    from heronpy.pipeline._report import percent, signed, worst_rows
+
+    console = Console(highlight=False, width=WIDTH, markup=False)
+    for view in found.views:
+        total = view.total
+        if not total.keys:
+            console.print(f"{view.view}: nothing to compare: no closed batch has rows in the live store")
+            continue
+        sums = f", live {number(total.live)}, batch {number(total.batch)}"
+        sums += f", drift {signed(total.drift)} ({percent(total.percent)})"
+        console.print(
+            f"{view.view}: {total.keys:,} keys in {len(view.batches):,} batches "
+            f"({min(view.batches)} to {max(view.batches)}), {total.drifted:,} drifted"
+            + (sums if total.drift is not None else "")
+        )
+        if view.worst:
+            rows = empty_table("key", right=("live", "batch", "drift", "share", ""))
+            for _, cells in worst_rows(view):
+                rows.add_row(*cells)
+            console.print(rows)

@@ -1,0 +1,106 @@
+"""Jobs that were loaded before: `$HERON_HOME/pipelines/<name>.json` says what to load, and with what arguments."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from heronpy.config import check_name
+from heronpy.errors import ConfigError, NotFoundError, StateError, nearest
+
+FOLDER = "pipelines"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """How a job was loaded."""
+
+    job: str
+    """An absolute path of a script, or a dotted module."""
+    args: tuple[str, ...]
+    """The script's `sys.argv[1:]`."""
+    cwd: str
+    """The working directory: arguments may be relative to it."""
+
+
+def remember(home: Path, name: str, how: Remembered) -> None:
+    """Note down how a job is loaded, instead of what was known under its name.
+
+    Raises:
+        ConfigError: a name that cannot be part of a path.
+        StateError: it cannot be written.
+    """
+    path = _path(home, name)
+    if _read(path) == how:
+        return
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Arguments may hold what only their user is to see.
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+            json.dump(asdict(how), f, indent=1)
+        part.replace(path)
+    except OSError as e:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise StateError(f"{path} cannot be written: {e.strerror or e}") from e
+
+
+def knows(home: Path, name: str) -> bool:
+    """Whether a job of this name was loaded."""
+    try:
+        return _path(home, name).exists()
+    except ConfigError:
+        return False
+
+
+def recall(home: Path, name: str) -> Remembered:
+    """How the job of this name was loaded last.
+
+    Raises:
+        NotFoundError: none was; names the nearest that was.
+        StateError: its file cannot be read.
+    """
+    path = _path(home, name)
+    try:
+        found = json.loads(path.read_text())
+        return _parsed(found)
+    except FileNotFoundError:
+        raise not_found(home, name) from None
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        why = e.strerror if isinstance(e, OSError) and e.strerror else "damaged"
+        raise StateError(f"{path} cannot be read ({why}): remove it, and load the job from its file once more") from e
+
+
+def not_found(home: Path, name: str) -> NotFoundError:
+    """What to tell who asked for a job that is not known."""
+    hint = nearest(name, names(home)) or ": load it once with `heron pipeline run FILE.py [ARGS]`"
+    return NotFoundError(f"no job {name!r}, and no file or module of that name{hint}")
+
+
+def names(home: Path) -> list[str]:
+    """The names of all jobs that were loaded."""
+    return sorted(path.stem for path in (home / FOLDER).glob("[!.]*.json"))
+
+
+def _path(home: Path, name: str) -> Path:
+    return home / FOLDER / f"{check_name('job name', name)}.json"
+
+
+def _read(path: Path) -> Remembered | None:
+    try:
+        return _parsed(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # to be written anew
+
+
+def _parsed(found: dict[str, Any]) -> Remembered:
+    job, args, cwd = found["job"], found["args"], found["cwd"]
+    if not (isinstance(job, str) and isinstance(cwd, str) and isinstance(args, list)):
+        raise TypeError("wrong types")
+    return Remembered(job, tuple(str(arg) for arg in args), cwd)

@@ -1,0 +1,152 @@
+"""How far a job is: batches, archives, live stores, and what was set aside."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from heronpy.archive import dead_letter_counts
+from heronpy.pipeline._job import Job
+from heronpy.pipeline._manifest import Manifest
+from heronpy.pipeline._reconcile import batch_begin, live_reader
+from heronpy.streamlet._graph import StoreNode
+
+
+def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
+    """Everything that `heron pipeline status` shows, as plain values.
+
+    Raises:
+        HeronError: the manifest, an archive or a live store cannot be read; one line.
+    """
+    now_ms = int((time.time() if now_s is None else now_s) * 1000)
+    manifest = Manifest.load(job.directory, job.batch_length_ms)
+    closed = manifest.closed_upto
+    archives = [_archive(job, name, closed) for name in job.archives()]
+    newest = max((a["newest_batch"] for a in archives if a["newest_batch"] is not None), default=None)
+    end_ms = None if closed is None else (closed + 1) * job.batch_length_ms
+    newest_end_ms = None if newest is None else (newest + 1) * job.batch_length_ms
+    return {
+        "job": job.name,
+        "directory": str(job.directory),
+        "batch_length_ms": job.batch_length_ms,
+        "closed_upto": closed,
+        "closed_before_ms": end_ms,
+        "lag_ms": None if end_ms is None else now_ms - end_ms,
+        "archive_lag_ms": _behind(newest_end_ms, end_ms),
+        "batches": {
+            "done": len(manifest.batches),
+            "elements": sum(batch.elements for batch in manifest.batches.values()),
+            "duplicates": sum(batch.duplicates for batch in manifest.batches.values()),
+            "open": sorted({batch for a in archives for batch in a.pop("open")}),
+        },
+        "archives": archives,
+        "views": [_view(job, node, manifest) for node in job.stores().values()],
+        "dead_letters": dead_letter_counts(job.directory),
+    }
+
+
+def _behind(newest_end_ms: int | None, closed_ms: int | None) -> int | None:
+    """How much archived event time batches are behind: none if nothing is archived."""
+    if newest_end_ms is None or closed_ms is None:
+        return None
+    return max(0, newest_end_ms - closed_ms)
+
+
+def _archive(job: Job, name: str, closed: int | None) -> dict[str, Any]:
+    from heronpy.archive import Archive
+
+    directory = job.archive_path(job.archives()[name])
+    archive = Archive(directory)
+    batches = archive.batches()
+    done = {batch: files for batch, files in batches.items() if closed is not None and batch <= closed}
+    waiting = {batch: files for batch, files in batches.items() if batch not in done}
+    return {
+        "archive": name,
+        "directory": str(directory),
+        "newest_batch": max(batches, default=None),
+        "complete_before_ms": archive.complete_before_ms() if archive.exists else None,
+        "done": _sizes(archive, done),
+        "waiting": _sizes(archive, waiting),
+        "open": list(waiting),
+    }
+
+
+def _sizes(archive: Any, batches: dict[int, Any]) -> dict[str, int]:
+    from heronpy.archive import UnreadableError
+
+    rows = unreadable = 0
+    files = [file for listed in batches.values() for file in listed]
+    for file in files:
+        try:
+            rows += archive.footer(file).rows
+        except (FileNotFoundError, UnreadableError):
+            unreadable += 1  # the next run sets it aside; a status only looks
+    return {
+        "batches": len(batches),
+        "files": len(files),
+        "bytes": sum(file.size_bytes for file in files),
+        "rows": rows,
+        "unreadable": unreadable,
+    }
+
+
+def _view(job: Job, node: StoreNode, manifest: Manifest) -> dict[str, Any]:
+    view = node.store_name
+    closed = manifest.closed_upto
+    with live_reader(job, node) as live:
+        batches = live.batches()
+        rows = {batch: sum(1 for _ in live.items(batch)) for batch in batches}
+    return {
+        "view": view,
+        "batch_rows": sum(batch.views[view].rows for batch in manifest.batches.values() if view in batch.views),
+        "live_rows": sum(rows.values()),
+        "live_rows_open": sum(n for batch, n in rows.items() if closed is None or batch > closed),
+        "live_batches": len(batches),
+        "newest_live_batch": max(batches, default=None),
+    }
+
+
+def show(found: dict[str, Any]) -> None:
+    """Print it for people."""
+    from rich.console import Console
+
+    from heronpy.cli._show import WIDTH, duration, empty_table
+
+    console = Console(highlight=False, width=WIDTH, markup=False)
+    length_ms, batches = found["batch_length_ms"], found["batches"]
+    closed = found["closed_upto"]
+    console.print(f"{found['job']}  {found['directory']}, batches of {length_ms / 1000:g} s")
+    if closed is None:
+        console.print("no batch is done")
+    else:
+        console.print(
+            f"{batches['done']:,} batches done, all up to {closed}, which began {batch_begin(closed, length_ms)} UTC: "
+            f"{batches['elements']:,} elements, {batches['duplicates']:,} duplicates dropped"
+        )
+        console.print(
+            f"lag {_signed(found['lag_ms'], duration)}, behind the archive {_signed(found['archive_lag_ms'], duration)}"
+        )
+    archives = empty_table("archive", right=("state", "batches", "files", "rows", "bytes"))
+    for archive in found["archives"]:
+        for state in ("done", "waiting"):
+            sizes = archive[state]
+            numbers = [f"{sizes[name]:,}" for name in ("batches", "files", "rows", "bytes")]
+            archives.add_row(archive["archive"] if state == "done" else "", state, *numbers)
+    if found["archives"]:
+        console.print(archives)
+    views = empty_table("view", right=("batch rows", "live rows", "not yet in batch", "live batches"))
+    for view in found["views"]:
+        names = ("batch_rows", "live_rows", "live_rows_open", "live_batches")
+        views.add_row(view["view"], *(f"{view[name]:,}" for name in names))
+    console.print(views)
+    for origin, count in found["dead_letters"].items():
+        console.print(f"dead letters of {origin}: {count:,}")
+    for archive in found["archives"]:
+        if bad := archive["done"]["unreadable"] + archive["waiting"]["unreadable"]:
+            console.print(f"{bad:,} files of {archive['archive']} cannot be read: the next run sets them aside")
+
+
+def _signed(ms: int | None, duration: Any) -> str:
+    if ms is None:
+        return "-"
+    return "none" if ms <= 0 else str(duration(ms / 1000))
