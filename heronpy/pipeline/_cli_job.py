@@ -17,7 +17,6 @@ from heronpy.cli._submit import end_options
 from heronpy.errors import UnavailableError, UsageError
 from heronpy.pipeline._load import Loaded, is_known, load_job
 
-
 _EXTRAS = {"pyarrow": "spark", "pyspark": "spark", "datasketches": "spark", "redis": "redis"}
 """Packages that come with an extra of this distribution."""
 
