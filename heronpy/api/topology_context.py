@@ -72,6 +72,10 @@ class TopologyContext:
         """Name of the topology."""
         return self._plan.logical.name
 
+    def get_topology_id(self) -> str:
+        """Id of the topology: its name and what tells this submission from others of the name."""
+        return self._plan.logical.id
+
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: int) -> IMetric:
         """Have a metric reported, and get it back.
 
@@ -87,6 +91,32 @@ class TopologyContext:
             raise TypeError(f"{metric!r} is no metric: it has no get_value_and_reset()")
         if self._metrics is not None:
             self._metrics.register(name, metric, time_bucket_in_sec)
+        return metric
+
+    def register_counter(self, name: str, time_bucket_in_sec: int = METRIC_EVERY_S) -> CountMetric:
+        """A new counter, reported as `name`."""
+        return self._registered(name, CountMetric(), time_bucket_in_sec)
+
+    def register_meter(self, name: str, time_bucket_in_sec: int = METRIC_EVERY_S) -> MeterMetric:
+        """A new meter, reported as `name/count` and `name/m1_rate`."""
+        return self._registered(name, MeterMetric(), time_bucket_in_sec)
+
+    def register_timer(self, name: str, time_bucket_in_sec: int = METRIC_EVERY_S) -> TimerMetric:
+        """A new timer, reported in ms as `name/count`, `name/mean`, ... `name/p99`."""
+        return self._registered(name, TimerMetric(), time_bucket_in_sec)
+
+    def register_histogram(self, name: str, time_bucket_in_sec: int = METRIC_EVERY_S) -> HistogramMetric:
+        """A new histogram, reported as `name/count`, `name/mean`, ... `name/p99`."""
+        return self._registered(name, HistogramMetric(), time_bucket_in_sec)
+
+    def register_gauge(
+        self, name: str, read: Callable[[], float | None], time_bucket_in_sec: int = METRIC_EVERY_S
+    ) -> GaugeMetric:
+        """A value that `read` returns whenever it is reported as `name`."""
+        return self._registered(name, GaugeMetric(read), time_bucket_in_sec)
+
+    def _registered(self, name: str, metric: M, time_bucket_in_sec: int) -> M:
+        self.register_metric(name, metric, time_bucket_in_sec)
         return metric
 
     def get_sources(self, component_id: str) -> dict[StreamId, int] | None:

@@ -29,9 +29,12 @@ class ArchiveBolt(StageBolt):
         path = node.path or (directory / "archive" / node.archive_name if directory else None)
         assert path is not None, "the planner refuses an archive without a place"
         self.commits = True
+        context = self.task.context
         self._writer: ArchiveWriter = ArchiveWriter(
             path,
-            task=str(self.task.context.get_this_task_index()),
+            task=str(context.get_this_task_index()),
+            run=context.get_topology_id(),
+            tasks=len(context.get_component_tasks(context.get_component_id()) or ()),
             batch_length_ms=self.definition.batch_length_ms,
             codec=node.codec,
             dead_letter=self.task.dead_letter_of(self.stage.name),

@@ -182,6 +182,7 @@ class Needs:
                 self.times.add(node)
             if isinstance(node, ArchiveNode) or (not isinstance(node, KEYED + WINDOWED) and self.id_after(node)):
                 self.ids.add(node)
+                self.times.add(node)  # a stream that carries ids carries times before them
             if isinstance(node, ArchiveNode) or (windowed and node.timed) or self.watermark_after(node):
                 self.watermarks.add(node)
 
