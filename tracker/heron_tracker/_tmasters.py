@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from heron_tracker._topology import Topology
-from heronpy.errors import HeronError, UnavailableError
+from heronpy.errors import HeronError, UnavailableError, UsageError
 from heronpy.proto import tmaster_pb2, tmaster_pb2_grpc
 from heronpy.runtime import Launch, channel, metadata
 
@@ -127,6 +127,8 @@ class Tmasters:
                     request, metadata=metadata(link.token, "tracker"), timeout=CALL_TIMEOUT_S
                 )
         except (grpc.aio.AioRpcError, TimeoutError) as e:
+            if isinstance(e, grpc.aio.AioRpcError) and e.code() is grpc.StatusCode.INVALID_ARGUMENT:
+                raise UsageError(str(e.details())) from e  # it asked for too much
             self._called(method, False)
             raise self._silent(link, topology, e) from e
         finally:
