@@ -6,7 +6,11 @@ Not locked: update them where the engine calls you, which is where it reads them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import math
+import random
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 
@@ -156,6 +160,115 @@ class MultiAssignableMetrics(IMetric):
 
     def get_value_and_reset(self) -> dict[str, Any]:
         return {key: metric.get_value_and_reset() for key, metric in list(self.map.items())}
+
+
+class HistogramMetric(IMetric):
+    """How values are distributed: `count`, `mean`, `min`, `max`, `p50`, `p95` and `p99` of each time bucket.
+
+    The percentiles are those of a sample: every value of the bucket has the same chance to be in it (Vitter's
+    Algorithm R), so memory is bounded however many there are. `count`, `mean`, `min` and `max` are exact.
+
+    Args:
+        sample_size: most values that are kept.
+    """
+
+    counted_keys = frozenset({"count"})
+    """Keys whose values are counts: they are summed over time and instances."""
+
+    def __init__(self, sample_size: int = 1024) -> None:
+        if sample_size < 1:
+            raise ValueError(f"sample_size must be positive, not {sample_size}")
+        self._sample_size = sample_size
+        self._random = random.Random()
+        self._min: float
+        self._max: float
+        self._begin()
+
+    def update(self, value: float) -> None:
+        """Take one value in."""
+        number = float(value)
+        self.count += 1
+        self._sum += number
+        self._min, self._max = min(self._min, number), max(self._max, number)
+        if len(self._sample) < self._sample_size:
+            self._sample.append(number)
+        elif (place := self._random.randrange(self.count)) < self._sample_size:
+            self._sample[place] = number
+
+    def get_value_and_reset(self) -> dict[str, float]:
+        """Only `count` for an empty bucket."""
+        values: dict[str, float] = {"count": self.count}
+        if self.count:
+            ordered = sorted(self._sample)
+            values |= {"mean": self._sum / self.count, "min": self._min, "max": self._max}
+            values |= {f"p{q}": ordered[math.ceil(q / 100 * len(ordered)) - 1] for q in (50, 95, 99)}
+        self._begin()
+        return values
+
+    def _begin(self) -> None:
+        self.count = 0
+        """Values of this bucket."""
+        self._sum = 0.0
+        self._min = math.inf
+        self._max = -math.inf
+        self._sample: list[float] = []
+
+
+class TimerMetric(HistogramMetric):
+    """How long something takes, in milliseconds: a histogram that is its own stopwatch.
+
+    with timer.time():
+        look_up(key)
+    """
+
+    @contextlib.contextmanager
+    def time(self) -> Iterator[None]:
+        """Time the block, also when it raises."""
+        began_ns = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            self.update((time.perf_counter_ns() - began_ns) / 1e6)
+
+
+class MeterMetric(IMetric):
+    """How often something happens: `count`, and `m1_rate`, the rate per second weighted towards the last minute."""
+
+    counted_keys = frozenset({"count"})
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since_s = clock()
+        self._rate: float | None = None
+        self.count: float = 0
+
+    def mark(self, count: float = 1) -> None:
+        """It happened."""
+        self.count += count
+
+    def get_value_and_reset(self) -> dict[str, float]:
+        now_s = self._clock()
+        passed_s = now_s - self._since_s
+        if passed_s > 0:
+            rate = self.count / passed_s
+            weight = 1 - math.exp(-passed_s / 60)
+            self._rate = rate if self._rate is None else self._rate + weight * (rate - self._rate)
+        values, self.count, self._since_s = {"count": self.count}, 0, now_s
+        return values if self._rate is None else {**values, "m1_rate": self._rate}
+
+
+class GaugeMetric(IMetric):
+    """A value that is asked for when it is reported.
+
+    Args:
+        read: returns it; called in the task's thread.
+    """
+
+    def __init__(self, read: Callable[[], float | None]) -> None:
+        self._read = read
+
+    def get_value_and_reset(self) -> float | None:
+        return self._read()
 
 
 def MeanReducedMetric() -> ReducedMetric:  # Heron's name

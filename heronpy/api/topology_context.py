@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from heronpy.api._config import typed_config
-from heronpy.api.metrics import IMetric
+from heronpy.api.metrics import CountMetric, GaugeMetric, HistogramMetric, IMetric, MeterMetric, TimerMetric
 from heronpy.api.task_hook import ITaskHook
 
 if TYPE_CHECKING:
     from heronpy.plan import PhysicalPlan
+
+METRIC_EVERY_S = 5
+"""Seconds between two readings of a metric, unless the user says otherwise."""
+
+M = TypeVar("M", bound=IMetric)
 
 
 class StreamId(NamedTuple):

@@ -18,7 +18,7 @@ from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge
 from heronpy.instance._inbatch import ACKED, FAILED, OPEN, InBatch, root_batches
-from heronpy.instance._outputs import Rejected, as_values, serialized
+from heronpy.instance._outputs import Rejected, as_values
 from heronpy.instance._pacing import Pacing
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import ACK, FAIL, RESET_TIMEOUT, tuple_batch
@@ -242,6 +242,7 @@ class BoltTask:
         component = core.component_of[body.src_task]
         fields = core.plan.logical.components[component].outputs[body.stream].fields
         origin = InBatch(body, component, fields)
+        origin.began_ns = received_ns = core.clock()
         try:
             values = core.deserialize(body.values)
         except Exception as error:
@@ -251,6 +252,7 @@ class BoltTask:
         numbers = iter(range(len(values)))
         tuples = map(Tuple, values, itertools.repeat(origin), numbers)
         began_ns = self._batch_began_ns = self.core.clock()
+        core.metrics.add(f"__tuple-deserialization-time-ns/{component}/{body.stream}", began_ns - received_ns)
         if self._nothing_unsent():
             self._pacing.waits_since(began_ns)
         self._now_running = f"{component}/{body.stream}", numbers, len(values)
@@ -390,7 +392,7 @@ class BoltTask:
         self, edge: Edge, batches: list[stmgr_pb2.Batch], rejected: list[tuple[Rejected, Sequence[Tuple]]]
     ) -> None:
         core = self.core
-        parts = list(serialized(core.component, edge, core.serialize, core.config))
+        parts = core.serialized(edge)
         for part in parts:
             if isinstance(part, Rejected):
                 rejected.append((part, _anchors_of(edge.tags[part.index]) if core.tracking else ()))
@@ -419,16 +421,21 @@ class BoltTask:
         """Batches of acks and fails for everything marked since the last flush."""
         acks: list[tuple[Any, Any]] = []
         fails: list[tuple[Any, Any]] = []
-        metrics = self.core.metrics
+        metrics, now_ns = self.core.metrics, self.core.clock()
         for origin in self._dirty:
             acked, failed = origin.settle()
             source = f"{origin.component}/{origin.stream}"
+            # A clock per tuple would cost more than many a bolt does: latencies are those of the batch, from when the
+            # task took it up until its acks leave.
+            took_ns = now_ns - origin.began_ns
             if len(acked):
                 metrics.add(f"__ack-count/{source}", len(acked))
+                metrics.mean(f"__process-latency/{source}", took_ns * len(acked), len(acked))
                 if origin.tracked:
                     acks.append(origin.ack_values(acked))
             if len(failed):
                 metrics.add(f"__fail-count/{source}", len(failed))
+                metrics.mean(f"__fail-latency/{source}", took_ns * len(failed), len(failed))
                 if origin.tracked:
                     fails.append((origin.roots[origin.positions(failed)[0]], None))
         self._dirty.clear()

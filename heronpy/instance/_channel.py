@@ -46,6 +46,10 @@ class ThreadChannel:
         self._out_ready = asyncio.Event()
         self._out_empty = asyncio.Event()
         self._woken = False
+        self.in_full = 0
+        """How often the gateway had to wait for room in data-in."""
+        self.out_waits = 0
+        """How often the task had to wait for room in data-out."""
         self.busy = False
         """The task thread is at work, not waiting."""
         self.stopping = False
@@ -64,6 +68,7 @@ class ThreadChannel:
 
     async def has_in_room(self) -> None:
         """Wait while the data-in queue is full."""
+        self.in_full += self.in_bytes > self.in_capacity
         while self.in_bytes > self.in_capacity:
             self._in_room.clear()
             self._reader_waits = True
@@ -159,6 +164,7 @@ class ThreadChannel:
         """Wait until something has left the data-out queue."""
         self._out_room.clear()
         if self.out_full:
+            self.out_waits += 1
             self.busy = False
             self._out_room.wait(timeout_s)
             self.busy = True

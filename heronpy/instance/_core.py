@@ -21,9 +21,10 @@ from heronpy.api.task_hook import ITaskHook
 from heronpy.api.topology_context import TopologyContext
 from heronpy.config import InstanceConfig
 from heronpy.errors import ConfigError, NotFoundError
+from heronpy.instance._edges import Edge
 from heronpy.instance._grouping import CustomGrouping
 from heronpy.instance._metrics import TaskMetrics
-from heronpy.instance._outputs import Outputs, Serialize, pickled
+from heronpy.instance._outputs import Outputs, Part, Rejected, Serialize, pickled, serialized
 from heronpy.loader import load_class
 from heronpy.plan import Component, InputDecl, PhysicalPlan
 from heronpy.proto import stmgr_pb2
@@ -119,6 +120,13 @@ class TaskCore:
             if getattr(cls, name, None) is getattr(base, name):
                 setattr(component, name, getattr(delegate, name))
         return component
+
+    def serialized(self, edge: Edge) -> list[Part | Rejected]:
+        """An edge's values as parts of at most a frame; the time that took is counted."""
+        began_ns = self.clock()
+        parts = list(serialized(self.component, edge, self.serialize, self.config))
+        self.metrics.add(f"__tuple-serialization-time-ns/{edge.stream}", self.clock() - began_ns)
+        return parts
 
     def user_error(self, where: str, error: BaseException) -> None:
         """Log, count and report an exception of user code."""

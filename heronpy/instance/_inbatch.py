@@ -39,6 +39,7 @@ class InBatch:
         "_children",
         "_offsets",
         "_settled",
+        "began_ns",
         "component",
         "count",
         "dirty",
@@ -58,6 +59,8 @@ class InBatch:
         self.count = body.count
         self.marks = bytearray(body.count)
         """What became of each tuple: OPEN, ACKED or FAILED. User code's ack() and fail() write here."""
+        self.began_ns = 0
+        """When the task took it up."""
         self.dirty = False
         """Marked since the last flush; then it is in the bolt's list of batches to settle."""
         self.ids: U64s = np.frombuffer(body.ids, dtype=U64) if body.ids else _NO_U64

@@ -66,6 +66,7 @@ class Instance:
         self._leaving = False
         """The task ends or has ended: nothing more is read, so it waits at the Stream Manager for the next life."""
         self._capacity = QueueCapacity(self._config)
+        self._full_reported: dict[str, int] = {}
         self._counts = {"received": 0, "sent": 0, "received_bytes": 0, "sent_bytes": 0}
         self._reporter = Reporter(
             launch, container=container, source=instance_id, component=component, collect=self._collect
@@ -239,6 +240,14 @@ class Instance:
         }
         for name, value in gauges.items():
             yield metrics_pb2.Metric(name=name, value=value, kind=GAUGE)
+        # Heron's names; of the second it is the task's own view, so it has no __gateway- before it.
+        totals = {
+            "__gateway-in-queue-full-count": self._channel.in_full,
+            "__out-queue-full-count": self._channel.out_waits,
+        }
+        for name, total in totals.items():
+            yield metrics_pb2.Metric(name=name, value=total - self._full_reported.get(name, 0))
+        self._full_reported = totals
         counts, self._counts = self._counts, dict.fromkeys(self._counts, 0)
         for way in ("received", "sent"):
             yield metrics_pb2.Metric(name=f"__gateway-{way}-packets-count", value=counts[way])

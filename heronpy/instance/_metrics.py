@@ -74,12 +74,17 @@ class TaskMetrics:
                 self._take(user.name, user.metric)
 
     def _take(self, name: str, metric: UserMetric) -> None:
-        value = metric.get_value_and_reset()
+        try:
+            value = metric.get_value_and_reset()
+        except Exception as e:  # the user's code; a number that is not known is no reason to end their task
+            log.warning("user metric %s cannot be read: %s: %s", name, type(e).__name__, e)
+            return
         counts = hasattr(metric, "incr")  # CountMetric and MultiCountMetric, also the user's own kinds of them
+        counted_keys = getattr(metric, "counted_keys", ())
         for key, number in value.items() if isinstance(value, Mapping) else (("", value),):
             full = f"{name}/{key}" if key else name
             try:
-                if counts:
+                if counts or key in counted_keys:
                     self.add(full, float(number))
                 elif number is not None:
                     self.gauge(full, float(number))

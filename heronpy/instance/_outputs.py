@@ -155,9 +155,13 @@ class Rejected:
     error: TupleError
 
 
+Part = tuple[int, int, bytes]
+"""Start, stop and serialized values of some of an edge's tuples."""
+
+
 def serialized(
     component: Component, edge: Edge, serialize: Serialize, config: InstanceConfig
-) -> Iterator[tuple[int, int, bytes] | Rejected]:
+) -> Iterator[Part | Rejected]:
     """An edge's tuples as `(start, stop, bytes)` in order, and the tuples that cannot be sent.
 
     A batch larger than `frame_bytes` is cut in two, again and again. If a batch cannot be serialized, its halves are
@@ -227,4 +231,4 @@ def pickled(values: list[list[Any]]) -> bytes:
         return bytes(cloudpickle.dumps(values, 5))
 
 
-__all__ = ["NOWHERE", "Outputs", "Rejected", "as_values", "pickled", "serialized"]
+__all__ = ["NOWHERE", "Outputs", "Part", "Rejected", "as_values", "pickled", "serialized"]

@@ -12,7 +12,7 @@ from heronpy.api.task_hook import EmitInfo, SpoutAckInfo, SpoutFailInfo
 from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge
-from heronpy.instance._outputs import Rejected, as_values, serialized
+from heronpy.instance._outputs import Rejected, as_values
 from heronpy.instance._pacing import Pacing
 from heronpy.instance._pending import PendingLimit
 from heronpy.instance._roots import Finished, RootRing
@@ -284,7 +284,7 @@ class SpoutTask:
             every = bool(mask.all())
             sequences = numbers + first
             edge_ids = _random(len(numbers))
-            for part in serialized(core.component, edge, core.serialize, core.config):
+            for part in core.serialized(edge):
                 if isinstance(part, Rejected):
                     rejected.append((part, edge.tags[part.index]))
                     continue
@@ -322,7 +322,7 @@ class SpoutTask:
         batches: list[stmgr_pb2.Batch] = []
         rejected: list[Rejected] = []
         for edge in edges:
-            for part in serialized(core.component, edge, core.serialize, core.config):
+            for part in core.serialized(edge):
                 if isinstance(part, Rejected):
                     rejected.append(part)
                     continue

@@ -10,20 +10,81 @@ import time
 from heronpy.proto import metrics_pb2
 
 _PAGE_BYTES = resource.getpagesize()
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+class _Collections:
+    """Counts the garbage collector's runs and the time they take, from the first `process_metrics` on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.spent_ns = 0
+        self._began_ns = 0
+
+    def __call__(self, phase: str, _info: dict[str, int]) -> None:
+        # Called in the thread that happens to collect; there is never more than one collection at a time.
+        if phase == "start":
+            self._began_ns = time.perf_counter_ns()
+        elif self._began_ns:
+            self.count += 1
+            self.spent_ns += time.perf_counter_ns() - self._began_ns
+
+
+_collections = _Collections()
 
 
 def process_metrics(started_ms: int) -> list[metrics_pb2.Metric]:
-    """CPU seconds, resident bytes, garbage collector counts, threads, file descriptors and uptime, all gauges."""
+    """This process: CPU seconds, resident bytes, garbage collection, threads, file descriptors, uptime; all gauges."""
+    if _collections not in gc.callbacks:
+        gc.callbacks.append(_collections)
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    with open("/proc/self/statm", "rb") as f:
-        resident_pages = int(f.read().split()[1])
     values = {
         "__py-user-cpu-time-secs": usage.ru_utime,
         "__py-sys-cpu-time-secs": usage.ru_stime,
-        "__py-physical-memory-byte": resident_pages * _PAGE_BYTES,
         **{f"__py-generation-{n}-count": count for n, count in enumerate(gc.get_count(), start=1)},
-        "__py-thread-count": len(os.listdir("/proc/self/task")),
-        "__py-fd-count": len(os.listdir("/proc/self/fd")) - 1,  # without the one that lists them
+        **{f"__py-generation-{n}-collection-threshold": t for n, t in enumerate(gc.get_threshold(), start=1)},
+        "__py-gc-collection-count": _collections.count,
+        "__py-gc-collection-time-ms": _collections.spent_ns / 1e6,
+        "__py-fd-limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        **_from_proc("self"),
         "__uptime-secs": max(0.0, time.time() - started_ms / 1000),
     }
+    values["__py-fd-count"] -= 1  # without the one that lists them
+    return _gauges(values)
+
+
+def other_process_metrics(pid: int) -> list[metrics_pb2.Metric]:
+    """Another process of this user, by the same names, as far as they can be seen from outside; empty if it is gone."""
+    try:
+        values = _from_proc(str(pid))
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            # Fields 14, 15 and 22; the name in parentheses before them may contain anything.
+            fields = f.read().rpartition(b")")[2].split()
+        with open("/proc/uptime", "rb") as f:
+            up_s = float(f.read().split()[0])
+    except OSError:
+        return []
+    values["__py-user-cpu-time-secs"] = int(fields[11]) / _TICKS_PER_S
+    values["__py-sys-cpu-time-secs"] = int(fields[12]) / _TICKS_PER_S
+    values["__uptime-secs"] = max(0.0, up_s - int(fields[19]) / _TICKS_PER_S)
+    return _gauges(values)
+
+
+def started_ms_of(pid: int) -> int:
+    """When a process started, in ms since the epoch; 0 if it is gone."""
+    up = next((m.value for m in other_process_metrics(pid) if m.name == "__uptime-secs"), None)
+    return 0 if up is None else int((time.time() - up) * 1000)
+
+
+def _from_proc(pid: str) -> dict[str, float]:
+    with open(f"/proc/{pid}/statm", "rb") as f:
+        resident_pages = int(f.read().split()[1])
+    return {
+        "__py-physical-memory-byte": resident_pages * _PAGE_BYTES,
+        "__py-thread-count": len(os.listdir(f"/proc/{pid}/task")),
+        "__py-fd-count": len(os.listdir(f"/proc/{pid}/fd")),
+    }
+
+
+def _gauges(values: dict[str, float]) -> list[metrics_pb2.Metric]:
     return [metrics_pb2.Metric(name=name, value=value, kind=metrics_pb2.Metric.GAUGE) for name, value in values.items()]

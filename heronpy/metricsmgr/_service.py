@@ -19,13 +19,13 @@ from heronpy.metricsmgr._accumulator import Accumulator
 from heronpy.metricsmgr._ledger import Ledger
 from heronpy.metricsmgr._outbox import Outbox
 from heronpy.metricsmgr._pace import pauses
-from heronpy.metricsmgr._process import process_metrics
+from heronpy.metricsmgr._process import other_process_metrics, process_metrics, started_ms_of
 from heronpy.metricsmgr._prometheus import PrometheusEndpoint, SourceSnapshot
 from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
 from heronpy.metricsmgr._sinks import Sinks
 from heronpy.plan import PackingPlan
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
-from heronpy.runtime import Launch, channel, metadata, server
+from heronpy.runtime import PARENT_ENV, Launch, channel, metadata, server
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,15 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
             container=container,
             pid=os.getpid(),
             started_ms=self._started_ms,
+        )
+        # The executor only starts and watches processes; so that it stays that small, its child reports for it.
+        self._executor_pid = os.getppid() if os.environ.get(PARENT_ENV) == str(os.getppid()) else 0
+        self._executor = Accumulator(
+            source=f"executor-{container}",
+            component="__executor__",
+            container=container,
+            pid=self._executor_pid,
+            started_ms=started_ms_of(self._executor_pid) if self._executor_pid else 0,
         )
 
     async def run(self) -> None:
@@ -214,7 +223,14 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
             name="__reports-dropped", value=self._outbox.dropped, kind=metrics_pb2.Metric.GAUGE
         )
         self._own.collected([*process_metrics(self._started_ms), *self._sinks.collect(), dropped])
-        self._received(self._own.report(int(time.time() * 1000)))
+        now_ms = int(time.time() * 1000)
+        self._received(self._own.report(now_ms))
+        if self._executor_pid and (found := other_process_metrics(self._executor_pid)):
+            self._executor.collected(found)
+            report = self._executor.report(now_ms)
+            # The life is the executor's and may be older than this process: its reports go on, they do not begin.
+            report.sequence = now_ms
+            self._received(report)
 
 
 @contextlib.contextmanager

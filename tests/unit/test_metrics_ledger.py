@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from heronpy.metricsmgr._accumulator import DROPPED_NAME, EXCEPTIONS_MAX, Accumulator
 from heronpy.metricsmgr._ledger import LIVES_MAX, NAMES_MAX, Ledger
 from heronpy.metricsmgr._outbox import LIVES_WAITING_MAX, Outbox
-from heronpy.metricsmgr._process import process_metrics
+from heronpy.metricsmgr._process import other_process_metrics, process_metrics, started_ms_of
 from heronpy.proto import metrics_pb2
 from heronpy.tmaster._exceptions import ExceptionLog
 
@@ -253,13 +254,44 @@ def test_a_process_reports_herons_names_about_itself() -> None:
         "__py-generation-1-count",
         "__py-generation-2-count",
         "__py-generation-3-count",
+        "__py-generation-1-collection-threshold",
+        "__py-generation-2-collection-threshold",
+        "__py-generation-3-collection-threshold",
+        "__py-gc-collection-count",
+        "__py-gc-collection-time-ms",
         "__py-thread-count",
         "__py-fd-count",
+        "__py-fd-limit",
         "__uptime-secs",
     }
     assert values["__py-physical-memory-byte"] > 1 << 20
     assert values["__py-thread-count"] >= 1
     assert values["__uptime-secs"] == pytest.approx(5.0, abs=1.0)
+
+
+def test_garbage_collections_are_counted_and_timed() -> None:
+    before = {m.name: m.value for m in process_metrics(0)}
+    gc.collect()
+    after = {m.name: m.value for m in process_metrics(0)}
+    assert after["__py-gc-collection-count"] >= before["__py-gc-collection-count"] + 1
+    assert after["__py-gc-collection-time-ms"] > before["__py-gc-collection-time-ms"]
+
+
+def test_another_process_is_seen_from_outside_until_it_is_gone() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        values = {m.name: m.value for m in other_process_metrics(process.pid)}
+        assert values["__py-thread-count"] == 1
+        assert values["__py-physical-memory-byte"] > 0
+        assert 0 <= values["__uptime-secs"] < 60
+        assert abs(started_ms_of(process.pid) - time.time() * 1000) < 60_000
+    finally:
+        process.kill()
+        process.wait(10)
+        assert process.stdin is not None
+        process.stdin.close()
+    assert other_process_metrics(process.pid) == []
+    assert started_ms_of(process.pid) == 0
 
 
 @pytest.mark.parametrize("heavy", ["prometheus_client", "kazoo", "heronpy.statemgr"])
