@@ -10,17 +10,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from heronpy.pipeline._job import Job
     from heronpy.pipeline._manifest import Manifest
+    from heronpy.pipeline._merged import Explained, MergedStore
     from heronpy.pipeline._progress import Progress
     from heronpy.pipeline._run import RunReport, run
     from heronpy.pipeline._session import spark_session
     from heronpy.pipeline._states import states
     from heronpy.pipeline._views import ViewReader
 
-__all__ = ["Job", "Manifest", "Progress", "RunReport", "ViewReader", "run", "spark_session", "states"]
+__all__ = [
+    "Explained",
+    "Job",
+    "Manifest",
+    "MergedStore",
+    "Progress",
+    "RunReport",
+    "ViewReader",
+    "run",
+    "spark_session",
+    "states",
+]
 
 _IN = {
     "Job": "_job",
+    "Explained": "_merged",
     "Manifest": "_manifest",
+    "MergedStore": "_merged",
     "Progress": "_progress",
     "RunReport": "_run",
     "ViewReader": "_views",
