@@ -1,0 +1,106 @@
+"""Metrics of a running topology: everybody who is asked has the same, exact numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.request
+from functools import partial
+from typing import Any
+
+from metrics_topology import TUPLES, Measured
+from prometheus_client.parser import text_string_to_metric_families
+
+from heronpy.proto import state_pb2, tmaster_pb2, tmaster_pb2_grpc
+from heronpy.runtime import Launch, channel, metadata
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.testing import LocalCluster
+from heronpy.testing import eventually as _eventually
+
+eventually = partial(_eventually, within_s=60.0)
+SINKS = {
+    "sinks": ["prometheus-sink", "file-sink"],
+    "prometheus-sink": {"class": "PrometheusSink"},
+    "file-sink": {"class": "FileSink", "flush-frequency-ms": 200},
+}
+KEYS = {"heron.metrics.export.interval.ms": 200, "heron.metricsmgr.sinks": json.dumps(SINKS)}
+EXACT = {
+    "__emit-count/default": TUPLES,
+    "__ack-count/default": TUPLES,
+    "__execute-count/numbers/default": TUPLES,
+    "__ack-count/numbers/default": TUPLES,
+    "seen": TUPLES,
+    "lookup/count": TUPLES,
+    "size/count": TUPLES,
+}
+
+
+async def by_component(launch: Launch) -> dict[str, dict[str, float]]:
+    """The Topology Master's metrics of ten minutes."""
+    with open_statemgr(launch.statemgr) as sm:
+        value = sm.get(Kind.TMASTERS, launch.topology)
+    assert value is not None
+    location = state_pb2.TmasterLocation.FromString(value)
+    async with channel(f"{location.host}:{location.port}") as to_tmaster:
+        ask: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).GetMetrics
+        request = tmaster_pb2.MetricsRequest(interval_s=600, by_component=True)
+        reply = await ask(request, metadata=metadata(launch.token()), timeout=10)
+    found: dict[str, dict[str, float]] = {}
+    for series in reply.series:
+        found.setdefault(series.component, {})[series.name] = series.value
+    return found
+
+
+def in_files(launch: Launch) -> dict[str, float]:
+    """The sums over instances of what the file sink wrote last."""
+    last: dict[tuple[str, str], float] = {}
+    for path in sorted(launch.log_dir(1).glob("metrics.json.*")):
+        for line in path.read_text().splitlines():
+            entry = json.loads(line)
+            last.update({(entry["instance"], name): value for name, value in entry["metrics"].items()})
+    sums: dict[str, float] = {}
+    for (_, name), value in last.items():
+        sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
+def scraped(launch: Launch) -> dict[tuple[str, str, str], float]:
+    """By family, component and stream: the sums over instances."""
+    port = int((launch.container_dir(1) / "prometheus.port").read_text())
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+        text = response.read().decode()
+    sums: dict[tuple[str, str, str], float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            key = (sample.name, sample.labels.get("component", ""), sample.labels.get("stream", ""))
+            sums[key] = sums.get(key, 0.0) + sample.value
+    return sums
+
+
+async def test_the_topology_master_prometheus_and_the_files_agree_on_every_count() -> None:
+    with LocalCluster(KEYS) as cluster:
+        launch = (await asyncio.to_thread(cluster.submit, Measured)).launch
+
+        async def exact() -> None:
+            components = await by_component(launch)
+            everything = components.get("numbers", {}) | components.get("looking", {})
+            assert {name: everything.get(name) for name in EXACT} == EXACT
+            files = await asyncio.to_thread(in_files, launch)
+            assert {name: files.get(name) for name in EXACT} == EXACT
+            samples = await asyncio.to_thread(scraped, launch)
+            assert samples["heron_emit_count_total", "numbers", "default"] == TUPLES
+            assert samples["heron_execute_count_total", "looking", "default"] == TUPLES
+
+        await eventually(exact)
+        components = await by_component(launch)
+        assert {"__stmgr__", "__metricsmgr__", "__executor__", "__tmaster__"} <= components.keys()
+        for component in ("__metricsmgr__", "__executor__", "numbers"):
+            assert components[component]["__py-physical-memory-byte"] > 1 << 20
+        assert components["numbers"]["__complete-latency/default"] > 0
+        assert components["numbers"]["__tuple-serialization-time-ns/default"] > 0
+        bolt = components["looking"]
+        for name in ("__execute-latency", "__process-latency", "__tuple-deserialization-time-ns"):
+            assert bolt[f"{name}/numbers/default"] > 0
+        assert bolt["__process-latency/numbers/default"] < 60e9, "nanoseconds"
+        assert 0 < bolt["lookup/p50"] <= bolt["lookup/p99"]
+        assert bolt["size/max"] == TUPLES
