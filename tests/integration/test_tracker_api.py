@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import os
@@ -17,6 +18,8 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
+from heron_tracker import TrackerConfig, _processes, local_state
+from heron_tracker._tracker import Tracker
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -27,6 +30,9 @@ from schemathesis.specs.openapi.checks import (
 from tracker_topology import BAD, NUMBERS, Tracked
 
 import heronpy
+from heronpy.errors import UnavailableError
+from heronpy.executor import HostProcess
+from heronpy.executor._files import write_pid
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
 TOTAL = 2 * NUMBERS
@@ -404,6 +410,51 @@ def test_a_live_instance_is_looked_into(ask: Asking, topology: TopologyHandle) -
     assert objects[0].split() == ["count", "bytes", "type"]
     assert any(line.endswith(" builtins.dict") for line in objects)
     assert topology.processes()[SPOUTS[0]] == process
+
+
+async def test_an_instance_tells_its_stacks_itself_where_py_spy_may_not_look(
+    cluster: LocalCluster, topology: TopologyHandle
+) -> None:
+    launch = topology.launch
+    tracker = Tracker(TrackerConfig(statemgrs=(local_state(cluster.home),)))
+    async with tracker.running():
+        found = tracker.directory.find(launch.cluster, launch.environ, launch.topology)
+    for spy, why in ((None, "py-spy is not installed"), ("/bin/false", "py-spy: no reason given")):
+        told = await asyncio.to_thread(_processes.jstack, found, SPOUTS[1], spy)
+        assert told.command == f"kill -USR1 {topology.processes()[SPOUTS[1]]}"
+        assert told.stdout.count("(most recent call first)") >= 2
+        assert "heronpy/instance/_" in told.stdout
+        assert told.stderr == why
+
+
+async def test_a_process_that_is_not_the_instance_gets_no_signal(
+    cluster: LocalCluster, topology: TopologyHandle
+) -> None:
+    launch = topology.launch
+    tracker = Tracker(TrackerConfig(statemgrs=(local_state(cluster.home),)))
+    async with tracker.running():
+        found = tracker.directory.find(launch.cluster, launch.environ, launch.topology)
+    stranger = HostProcess.of(os.getpid())
+    assert stranger is not None
+    record = launch.container_dir(1) / "pids" / f"{SPOUTS[1]}.pid"
+    before = record.read_text()  # a small file
+    try:
+        write_pid(launch.container_dir(1), SPOUTS[1], stranger)  # user code could do that
+        for look in (_processes.pid, _processes.jmap, _processes.histo):
+            with pytest.raises(UnavailableError, match="is not container_1_numbers_2"):
+                await asyncio.to_thread(look, found, SPOUTS[1])
+    finally:
+        record.write_text(before)  # a small file
+
+
+def test_two_trackers_side_by_side_tell_the_same(cluster: LocalCluster, ask: Asking) -> None:
+    second = Served(cluster.home)
+    try:
+        for path in ("info", "physicalplan", "executionstate"):
+            params = ask.common
+            assert second.http.get(f"/topologies/{path}", params=params).json() == ask(path)
+    finally:
+        assert second.stop() == 0
 
 
 def test_own_metrics_count_requests_by_route(served: Served, ask: Asking) -> None:

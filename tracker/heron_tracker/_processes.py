@@ -52,10 +52,14 @@ def pid(topology: Topology, instance: str) -> m.ProcessOutput:
     return m.ProcessOutput(command=f"pid {instance}", stdout=str(process.pid), stderr="")
 
 
-def jstack(topology: Topology, instance: str) -> m.ProcessOutput:
+def find_spy() -> str | None:
+    """Where py-spy is installed, if it is."""
+    return shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+
+
+def jstack(topology: Topology, instance: str, spy: str | None) -> m.ProcessOutput:
     """The stacks of its threads: by py-spy if it is installed and allowed to, else by the instance itself."""
     process, log_file = _find(topology, instance)
-    spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     why = "py-spy is not installed"
     if spy is not None:
         command = [spy, "dump", "--pid", str(process.pid)]

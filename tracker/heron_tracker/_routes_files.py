@@ -12,13 +12,10 @@ from fastapi.responses import StreamingResponse
 
 from heron_tracker import _log_files, _processes
 from heron_tracker import _models as m
-from heron_tracker._tracker import Container, FilePath, Instance, TheTopology
+from heron_tracker._tracker import Container, FilePath, Instance, TheTopology, TheTracker
 
 router = APIRouter()
 
-LOOKS_MAX = 4
-"""Most looks into instances at a time: each may take seconds."""
-_looks = asyncio.Semaphore(LOOKS_MAX)
 _BINARY: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
@@ -69,21 +66,21 @@ async def pid(topology: TheTopology, instance: Instance) -> m.ProcessOutput:
 
 
 @router.get("/topologies/jstack")
-async def jstack(topology: TheTopology, instance: Instance) -> m.ProcessOutput:
+async def jstack(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
     """The stacks of a live instance: by py-spy, or by a signal that the instance answers; then `stderr` says why."""
-    async with _looks:
-        return await asyncio.to_thread(_processes.jstack, topology, instance)
+    async with tracker.looks:
+        return await asyncio.to_thread(_processes.jstack, topology, instance, _processes.find_spy())
 
 
 @router.get("/topologies/jmap")
-async def jmap(topology: TheTopology, instance: Instance) -> m.ProcessOutput:
+async def jmap(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
     """The memory of a live instance, and its garbage collector's state."""
-    async with _looks:
+    async with tracker.looks:
         return await asyncio.to_thread(_processes.jmap, topology, instance)
 
 
 @router.get("/topologies/histo")
-async def histo(topology: TheTopology, instance: Instance) -> m.ProcessOutput:
+async def histo(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
     """The objects of a live instance by type. The instance counts them itself, for at most a second."""
-    async with _looks:
+    async with tracker.looks:
         return await asyncio.to_thread(_processes.histo, topology, instance)

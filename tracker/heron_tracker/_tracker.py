@@ -16,6 +16,8 @@ from heron_tracker._own_metrics import OwnMetrics
 from heron_tracker._tmasters import Tmasters
 from heron_tracker._topology import Topology
 
+LOOKS_MAX = 4
+"""Most looks into instances at a time: each may take seconds, and a thread."""
 FIRST_ANSWER_S = 3.0
 """How long the start waits for the state managers. One that is slower is told of as soon as it answers."""
 
@@ -29,6 +31,7 @@ class Tracker:
         self.directory = Directory(config.statemgrs)
         self.tmasters = Tmasters(self.metrics.called)
         self.events = Events(self.directory)
+        self.looks = asyncio.Semaphore(LOOKS_MAX)
         self.metrics.follow(self.directory, self.events)
 
     @contextlib.asynccontextmanager

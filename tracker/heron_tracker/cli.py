@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Annotated
@@ -46,6 +47,9 @@ def tracker(
         config = dataclasses.replace(config, statemgrs=(c.statemgr(name, type, hostport, rootpath, home=home()),))
     if token_file is not None:
         config = dataclasses.replace(config, token=c.read_token(token_file), token_file=token_file)
+
+    # What a server has to tell (a state manager is away, a state is damaged) belongs on stderr. With -v that is set up.
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
 
     def ready(url: str) -> None:
         print(json.dumps({"url": url, "pid": os.getpid()}) if as_json else f"heron tracker: {url}", flush=True)
