@@ -1,0 +1,33 @@
+"""`make demo-pipeline`, as a user runs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_the_demo_counts_live_and_in_batch_and_shows_the_drift(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "heronpy.examples.demo_pipeline", "--build", str(tmp_path / "build")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"kill -9 of the process container_1_", done.stdout)) == 2
+    exact = re.search(r"submitting Words: ([\d,]+) words", done.stdout)
+    correct = re.search(r"correct: ([\d,]+) words", done.stdout)
+    live = re.search(r"live counts: ([\d,]+) words, ([\d,]+) of them counted twice", done.stdout)
+    assert exact and correct and live, done.stdout
+    assert correct[1] == exact[1]
+    assert _number(live[1]) == _number(exact[1]) + _number(live[2])
+    drift = re.search(r"counts: .* batch ([\d,]+), drift \+?([\d,]+)", done.stdout)
+    assert drift, done.stdout
+    assert drift[1] == exact[1]
+    assert _number(drift[2]) == _number(live[2])
+
+
+def _number(text: str) -> int:
+    return int(text.replace(",", ""))
