@@ -185,6 +185,7 @@ async def test_a_dead_topology_master_is_told_of_with_the_last_known_state() -> 
                     "/topologies/metrics",
                     params={**words("local"), "component": "numbers", "metricname": "__emit-count/default"},
                 )
+                assert metrics.status_code == 200, metrics.text
                 assert sum(map(int, metrics.json()["metrics"]["__emit-count/default"].values())) == 2000
 
             await eventually(alive, within_s=30)

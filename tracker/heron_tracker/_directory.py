@@ -83,6 +83,10 @@ class Follower:
                     await self._session()
                 except HeronError as e:
                     self._tell(str(e))
+                except Exception as e:
+                    # Whatever one state manager (or its client) does: the others go on, and this one is told of.
+                    log.exception("state manager %s", self.config.name)
+                    self._tell(f"unexpected {type(e).__name__}: {e}")
                 self._asked.set()
                 await asyncio.sleep(RETRY_S)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -57,6 +57,7 @@ class Tmasters:
             called: Told of every call: its method, and whether it was answered.
         """
         self._links: OrderedDict[str, _Link] = OrderedDict()
+        self._gone: list[_Link] = []  # to be closed by the next one who may wait
         self._calls = asyncio.Semaphore(CALLS_MAX)
         self._called = called
 
@@ -105,12 +106,21 @@ class Tmasters:
         times = [t for t in (topology.tmaster_lost_s, link.silent_since_s if link else None) if t is not None]
         return iso_time(min(times)) if times else None
 
+    def keep(self, topology_ids: Iterable[str]) -> None:
+        """Forget all topologies but these."""
+        for id in self._links.keys() - set(topology_ids):
+            self._gone.append(self._links.pop(id))
+
     async def close(self) -> None:
         """Close all channels; calls under way fail."""
-        for link in self._links.values():
+        self.keep(())
+        await self._close_gone()
+
+    async def _close_gone(self) -> None:
+        while self._gone:
+            link = self._gone.pop()
             if link.channel is not None:
                 await link.channel.close()
-        self._links.clear()
 
     async def _ask(self, topology: Topology, method: str, request: Any) -> Any:
         link = await self._link(topology)
@@ -156,15 +166,15 @@ class Tmasters:
             link = self._links.get(topology.id) or _Link(topology.id, token, asyncio.Semaphore(CALLS_PER_TOPOLOGY_MAX))
             self._links[topology.id] = link
             await self._make_room()
-        self._links.move_to_end(topology.id)
+        if topology.id in self._links:  # else the topology went away meanwhile
+            self._links.move_to_end(topology.id)
         return link
 
     async def _make_room(self) -> None:
         idle = [id for id, link in self._links.items() if not link.busy]
         for id in idle[: max(0, len(self._links) - CHANNELS_MAX)]:
-            link = self._links.pop(id)
-            if link.channel is not None:
-                await link.channel.close()
+            self._gone.append(self._links.pop(id))
+        await self._close_gone()
 
     async def _channel(self, link: _Link, topology: Topology) -> grpc.aio.Channel:
         assert topology.tmaster is not None

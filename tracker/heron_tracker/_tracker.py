@@ -32,6 +32,7 @@ class Tracker:
         self.tmasters = Tmasters(self.metrics.called)
         self.events = Events(self.directory)
         self.looks = asyncio.Semaphore(LOOKS_MAX)
+        self.directory.listen(lambda: self.tmasters.keep(t.id for t in self.directory.topologies.values()))
         self.metrics.follow(self.directory, self.events)
 
     @contextlib.asynccontextmanager
