@@ -20,7 +20,9 @@ def test_the_demo_counts_live_and_in_batch_and_shows_the_drift(tmp_path: Path) -
     exact = re.search(r"submitting Words: ([\d,]+) words", done.stdout)
     correct = re.search(r"correct: ([\d,]+) words", done.stdout)
     live = re.search(r"live counts: ([\d,]+) words, ([\d,]+) of them counted twice", done.stdout)
-    assert exact and correct and live, done.stdout
+    assert exact, done.stdout
+    assert correct, done.stdout
+    assert live, done.stdout
     assert correct[1] == exact[1]
     assert _number(live[1]) == _number(exact[1]) + _number(live[2])
     drift = re.search(r"counts: .* batch ([\d,]+), drift \+?([\d,]+)", done.stdout)
