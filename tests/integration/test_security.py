@@ -127,6 +127,9 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
         ("/heronpy.Tmaster/Deactivate", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/GetStatus", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/GetPhysicalPlan", tmaster_of, tmaster_pb2.TopologyRequest()),
+        ("/heronpy.Tmaster/GetMetrics", tmaster_of, tmaster_pb2.MetricsRequest()),
+        ("/heronpy.Tmaster/GetExceptions", tmaster_of, tmaster_pb2.ExceptionsRequest()),
+        ("/heronpy.Tmaster/GetExceptionSummary", tmaster_of, tmaster_pb2.ExceptionsRequest()),
         ("/heronpy.Tmaster/PublishMetrics", tmaster_of, metrics_pb2.MetricsReports()),
         (
             "/heronpy.Metricsmgr/Publish",
