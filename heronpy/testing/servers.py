@@ -293,6 +293,21 @@ def zookeeper_ensemble(directory: Path, members: int = 3) -> Iterator[list[Zooke
             server.kill()
 
 
+@functools.cache
+def spark_missing() -> str | None:
+    """Why no Spark can be started here, or None if one can."""
+    # Imported here, because this file is also run alone (see `_become`). It is what batch runs themselves ask.
+    from heronpy.errors import UnavailableError
+    from heronpy.pipeline._session import check_java, check_packages
+
+    try:
+        check_packages()
+        check_java()
+    except UnavailableError as e:
+        return f"no Spark: {e}"
+    return None
+
+
 def redis_missing() -> str | None:
     """Why no Redis can be started here, or None if one can."""
     if shutil.which("redis-server") is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.archive import Archive
 from heronpy.examples import _results, demo, random_word_count, rtac, rtac_events, word_count
 from heronpy.testing import eventually_sync
+from heronpy.testing.servers import spark_missing
 
 HERON = Path(sys.executable).with_name("heron")
 Heron = Callable[..., str]
@@ -28,7 +31,8 @@ def heron(tmp_path: Path) -> Iterator[Heron]:
     def run(*args: object) -> str:
         command = [str(HERON), *map(str, args)]
         if args[0] == "submit":
-            submitted.append(str(args[args.index("-") + 1]))
+            name = [*args[args.index("-") + 1 :], "Words"][0]  # the README's program names itself
+            submitted.append(str(name))
         done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done.stdout
@@ -86,19 +90,61 @@ def test_random_word_count_runs_and_is_shown(heron: Heron):
     assert "Random" in heron("status", "Random")
 
 
-def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(heron: Heron, tmp_path: Path):
+def readme_commands(program: str) -> list[list[str]]:
+    """The words of the `heron` commands of the README that are about a program, or a name that it has."""
     readme = (Path(__file__).parents[2] / "README.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    script = tmp_path / "topology.py"
-    script.write_text(code)
     commands = [line.partition("#")[0].split()[1:] for line in readme.splitlines() if line.startswith("heron ")]
-    commands = [words for words in commands if words[0] != "bench"]
+    return [words for words in commands if program in words]
+
+
+def readme_program(imports: str) -> str:
+    """The program of the README that imports from a package."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    [code] = [
+        code for code in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if f"from {imports} import" in code
+    ]
+    return str(code)
+
+
+def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(heron: Heron, tmp_path: Path):
+    script = tmp_path / "topology.py"
+    script.write_text(readme_program("heronpy.api"))
+    commands = readme_commands("Counting")
     assert commands[0] == ["submit", "local", "topology.py", "-", "Counting"]
     heron("submit", "local", "--wait", str(script), "-", "Counting")
     assert [words[0] for words in commands[1:]] == ["status", "logs", "deactivate", "kill"]
     for words in commands[1:]:
         heron(*words)
     assert "Counting" not in heron("topologies")
+
+
+@pytest.mark.timeout(240)
+def test_the_streamlet_program_of_the_readme_counts_live_and_in_batch(
+    heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if reason := spark_missing():
+        pytest.skip(reason)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "words.py").write_text(readme_program("heronpy.streamlet"))
+    with (tmp_path / "lines-1.jsonl").open("w") as f:
+        for n in range(1000):
+            f.write(json.dumps({"timestamp": 1_700_000_000 + n / 4, "text": "the cow jumped over the moon"}) + "\n")
+    live, batch = readme_commands("words.py")
+    heron(*live)
+
+    def archived() -> None:
+        archive = Archive(tmp_path / "words" / "archive" / "events")
+        assert archive.exists
+        assert archive.complete_before_ms() is None
+
+    eventually_sync(archived, within_s=60)
+    heron(*batch)
+    commands = {words[1]: words for words in readme_commands("Words")}
+    assert set(commands) == {"query", "reconcile", "status"}
+    assert heron(*commands["query"]).strip() == "2000"
+    assert "drift 0" in heron(*commands["reconcile"])
+    assert "5 batches done" in heron(*commands["status"])
+    heron("kill", "Words")
 
 
 def test_an_example_says_what_is_wrong_with_its_arguments(tmp_path: Path):
