@@ -1,0 +1,221 @@
+"""The batch benchmark: an engine's run, and the same written by hand, in turn, each in a new process tree."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from heronpy.bench._report import machine
+from heronpy.bench._spark_input import Input, archive_at
+from heronpy.bench._spark_report import Measured, SparkReport
+from heronpy.errors import ConfigError, UnavailableError
+
+KINDS = ("engine", "pyspark", "dataframe")
+_SAMPLE_S = 0.1
+_END_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkBenchConfig:
+    """What to measure."""
+
+    mb: float = 1000
+    """Text in the archive, in 10^6 bytes."""
+    rounds: int = 1
+    """How often each job runs, one after the other in every round; the fastest run counts."""
+    master: str = "local[2]"
+    """Spark's master: one on this machine."""
+    kinds: tuple[str, ...] = KINDS
+    """What to run: `engine`, `pyspark`, `dataframe`."""
+
+    def __post_init__(self) -> None:
+        if self.mb <= 0:
+            raise ConfigError(f"mb must be more than 0, not {self.mb:g}")
+        if self.rounds < 1:
+            raise ConfigError(f"rounds must be at least 1, not {self.rounds}")
+        if not self.master.startswith("local"):
+            raise ConfigError(f"master must be local, as in local[2], not {self.master}: memory is measured here")
+        if not self.kinds or set(self.kinds) - set(KINDS):
+            raise ConfigError(f"kinds must be some of {', '.join(KINDS)}")
+
+
+def run_spark(
+    config: SparkBenchConfig, build: Path, *, on_step: Callable[[str], None] = lambda step: None
+) -> SparkReport:
+    """Measure. The archive stays in `build` for the next time; no process is left.
+
+    Args:
+        config: what to measure.
+        build: where the archive and the results are.
+        on_step: called with a few words before each step.
+
+    Raises:
+        UnavailableError: Spark does not start, or a job failed.
+    """
+    from heronpy.bench._spark_jobs import archive_in, results_in, results_of_engine
+
+    directory = build / f"{config.mb:g}mb"
+    on_step(f"{config.mb:g} MB of text: {directory}")
+    made = archive_at(directory, archive_in(directory), config.mb)
+    measured: dict[str, list[Measured]] = {kind: [] for kind in config.kinds}
+    for turn in range(config.rounds):
+        for kind in config.kinds:
+            on_step(f"round {turn + 1} of {config.rounds}: {kind}")
+            measured[kind].append(_measure(kind, config, directory))
+    on_step("comparing results")
+    digests = {}
+    rows = 0
+    for kind in config.kinds:
+        results = sorted(results_of_engine(directory) if kind == "engine" else results_in(directory / kind))
+        rows = len(results)
+        digests[kind] = hashlib.sha256(repr(results).encode()).hexdigest()[:16]
+    return _report(config, made, measured, digests, rows)
+
+
+def _report(
+    config: SparkBenchConfig, made: Input, measured: dict[str, list[Measured]], digests: dict[str, str], rows: int
+) -> SparkReport:
+    fastest = {kind: min(runs, key=lambda run: run.seconds) for kind, runs in measured.items()}
+    engine = fastest.get("engine")
+    others = {kind: one for kind, one in fastest.items() if kind != "engine"}
+    return SparkReport(
+        mb_per_s={kind: round(made.bytes / 1e6 / one.seconds, 2) for kind, one in fastest.items()},
+        seconds={kind: round(one.seconds, 2) for kind, one in fastest.items()},
+        cpu_s={kind: round(one.cpu_s, 2) for kind, one in fastest.items()},
+        ratio_to={kind: round(one.seconds / engine.seconds, 3) for kind, one in others.items()} if engine else {},
+        cpu_ratio_to={kind: round(one.cpu_s / engine.cpu_s, 3) for kind, one in others.items()} if engine else {},
+        rss_mb={
+            kind: {name: round(max(run.rss_mb[name] for run in runs), 1) for name in runs[0].rss_mb}
+            for kind, runs in measured.items()
+        },
+        runs_s={kind: [round(run.seconds, 2) for run in runs] for kind, runs in measured.items()},
+        median_s={kind: round(statistics.median(run.seconds for run in runs), 2) for kind, runs in measured.items()},
+        equal=len(set(digests.values())) == 1,
+        digests=digests,
+        rows=rows,
+        input=made,
+        config=asdict(config),
+        machine=machine(),
+    )
+
+
+def _measure(kind: str, config: SparkBenchConfig, directory: Path) -> Measured:
+    command = [sys.executable, "-m", "heronpy.bench._spark_jobs", kind, str(directory)]
+    command += ["--out", str(directory / kind), "--master", config.master]
+    with tempfile.TemporaryFile("w+") as errors, _running(command, errors) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise UnavailableError(_last_line(errors) or f"{kind}: Spark does not start")
+        with _watched(process.pid) as tree:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            answer = process.stdout.readline()
+        if not answer:
+            raise UnavailableError(f"{kind} failed: {_last_line(errors)}")
+        process.stdin.close()
+        process.wait(_END_S)
+        return Measured(json.loads(answer)["seconds"], tree.cpu_s(), tree.rss_mb())
+
+
+@contextlib.contextmanager
+def _running(command: list[str], errors: object) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,  # type: ignore[call-overload]  # a temporary file
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:  # Ctrl-C, or it failed: its JVM ends with it
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _last_line(errors: object) -> str:
+    errors.seek(0)  # type: ignore[attr-defined]  # a temporary file
+    lines = [line.strip() for line in errors if line.strip()]  # type: ignore[attr-defined]  # as above
+    return lines[-1] if lines else ""
+
+
+class _Tree:
+    """A process with all that it has started: its CPU time since the first look, and its peaks of memory."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._before: dict[psutil.Process, float] = {}
+        self._cpu_s: dict[psutil.Process, float] = {}
+        self._peaks = {"driver": 0, "jvm": 0, "workers": 0, "largest_worker": 0, "all": 0}
+        self._look(first=True)
+
+    def cpu_s(self) -> float:
+        """CPU seconds, user and system, up to a sampling interval per process that has ended."""
+        return sum(used - self._before.get(process, 0.0) for process, used in self._cpu_s.items())
+
+    def rss_mb(self) -> dict[str, float]:
+        """Peaks. Workers are forks: what they share is counted in each of them."""
+        return {name: size / 1e6 for name, size in self._peaks.items()}
+
+    def look(self) -> None:
+        """Take a sample."""
+        self._look(first=False)
+
+    def _look(self, first: bool) -> None:
+        sizes = {"driver": 0, "jvm": 0, "workers": 0, "largest_worker": 0}
+        for process in [self._root, *self._root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                with process.oneshot():
+                    times, size, name = process.cpu_times(), process.memory_info().rss, process.name()
+                self._cpu_s[process] = times.user + times.system
+                if process == self._root:
+                    sizes["driver"] += size
+                elif name == "java":
+                    sizes["jvm"] += size
+                else:
+                    sizes["workers"] += size
+                    sizes["largest_worker"] = max(sizes["largest_worker"], size)
+        if first:
+            self._before = dict(self._cpu_s)
+        sizes["all"] = sizes["driver"] + sizes["jvm"] + sizes["workers"]
+        self._peaks = {name: max(peak, sizes[name]) for name, peak in self._peaks.items()}
+
+
+@contextlib.contextmanager
+def _watched(pid: int) -> Iterator[_Tree]:
+    tree = _Tree(pid)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_SAMPLE_S):
+            with contextlib.suppress(psutil.Error):  # it may end at any moment
+                tree.look()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield tree
+    finally:
+        over.set()
+        watcher.join()
+        with contextlib.suppress(psutil.Error):
+            tree.look()
