@@ -27,7 +27,7 @@ h1{font-size:26px;margin:0 0 4px}h2{font-size:20px;margin:0}h3{font-size:14px;ma
 p{margin:4px 0}.soft{color:var(--soft)}
 section{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:20px 24px;margin-top:20px}
 .tiles{display:flex;flex-wrap:wrap;gap:12px;margin:14px 0 4px}
-.tile{flex:1 1 120px;border:1px solid var(--line);border-radius:8px;padding:8px 12px}
+.tile{flex:1 1 96px;border:1px solid var(--line);border-radius:8px;padding:8px 12px}
 .tile b{display:block;font-size:20px;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}
 .good b{color:var(--good)}.bad b{color:var(--a)}
 svg{width:100%;height:auto;display:block}
@@ -48,7 +48,7 @@ def html(found: Reconciliation) -> str:
     """The report as a page. Everything that came from data is escaped."""
     name = escape(found.job)
     made = datetime.fromtimestamp(found.made_at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    closed = "no batch is closed yet" if found.closed_upto is None else f"batches are closed up to {found.closed_upto}"
+    closed = "No batch is closed yet" if found.closed_upto is None else f"Batches are closed up to {found.closed_upto}"
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
