@@ -107,6 +107,7 @@ class PartReader(SourceReader):
         self._iterator: Iterator[Rows] = iter(())
         self._rows: Rows | None = None
         self._next = 0
+        self._generation = 0
         self._ended = False
         self._next_part()
 
@@ -144,6 +145,8 @@ class PartReader(SourceReader):
         if first == last:
             self._settle()
             return []
+        if self._generation:  # other data in the same place: its ids must not be those of what was there before
+            rows = rows._replace(prefix=f"{rows.prefix}{self._generation}~")
         return rows.records(first, last, batch)
 
     def _next_part(self) -> None:
@@ -153,6 +156,7 @@ class PartReader(SourceReader):
             return
         position = self._positions.of(self._part.key, self._part.limit)
         self._iterator = self._part.rows(position, self._dead_letter)
+        self._generation = self._positions.generation(self._part.key)
 
     def ack(self, records: Sequence[Record]) -> None:
         for record in records:

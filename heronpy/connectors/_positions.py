@@ -40,8 +40,13 @@ class Positions:
         generation, position = self._known.get(key, (0, -1))
         if position > limit:
             generation, position = generation + 1, -1
+            self._changed = True  # to be saved soon: the data may grow beyond the old position
         self._mine[key] = (generation, position)
         return None if position < 0 else position
+
+    def generation(self, key: str) -> int:
+        """How often the data of a part that `of` was asked for has been replaced by less."""
+        return self._mine[key][0]
 
     def advance(self, key: str, position: int) -> None:
         """Everything before `position` is acked."""

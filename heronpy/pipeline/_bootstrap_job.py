@@ -79,6 +79,7 @@ def load_live_views(
     from heronpy.pipeline._views import ViewReader
 
     loaded = {}
+    upto, first = manifest.closed_upto, manifest.live_from(job.config.keep_live_batches)
     for view, node in job.stores().items():
         with (
             live_reader(job, node) as live,
@@ -86,18 +87,13 @@ def load_live_views(
         ):
             rows = 0
             for batch in sorted({*batch_view.batches(), *live.batches()}):
-                if _is_kept(batch, job, manifest):
+                if upto is not None and batch <= upto and (first is None or batch >= first):
                     progress(f"{view}: batch {batch}")
                     items = Counted(batch_view.items(batch))
                     live.replace(batch, items)
                     rows += items.count
             loaded[view] = rows
     return loaded
-
-
-def _is_kept(batch: int, job: Job, manifest: Manifest) -> bool:
-    upto = manifest.closed_upto
-    return upto is not None and upto - job.config.keep_live_batches < batch <= upto
 
 
 def bootstrap(

@@ -194,13 +194,13 @@ def prune(loaded: Loaded) -> int:
     from heronpy.pipeline._reconcile import live_reader
 
     job = loaded.job
-    closed = Manifest.load(job.directory, job.batch_length_ms).closed_upto
-    if closed is None:
+    first = Manifest.load(job.directory, job.batch_length_ms).live_from(job.config.keep_live_batches)
+    if first is None:
         return 0
     dropped = 0
     for node in job.stores().values():
         with live_reader(job, node) as live:
-            dropped += live.drop(closed - job.config.keep_live_batches)
+            dropped += live.drop(first - 1)
     return dropped
 
 
@@ -252,7 +252,7 @@ def _print_report(loaded: Loaded, report: RunReport, as_json: bool) -> None:
 
     console = Console(highlight=False, width=WIDTH, markup=False)
     for note in report.notes:
-        console.print(f"left out: {note}")
+        console.print(f"note: {note}")
     if not report.batches:
         console.print(f"nothing to compute: {_closed(report)}")
         return

@@ -24,6 +24,7 @@ def commit(
     report: Report,
     version: str,
     fingerprints: Mapping[int, str],
+    inputs: Mapping[int, Mapping[str, str]],
     *,
     closed_upto: Callable[[], int | None],
 ) -> None:
@@ -36,6 +37,7 @@ def commit(
         report: of the Spark job.
         version: of its files.
         fingerprints: of the batches that it computed.
+        inputs: of each batch, by archive.
         closed_upto: called when the batches are in the manifest.
     """
     replaced = [
@@ -51,7 +53,7 @@ def commit(
         _rename(group)
     now_s = time.time()
     for batch, fingerprint in fingerprints.items():
-        done = Batch(version, fingerprint, finished_at_s=now_s)
+        done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
         done.elements = report.elements[batch]
         done.duplicates = report.duplicates[batch]
         done.dead_letters = report.failed[batch]
@@ -59,6 +61,8 @@ def commit(
             node = plan.nodes[name]
             outputs = done.views if isinstance(node, StoreNode) else done.sinks
             outputs[output_name(node)] = _parts(node, parts.get((name, batch), []))
+            if isinstance(node, StoreNode):
+                done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
     manifest.closed_upto = closed_upto()
     manifest.save(job.directory)

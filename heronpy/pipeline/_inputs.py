@@ -67,12 +67,12 @@ def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
     return inputs
 
 
-def fingerprints(archives: Sequence[ArchiveInput]) -> dict[int, str]:
-    """What each batch's input is, over all archives."""
-    made: dict[int, str] = {}
+def fingerprints(archives: Sequence[ArchiveInput]) -> dict[int, dict[str, str]]:
+    """What each batch's input is, by archive: see `Archive.fingerprint`."""
+    made: dict[int, dict[str, str]] = {}
     for one in archives:
         for batch, files in one.files.items():
-            made[batch] = f"{made.get(batch, '')}{one.stage}={one.archive.fingerprint(files)};"
+            made.setdefault(batch, {})[one.stage] = one.archive.fingerprint(files)
     return made
 
 

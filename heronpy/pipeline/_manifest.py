@@ -45,7 +45,11 @@ class Batch:
     dead_letters: int = 0
     """Elements that were set aside because user code raised."""
     finished_at_s: float = 0.0
+    inputs: dict[str, str] = field(default_factory=dict)
+    """Of what it was computed from, this batch's own part, by archive: see `Archive.fingerprint`."""
     views: dict[str, Parts] = field(default_factory=dict)
+    monoids: dict[str, str] = field(default_factory=dict)
+    """What each view was merged with: values of different monoids cannot be merged."""
     sinks: dict[str, Parts] = field(default_factory=dict)
 
 
@@ -102,6 +106,22 @@ class Manifest:
         if batch_length_ms is not None:
             manifest.batch_length_ms = batch_length_ms
         return manifest
+
+    def others(self, view: str, monoid: str) -> list[int]:
+        """Batches whose view was merged with another monoid than this, ascending."""
+        return sorted(n for n, batch in self.batches.items() if batch.monoids.get(view, monoid) != monoid)
+
+    def live_from(self, keep: int) -> int | None:
+        """The first batch whose live rows are kept, if those of so many closed batches are; None: all are.
+
+        Batches without any element do not count: else rows of long ago would go at once.
+        """
+        if self.closed_upto is None:
+            return None
+        if not keep:
+            return self.closed_upto + 1
+        closed = sorted((n for n in self.batches if n <= self.closed_upto), reverse=True)
+        return closed[keep - 1] if len(closed) >= keep else None
 
     def save(self, directory: Path) -> None:
         """Replace the manifest on disk: atomically, and durably on return."""

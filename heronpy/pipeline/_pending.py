@@ -24,17 +24,26 @@ class Work:
     """Those to compute, ascending."""
     groups: list[list[int]] = field(default_factory=list)
     """`pending`, divided among Spark jobs."""
+    inputs: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Of every batch that has any, by archive; of those that archives have lost, what they were."""
+    lost: list[int] = field(default_factory=list)
+    """Batches of whose input archives have less than when they were computed."""
+    kept: list[int] = field(default_factory=list)
+    """To compute as well, if archives had not lost what they were made of: they stay as they are."""
+    less: list[int] = field(default_factory=list)
+    """Of `pending`, those whose look-back reaches into what archives have lost."""
 
 
 def decide(
     manifest: Manifest,
-    inputs: Mapping[int, str],
+    inputs: Mapping[int, Mapping[str, str]],
     sizes: Mapping[int, int],
     *,
+    archives: Collection[str],
     closable: int,
     lookback: int | None,
     reach: int,
-    views: Collection[str],
+    views: Mapping[str, str],
     sinks: Collection[str],
     only: Collection[int] | None = None,
     group_bytes: int = GROUP_BYTES,
@@ -43,17 +52,20 @@ def decide(
 
     Args:
         manifest: what is done.
-        inputs: fingerprint of the input of each batch that has any.
+        inputs: fingerprints of the input of each batch that has any, by archive.
         sizes: its bytes.
+        archives: all that are read.
         closable: the last batch that may be computed.
         lookback: how many batches before it a batch is computed from; None: all.
         reach: how many batches after it an element can be seen in.
-        views: that each batch must have.
+        views: that each batch must have, with the signature of their monoids.
         sinks: that each batch must have.
         only: compute these and no others, whether or not they are done.
         group_bytes: input of one Spark job.
     """
     work = Work(closable)
+    inputs, lost = with_lost(manifest, inputs, archives)
+    work.inputs = inputs
     candidates = sorted({batch + i for batch in inputs for i in range(reach + 1) if batch + i <= closable})
     work.fingerprints = _fingerprints(candidates, inputs, lookback)
     if only is not None:
@@ -61,21 +73,62 @@ def decide(
         work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
     else:
         work.pending = [b for b in candidates if not _is_done(manifest, b, work.fingerprints[b], views, sinks)]
+    if lost:
+        work.lost = sorted(lost)
+        touched = [b for b in work.pending if _reads(b, lost, lookback)]
+        work.kept = [b for b in touched if b in manifest.batches]
+        work.pending = [b for b in work.pending if b not in set(work.kept)]
+        work.less = [b for b in touched if b not in manifest.batches]
     work.groups = _grouped(work.pending, sizes, group_bytes if lookback is not None else None)
     return work
 
 
-def _is_done(manifest: Manifest, batch: int, fingerprint: str, views: Collection[str], sinks: Collection[str]) -> bool:
+def with_lost(
+    manifest: Manifest, inputs: Mapping[int, Mapping[str, str]], archives: Collection[str]
+) -> tuple[dict[int, dict[str, str]], set[int]]:
+    """Inputs with those that archives have lost since a batch was made of them, and the batches that lack some.
+
+    An archive only grows. Where it has fewer rows than before, somebody has made room, or a file is damaged: what was
+    computed from all of them is better than what could be computed now.
+    """
+    full = {batch: dict(found) for batch, found in inputs.items()}
+    lost = set()
+    for batch, done in manifest.batches.items():
+        for archive, recorded in done.inputs.items():
+            if archive not in archives:
+                continue
+            found = inputs.get(batch, {}).get(archive)
+            if found is None or _rows(found) < _rows(recorded):
+                full.setdefault(batch, {})[archive] = recorded
+                lost.add(batch)
+    return full, lost
+
+
+def _rows(fingerprint: str) -> int:
+    """How many rows it is of: `batch:rows:hashes`."""
+    return int(fingerprint.split(":")[1])
+
+
+def _reads(batch: int, lost: Collection[int], lookback: int | None) -> bool:
+    return any(b <= batch and (lookback is None or b >= batch - lookback) for b in lost)
+
+
+def _is_done(
+    manifest: Manifest, batch: int, fingerprint: str, views: Mapping[str, str], sinks: Collection[str]
+) -> bool:
     done = manifest.batches.get(batch)
     return (
         done is not None
         and done.fingerprint == fingerprint
-        and set(views) <= done.views.keys()
+        and views.keys() <= done.views.keys()
+        and all(done.monoids.get(view, monoid) == monoid for view, monoid in views.items())
         and set(sinks) <= done.sinks.keys()
     )
 
 
-def _fingerprints(candidates: Sequence[int], inputs: Mapping[int, str], lookback: int | None) -> dict[int, str]:
+def _fingerprints(
+    candidates: Sequence[int], inputs: Mapping[int, Mapping[str, str]], lookback: int | None
+) -> dict[int, str]:
     """One for each batch, made of those of everything that it is computed from."""
     ordered = sorted(inputs)
     if lookback is None:
@@ -85,19 +138,21 @@ def _fingerprints(candidates: Sequence[int], inputs: Mapping[int, str], lookback
         digest = hashlib.sha256()
         for source in range(batch - lookback, batch + 1):
             if source in inputs:
-                digest.update(f"{source} {inputs[source]}\n".encode())
+                digest.update(f"{source} {sorted(inputs[source].items())}\n".encode())
         made[batch] = digest.hexdigest()[:32]
     return made
 
 
-def _cumulative(candidates: Sequence[int], ordered: Sequence[int], inputs: Mapping[int, str]) -> dict[int, str]:
+def _cumulative(
+    candidates: Sequence[int], ordered: Sequence[int], inputs: Mapping[int, Mapping[str, str]]
+) -> dict[int, str]:
     made = {}
     digest = hashlib.sha256()
     sources = iter(ordered)
     source = next(sources, None)
     for batch in candidates:
         while source is not None and source <= batch:
-            digest.update(f"{source} {inputs[source]}\n".encode())
+            digest.update(f"{source} {sorted(inputs[source].items())}\n".encode())
             source = next(sources, None)
         made[batch] = digest.hexdigest()[:32]
     return made

@@ -54,7 +54,7 @@ def roll_up(sc: SparkContext, job: Job, manifest: Manifest, progress: Callable[[
     """Make the roll-ups that are worth it, each visible at once."""
     stores = job.stores()
     for view in views_to_roll_up(manifest):
-        if view in stores:
+        if view in stores and not manifest.others(view, stores[view].monoid.signature):
             with watched(sc, "roll up", (), progress):
                 _roll_up(sc, job, manifest, view, stores[view].monoid)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from heronpy.errors import StateError
 from heronpy.pipeline._commit import commit, remove_leftovers
 from heronpy.pipeline._compute import Batches, compute, cores
 from heronpy.pipeline._inputs import (
@@ -24,7 +25,7 @@ from heronpy.pipeline._inputs import (
     source_readings,
 )
 from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Manifest, lock
+from heronpy.pipeline._manifest import Manifest, Parts, lock
 from heronpy.pipeline._pending import Work, closed_upto, decide
 from heronpy.pipeline._plan import BatchPlan, plan_batch
 from heronpy.pipeline._progress import Progress
@@ -59,7 +60,7 @@ class RunReport:
     """All batches up to this one are done."""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    """What a batch run leaves out of the program."""
+    """What a batch run leaves out of the program, and what it could not do."""
 
 
 def run(
@@ -76,7 +77,7 @@ def run(
     Args:
         job: what to compute.
         master: Spark's master URL.
-        until_ms: only batches that end by then; without it, as far as the archive is complete.
+        until_ms: only batches that end by then, and not later than now; without it, as far as the archive is complete.
         batches: compute these, also if they are done, and no others.
         conf: Spark's configuration.
         progress: called about twice a second while Spark works, from another thread.
@@ -111,6 +112,9 @@ class _Run:
 
     def run(self, until_ms: int | None, batches: Collection[int] | None) -> RunReport:
         began = time.monotonic()
+        if until_ms is not None:
+            # A batch that has not ended cannot be done: reads would leave out what is live in it.
+            until_ms = min(until_ms, _now_ms())
         remove_leftovers(self._job, self._manifest)
         self._archives = open_archives(self._job, self._plan)
         if self._plan.sources():
@@ -131,13 +135,15 @@ class _Run:
             self._manifest,
             fingerprints(self._archives),
             input_sizes,
+            archives=[one.stage for one in self._archives],
             closable=until_ms // length - 1,
             lookback=None if lookback_ms is None else -(-lookback_ms // length),
             reach=-(-self._plan.reach_ms // length),
-            views=[node.store_name for node in self._outputs() if isinstance(node, StoreNode)],
+            views={n.store_name: n.monoid.signature for n in self._outputs() if isinstance(n, StoreNode)},
             sinks=[node.stage for node in self._outputs() if isinstance(node, SinkNode)],
             only=batches,
         )
+        self._tell_of_lost(work, lookback_ms)
         if work.pending or views_to_roll_up(self._manifest):
             with self._spark() as sc:
                 for i, group in enumerate(work.groups):
@@ -148,6 +154,39 @@ class _Run:
         if upto != self._manifest.closed_upto and work.fingerprints:
             self._manifest.closed_upto = upto
             self._manifest.save(self._job.directory)
+
+    def _tell_of_lost(self, work: Work, lookback_ms: int | None) -> None:
+        """Say what archives have lost.
+
+        Raises:
+            StateError: results would have to begin with what is lost.
+        """
+        if work.less and lookback_ms is None:
+            raise StateError(
+                f"batch {work.less[0]} cannot be computed: its reduce_by_key reads everything before it, and the "
+                "archive has lost rows of batches that are done; put them back, or let the reduction end in a store"
+            )
+        if work.lost:
+            self._report.notes.append(
+                f"the archive has lost rows of {_spans(work.lost)}: their results stay as they are"
+            )
+        if work.kept:
+            self._report.notes.append(f"{_spans(work.kept)} would be computed again, if the archive had all its rows")
+            self._mark_kept(work.kept)
+        if work.less:
+            self._report.notes.append(
+                f"{_spans(work.less)} are computed from less: their windows reach into what the archive has lost"
+            )
+
+    def _mark_kept(self, kept: Sequence[int]) -> None:
+        """Let views that came later have no rows in batches that cannot be computed any more."""
+        for batch in kept:
+            done = self._manifest.batches[batch]
+            for node in self._outputs():
+                if isinstance(node, StoreNode) and node.store_name not in done.views:
+                    done.views[node.store_name] = Parts()
+                    done.fingerprint = ""  # computed again, should the archive find its rows
+        self._manifest.save(self._job.directory)
 
     def _group(
         self,
@@ -180,6 +219,7 @@ class _Run:
             report,
             version,
             {batch: work.fingerprints[batch] for batch in group},
+            work.inputs,
             closed_upto=lambda: closed_upto(self._manifest, work, left),
         )
         self._add(report, group)
@@ -208,7 +248,8 @@ class _Run:
             found = sorted({part.batch for part in report.parts})
             for batch in [batch for batch in self._manifest.batches if batch <= last]:
                 del self._manifest.batches[batch]
-            upto = last if until_ms is not None else max(found, default=None)
+            # Events of the future do not end what is live now.
+            upto = last if until_ms is not None else max((b for b in found if b <= _now_ms() // length), default=None)
             commit(
                 self._job,
                 self._plan,
@@ -216,6 +257,7 @@ class _Run:
                 report,
                 version,
                 dict.fromkeys(found, version),
+                {},
                 closed_upto=lambda: upto,
             )
             self._add(report, found)
@@ -239,6 +281,15 @@ class _Run:
     def _spark(self) -> Iterator[SparkContext]:
         with spark_session(f"heronpy {self._job.name}", self._master, self._conf) as session:
             yield session.sparkContext
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _spans(batches: Sequence[int]) -> str:
+    shown = str(batches[0]) if len(batches) == 1 else f"{batches[0]} to {batches[-1]}"
+    return f"{len(batches)} batches ({shown})"
 
 
 def _read_from(group: Sequence[int], lookback_ms: int | None, batch_length_ms: int) -> int | None:

@@ -30,6 +30,9 @@ class ViewReader:
             monoid: how its values are merged.
             manifest: which versions to read; without it the newest. When a run has replaced them, reads go on with
                 the newest.
+
+        Raises:
+            StateError: batches that are done do not have it, or have it with another monoid.
         """
         self._directory = directory
         self._view = view
@@ -37,6 +40,20 @@ class ViewReader:
         self.manifest = manifest or Manifest.load(directory)
         """Which versions are read."""
         self._files: OrderedDict[Path, _PartFile] = OrderedDict()
+        upto = self.manifest.closed_upto
+        batches = self.manifest.batches.items()
+        lacking = [n for n, batch in batches if upto is not None and n <= upto and view not in batch.views]
+        if lacking:
+            raise StateError(
+                f"view {view} is not computed for {len(lacking)} batches that are done (the last: {max(lacking)}): "
+                "`heron pipeline run` computes it"
+            )
+        if others := self.manifest.others(view, monoid.signature):
+            made = self.manifest.batches[others[-1]].monoids[view]
+            raise StateError(
+                f"batch view {view} is made with {made} up to batch {others[-1]}, the program has {monoid.signature}: "
+                "`heron pipeline run` computes it anew, or give the view another name"
+            )
 
     def batches(self) -> list[int]:
         """Batch ids that have the view, ascending; also those in which it has no rows."""

@@ -3,6 +3,7 @@
 {prefix}:{view}                   sorted set of parts, `<batch>:<writer>` with the batch as score
 {prefix}:{view}:<batch>:<writer>  hash of a part: key -> accumulator
 {prefix}:{view}:commits           hash: writer -> id of its last commit
+{prefix}:{view}:monoid            what the rows are accumulators of
 {prefix}:{view}:changes           counts what `replace` and `drop` did, for reads that take several commands
 
 The braces are in the names: a cluster keeps all of a view on one node, so that transactions reach all of it.
@@ -53,7 +54,7 @@ class RedisStore(Store):
         return RedisWriter(Redis(self._find_url()), self._root(context), context, writer_id)
 
     def reader(self, context: StoreContext) -> StoreReader:
-        return RedisReader(Redis(self._find_url()), self._root(context), context.monoid)
+        return RedisReader(Redis(self._find_url()), self._root(context), context)
 
     def _root(self, context: StoreContext) -> str:
         return f"{{{self.prefix}:{context.view}}}"
@@ -86,6 +87,7 @@ class RedisWriter(StoreWriter):
         self._pending: dict[int, dict[bytes, Any]] = {}
         self._commit_id = uuid.uuid4().hex
         self._unsure = False
+        self._claimed = False
 
     def merge(self, key: Any, delta: Any, batch: int = 0) -> None:
         rows = self._pending.get(batch)
@@ -101,6 +103,9 @@ class RedisWriter(StoreWriter):
         if not self._pending:
             return
         with self._redis.errors(f"view {self._view}"):
+            if not self._claimed:
+                self._redis.claim(self._root, self._view, self._monoid)
+                self._claimed = True
             for _ in range(_TRIES):
                 if self._try_commit():
                     self._pending.clear()

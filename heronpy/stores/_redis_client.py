@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from heronpy.errors import ConfigError, HeronError, StateError, UnavailableError
+from heronpy.stores._spi import check_monoid_of
+from heronpy.streamlet.monoid import Monoid
 
 _CONNECT_S = 2.0
 _ANSWER_S = 10.0
@@ -64,6 +66,26 @@ class Redis:
                 f"{what}: Redis at {self.address} has other data under the store's names: use another prefix"
             )
         return UnavailableError(f"{what}: Redis at {self.address} does not answer as it should: {error}")
+
+    def claim(self, root: str, view: str, monoid: Monoid) -> None:
+        """Note down the monoid of a view that is to be written, or check it.
+
+        Raises:
+            StateError: it has rows of another one.
+        """
+        self.client.setnx(f"{root}:monoid", monoid.signature)
+        self.check(root, view, monoid)
+
+    def check(self, root: str, view: str, monoid: Monoid) -> bool:
+        """Check the monoid of a view that is to be read; whether there is anything to check.
+
+        Raises:
+            StateError: it has rows of another one.
+        """
+        stored = self.client.get(f"{root}:monoid")
+        if stored is not None:
+            check_monoid_of(f"{view} in Redis at {self.address} ({root}*)", stored.decode(), monoid)
+        return stored is not None
 
     def executed(self, pipe: Any) -> bool:
         """Execute a transaction; False if a watched key was changed."""

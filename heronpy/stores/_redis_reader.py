@@ -9,8 +9,7 @@ from typing import Any
 from heronpy.errors import UnavailableError
 from heronpy.stores._keys import decode_key, encode_key
 from heronpy.stores._redis_client import Redis
-from heronpy.stores._spi import StoreReader
-from heronpy.streamlet.monoid import Monoid
+from heronpy.stores._spi import StoreContext, StoreReader
 
 BASE = "base"
 
@@ -31,15 +30,18 @@ return found
 class RedisReader(StoreReader):
     """Reads, replaces and drops batches of a view. May be shared by threads."""
 
-    def __init__(self, redis: Redis, root: str, monoid: Monoid) -> None:
+    def __init__(self, redis: Redis, root: str, context: StoreContext) -> None:
         self._redis = redis
         self._root = root
-        self._monoid = monoid
+        self._view = context.view
+        self._monoid = context.monoid
+        self._checked = False
         self._get = redis.client.register_script(_GET)
 
     def get(self, key: Any, after: int | None = None) -> Any:
         data = encode_key(key)
         with self._redis.errors(self._root):
+            self._check()
             values = self._get(keys=[self._root], args=[data, "-inf" if after is None else f"({after}"])
         acc = None
         for value in values:
@@ -49,16 +51,19 @@ class RedisReader(StoreReader):
 
     def batches(self) -> list[int]:
         with self._redis.errors(self._root):
+            self._check()
             return sorted({_batch(part) for part in self._redis.client.zrange(self._root, 0, -1)})
 
     def items(self, batch: int) -> Iterator[tuple[Any, Any]]:
         with self._redis.errors(self._root):
+            self._check()
             rows = self._all_rows(batch)
         for key, acc in rows.items():
             yield decode_key(key), acc
 
     def replace(self, batch: int, items: Iterable[tuple[Any, Any]]) -> None:
         with self._redis.errors(self._root):
+            self._redis.claim(self._root, self._view, self._monoid)
             temporary = self._upload(items)
             for _ in range(_TRIES):
                 if self._swap(batch, temporary):
@@ -139,6 +144,10 @@ class RedisReader(StoreReader):
                 pipe.zadd(self._root, {base: batch})
             pipe.incr(f"{self._root}:changes")
             return self._redis.executed(pipe)
+
+    def _check(self) -> None:
+        if not self._checked:
+            self._checked = self._redis.check(self._root, self._view, self._monoid)
 
     def _name(self, part: bytes) -> str:
         return f"{self._root}:{part.decode()}"

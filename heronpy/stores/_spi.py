@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heronpy.errors import StateError
 from heronpy.streamlet.monoid import Monoid
 
 
@@ -25,6 +26,19 @@ class StoreContext:
     """How its values are merged, encoded and read."""
     directory: Path | None
     """The job's directory: embedded stores keep their files in `directory/live/<view>/`."""
+
+
+def check_monoid_of(view: str, stored: str, monoid: Monoid) -> None:
+    """Refuse a view whose rows are accumulators of another monoid.
+
+    Raises:
+        StateError: they are.
+    """
+    if stored != monoid.signature:
+        raise StateError(
+            f"live view {view} holds values of {stored}, the program has {monoid.signature}: give the view another "
+            "name, or remove its rows while the topology does not run"
+        )
 
 
 class StoreWriter(ABC):

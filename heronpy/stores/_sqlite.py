@@ -13,6 +13,7 @@ from heronpy.stores._sqlite_file import (
     BASE,
     SUFFIX,
     ViewLock,
+    claim,
     errors_of,
     open_for_reading,
     open_for_writing,
@@ -63,7 +64,7 @@ class SqliteWriter(StoreWriter):
         self._path = directory / f"{writer_id}{SUFFIX}"
         self._base_path = directory / f"{BASE}{SUFFIX}"
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            claim(context)
             self._lock = ViewLock(directory)
         except OSError as e:
             raise UnavailableError(f"view {context.view} cannot be written: {e}") from e

@@ -2,6 +2,7 @@
 
 live/<view>/<writer_id>.sqlite   rows of one writing task
 live/<view>/base.sqlite          rows that `replace` wrote, and `cuts`
+live/<view>/monoid               what its rows are accumulators of
 live/<view>/lock                 shared by commits, exclusive for `replace`
 
 A batch is replaced in all files at once, although SQLite commits each file by itself: rows belong to a slot, a slot to
@@ -15,17 +16,19 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from heronpy.errors import ConfigError, HeronError, StateError, UnavailableError
-from heronpy.stores._spi import StoreContext
+from heronpy.stores._spi import StoreContext, check_monoid_of
 
 SUFFIX = ".sqlite"
 BASE = "base"
 BUSY_S = 10.0
+_MONOID = "monoid"
 
 _LOCK_POLL_S = 0.01
 _CACHE_KIB = 32 * 1024
@@ -51,6 +54,43 @@ def view_directory(context: StoreContext) -> Path:
             f"view {context.view} has no place for its files: give the program's Config a directory with set_pipeline()"
         )
     return context.directory / "live" / context.view
+
+
+def claim(context: StoreContext) -> None:
+    """Note down the monoid of a view that is to be written, or check it.
+
+    Raises:
+        StateError: it has rows of another one.
+        OSError: it cannot be written.
+    """
+    directory = view_directory(context)
+    directory.mkdir(parents=True, exist_ok=True)
+    new = directory / f".monoid-{secrets.token_hex(4)}"
+    if not (directory / _MONOID).exists():
+        try:
+            new.write_text(context.monoid.signature)
+            with contextlib.suppress(FileExistsError):  # another task was faster
+                os.link(new, directory / _MONOID)
+        finally:
+            new.unlink(missing_ok=True)
+    check(context)
+
+
+def check(context: StoreContext) -> None:
+    """Check the monoid of a view that is to be read.
+
+    Raises:
+        StateError: it has rows of another one.
+        UnavailableError: that cannot be read.
+    """
+    path = view_directory(context) / _MONOID
+    try:
+        stored = path.read_text()
+    except FileNotFoundError:
+        return
+    except OSError as e:
+        raise UnavailableError(f"{path} cannot be read: {e.strerror or e}") from e
+    check_monoid_of(f"{context.view} in {path.parent}", stored, context.monoid)
 
 
 @contextlib.contextmanager

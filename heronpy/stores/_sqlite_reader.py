@@ -18,6 +18,8 @@ from heronpy.stores._sqlite_file import (
     BASE,
     SUFFIX,
     ViewLock,
+    check,
+    claim,
     delete_slots,
     errors_of,
     open_for_reading,
@@ -42,6 +44,8 @@ class SqliteReader(StoreReader):
     """Reads, replaces and drops batches of a view. May be shared by threads."""
 
     def __init__(self, context: StoreContext, *, durable: bool) -> None:
+        check(context)
+        self._context = context
         self._directory = view_directory(context)
         self._monoid = context.monoid
         self._durable = durable
@@ -81,7 +85,7 @@ class SqliteReader(StoreReader):
     def replace(self, batch: int, items: Iterable[tuple[Any, Any]]) -> None:
         rows = {encode_key(key): self._monoid.encode(acc) for key, acc in items}
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            claim(self._context)
             lock = ViewLock(self._directory)
         except OSError as e:
             raise UnavailableError(f"{self._directory} cannot be written: {e}") from e
@@ -196,6 +200,7 @@ class SqliteReader(StoreReader):
                 return known
             known.close()
             del self._files[name]
+        check(self._context)  # the files of a view may have been removed, and made by another program
         db = open_for_reading(self._directory / name)
         if db is not None:
             self._files[name] = (inode, db)

@@ -6,12 +6,15 @@ read `batch up to N ⊕ live after N` right (Boykin et al., Summingbird, PVLDB 7
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from heronpy.errors import ConfigError
 from heronpy.streamlet._values import decode_value, encode_value
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Monoid(ABC):
@@ -48,6 +51,14 @@ class Monoid(ABC):
     def decode(self, data: bytes) -> Any:
         """What `encode` was given."""
         return decode_value(data)
+
+    @property
+    def signature(self) -> str:
+        """Names the monoid and its parameters: batch views and live views of another one are not merged with its own.
+
+        It is made of `repr`, so a monoid of yours with parameters should show them there.
+        """
+        return _ADDRESS.sub("", repr(self))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -23,6 +23,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from heronpy.errors import StateError
 from heronpy.runtime import PARENT_ENV, die_with_parent
 from heronpy.stores import Store, StoreContext, StoreReader, StoreWriter
 from heronpy.streamlet.keyedwindow import KeyedWindow
-from heronpy.streamlet.monoid import SetUnion, Sum
+from heronpy.streamlet.monoid import Max, SetUnion, Sum
 from heronpy.streamlet.window import Window
 from heronpy.testing import eventually_sync
 
@@ -171,6 +173,26 @@ class StoresKit:
             writer.commit()
             writer.close()
         assert reader.get("a") == 3
+
+    def test_rows_of_another_monoid_are_refused(self, write: Write, store: Store, context: StoreContext) -> None:
+        writer = write()
+        writer.merge("a", 1)
+        writer.commit()
+        other = replace(context, monoid=Max())
+
+        def read() -> None:
+            with contextlib.closing(store.reader(other)) as reader:
+                reader.get("a")
+
+        def write_more() -> None:
+            with contextlib.closing(store.writer(other, "another")) as second:
+                second.merge("a", 1)
+                second.commit()
+
+        for use in (read, write_more):
+            with pytest.raises(StateError, match=r"holds values of Sum\(\), the program has Max\(\)") as e:
+                use()
+            assert "\n" not in str(e.value)
 
     def test_a_reader_merges_over_all_writers_and_sees_new_ones(self, write: Write, reader: StoreReader) -> None:
         for n in range(3):

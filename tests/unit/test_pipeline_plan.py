@@ -143,17 +143,20 @@ def test_what_a_batch_job_cannot_do_is_refused_by_name(
     assert "\n" not in str(e.value)
 
 
-INPUTS = {1: "a", 2: "b", 5: "c"}
+INPUTS = {1: "1:10:aa", 2: "2:10:bb", 5: "5:10:cc"}
 
 
 def decided(manifest: Manifest, inputs: dict[int, str] = INPUTS, **changes: Any) -> Any:
-    options: dict[str, Any] = {"closable": 10, "lookback": 0, "reach": 0, "views": ["v"], "sinks": []}
-    return decide(manifest, inputs, dict.fromkeys(inputs, 100), **(options | changes))
+    options: dict[str, Any] = {"closable": 10, "lookback": 0, "reach": 0, "views": {"v": "Sum()"}, "sinks": []}
+    by_archive = {batch: {"events": fingerprint} for batch, fingerprint in inputs.items()}
+    return decide(manifest, by_archive, dict.fromkeys(inputs, 100), archives=["events"], **(options | changes))
 
 
 def finished(manifest: Manifest, work: Any) -> Manifest:
     for batch in work.pending:
-        manifest.batches[batch] = Batch("version", work.fingerprints[batch], views={"v": Parts()})
+        inputs = dict(work.inputs.get(batch, {}))
+        manifest.batches[batch] = Batch("version", work.fingerprints[batch], inputs=inputs, views={"v": Parts()})
+        manifest.batches[batch].monoids = {"v": "Sum()"}
     return manifest
 
 
@@ -172,13 +175,41 @@ def test_changed_input_makes_pending_what_is_computed_from_it(
     manifest = Manifest(1000)
     finished(manifest, decided(manifest, lookback=lookback, reach=reach))
     assert decided(manifest, lookback=lookback, reach=reach).pending == []
-    assert decided(manifest, {**INPUTS, 2: "late"}, lookback=lookback, reach=reach).pending == pending
+    assert decided(manifest, {**INPUTS, 2: "2:11:dd"}, lookback=lookback, reach=reach).pending == pending
 
 
 def test_a_new_view_makes_all_batches_pending() -> None:
     manifest = Manifest(1000)
     finished(manifest, decided(manifest))
-    assert decided(manifest, views=["v", "new"]).pending == [1, 2, 5]
+    assert decided(manifest, views={"v": "Sum()", "new": "Sum()"}).pending == [1, 2, 5]
+
+
+def test_another_monoid_makes_all_batches_pending() -> None:
+    manifest = Manifest(1000)
+    finished(manifest, decided(manifest))
+    assert decided(manifest, views={"v": "Max()"}).pending == [1, 2, 5]
+    assert manifest.others("v", "Max()") == [1, 2, 5]
+    assert manifest.others("v", "Sum()") == []
+
+
+def test_batches_whose_archive_has_lost_rows_stay_as_they_are() -> None:
+    manifest = Manifest(1000)
+    finished(manifest, decided(manifest, lookback=1))
+    pruned = {2: "2:7:ee", 3: "3:10:ff", 5: "5:11:gg"}
+    work = decided(manifest, pruned, lookback=1)
+    assert work.lost == [1, 2]
+    assert (work.pending, work.kept, work.less) == ([3, 5], [], [3])
+    # Also if somebody asks for them, or has a new view: what can be computed is less than what is there.
+    assert decided(manifest, pruned, lookback=1, only=[1, 2, 5]).pending == [5]
+    work = decided(manifest, pruned, lookback=1, views={"v": "Sum()", "new": "Sum()"})
+    assert (work.kept, work.pending) == ([1, 2], [3, 5])
+
+
+def test_live_rows_are_kept_of_so_many_batches_with_elements() -> None:
+    manifest = Manifest(1000, closed_upto=10**9)
+    assert manifest.live_from(0) == 10**9 + 1
+    finished(manifest, decided(manifest))
+    assert [manifest.live_from(keep) for keep in (1, 2, 3, 4)] == [5, 2, 1, None]
 
 
 def test_groups_have_a_bound_unless_each_would_read_everything() -> None:

@@ -1,0 +1,120 @@
+"""What must not make views lie: other monoids, other views, archives that have lost rows, times of the future."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lists import Lists
+from pipeline_program import archive
+
+from heronpy.errors import StateError
+from heronpy.pipeline import Job, Manifest, MergedStore, ViewReader, run
+from heronpy.streamlet import Builder, Config, Max, Monoid, Sum
+from heronpy.streamlet.runner import Program
+
+pyspark = pytest.importorskip("pyspark")
+
+ROWS = [(f"w{i % 7}", i * 100, f"id-{i}") for i in range(500)]
+"""50 s: batches 0 to 4."""
+END_MS = 50_000
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    from heronpy.pipeline import spark_session
+
+    with spark_session("tests", "local[2]") as session:  # the runs below find it, and leave it
+        yield session
+
+
+def job_of(directory: Path, monoid: Monoid | None = None, view: str = "counts", *, reduced: bool = False) -> Job:
+    builder = Builder()
+    words = builder.new_source(Lists()).archive().map(lambda word: (word, 1))
+    if reduced:
+        words = words.reduce_by_key(lambda a, b: a + b)
+    words.to_store(view, monoid or Sum())
+    config = Config()
+    config.set_pipeline(directory, batch_length=10)
+    return Job.of(Program("hunted", config, builder.graph))
+
+
+def totals(job: Job, view: str = "counts") -> dict[Any, Any]:
+    with closing(ViewReader(job.directory, view, job.stores()[view].monoid)) as reader:
+        return dict(reader.totals())
+
+
+EXACT = dict(Counter(word for word, _, _ in ROWS))
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_view_with_another_monoid_is_refused_until_it_is_computed_anew(tmp_path: Path) -> None:
+    archive(tmp_path, ROWS)
+    run(job_of(tmp_path), until_ms=END_MS)
+    changed = job_of(tmp_path, Max())
+    with closing(MergedStore(changed, "counts")) as store, pytest.raises(StateError, match=r"made with Sum\(\)"):
+        store.get("w1")
+    assert run(changed, until_ms=END_MS).batches == [0, 1, 2, 3, 4]
+    assert totals(changed) == dict.fromkeys(EXACT, 1)
+    assert run(changed, until_ms=END_MS).batches == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_new_view_is_refused_until_the_batches_that_are_done_have_it(tmp_path: Path) -> None:
+    archive(tmp_path, ROWS)
+    run(job_of(tmp_path), until_ms=END_MS)
+    renamed = job_of(tmp_path, view="renamed")
+    with closing(MergedStore(renamed, "renamed")) as store, pytest.raises(StateError, match="not computed for 5"):
+        store.get("w1")
+    run(renamed, until_ms=END_MS)
+    assert totals(renamed, "renamed") == EXACT
+
+
+@pytest.mark.usefixtures("spark")
+def test_results_stay_when_their_batches_are_removed_from_the_archive(tmp_path: Path) -> None:
+    archive(tmp_path, ROWS)
+    archive(tmp_path, [("w1", 21_000, "more")], task="t-1")
+    run(job_of(tmp_path), until_ms=END_MS)
+    before = totals(job_of(tmp_path))
+    folder = tmp_path / "archive" / "events"
+    shutil.rmtree(folder / "batch=1")
+    next((folder / "batch=2").glob("*-t-1-*")).unlink()
+    report = run(job_of(tmp_path), until_ms=END_MS)
+    assert report.batches == []
+    assert report.notes == ["the archive has lost rows of 2 batches (1 to 2): their results stay as they are"]
+    archive(tmp_path, [("late", 12_000, "late"), ("late", 45_000, "late-too")])
+    assert run(job_of(tmp_path), until_ms=END_MS).batches == [4]
+    assert run(job_of(tmp_path), until_ms=END_MS, batches=[1, 2, 3]).batches == [3]
+    assert totals(job_of(tmp_path)) == {**before, "late": 1}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_reduction_over_everything_does_not_begin_with_what_is_lost(tmp_path: Path) -> None:
+    archive(tmp_path, ROWS)
+    job = job_of(tmp_path, Max(), reduced=True)
+    run(job, until_ms=END_MS)
+    shutil.rmtree(tmp_path / "archive" / "events" / "batch=0")
+    assert run(job, until_ms=END_MS).batches == []
+    assert totals(job) == EXACT
+    archive(tmp_path, [("w1", 51_000, "next")])
+    with pytest.raises(StateError, match="batch 5 cannot be computed"):
+        run(job, until_ms=60_000)
+    assert totals(job) == EXACT
+
+
+@pytest.mark.usefixtures("spark")
+def test_nothing_is_done_before_its_time(tmp_path: Path) -> None:
+    future_ms = time.time_ns() // 1_000_000 + 10**9
+    archive(tmp_path, [*ROWS, ("w1", future_ms, "future")])
+    job = job_of(tmp_path)
+    closed = run(job, until_ms=2 * future_ms).closed_upto
+    assert closed is not None
+    assert closed * 10_000 < time.time() * 1000
+    assert totals(job) == EXACT
+    assert Manifest.load(tmp_path).closed_upto == closed
