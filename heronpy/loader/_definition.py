@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants
 from heronpy.errors import TopologyError
-from heronpy.loader._sources import ENGINE, collect, roots
+from heronpy.loader._sources import ENGINE, collect, imports, roots, top_level_names
 from heronpy.plan import LogicalPlan, unpickle_plain
 from heronpy.proto import topology_pb2
 
 if TYPE_CHECKING:
     from heronpy.api import TopologyBuilder
+
+
+MODULES_KEY = "loader.modules"
+"""Configuration key of a component: modules, with spaces between, that its configuration has pickled objects of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,10 @@ class Definition:
         proto = topology_pb2.Topology()
         proto.CopyFrom(built.protobuf_topology)
         main = _own_main() if any(c.class_name.startswith("__main__.") for c in _components(proto)) else None
-        start = {path.partition(".")[0] for _, path in class_paths(LogicalPlan.from_proto(proto))} - {"__main__"}
-        sources = collect(start, roots(), scripts={main.file: Path(_main_path())} if main and main.file else {})
+        plan = LogicalPlan.from_proto(proto)
+        start = {path.partition(".")[0] for _, path in class_paths(plan)} | _pickled_modules(plan)
+        scripts = {main.file: Path(_main_path())} if main and main.file else {}
+        sources = collect(start - {"__main__"}, roots(), scripts)
         if main:
             rename_main(proto, main.module)
         return cls(proto=proto, sources=sources, main=main)
@@ -117,6 +123,17 @@ def _main_path() -> str:
     if path is None:
         raise TopologyError("a class of the topology was typed into a prompt: put it into a file")
     return str(path)
+
+
+def _pickled_modules(plan: LogicalPlan) -> set[str]:
+    """The user's top-level modules that the pickled objects in the components' configurations come from."""
+    named = {name for c in plan.components for name in str(plan.config_of(c).get(MODULES_KEY, "")).split()}
+    found = {name.partition(".")[0] for name in named}.intersection(top_level_names(roots()))
+    path = getattr(sys.modules["__main__"], "__file__", None)
+    if "__main__" in named and path is not None:
+        # Functions of the script are pickled themselves, and may import only when they are called.
+        found.update(set(imports(Path(path))) - sys.stdlib_module_names)
+    return found
 
 
 def _own_main() -> MainModule:

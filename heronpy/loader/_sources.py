@@ -45,7 +45,7 @@ def collect(names: Iterable[str], where: list[Path], scripts: Mapping[str, Path]
     # What was imported may be called like a module of the standard library; what is only named must not be.
     trusted = set(waiting)
     for script in scripts.values():
-        waiting += _imports(script)
+        waiting += imports(script)
     seen: set[str] = set()
     while waiting:
         name = waiting.pop()
@@ -55,7 +55,7 @@ def collect(names: Iterable[str], where: list[Path], scripts: Mapping[str, Path]
         found = _find(name, where, imported=name in trusted)
         if found is not None and found.name not in sources:
             sources[found.name] = found
-            waiting += _imports(found)
+            waiting += imports(found)
     return sources
 
 
@@ -91,7 +91,8 @@ def _find(name: str, where: list[Path], *, imported: bool) -> Path | None:
     return None
 
 
-def _imports(path: Path) -> list[str]:
+def imports(path: Path) -> list[str]:
+    """The top-level modules that the files of a module name in import statements, wherever those stand."""
     names: list[str] = []
     files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" else []
     for file in files:

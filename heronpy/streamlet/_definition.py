@@ -8,6 +8,7 @@ import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -41,7 +42,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     submit` has the tasks import the script, though; where a script submits itself, its classes go along, too.
     """
 
+    def __init__(self, buffer: io.BytesIO) -> None:
+        super().__init__(buffer, protocol=5)
+        self.modules: set[str] = set()
+        """Those that what is pickled comes from, also what is pickled by value: it may import beside its module."""
+
     def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ModuleType):
+            self.modules.add(obj.__name__)
+        elif isinstance(obj, (type, FunctionType)) and isinstance(obj.__module__, str):
+            self.modules.add(obj.__module__)
         if isinstance(obj, type) and obj.__module__ == "__main__" and _found(obj):
             return NotImplemented  # pickle's own way: by name
         return super().reducer_override(obj)
@@ -57,22 +67,23 @@ def _found(obj: type) -> bool:
     return found is obj
 
 
-def dumps(definition: Definition) -> bytes:
-    """A definition as bytes.
+def dumps(definition: Definition) -> tuple[bytes, frozenset[str]]:
+    """A definition as bytes, and the modules that its functions and classes come from.
 
     Raises:
         TopologyError: something in it cannot be pickled.
     """
     buffer = io.BytesIO()
+    pickler = _Pickler(buffer)
     try:
-        _Pickler(buffer, protocol=5).dump(definition)
+        pickler.dump(definition)
     except Exception as e:
         # Pickling runs the user's code, which may raise anything.
         raise TopologyError(
             f"{definition.stage.name} cannot be sent to its tasks: {type(e).__name__}: {e}; "
             "open files, connections and locks must be made where they are used"
         ) from e
-    return buffer.getvalue()
+    return buffer.getvalue(), frozenset(pickler.modules)
 
 
 def loads(config: dict[str, Any]) -> Definition:

@@ -7,6 +7,7 @@ from typing import Any
 from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMode, api_constants
 from heronpy.api.component import GlobalStreamId
 from heronpy.errors import TopologyError
+from heronpy.loader import MODULES_KEY
 from heronpy.streamlet._archive_bolt import ArchiveBolt
 from heronpy.streamlet._bolts import PassBolt, ReduceByKeyBolt, StageBolt
 from heronpy.streamlet._definition import NODES_KEY, STAGE_KEY, Definition, dumps
@@ -100,7 +101,8 @@ def _add(bldr: TopologyBuilder, stage: Stage, stages: dict[str, Stage], config: 
         idle_timeout_ms=config.idle_timeout_ms,
     )
     names = [step.name for step in stage.head.steps()]
-    own: dict[str, Any] = {STAGE_KEY: dumps(definition), NODES_KEY: ", ".join(names)}
+    pickled, modules = dumps(definition)
+    own: dict[str, Any] = {STAGE_KEY: pickled, NODES_KEY: ", ".join(names), MODULES_KEY: " ".join(sorted(modules))}
     if not stage.entrances:
         bldr.add_spout(stage.name, SourceSpout, stage.partitions, own, _outputs(stage) or [Stream(["element"])])
         return

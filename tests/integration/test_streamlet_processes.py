@@ -105,12 +105,53 @@ if __name__ == '__main__':
     config.set_num_containers(2)
     Runner().run(sys.argv[1], config, builder)
 """
+# A builder made by a function, its own runner, a generator with a setup, and a topology that is built by hand.
+UNION = """
+import itertools, sys, time
+from heronpy.api.topology import TopologyBuilder
+from heronpy.streamlet.builder import Builder
+from heronpy.streamlet.config import Config
+from heronpy.streamlet.generator import Generator
+from heronpy.streamlet.runner import Runner
+
+class Sleepy(Generator):
+    def __init__(self, texts):
+        super(Sleepy, self).__init__()
+        self._texts = texts
+
+    def setup(self, context):
+        self._all = itertools.cycle(self._texts)
+
+    def get(self):
+        time.sleep(0.05)
+        return next(self._all)
+
+class OwnRunner(Runner):
+    def __init__(self):
+        super(OwnRunner, self).__init__()
+
+    def run(self, name, config, builder):
+        bldr = TopologyBuilder(name)
+        builder.build(bldr)
+        bldr.set_config(config._api_config)
+        bldr.build_and_submit()
+
+def word_count(name):
+    builder = Builder()
+    one = builder.new_source(Sleepy(["Humpy Dumpy sat on a wall"])).flat_map(lambda line: line.split())
+    two = builder.new_source(Sleepy(["Here we go"])).flat_map(lambda line: line.split()).map(lambda word: (word, 1))
+    one.map(lambda word: (word, 1)).union(two).log()
+    OwnRunner().run(name, Config(), builder)
+
+if __name__ == '__main__':
+    word_count(sys.argv[1])
+"""
 
 
 @pytest.mark.parametrize(
     ("script", "said"),
-    [(WORD_COUNT, "KeyedWindow(key='lamb'"), (JOIN, "KeyedWindow(key='key1'")],
-    ids=["words", "join"],
+    [(WORD_COUNT, "KeyedWindow(key='lamb'"), (JOIN, "KeyedWindow(key='key1'"), (UNION, "('Here', 1)")],
+    ids=["words", "join", "union"],
 )
 def test_a_script_for_heron_runs_unchanged_in_processes_and_in_the_simulator(
     tmp_path: Path, script: str, said: str
