@@ -20,7 +20,7 @@ import numpy as np
 from heronpy.instance._stable_hash import mix
 from heronpy.pipeline._exchange import Layout, Outbox, Partitioner, by_number
 from heronpy.pipeline._parts import temporary
-from heronpy.pipeline._regions import CHUNK, Push, Times
+from heronpy.pipeline._regions import Push, Times
 from heronpy.pipeline._task import Part, Task
 from heronpy.streamlet._graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
 from heronpy.streamlet._windows import result_time_ms, window_at, window_starts
@@ -31,6 +31,8 @@ TABLE_KEYS_MAX = 200_000
 """Keys that a port reduces in memory before it sends them."""
 _ROWS_MAX = 50_000
 """Rows of a join that wait in a port."""
+_RESULTS = 8192
+"""Results of a reduction that are handed on, or written, together."""
 _MISSING = object()
 STATES = ".states-"
 """Folders of states in the job's directory: each is gone when its reader is done."""
@@ -122,7 +124,7 @@ def emit(push: Push, results: Iterator[tuple[Any, int]]) -> Iterator[None]:
     for value, time in results:
         values.append(value)
         times.append(time)
-        if len(values) >= CHUNK:
+        if len(values) >= _RESULTS:
             push(values, times)
             values, times = [], []
             yield
@@ -231,8 +233,8 @@ class StateReducer(KeyReducer):
         path = temporary(state_directory(self._layout.directory, self._layout.version), self._task.index)
         items = list(self.state.items())
         with path.open("wb") as f:
-            for i in range(0, len(items), CHUNK):
-                f.write(cloudpickle.dumps(items[i : i + CHUNK]))
+            for i in range(0, len(items), _RESULTS):
+                f.write(cloudpickle.dumps(items[i : i + _RESULTS]))
         self._task.report.parts.append(Part(self._node.stage, 0, self._task.index, len(items), path, path.name))
 
 
