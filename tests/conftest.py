@@ -12,6 +12,7 @@ import pytest
 
 from heronpy.executor import TOPOLOGY_ENV, find_by_environment
 from heronpy.testing import eventually_sync
+from heronpy.testing.servers import spark_missing
 
 RUN_ENV = "HERON_TEST_RUN"
 
@@ -23,6 +24,14 @@ hypothesis.settings.load_profile("engine")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script. Children would inherit it, and the tests of Ctrl-C would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `spark` are skipped where none can be started, with the reason."""
+    marked = [item for item in items if item.get_closest_marker("spark")]
+    if marked and (reason := spark_missing()):
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -27,6 +27,9 @@ from archive_compacting import BATCH_MS, job
 SCRIPT = Path(__file__).with_name("archive_compacting.py")
 
 
+pytestmark = pytest.mark.spark
+
+
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     with spark_session("archive tests", "local[2]") as session:

@@ -14,6 +14,7 @@ from heronpy.connectors import CsvFile, JsonLines, ListSource, ParquetFile, Sour
 from heronpy.testing.connectors_kit import drain, open_source
 
 pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 

@@ -16,7 +16,6 @@ import pytest
 from heronpy.archive import Archive
 from heronpy.examples import _results, demo, random_word_count, rtac, rtac_events, word_count
 from heronpy.testing import eventually_sync
-from heronpy.testing.servers import spark_missing
 
 HERON = Path(sys.executable).with_name("heron")
 Heron = Callable[..., str]
@@ -118,12 +117,11 @@ def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(heron: 
     assert "Counting" not in heron("topologies")
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(240)
 def test_the_streamlet_program_of_the_readme_counts_live_and_in_batch(
     heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    if reason := spark_missing():
-        pytest.skip(reason)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "words.py").write_text(readme_program("heronpy.streamlet"))
     with (tmp_path / "lines-1.jsonl").open("w") as f:

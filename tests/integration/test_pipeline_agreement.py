@@ -41,7 +41,7 @@ from heronpy.streamlet._topology import add_stages
 from heronpy.streamlet.runner import Program
 from heronpy.testing import Simulator
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 BEGIN_S = 1_700_000_000
 BATCH_S = 20

@@ -24,7 +24,7 @@ from heronpy.testing import eventually_sync
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 pytestmark = [
-    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java"),
+    pytest.mark.spark,
     pytest.mark.timeout(400),
 ]
 

@@ -21,6 +21,7 @@ from heronpy.streamlet._windows import window_at, window_starts
 from heronpy.streamlet.runner import Program
 
 pyspark = pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module", autouse=True)

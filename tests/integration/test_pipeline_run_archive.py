@@ -24,6 +24,7 @@ from heronpy.testing import eventually_sync
 from heronpy.testing.servers import ServerProcess, free_port
 
 pyspark = pytest.importorskip("pyspark")
+pytestmark = pytest.mark.spark
 
 Rows = list[tuple[str, int, str]]
 HERE = Path(__file__).parent
