@@ -29,8 +29,10 @@ VERBS = {
     "topologies": "heronpy.cli._show",
     "status": "heronpy.cli._show",
     "logs": "heronpy.cli._logs",
+    "log-level": "heronpy.cli._log_level",
     "pipeline": "heronpy.pipeline.cli",
     "tracker": "heron_tracker.cli",
+    "viz": "heronpy.viz.cli",
     "bench": "heronpy.bench.cli",
     "version": "heronpy.cli._about",
     "help": "heronpy.cli._about",
@@ -70,7 +72,8 @@ class Verbs(TyperGroup):
                 if e.name is None or not path.startswith(e.name):
                     raise
                 return None  # this installation comes without the verb
-            self.commands[name] = _command(name, getattr(module, name), getattr(module, "SETTINGS", {}).get(name, {}))
+            function = getattr(module, name.replace("-", "_"))
+            self.commands[name] = _command(name, function, getattr(module, "SETTINGS", {}).get(name, {}))
         return self.commands[name]
 
 

@@ -55,4 +55,5 @@ ConfigPath = Annotated[
 ConfigProperty = Annotated[
     list[str] | None, typer.Option(metavar="K=V", help="Override a key of the configuration; may be repeated.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.", show_default=False)]
 Words = Annotated[list[str], typer.Argument(metavar="[CLUSTER[/ROLE[/ENV]]] NAME", help="Which topology.")]

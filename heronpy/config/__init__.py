@@ -8,6 +8,7 @@ from heronpy.config._cluster import (
     load_cluster,
 )
 from heronpy.config._engine import (
+    FILES_MAX,
     KEYS,
     KIB,
     MIB,
@@ -23,6 +24,7 @@ from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_t
 
 __all__ = [
     "CLUSTER_KEYS",
+    "FILES_MAX",
     "KEYS",
     "KIB",
     "MIB",

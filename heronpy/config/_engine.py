@@ -16,6 +16,8 @@ from heronpy.errors import ConfigError, nearest
 
 KIB = 1024
 MIB = 1024 * KIB
+FILES_MAX = 100
+"""Most rotated files that anybody looks for."""
 
 
 def _key(default: Any, key: str, scale: int = 1) -> Any:
@@ -133,16 +135,25 @@ class ExecutorConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggingConfig:
-    """Log files, one per process."""
+    """What processes log and print: two files each, `<process>.log` and `<process>.out`."""
 
     level: str = _key("INFO", "heron.logging.level")
     """DEBUG, INFO, WARNING or ERROR."""
     file_bytes: int = _key(100 * MIB, "heron.logging.maximum.size.mb", MIB)
-    """A log file is rotated when it reaches this size."""
+    """A file is rotated when it reaches this size."""
     files: int = _key(5, "heron.logging.maximum.files")
-    """How many rotated files are kept."""
+    """How many rotated files of each are kept, 1 to 100."""
+    format: str = _key("text", "heron.logging.format")
+    """Of the .log files: `text`, or `json` for an object a line (ts, level, logger, process, pid, topology, message,
+    and exc, a traceback)."""
 
     def __post_init__(self) -> None:
+        if self.format not in ("text", "json"):
+            raise ConfigError(f"heron.logging.format must be text or json, not {self.format!r}")
+        if self.file_bytes < 1:
+            raise ConfigError("heron.logging.maximum.size.mb must be more than 0: log files must be bounded")
+        if not 1 <= self.files <= FILES_MAX:
+            raise ConfigError(f"heron.logging.maximum.files must be 1 to {FILES_MAX}, not {self.files}")
         if self.level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"heron.logging.level must be DEBUG, INFO, WARNING or ERROR, not {self.level!r}")
 

@@ -18,7 +18,7 @@ def _main() -> None:
 
     async def make() -> Executor:
         launch = Launch.load(args.dir)
-        log_to(launch.log_dir(args.container) / "executor.log", launch.config.logging)
+        log_to(launch.log_dir(args.container) / "executor.log", launch.config.logging, topology=launch.topology)
         owner = os.environ.get(OWNER_ENV)
         return Executor(launch, args.container, owner=HostProcess.parse(owner) if owner else None)
 

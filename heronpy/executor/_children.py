@@ -36,8 +36,9 @@ class Children:
     def start(self, command: Command) -> int | None:
         """Start a process and return its pid; None (and a line in the log) if the system refuses."""
         ours = {PARENT_ENV: str(os.getpid()), CONTAINER_ENV: str(self._container), **command.env}
+        bounds = self._launch.config.logging
         try:
-            with open_out(self.out_path(command.id)) as out:
+            with open_out(self.out_path(command.id), file_bytes=bounds.file_bytes, files=bounds.files) as out:
                 self._out_start[command.id] = out.seek(0, os.SEEK_END)
                 process = subprocess.Popen(
                     command.argv,

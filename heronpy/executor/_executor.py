@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import functools
 import logging
 import os
 import time
@@ -31,9 +32,9 @@ from heronpy.executor._supervision import (
     Wanted,
 )
 from heronpy.plan import PackingPlan
-from heronpy.proto import plan_pb2
-from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.proto import loglevels_pb2, plan_pb2
+from heronpy.runtime import Launch, LevelSwitch
+from heronpy.statemgr import Kind, StateManager, Watch, open_statemgr
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Executor:
         self._owner = owner
         self._dir = launch.container_dir(container)
         self._supervision = Supervision(launch.config.executor)
+        self._level = LevelSwitch(process=f"executor-{container}", component="__executor__")
         self._children = Children(launch, container)
         self._commands: dict[str, Command] = {}
 
@@ -79,22 +81,19 @@ class Executor:
             StateError: the state manager cannot be reached.
         """
         loop = asyncio.get_running_loop()
+        watches: list[Watch] = []
         with self._only_one():
             self._sweep("left by an earlier executor")
             self._launch.socket_dir(self._container)
             statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr)
             try:
-                watch = await asyncio.to_thread(
-                    statemgr.watch,
-                    Kind.PACKINGPLANS,
-                    self._launch.topology,
-                    lambda value: _call_soon(loop, self._on_plan, value),
-                )
-                try:
-                    await self._supervise()
-                finally:
-                    watch.cancel()
+                for kind, changed in ((Kind.LOGLEVELS, self._on_levels), (Kind.PACKINGPLANS, self._on_plan)):
+                    callback = functools.partial(_call_soon, loop, changed)
+                    watches.append(await asyncio.to_thread(statemgr.watch, kind, self._launch.topology, callback))
+                await self._supervise()
             finally:
+                for watch in watches:
+                    watch.cancel()
                 await self._end(statemgr)
 
     async def _end(self, statemgr: StateManager) -> None:
@@ -132,6 +131,9 @@ class Executor:
         self._commands |= table
         self._apply(Wanted({id: command.stage for id, command in table.items()}, _now_ms()))
         self.started.set()
+
+    def _on_levels(self, value: bytes | None) -> None:
+        self._level.follow(loglevels_pb2.LogLevels.FromString(value or b""))
 
     def _reap(self) -> None:
         for id, pid, code in self._children.dead():

@@ -10,9 +10,10 @@ from typing import IO
 
 from heronpy.config import KIB, MIB
 from heronpy.executor._host import HostProcess
+from heronpy.runtime import rotate
 
 OUT_BYTES_MAX = 10 * MIB
-"""A larger .out file is rotated (one old one is kept) before the process starts again."""
+"""A larger .out file is rotated, unless the caller says otherwise."""
 _TAIL_BYTES = 4 * KIB
 
 
@@ -68,20 +69,23 @@ def forget_pid(container_dir: Path, process: str) -> None:
     pid_path(container_dir, process).unlink(missing_ok=True)
 
 
-def open_out(path: Path) -> IO[bytes]:
+def open_out(path: Path, *, file_bytes: int = OUT_BYTES_MAX, files: int = 1) -> IO[bytes]:
     """Open a process's output file to append to it; rotated first if it is too large."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > OUT_BYTES_MAX:
-        os.replace(path, path.with_name(path.name + ".1"))
+    if path.exists() and path.stat().st_size > file_bytes:
+        rotate(path, files)
     return path.open("ab")
 
 
 def tail(path: Path, *, from_byte: int = 0, lines: int = 20) -> str:
-    """The last lines of a file at or after an offset; empty if there are none."""
+    """The last lines of a file at or after an offset; empty if there are none.
+
+    A file that is shorter than the offset has been rotated since: then all of it is after the offset.
+    """
     try:
         with path.open("rb") as f:
             size = f.seek(0, os.SEEK_END)
-            f.seek(max(from_byte, size - _TAIL_BYTES, 0))
+            f.seek(max(from_byte if from_byte <= size else 0, size - _TAIL_BYTES, 0))
             text = f.read(_TAIL_BYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -12,7 +12,11 @@ async def _make() -> MetricsManager:
     parser.add_argument("--container", required=True, type=int)
     args = parser.parse_args()
     launch = Launch.load(args.dir)
-    log_to(launch.log_dir(args.container) / f"metricsmgr-{args.container}.log", launch.config.logging)
+    log_to(
+        launch.log_dir(args.container) / f"metricsmgr-{args.container}.log",
+        launch.config.logging,
+        topology=launch.topology,
+    )
     return MetricsManager(launch, args.container)
 
 

@@ -15,7 +15,7 @@ from heronpy.metricsmgr._accumulator import Accumulator
 from heronpy.metricsmgr._pace import pauses
 from heronpy.metricsmgr._process import process_metrics
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.runtime import Launch, LevelSwitch, channel, metadata
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ class Reporter:
 
     Nothing is lost while the process lives: reports carry running sums, so one that did not arrive is made good by
     the next. What is kept is bounded, however long the Metrics Manager is away.
+
+    The answers carry the log levels that were changed at run time, and this process takes its own. This way they also
+    reach an instance whose queues are full, because its user code blocks.
 
     Args:
         launch: the topology.
@@ -56,6 +59,7 @@ class Reporter:
         self._accumulator = Accumulator(
             source=source, component=component, container=container, pid=os.getpid(), started_ms=self._started_ms
         )
+        self._levels = LevelSwitch(process=source, component=component)
         self._reachable = True
 
     async def run(self) -> None:
@@ -90,7 +94,7 @@ class Reporter:
     async def _report(self, publish: Any, timeout_s: float) -> bool:
         report = self._next_report()
         try:
-            await publish(report, metadata=self._metadata, timeout=timeout_s, wait_for_ready=True)
+            reply = await publish(report, metadata=self._metadata, timeout=timeout_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as e:
             self._accumulator.failed(report)
             if self._reachable:
@@ -101,6 +105,8 @@ class Reporter:
             self._accumulator.failed(report)
             raise
         self._accumulator.sent(report)
+        if reply.HasField("log_levels"):
+            self._levels.follow(reply.log_levels)
         if not self._reachable:
             log.info("the Metrics Manager is back")
         self._reachable = True

@@ -24,8 +24,8 @@ from heronpy.metricsmgr._prometheus import PrometheusEndpoint, SourceSnapshot
 from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
 from heronpy.metricsmgr._sinks import Sinks
 from heronpy.plan import PackingPlan
-from heronpy.proto import metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
-from heronpy.runtime import PARENT_ENV, Launch, channel, metadata, server
+from heronpy.proto import loglevels_pb2, metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
+from heronpy.runtime import PARENT_ENV, Launch, LevelSwitch, channel, metadata, server
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -60,6 +60,9 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         self._packed: frozenset[str] | None = None
         """Instances that the packing plan has here; None while it is not known."""
         self._tmaster: state_pb2.TmasterLocation | None = None
+        self._log_levels: loglevels_pb2.LogLevels | None = None
+        """Those that were changed; None while that is not known."""
+        self._own_level = LevelSwitch(process=self._id, component="__metricsmgr__")
         self._started_ms = int(time.time() * 1000)
         self._own = Accumulator(
             source=self._id,
@@ -102,11 +105,11 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
     async def Publish(
         self, request: metrics_pb2.MetricsReport, context: grpc.aio.ServicerContext[Any, Any]
     ) -> metrics_pb2.PublishReply:
-        """Take in a report. A repeated or overtaken one changes nothing."""
+        """Take in a report. A repeated or overtaken one changes nothing. Answers with the log levels."""
         if not request.source:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a report without a source")
         self._received(request)
-        return metrics_pb2.PublishReply()
+        return metrics_pb2.PublishReply(log_levels=self._log_levels)
 
     async def _serve(self) -> None:
         grpc_server = server(self._token)
@@ -145,7 +148,10 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         return self._packed is None or source in self._packed or component.startswith("__")
 
     async def _follow_state(self) -> None:
-        """Keep the Topology Master's address and the packing plan up to date, as soon as the state manager lets us."""
+        """Keep the Topology Master's address, the packing plan and the log levels up to date.
+
+        As soon as the state manager lets us.
+        """
         warned = False
         while True:
             try:
@@ -168,8 +174,12 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         def packing_seen(value: bytes | None) -> None:
             loop.call_soon_threadsafe(lambda: self._packing_changed(value))
 
+        def levels_seen(value: bytes | None) -> None:
+            loop.call_soon_threadsafe(lambda: self._levels_changed(value))
+
         sm = open_statemgr(self._launch.statemgr)
         try:
+            sm.watch(Kind.LOGLEVELS, self._launch.topology, levels_seen)
             sm.watch(Kind.TMASTERS, self._launch.topology, tmaster_seen)
             sm.watch(Kind.PACKINGPLANS, self._launch.topology, packing_seen)
         except StateError:
@@ -179,6 +189,10 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
 
     def _tmaster_changed(self, value: bytes | None) -> None:
         self._tmaster = None if value is None else state_pb2.TmasterLocation.FromString(value)
+
+    def _levels_changed(self, value: bytes | None) -> None:
+        self._log_levels = loglevels_pb2.LogLevels.FromString(value or b"")
+        self._own_level.follow(self._log_levels)
 
     def _packing_changed(self, value: bytes | None) -> None:
         if value is None:

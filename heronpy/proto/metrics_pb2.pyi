@@ -1,3 +1,4 @@
+from heronpy.proto import loglevels_pb2 as _loglevels_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -72,5 +73,7 @@ class MetricsReports(_message.Message):
     def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ...) -> None: ...
 
 class PublishReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("log_levels",)
+    LOG_LEVELS_FIELD_NUMBER: _ClassVar[int]
+    log_levels: _loglevels_pb2.LogLevels
+    def __init__(self, log_levels: _Optional[_Union[_loglevels_pb2.LogLevels, _Mapping]] = ...) -> None: ...

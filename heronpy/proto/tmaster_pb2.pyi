@@ -1,5 +1,6 @@
 from heronpy.proto import plan_pb2 as _plan_pb2
 from heronpy.proto import metrics_pb2 as _metrics_pb2
+from heronpy.proto import loglevels_pb2 as _loglevels_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -243,3 +244,15 @@ class ExceptionSummaryReply(_message.Message):
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     classes: _containers.RepeatedCompositeFieldContainer[ExceptionClass]
     def __init__(self, classes: _Optional[_Iterable[_Union[ExceptionClass, _Mapping]]] = ...) -> None: ...
+
+class LogLevelRequest(_message.Message):
+    __slots__ = ("target", "level", "for_s", "user")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    FOR_S_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    level: str
+    for_s: int
+    user: str
+    def __init__(self, target: _Optional[str] = ..., level: _Optional[str] = ..., for_s: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...

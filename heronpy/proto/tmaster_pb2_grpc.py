@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from heronpy.proto import loglevels_pb2 as heronpy_dot_proto_dot_loglevels__pb2
 from heronpy.proto import metrics_pb2 as heronpy_dot_proto_dot_metrics__pb2
 from heronpy.proto import plan_pb2 as heronpy_dot_proto_dot_plan__pb2
 from heronpy.proto import tmaster_pb2 as heronpy_dot_proto_dot_tmaster__pb2
@@ -81,6 +82,16 @@ class TmasterStub:
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionSummaryReply.FromString,
                 _registered_method=True)
+        self.SetLogLevel = channel.unary_unary(
+                '/heronpy.Tmaster/SetLogLevel',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.LogLevelRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_loglevels__pb2.LogLevels.FromString,
+                _registered_method=True)
+        self.GetLogLevels = channel.unary_unary(
+                '/heronpy.Tmaster/GetLogLevels',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_loglevels__pb2.LogLevels.FromString,
+                _registered_method=True)
 
 
 class TmasterServicer:
@@ -140,6 +151,19 @@ class TmasterServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetLogLevel(self, request, context):
+        """NOT_FOUND: no such target; INVALID_ARGUMENT: no such level
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLogLevels(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TmasterServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -187,6 +211,16 @@ def add_TmasterServicer_to_server(servicer, server):
                     servicer.GetExceptionSummary,
                     request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.FromString,
                     response_serializer=heronpy_dot_proto_dot_tmaster__pb2.ExceptionSummaryReply.SerializeToString,
+            ),
+            'SetLogLevel': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLogLevel,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.LogLevelRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_loglevels__pb2.LogLevels.SerializeToString,
+            ),
+            'GetLogLevels': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLogLevels,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_loglevels__pb2.LogLevels.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -432,6 +466,60 @@ class Tmaster:
             '/heronpy.Tmaster/GetExceptionSummary',
             heronpy_dot_proto_dot_tmaster__pb2.ExceptionsRequest.SerializeToString,
             heronpy_dot_proto_dot_tmaster__pb2.ExceptionSummaryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLogLevel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/SetLogLevel',
+            heronpy_dot_proto_dot_tmaster__pb2.LogLevelRequest.SerializeToString,
+            heronpy_dot_proto_dot_loglevels__pb2.LogLevels.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLogLevels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/GetLogLevels',
+            heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
+            heronpy_dot_proto_dot_loglevels__pb2.LogLevels.FromString,
             options,
             channel_credentials,
             insecure,

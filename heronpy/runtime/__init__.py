@@ -2,7 +2,9 @@
 
 from heronpy.runtime._diagnosis import memory_path, stack_path
 from heronpy.runtime._launch import Launch, StatemgrSpec
-from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, log_to, main, running
+from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
+from heronpy.runtime._logging import log_to, rotate
+from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, main, running
 from heronpy.runtime._rpc import (
     ID_KEY,
     MESSAGE_BYTES_MAX,
@@ -15,23 +17,28 @@ from heronpy.runtime._rpc import (
 from heronpy.runtime._stream import StreamLost, raise_if_cancelled, read_message, wait_connected, write_message
 
 __all__ = [
+    "ENGINE",
     "ID_KEY",
+    "LEVELS",
     "MESSAGE_BYTES_MAX",
     "PARENT_ENV",
     "TOKEN_KEY",
     "Launch",
+    "LevelSwitch",
     "Service",
     "StatemgrSpec",
     "StreamLost",
     "TokenInterceptor",
     "channel",
     "die_with_parent",
+    "level_for",
     "log_to",
     "main",
     "memory_path",
     "metadata",
     "raise_if_cancelled",
     "read_message",
+    "rotate",
     "running",
     "server",
     "stack_path",

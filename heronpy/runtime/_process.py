@@ -15,15 +15,13 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from logging.handlers import RotatingFileHandler
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import uvloop
 
-from heronpy.config import LoggingConfig
 from heronpy.errors import HeronError
 from heronpy.runtime._diagnosis import answer_signals
+from heronpy.runtime._logging import bound_output, log_file
 
 log = logging.getLogger(__name__)
 
@@ -86,11 +84,16 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, task.cancel)
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, RotatingFileHandler):
-            answer_signals(Path(handler.baseFilename))
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    output = None
+    if (file := log_file()) is not None:
+        answer_signals(file.path)
+        output = asyncio.create_task(bound_output(file), name="bound_output")
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    finally:
+        if output is not None:
+            output.cancel()
 
 
 def die_with_parent() -> None:
@@ -106,15 +109,3 @@ def die_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != int(expected):
         os._exit(1)
-
-
-def log_to(path: Path | None, config: LoggingConfig) -> None:
-    """Send all logging of this process to a rotating file, or to stderr."""
-    handler: logging.Handler
-    if path is None:
-        handler = logging.StreamHandler()
-    else:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handler = RotatingFileHandler(path, maxBytes=config.file_bytes, backupCount=config.files, encoding="utf-8")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"))
-    logging.basicConfig(level=config.level, handlers=[handler], force=True)

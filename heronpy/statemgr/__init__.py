@@ -11,6 +11,7 @@ ZooKeeper (`zookeeper`):
     <root>/tmasters/<topology>              TmasterLocation, ephemeral: gone when its owner is
     <root>/locks/<topology>__<lock>         who holds the lock, ephemeral
     <root>/statefulcheckpoints/<topology>   consistent checkpoints
+    <root>/loglevels/<topology>             LogLevels: those that were changed at run time
 
 Sync and thread-safe; from asyncio, call through `asyncio.to_thread`. Every call takes a bounded time. Heartbeats and
 metrics never come here.

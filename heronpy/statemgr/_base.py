@@ -35,6 +35,7 @@ class Kind(enum.Enum):
     TMASTERS = "tmasters"
     LOCKS = "locks"
     STATEFULCHECKPOINTS = "statefulcheckpoints"
+    LOGLEVELS = "loglevels"
 
 
 def check_name(name: str, what: str = "topology", bytes_max: int = NAME_BYTES_MAX) -> str:

@@ -4,7 +4,19 @@
 it blocks: from a coroutine call it through `asyncio.to_thread`.
 """
 
-from heronpy.submit._control import activate, deactivate, kill, plans, restart, status
+from heronpy.submit._control import (
+    activate,
+    deactivate,
+    kill,
+    log_levels,
+    metrics,
+    physical_plan,
+    plans,
+    restart,
+    set_log_level,
+    status,
+    status_and_metrics,
+)
 from heronpy.submit._find import find, find_by_name, running
 from heronpy.submit._plan import Submission, default_role, prepare
 from heronpy.submit._submit import submit, uninterrupted
@@ -17,11 +29,16 @@ __all__ = [
     "find",
     "find_by_name",
     "kill",
+    "log_levels",
+    "metrics",
+    "physical_plan",
     "plans",
     "prepare",
     "restart",
     "running",
+    "set_log_level",
     "status",
+    "status_and_metrics",
     "submit",
     "uninterrupted",
 ]

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
+import grpc
 import grpc.aio
 import heron_scheduler
 
-from heronpy.errors import NotFoundError, UnavailableError
-from heronpy.plan import LogicalPlan, PackingPlan
-from heronpy.proto import plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
+from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError
+from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
+from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
 from heronpy.runtime import Launch, channel, metadata
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
 CALL_TIMEOUT_S = 10.0
+_REFUSED: dict[grpc.StatusCode, type[HeronError]] = {
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.INVALID_ARGUMENT: UsageError,
+}
+"""What a Topology Master that does answer may say."""
 
 
 def activate(launch: Launch) -> str:
@@ -92,23 +99,101 @@ def plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
     )
 
 
-def _ask(launch: Launch, method: str) -> Any:
+def metrics(launch: Launch, request: tmaster_pb2.MetricsRequest) -> tmaster_pb2.MetricsReply:
+    """Metrics of the last three hours, or of all time.
+
+    Raises:
+        UsageError: too many values for one reply.
+        UnavailableError: the Topology Master does not answer.
+    """
+    reply: tmaster_pb2.MetricsReply = _ask(launch, "GetMetrics", request)
+    return reply
+
+
+def status_and_metrics(
+    launch: Launch, request: tmaster_pb2.MetricsRequest
+) -> tuple[tmaster_pb2.StatusReply, tmaster_pb2.MetricsReply]:
+    """Both at once, over one connection.
+
+    Raises:
+        UsageError: too many values for one reply.
+        UnavailableError: the Topology Master does not answer.
+    """
+    now, history = _ask_all(launch, ("GetStatus", tmaster_pb2.TopologyRequest()), ("GetMetrics", request))
+    return now, history
+
+
+def physical_plan(launch: Launch) -> PhysicalPlan:
+    """The plan in force.
+
+    Raises:
+        NotFoundError: there is none yet.
+        UnavailableError: the Topology Master does not answer.
+    """
+    return PhysicalPlan.from_proto(_ask(launch, "GetPhysicalPlan"))
+
+
+def log_levels(launch: Launch) -> loglevels_pb2.LogLevels:
+    """The log levels that were changed at run time.
+
+    Raises:
+        UnavailableError: the Topology Master does not answer, or cannot read them.
+    """
+    reply: loglevels_pb2.LogLevels = _ask(launch, "GetLogLevels")
+    return reply
+
+
+def set_log_level(
+    launch: Launch, target: str, level: str | None, *, for_s: int = 0, user: str = ""
+) -> loglevels_pb2.LogLevels:
+    """Change the log level of running processes; they take it with the answer to their next report of metrics.
+
+    Args:
+        launch: The topology.
+        target: A component, the id of a process, `__stmgr__`, `__metricsmgr__`, `__executor__`, `__tmaster__`, or
+            `__engine__` for all of these.
+        level: DEBUG, INFO, WARNING or ERROR; None for the configured one.
+        for_s: After this many seconds it is taken back; 0: it stays.
+        user: Who asks, for the log.
+
+    Returns:
+        All levels that are changed now.
+
+    Raises:
+        NotFoundError: no such target; names the nearest.
+        UsageError: no such level.
+        UnavailableError: the Topology Master does not answer, or cannot write it.
+    """
+    request = tmaster_pb2.LogLevelRequest(target=target, level=level or "", for_s=for_s, user=user)
+    reply: loglevels_pb2.LogLevels = _ask(launch, "SetLogLevel", request)
+    return reply
+
+
+def _ask(launch: Launch, method: str, request: Any = None) -> Any:
+    return _ask_all(launch, (method, request or tmaster_pb2.TopologyRequest()))[0]
+
+
+def _ask_all(launch: Launch, *calls: tuple[str, Any]) -> list[Any]:
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
         raw = state.get(Kind.TMASTERS, launch.topology)
     if raw is None:
         raise UnavailableError(f"the Topology Master of {launch.topology} is not up: try again, or see `heron logs`")
     location = state_pb2.TmasterLocation.FromString(raw)
-    return asyncio.run(_call(launch, f"{location.host}:{location.port}", method))
+    return asyncio.run(_call(launch, f"{location.host}:{location.port}", calls))
 
 
-async def _call(launch: Launch, target: str, method: str) -> Any:
+async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]]) -> list[Any]:
     async with channel(target) as link:
         stub = tmaster_pb2_grpc.TmasterStub(link)  # type: ignore[no-untyped-call]  # generated
+        token = metadata(launch.token(), "heron")
         try:
-            return await getattr(stub, method)(
-                tmaster_pb2.TopologyRequest(), metadata=metadata(launch.token(), "heron"), timeout=CALL_TIMEOUT_S
-            )
+            replies = []
+            for method, request in calls:
+                replies.append(await getattr(stub, method)(request, metadata=token, timeout=CALL_TIMEOUT_S))
+            return replies
         except grpc.aio.AioRpcError as e:
+            if e.code() in _REFUSED:
+                raise _REFUSED[e.code()](f"{launch.topology}: {e.details()}") from e
             raise UnavailableError(
                 f"the Topology Master of {launch.topology} at {target} does not answer: {e.details() or e.code().name}"
             ) from e

@@ -22,10 +22,11 @@ import grpc.aio
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, StateError, TopologyError, UsageError
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, StmgrLocation, TopologyState
-from heronpy.proto import metrics_pb2, plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
+from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
 from heronpy.runtime import Launch, server
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.tmaster._exceptions import summary
+from heronpy.tmaster._log_levels import LogLevelKeeper, check, targets
 from heronpy.tmaster._queries import answer, matching_exceptions
 from heronpy.tmaster._sessions import Session, Sessions
 from heronpy.tmaster._state import (
@@ -86,6 +87,7 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
         # Set before `started`, which every call waits for.
         self._state: State
         self._statemgr: StateManager
+        self._log_levels: LogLevelKeeper
         self._location: bytes
         self._tasks: asyncio.TaskGroup
 
@@ -97,6 +99,7 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
             NotFoundError: the state manager has no topology, or no packing plan of it.
         """
         self._statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr)
+        self._log_levels = LogLevelKeeper(self._statemgr, self._topology)
         try:
             async with self._listen():
                 await self._watch(Kind.TMASTERS, self._on_node)
@@ -106,6 +109,7 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
                     for work in (self._hold_node, self._follow_packing, self._save, self._publish, self._watch_time):
                         self._tasks.create_task(work(), name=f"tmaster/{work.__name__}")
                     self._tasks.create_task(self._reporter.run(), name="tmaster/metrics")
+                    self._tasks.create_task(self._log_levels.run(), name="tmaster/log-levels")
                     self._apply(effects)
                     self.started.set()
         finally:
@@ -183,6 +187,28 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
         await self._active(context)
         exceptions = matching_exceptions(self._metrics.exceptions.to_proto(), request)
         return tmaster_pb2.ExceptionSummaryReply(classes=summary(exceptions))
+
+    async def SetLogLevel(self, request: tmaster_pb2.LogLevelRequest, context: _Context) -> loglevels_pb2.LogLevels:
+        """Change the log level of a component or process. Durable before the reply; see `_log_levels`."""
+        await self._active(context)
+        try:
+            check(request, targets(self._state.logical, self._state.packing))
+            # A task of ours: what is being written must be known here, too.
+            return await asyncio.shield(self._tasks.create_task(self._log_levels.set(request)))
+        except NotFoundError as e:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(e))
+        except UsageError as e:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
+        except StateError as e:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the log level was not changed: {e}")
+
+    async def GetLogLevels(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> loglevels_pb2.LogLevels:
+        """The levels that were changed at run time."""
+        await self._active(context)
+        try:
+            return await self._log_levels.get()
+        except StateError as e:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
 
     async def _active(self, context: _Context) -> None:
         if self.started.is_set():
