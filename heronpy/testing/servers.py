@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import http.client
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -19,10 +21,11 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 ZOOKEEPER_CLASSPATH_ENV = "HERON_TEST_ZOOKEEPER_CLASSPATH"
 _DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
@@ -410,6 +413,151 @@ class RedisServer:
         """Let it go on after `freeze`."""
         assert self._process is not None, "not started"
         self._process.signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+_PROMETHEUS_CONFIG = """\
+global:
+  scrape_interval: 1s
+  scrape_timeout: 1s
+  evaluation_interval: 1s
+rule_files: [{rules}]
+scrape_configs:
+  - job_name: heron
+    honor_labels: true
+    file_sd_configs:
+      - files: ["{targets}"]
+        refresh_interval: 1s
+"""
+
+
+def prometheus_missing() -> str | None:
+    """Why no Prometheus can be started here, or None if one can."""
+    if shutil.which("prometheus") is None or shutil.which("promtool") is None:
+        return "no Prometheus: install Debian's package prometheus"
+    return None
+
+
+class PrometheusServer:
+    """One real Prometheus with its data in a directory. A context manager: runs for the time of the block.
+
+    It scrapes, every second, what `targets_file` lists, and evaluates the rules it was given.
+    """
+
+    def __init__(self, directory: Path, *, port: int = 0, rules: Sequence[Path] = ()) -> None:
+        """Describe the server; `start` starts it.
+
+        Args:
+            directory: For its configuration, data and output; made if missing.
+            port: For clients; 0: a free one.
+            rules: Files of recording and alert rules.
+        """
+        self.directory = directory
+        self.port = port
+        self.targets_file = directory / "targets.json"
+        """What it scrapes, in the form of `file_sd`; may be written at any time."""
+        self._fixed_port = port != 0
+        self._rules = rules
+        self._process: ServerProcess | None = None
+
+    @property
+    def url(self) -> str:
+        """http://host:port of its API."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """The `data` of an answer of its API, e.g. of `query`.
+
+        Raises:
+            RuntimeError: it refuses; with its reason.
+        """
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+            connection.request("GET", f"/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
+            answer = json.load(connection.getresponse())
+        if answer["status"] != "success":
+            raise RuntimeError(f"{path} {parameters}: {answer['error']}")
+        return answer["data"]
+
+    def start(self) -> None:
+        """Start it, and wait until it serves. After a kill: again on the same port, with the same data.
+
+        Raises:
+            RuntimeError: it ended, or did not serve in time; with the end of its output.
+        """
+        for attempt in range(1 if self._fixed_port else _PORT_TRIES):
+            self._launch()
+            error = self._await_serving()
+            if error is None:
+                self._fixed_port = True
+                return
+            self.kill()
+            if attempt + 1 == _PORT_TRIES or "address already in use" not in error:
+                break  # only a port taken between the check and the start is worth another try
+        raise RuntimeError(error)
+
+    def _launch(self) -> None:
+        assert prometheus_missing() is None, prometheus_missing()
+        if not self._fixed_port:
+            self.port = free_port()
+        if listening(self.port):
+            raise RuntimeError(f"port {self.port} is taken")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not self.targets_file.exists():
+            self.targets_file.write_text("[]")
+        rules = ", ".join(f'"{path}"' for path in self._rules)
+        config = self.directory / "prometheus.yml"
+        config.write_text(_PROMETHEUS_CONFIG.format(rules=rules, targets=self.targets_file))
+        self._process = ServerProcess(
+            [
+                "prometheus",
+                f"--config.file={config}",
+                f"--storage.tsdb.path={self.directory / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            self.directory / "output.log",
+        )
+
+    def _await_serving(self) -> str | None:
+        """None when it serves, else what went wrong."""
+        assert self._process is not None, "not started"
+        deadline_s = time.monotonic() + _START_S
+        while time.monotonic() < deadline_s:
+            if not self._process.running():
+                return f"Prometheus ended while it started:\n{self._process.tail(20)}"
+            if self._serving():
+                return None
+            time.sleep(0.05)
+        return f"Prometheus did not serve within {_START_S:g} s:\n{self._process.tail()}"
+
+    def _serving(self) -> bool:
+        """Whether it is ready, which it is when it has read its data."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2.0)
+            with contextlib.closing(connection):
+                connection.request("GET", "/-/ready")
+                return connection.getresponse().status == 200
+        return False
+
+    def kill(self) -> None:
+        """End it with SIGKILL; its data stays for the next `start`."""
+        if self._process is not None:
+            self._process.kill()
 
     def __enter__(self) -> Self:
         self.start()

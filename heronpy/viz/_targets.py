@@ -1,0 +1,146 @@
+"""Where the Metrics Managers of the running topologies are, for Prometheus, and what their topologies may use.
+
+A Metrics Manager writes the port of its endpoint into its container's directory, and removes it when it ends. One that
+was killed leaves the file behind until it runs again: Prometheus then finds nobody there, which is what it should say.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from heronpy.config import sinks_from_text
+from heronpy.errors import NotFoundError, StateError
+from heronpy.plan import PackingPlan
+from heronpy.runtime import Launch
+
+log = logging.getLogger(__name__)
+
+PORT_FILE = "prometheus.port"
+Place = dict[str, str]
+
+
+def targets(launches: Iterable[Launch]) -> list[dict[str, Any]]:
+    """The Metrics Managers of these topologies, as Prometheus' `file_sd` and `http_sd` take them.
+
+    Labels: cluster, role, environ, topology, container, and the Metrics Manager as instance.
+    """
+    return [_target(launch, path, port) for launch in launches for path, port in _ports(launch)]
+
+
+def limits(plans: Iterable[tuple[Launch, PackingPlan]]) -> str:
+    """What topologies may use, as a file of recording rules; the alerts about memory and outboxes look there.
+
+    `heron:memory_limit_bytes` is the least that the packing plan gives to an instance of a component;
+    `heron:outbox_high_bytes` is where backpressure begins.
+    """
+    rules = []
+    for launch, packing in plans:
+        place = _place(launch)
+        rules.append(_constant("heron:outbox_high_bytes", outbox_bytes_high(launch), place))
+        least: dict[str, int] = {}
+        for instance in (i for c in packing.containers for i in c.instances):
+            ram = instance.resources.ram_bytes
+            least[instance.component] = min(ram, least.get(instance.component, ram))
+        for component, ram in sorted(least.items()):
+            rules.append(_constant("heron:memory_limit_bytes", ram, {**place, "component": component}))
+    return yaml.safe_dump({"groups": [{"name": "heron limits", "rules": rules}] if rules else []}, sort_keys=False)
+
+
+def outbox_bytes_high(launch: Launch) -> int:
+    """How much may wait for one receiver before backpressure begins."""
+    return launch.config.stmgr.outbox_bytes_high
+
+
+class Discovery:
+    """Keeps files for Prometheus equal to what runs.
+
+    Args:
+        find: returns the topologies that run.
+        plan_of: returns the packing plan of one.
+        targets_file: gets the targets, as JSON.
+        limits_file: gets the limits, as YAML.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[], list[Launch]],
+        plan_of: Callable[[Launch], PackingPlan],
+        *,
+        targets_file: Path | None = None,
+        limits_file: Path | None = None,
+    ) -> None:
+        self._find = find
+        self._plan_of = plan_of
+        self._targets_file = targets_file
+        self._limits_file = limits_file
+        self._written: dict[Path, str] = {}
+        self._known: list[str] = []
+
+    def refresh(self) -> list[Launch]:
+        """Look, and write what has changed. Returns the topologies that run.
+
+        A file is replaced at once: whoever reads it never sees a part of it.
+
+        Raises:
+            StateError: what runs cannot be found out, or a file cannot be written. The files are as they were.
+        """
+        launches = self._find()
+        if self._targets_file is not None:
+            self._write(self._targets_file, json.dumps(targets(launches), indent=2) + "\n")
+        ids = [launch.topology_id for launch in launches]
+        if self._limits_file is not None and (self._limits_file not in self._written or ids != self._known):
+            self._write(self._limits_file, limits(self._planned(launches)))
+        self._known = ids
+        return launches
+
+    def _planned(self, launches: Iterable[Launch]) -> Iterator[tuple[Launch, PackingPlan]]:
+        for launch in launches:
+            try:
+                yield launch, self._plan_of(launch)
+            except (NotFoundError, StateError) as e:  # being submitted or killed, or its state manager is down
+                log.warning("no limits of topology %s: %s", launch.topology, e)
+
+    def _write(self, path: Path, text: str) -> None:
+        if self._written.get(path) == text and path.exists():
+            return
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(text)
+            temporary.replace(path)
+        except OSError as e:
+            raise StateError(f"{path} cannot be written: {e.strerror}") from e
+        self._written[path] = text
+
+
+def _place(launch: Launch) -> Place:
+    return {"cluster": launch.cluster, "role": launch.role, "environ": launch.environ, "topology": launch.topology}
+
+
+def _ports(launch: Launch) -> Iterator[tuple[Path, int]]:
+    for path in sorted(launch.dir.glob(f"container_*/{PORT_FILE}"), key=lambda p: (len(p.parent.name), p)):
+        try:
+            yield path, int(path.read_text())
+        except (OSError, ValueError):
+            continue  # its Metrics Manager ends right now
+
+
+def _target(launch: Launch, port_file: Path, port: int) -> dict[str, Any]:
+    container = port_file.parent.name.removeprefix("container_")
+    labels = {**_place(launch), "container": container, "instance": f"metricsmgr-{container}"}
+    sink = next((s for s in sinks_from_text(launch.config.metrics.sinks) if s.sink_class == "PrometheusSink"), None)
+    path = "/" + str(sink.options.get("path", "/metrics")).strip("/") if sink else "/metrics"
+    if path != "/metrics":
+        labels["__metrics_path__"] = path
+    return {"targets": [f"127.0.0.1:{port}"], "labels": labels}
+
+
+def _constant(record: str, value: int, labels: Place) -> dict[str, Any]:
+    return {"record": record, "expr": f"vector({value})", "labels": labels}

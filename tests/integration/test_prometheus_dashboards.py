@@ -1,0 +1,193 @@
+"""A real Prometheus scrapes running topologies: every query of the dashboards finds something, alerts fire."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slow_topology import slow_topology
+from tracker_topology import NUMBERS, Tracked
+
+from heronpy.submit import plans
+from heronpy.testing import LocalCluster, TopologyHandle
+from heronpy.testing import eventually_sync as _eventually_sync
+from heronpy.testing.servers import PrometheusServer, prometheus_missing
+from heronpy.viz import Dashboard, overview_dashboard, topology_dashboard
+
+pytestmark = pytest.mark.skipif(prometheus_missing() is not None, reason=str(prometheus_missing()))
+
+KIB = 1024
+KEYS = {
+    "heron.metrics.export.interval.ms": 500,
+    "heron.executor.stop.timeout.ms": 2000,
+    # So little may wait that a second of flood is too much.
+    "heron.streammgr.network.backpressure.highwatermark.mb": 0.5,
+    "heron.streammgr.network.backpressure.lowwatermark.mb": 0.25,
+    "heron.streammgr.connection.write.batch.size.mb": 1 / 16,
+    "heron.instance.internal.read.queue.bytes": 128 * KIB,
+    "heron.instance.tuning.expected.read.queue.bytes": 64 * KIB,
+    "heron.instance.internal.write.queue.bytes": 128 * KIB,
+    "heron.instance.set.data.tuple.size.bytes": 64 * KIB,
+}
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "heron.rules.yml"
+CULPRIT = "container_1_slow_3"
+
+
+def eventually_sync(check: Callable[[], None]) -> None:
+    _eventually_sync(check, within_s=60)
+
+
+def hurried(rules: str) -> str:
+    """The same rules for a test that has no five minutes."""
+    return re.sub(r"\bfor: \d+m", "for: 2s", re.sub(r"\[\d+m\]", "[10s]", rules)).replace("offset 5m", "offset 10s")
+
+
+def evaluated(text: str, variables: Mapping[str, str]) -> str:
+    """A query as Grafana sends it, with everything chosen."""
+    values = {"__rate_interval": "10s", "__range": "1m", "component": ".*", "container": ".*", "instance": ".*"}
+    for name, value in {**values, **variables}.items():
+        text = text.replace(f"${name}", value)
+    assert "$" not in text
+    return text
+
+
+@dataclass
+class Watched:
+    """A slow and a finite topology, and the Prometheus that scrapes them."""
+
+    cluster: LocalCluster
+    slow: TopologyHandle
+    tracked: TopologyHandle
+    prometheus: PrometheusServer
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.prometheus.get("query", query=query)["result"]
+        return found
+
+    def firing(self, alert: str) -> list[dict[str, str]]:
+        """The labels of the alerts of this name that fire."""
+        return [
+            found["labels"]
+            for found in self.prometheus.get("alerts")["alerts"]
+            if found["labels"]["alertname"] == alert and found["state"] == "firing"
+        ]
+
+    def scraped(self) -> dict[tuple[str, str], str]:
+        """The health of every target, by topology and container."""
+        found = self.prometheus.get("targets", state="active")["activeTargets"]
+        return {(t["labels"]["topology"], t["labels"]["container"]): t["health"] for t in found}
+
+    def all_panels_have_data(self, dashboard: Dashboard, variables: Mapping[str, str]) -> None:
+        empty = []
+        for panel in dashboard.panels():
+            answers = [self.ask(evaluated(query.expr, variables)) for query in panel.queries]  # raises if not valid
+            if not panel.quiet and not all(answers):
+                empty.append(panel.title)
+        assert not empty, f"panels without data: {empty}"
+
+
+def heron(cluster: LocalCluster, *args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "heronpy.cli", *args],
+        env={**os.environ, "HERON_HOME": str(cluster.home)},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    directory = tmp_path_factory.mktemp("prometheus")
+    rules = directory / "hurried.rules.yml"
+    rules.write_text(hurried(RULES.read_text()))
+    with LocalCluster(KEYS) as cluster, PrometheusServer(directory / "server", rules=[rules]) as prometheus:
+        command = heron(cluster, "viz", "--file-sd", str(prometheus.targets_file), "--watch")
+        try:
+            reliable = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 1_000_000}
+            flood = slow_topology(directory / "released", payload_bytes=1000, **reliable)
+            slow = cluster.submit(flood).wait_running(60)
+            tracked = cluster.submit(Tracked).wait_running(60)
+            yield Watched(cluster, slow, tracked, prometheus)
+        finally:
+            command.terminate()
+            assert command.wait(10) == 143, command.communicate()
+
+
+def test_prometheus_finds_every_metrics_manager(watched: Watched) -> None:
+    expected = {("slow", str(n)): "up" for n in range(3)} | {("Tracked", str(n)): "up" for n in range(2)}
+
+    def all_up() -> None:
+        assert {k: v for k, v in watched.scraped().items() if k in expected} == expected
+
+    eventually_sync(all_up)
+
+
+@pytest.mark.parametrize("name", ["slow", "tracked"])
+def test_every_panel_of_a_topology_s_dashboard_has_data(watched: Watched, name: str) -> None:
+    launch = getattr(watched, name).launch
+    dashboard = topology_dashboard(launch, *plans(launch))
+    variables = {v.name: v.constant or v.current for v in dashboard.variables if v.constant or v.current}
+    eventually_sync(lambda: watched.all_panels_have_data(dashboard, variables))
+
+
+def test_every_panel_of_the_overview_has_data(watched: Watched) -> None:
+    every = dict.fromkeys(("cluster", "role", "environ", "topology"), ".*")
+    eventually_sync(lambda: watched.all_panels_have_data(overview_dashboard(), every))
+
+
+def test_the_command_writes_the_dashboard_that_grafana_imports(watched: Watched, tmp_path: Path) -> None:
+    file = tmp_path / "slow.json"
+    command = heron(watched.cluster, "viz", "slow", "--output", str(file), "--datasource", "main")
+    assert (command.communicate(), command.returncode) == (("", ""), 0)
+    dashboard = json.loads(file.read_text())
+    launch = watched.slow.launch
+    assert dashboard == topology_dashboard(launch, *plans(launch)).to_json("main")
+    assert [p["title"] for p in dashboard["panels"] if p["type"] == "row"] == [
+        "Health",
+        "Resources",
+        "Spout flood (1 instance)",
+        "Spout bystander (1 instance)",
+        "Bolt slow (1 instance)",
+        "Bolt quick (1 instance)",
+        "Stream Managers",
+    ]
+
+
+def test_the_slow_bolt_is_named_by_a_firing_alert(watched: Watched) -> None:
+    def fires() -> None:
+        assert {labels["key"] for labels in watched.firing("HeronBackpressure")} == {CULPRIT}
+        assert CULPRIT in {labels["instance"] for labels in watched.firing("HeronCapacity")}
+
+    eventually_sync(fires)
+    assert "container_2_quick_4" not in {labels["instance"] for labels in watched.firing("HeronCapacity")}
+
+
+def test_prometheus_has_the_exact_counts(watched: Watched) -> None:
+    def total(query: str) -> float:
+        return sum(float(found["value"][1]) for found in watched.ask(query))
+
+    def exact() -> None:
+        assert total('heron_emit_count_total{topology="Tracked"}') == 2 * NUMBERS
+        assert total('heron_ack_count_total{topology="Tracked",component="numbers"}') == 2 * NUMBERS - 2
+        assert total('heron_fail_count_total{topology="Tracked",component="numbers"}') == 2
+        assert total('heron_exception_count_total{topology="Tracked"}') == 2
+
+    eventually_sync(exact)
+
+
+def test_targets_go_with_their_topology(watched: Watched) -> None:
+    watched.tracked.kill()
+
+    def gone() -> None:
+        assert {topology for topology, _ in watched.scraped()} == {"slow"}
+
+    eventually_sync(gone)
