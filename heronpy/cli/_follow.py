@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from heronpy.config import KIB, MIB
+from heronpy.config import FILES_MAX, KIB, MIB
 
-ROTATED_MAX = 100
-"""Rotated files are looked for up to this number."""
 _CHUNK_BYTES = 64 * KIB
 READ_BYTES_MAX = 8 * MIB
 """Most that is read at once; of longer last lines only the end is shown."""
@@ -31,16 +30,18 @@ class Follower:
             self._file = path.open("rb")
 
     def last(self, count: int) -> bytes:
-        """The last `count` whole lines of what is there now; `read` goes on behind them."""
+        """The last `count` whole lines of what is there now; `read` goes on behind them.
+
+        Where the newest file has fewer, the rotated ones before it are read too.
+        """
         if self._file is None:
             return b""
-        position = end = self._file.seek(0, os.SEEK_END)
-        data = b""
-        while position > 0 and data.count(b"\n") <= count and len(data) < READ_BYTES_MAX:
-            step = min(_CHUNK_BYTES, position)
-            position = self._file.seek(position - step)
-            data = self._file.read(step) + data
-        self._file.seek(end)
+        data = _tail(self._file, count, READ_BYTES_MAX)
+        for path in self._older() if data.count(b"\n") < count else ():
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as older:
+                data = _tail(older, count - data.count(b"\n"), READ_BYTES_MAX - len(data)) + data
+            if data.count(b"\n") >= count or len(data) >= READ_BYTES_MAX:
+                break
         whole = data.rfind(b"\n") + 1
         self._rest = data[whole:]
         return b"".join(data[:whole].splitlines(keepends=True)[-count:]) if count else b""
@@ -77,13 +78,24 @@ class Follower:
             self._file.seek(0)  # truncated in place
         return self._file.read(READ_BYTES_MAX)
 
+    def _older(self) -> Iterator[Path]:
+        """The files before the open one, newest first."""
+        own = os.fstat(self._file.fileno()).st_ino if self._file is not None else 0
+        found = False
+        for path in [self._path, *(Path(f"{self._path}.{n}") for n in range(1, FILES_MAX + 1))]:
+            with contextlib.suppress(FileNotFoundError):
+                if found:
+                    yield path
+                else:
+                    found = path.stat().st_ino == own
+
     def _newer(self) -> list[Path]:
         """The files that come after the open one, oldest first."""
         if self._file is None:
             return [self._path]
         own = os.fstat(self._file.fileno()).st_ino
         newer: list[Path] = []
-        for path in [self._path, *(Path(f"{self._path}.{n}") for n in range(1, ROTATED_MAX + 1))]:
+        for path in [self._path, *(Path(f"{self._path}.{n}") for n in range(1, FILES_MAX + 1))]:
             try:
                 if path.stat().st_ino == own:
                     return newer[::-1]
@@ -93,3 +105,15 @@ class Follower:
                 continue
             newer.append(path)
         return newer[::-1]  # the open file was deleted: everything there is newer
+
+
+def _tail(file: BinaryIO, count: int, bytes_max: int) -> bytes:
+    """The end of a file with at least its last `count` lines, if `bytes_max` is enough. The file is at its end then."""
+    position = end = file.seek(0, os.SEEK_END)
+    data = b""
+    while position > 0 and data.count(b"\n") <= count and len(data) < bytes_max:
+        step = min(_CHUNK_BYTES, position)
+        position = file.seek(position - step)
+        data = file.read(step) + data
+    file.seek(end)
+    return data

@@ -102,6 +102,6 @@ def _print(levels: loglevels_pb2.LogLevels, configured: str) -> None:
     for level in levels.levels:
         left = duration(max(0.0, level.until_ms / 1000 - time.time())) if level.until_ms else "until it is changed"
         table.add_row(level.target, level.level, left)
-    console = Console(highlight=False, width=WIDTH)
+    console = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
     console.print(table)
     console.print(f"everything else logs at the configured level, {configured}")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from heronpy.cli._follow import Follower
+from heronpy.cli._log_lines import readable
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import NotFoundError, nearest
@@ -31,11 +32,14 @@ def logs(
     ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines of each file.", min=0)] = 50,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Lines of JSON as they are, not as text.", show_default=False)
+    ] = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print what the processes of a topology log and print."""
+    """Print what the processes of a topology log and print, also what has been rotated."""
     launch, process = resolve(
         words,
         home=home(),
@@ -44,7 +48,7 @@ def logs(
         extra="INSTANCE",
     )
     files = log_files(launch, process)
-    shown = _Output(many=process is None)
+    shown = _Output(many=process is None, raw=raw)
     followers = {path: Follower(path) for path in files}
     for path, follower in followers.items():
         shown.write(path, follower.last(lines) + (b"" if follow else follower.rest()))
@@ -75,8 +79,9 @@ def log_files(launch: Launch, process: str | None) -> list[Path]:
 class _Output:
     """Writes lines, and above them whose they are whenever that changes."""
 
-    def __init__(self, *, many: bool) -> None:
+    def __init__(self, *, many: bool, raw: bool) -> None:
         self._many = many
+        self._raw = raw
         self._last: Path | None = None
 
     def write(self, path: Path, data: bytes) -> None:
@@ -85,6 +90,8 @@ class _Output:
         if path != self._last and (self._many or path.suffix != SUFFIXES[0] or self._last is not None):
             print(f"==> {path.parents[1].name}/{path.name} <==", flush=True)
         self._last = path
+        if path.suffix == SUFFIXES[0] and not self._raw:
+            data = readable(data)
         sys.stdout.buffer.write(data if data.endswith(b"\n") else data + b"\n")
         sys.stdout.flush()
 

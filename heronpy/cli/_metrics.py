@@ -1,0 +1,171 @@
+"""`metrics`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from heronpy import submit
+from heronpy.cli._durations import seconds
+from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._show import WIDTH, duration, empty_table
+from heronpy.cli._target import resolve
+from heronpy.errors import NotFoundError, UsageError, nearest
+from heronpy.plan import PackingPlan
+from heronpy.proto import metrics_pb2, tmaster_pb2
+from heronpy.runtime import Launch
+
+HISTORY_S = 3 * 3600
+ENGINE = ("__stmgr__", "__metricsmgr__", "__executor__", "__tmaster__")
+_KINDS = {metrics_pb2.Metric.COUNTER: "count", metrics_pb2.Metric.GAUGE: "gauge", metrics_pb2.Metric.MEAN: "mean"}
+
+
+def metrics(
+    words: Words,
+    component: Annotated[
+        str | None, typer.Option("--component", "-c", help=f"Only of this one; also {', '.join(ENGINE)}.")
+    ] = None,
+    instance: Annotated[
+        list[str] | None, typer.Option("--instance", help="Only of this instance or process; may be repeated.")
+    ] = None,
+    instances: Annotated[
+        bool, typer.Option("--instances", "-i", help="A line for each instance, not for each component.")
+    ] = False,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", help="Only this one with its streams, e.g. __emit-count; NAME* is a prefix."),
+    ] = None,
+    window: Annotated[
+        str, typer.Option("--window", "-w", metavar="TIME", help="Of the last 10m, 1h, … up to 3h, or `all` time.")
+    ] = "10m",
+    as_json: AsJson = False,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show metrics over a time: counts summed, means by their weights, gauges as they were last."""
+    window_s = window_of(window)
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    request = tmaster_pb2.MetricsRequest(
+        component=component or "",
+        instances=instance or [],
+        metrics=asked(metric or []),
+        interval_s=window_s,
+        by_component=not (instances or instance),
+    )
+    reply = submit.metrics(launch, request)
+    _check_known(launch, request, reply, metric or [])
+    rows = [_row(series, reply.interval_s) for series in in_order(reply.series)]
+    if as_json:
+        print(json.dumps({"interval_s": reply.interval_s, "metrics": rows}, indent=2))
+    else:
+        _print(rows, reply.interval_s)
+
+
+def window_of(text: str) -> int:
+    """The seconds of a window; -1 for all time.
+
+    Raises:
+        UsageError: it has no such form, or is longer than what is kept.
+    """
+    if text == "all":
+        return -1
+    window_s = seconds("--window", text)
+    if window_s > HISTORY_S:
+        raise UsageError(f"--window {text}: minutes are kept for 3 hours; ask for 3h, or for `all` time")
+    return window_s
+
+
+def asked(names: Iterable[str]) -> list[str]:
+    """What the Topology Master is asked for: a metric, and the same by stream."""
+    return [wanted for name in names for wanted in ([name] if name.endswith("*") else [name, f"{name}/*"])]
+
+
+def matches(name: str, wanted: str) -> bool:
+    """Whether a metric is meant by what the user wrote."""
+    return name.startswith(wanted[:-1]) if wanted.endswith("*") else name == wanted or name.startswith(f"{wanted}/")
+
+
+def in_order(series: Iterable[tmaster_pb2.MetricSeries]) -> list[tmaster_pb2.MetricSeries]:
+    """User's components before the engine's, then by instance and name."""
+    return sorted(series, key=lambda s: (s.component.startswith("__"), s.component, s.instance, s.name))
+
+
+def _row(series: tmaster_pb2.MetricSeries, interval_s: int) -> dict[str, Any]:
+    counts = series.kind == metrics_pb2.Metric.COUNTER
+    return {
+        "component": series.component,
+        "instance": series.instance or None,
+        "metric": series.name,
+        "kind": _KINDS[series.kind],
+        "value": series.value,
+        "per_s": series.value / interval_s if counts and interval_s > 0 else None,
+        "measurements": int(series.weight) if series.weight else None,
+    }
+
+
+def _check_known(
+    launch: Launch, request: tmaster_pb2.MetricsRequest, reply: tmaster_pb2.MetricsReply, metric: Sequence[str]
+) -> None:
+    """Raise NotFoundError for the first name that the topology does not have."""
+    if reply.unknown_component or reply.unknown_instances:
+        logical, packing = submit.plans(launch)
+        components, ids = [*logical.components, *ENGINE], processes(packing)
+        if request.component and request.component not in components:
+            raise _unknown(launch, "component", request.component, components)
+        for id in request.instances:
+            if id not in ids:
+                raise _unknown(launch, "instance or process", id, ids)
+    missing = [name for name in metric if not any(matches(series.name, name) for series in reply.series)]
+    if missing:
+        # Known, but without a value in this time, is no error.
+        everything = tmaster_pb2.MetricsRequest(component=request.component, interval_s=-1, by_component=True)
+        names = {series.name for series in submit.metrics(launch, everything).series}
+        for name in missing:
+            if not any(matches(known, name) for known in names):
+                raise _unknown(launch, "metric", name, sorted({*names, *(known.partition("/")[0] for known in names)}))
+
+
+def _unknown(launch: Launch, what: str, name: str, known: Iterable[str]) -> NotFoundError:
+    return NotFoundError(f"topology {launch.topology} has no {what} {name!r}{nearest(name, known)}")
+
+
+def processes(packing: PackingPlan) -> list[str]:
+    """The ids of everything that reports metrics."""
+    containers = [0, *(c.id for c in packing.containers)]
+    return [
+        "tmaster",
+        *(c.stmgr_id for c in packing.containers),
+        *(i.instance_id(c.id) for c in packing.containers for i in c.instances),
+        *(f"{kind}-{n}" for kind in ("metricsmgr", "executor") for n in containers),
+    ]
+
+
+def _print(rows: list[dict[str, Any]], interval_s: int) -> None:
+    from rich.console import Console
+
+    of = "all time" if interval_s < 0 else f"the last {duration(interval_s)}"
+    if not rows:
+        print(f"nothing was reported in {of}")
+        return
+    by_instance = any(row["instance"] for row in rows)
+    table = empty_table("instance" if by_instance else "component", "metric", "kind", right=("value", "per s"))
+    for row in rows:
+        table.add_row(
+            row["instance"] or row["component"],
+            row["metric"],
+            row["kind"],
+            number(row["value"]),
+            "" if row["per_s"] is None else f"{row['per_s']:,.1f}",
+        )
+    console = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
+    console.print(f"metrics of {of}")
+    console.print(table)
+
+
+def number(value: float) -> str:
+    """A value as exactly as it matters."""
+    return f"{int(value):,}" if value == int(value) else f"{value:,.3f}" if abs(value) >= 0.01 else f"{value:.3g}"
