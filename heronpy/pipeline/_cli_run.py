@@ -171,13 +171,14 @@ def closed_ones(loaded: Loaded, wanted: Sequence[int], *, by_id: bool) -> list[i
     job = loaded.job
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     closed = manifest.closed_upto
+    known = set(manifest.batches).union(*(Archive(job.archive_path(n)).batches() for n in job.archives().values()))
     upto = "no batch is done" if closed is None else f"batches are done up to {closed}"
     if by_id:
-        found = [batch for batch in wanted if closed is not None and batch <= closed]
-        if len(found) < len(wanted):
+        if closed is None or wanted[-1] > closed:
             raise UsageError(f"batch {wanted[-1]} is not done yet, {upto}: `heron pipeline run` computes it")
-        return found
-    known = set(manifest.batches).union(*(Archive(job.archive_path(n)).batches() for n in job.archives().values()))
+        if unknown := [batch for batch in wanted if batch not in known]:
+            raise UsageError(f"there is no batch {unknown[0]}: nothing has been archived in that time")
+        return list(wanted)
     found = sorted(batch for batch in known if batch in wanted and closed is not None and batch <= closed)
     if not found:
         raise UsageError(f"there is no batch to compute again in that time: {upto}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -145,6 +146,8 @@ def _translated(text: str) -> HeronError:
     kind, _, message = line.partition(": ")
     if kind.startswith("heronpy.errors."):
         return HeronError(message)
+    if re.search(r"\[errno (28|30|122)\]", message, re.IGNORECASE):  # ENOSPC, EROFS, EDQUOT: not the program's fault
+        return HeronError(f"the Spark job cannot write: {' '.join(message.split())[:300]}; nothing was replaced")
     return UserCodeError(f"the Spark job failed: {line}", frames)
 
 

@@ -153,12 +153,40 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         stack.enter_context(_environment(master))
         stack.callback(_end_jvm)
         try:
-            session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
+            with _nothing_half_started():
+                session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (PySparkException, Py4JError) as e:
             cause = e.java_exception.toString() if isinstance(e, Py4JJavaError) else str(e)
             raise UnavailableError(f"Spark does not start on {master}: {' '.join(cause.split())[:300]}") from e
         stack.callback(_stop, session)
         yield session
+
+
+@contextlib.contextmanager
+def _nothing_half_started() -> Iterator[None]:
+    """Kill the JVM that the block starts, if the block fails.
+
+    Interrupted while it waits for the JVM, PySpark removes the directory in which that is to write its port. The JVM's
+    main thread fails for that, and other threads of it live for ever.
+    """
+    java_gateway: Any = importlib.import_module("pyspark.java_gateway")
+    started: list[subprocess.Popen[bytes]] = []
+    popen = java_gateway.Popen
+
+    def recorded(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*args, **kwargs))
+        return started[-1]
+
+    java_gateway.Popen = recorded
+    try:
+        yield
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.wait(_JVM_END_S)
+        raise
+    finally:
+        java_gateway.Popen = popen
 
 
 @contextlib.contextmanager

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,20 +14,54 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pipeline_lists import Lists
 from pipeline_program import archive
 
-from heronpy.errors import StateError
+from heronpy.errors import HeronError, StateError
 from heronpy.pipeline import Job, Manifest, MergedStore, ViewReader, run
+from heronpy.pipeline._execute import _translated
 from heronpy.streamlet import Builder, Config, Max, Monoid, Sum
 from heronpy.streamlet.runner import Program
+from heronpy.testing import eventually_sync
 
 pyspark = pytest.importorskip("pyspark")
 
 ROWS = [(f"w{i % 7}", i * 100, f"id-{i}") for i in range(500)]
 """50 s: batches 0 to 4."""
 END_MS = 50_000
+
+
+def test_an_interrupt_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -> None:
+    archive(tmp_path, ROWS)
+    program = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); "
+        "from pipeline_program import job_at, run; "
+        f"run(job_at(Path(sys.argv[2])), master='local[1]', until_ms={END_MS})"
+    )
+    process = psutil.Popen(
+        [sys.executable, "-c", program, str(Path(__file__).parent), str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    started: list[psutil.Process] = []
+
+    def starts() -> None:
+        # A shell, which becomes the JVM, and what it calls to find out how.
+        started[:] = process.children(recursive=True)
+        assert any(child.name() == "java" for child in started)
+
+    try:
+        eventually_sync(starts, within_s=30)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) != 0
+        _, alive = psutil.wait_procs(started, timeout=20)
+        assert not alive
+    finally:
+        for left in [process, *started]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                left.kill()
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +156,13 @@ def test_nothing_is_done_before_its_time(tmp_path: Path) -> None:
     assert closed * 10_000 < time.time() * 1000
     assert totals(job) == EXACT
     assert Manifest.load(tmp_path).closed_upto == closed
+
+
+def test_a_full_disk_is_one_line() -> None:
+    trace = (
+        "Traceback (most recent call last):\n  File x\nOSError: [Errno 28] Error writing: [errno 28] No space left\n\n"
+    )
+    error = _translated(f"An error occurred\n{trace}\tat org.apache")
+    assert type(error) is HeronError
+    assert str(error).startswith("the Spark job cannot write: [Errno 28]")
+    assert "\n" not in str(error)
