@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +42,15 @@ logger.executor.name = org.apache.spark.executor
 logger.executor.level = off
 logger.python.name = org.apache.spark.api.python
 logger.python.level = off
+# Spark announces a level for shells, which it takes from this class, unless it is the root's.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 """
+_JIT = "-XX:TieredStopAtLevel=1"
+"""The JVM moves blocks of bytes and lives for minutes: the optimizing compiler takes 3 s of a small run's processor
+time to start, and nothing is faster for it."""
+_CHATTER = b"WARNING: Using incubator modules:"
+"""How a line begins that every JVM of Spark prints, whatever its configuration: Spark asks for the module."""
 
 
 @contextlib.contextmanager
@@ -123,22 +132,22 @@ def _defaults(master: str, log_config: Path) -> dict[str, str]:
     defaults = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
         "spark.driver.memory": "2g",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()} -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()} -XX:+UseSerialGC {_JIT}",
         "spark.python.worker.memory": "512m",
         "spark.sql.files.ignoreCorruptFiles": "true",
         "spark.broadcast.compress": "false",
     }
     if _is_local(master):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        defaults |= {"spark.python.daemon.module": "heronpy.pipeline._daemon"}
     return defaults
 
 
 @contextlib.contextmanager
 def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -154,6 +163,8 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         stack.callback(_end_jvm)
         try:
             with _nothing_half_started():
+                if SparkContext._gateway is None:
+                    _launch_jvm(spark_conf)
                 session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (PySparkException, Py4JError) as e:
             cause = e.java_exception.toString() if isinstance(e, Py4JJavaError) else str(e)
@@ -187,6 +198,27 @@ def _nothing_half_started() -> Iterator[None]:
         raise
     finally:
         java_gateway.Popen = popen
+
+
+def _launch_jvm(conf: Any) -> None:
+    """Start the JVM as PySpark would, but for its standard error, which is passed on without what is always in it."""
+    from pyspark import SparkContext
+
+    java_gateway: Any = importlib.import_module("pyspark.java_gateway")
+    ours, its = os.pipe()
+    threading.Thread(target=_pass_on, args=(ours,), name="spark stderr", daemon=True).start()
+    try:
+        SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, {"stderr": its}), conf=conf)
+    finally:
+        os.close(its)
+
+
+def _pass_on(fd: int) -> None:
+    with open(fd, "rb") as lines, contextlib.suppress(OSError, ValueError):  # standard error may be closed
+        for line in lines:
+            if not line.startswith(_CHATTER):
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()
 
 
 @contextlib.contextmanager
