@@ -107,7 +107,7 @@ def _row(
     cores: Mapping[str, float],
     held: Mapping[str, float],
 ) -> Row:
-    rates = {kind: sum(counted(i, f"__{kind}-count", rate=True) for i in members) for kind in _RATES}
+    rates = {kind: float(sum(counted(i, f"__{kind}-count", rate=True) for i in members)) for kind in _RATES}
     latencies = ["__complete-latency"] if is_spout else ["__process-latency", "__execute-latency"]
     busy = [counted(i, BUSY_NS, rate=True) / 1e9 for i in members if _has(i.rates, BUSY_NS)]
     return Row(

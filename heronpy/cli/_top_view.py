@@ -10,8 +10,11 @@ from heronpy.cli._show import empty_table
 from heronpy.cli._top_rows import Row, Snapshot, ordered
 from heronpy.config import KIB, MIB
 
-_TABLE_LINES = 3
-"""Of a table's frame: a blank line, the headings, the line below them."""
+_TABLE_LINES = 4
+"""Of a table's frame: a blank line, the headings, the line below them, another blank line."""
+_EDGES = 2
+_GAP = 3
+"""Between two columns."""
 
 
 def count(value: float | None) -> str:
@@ -78,14 +81,10 @@ def columns_for(rows: Sequence[Row], width: int, sort: str) -> list[str]:
     names = max((len(row.name) for row in rows), default=0)
     widths = {key: max([len(head), *(len(cell(row)) for row in rows)]) for key, (head, cell) in _COLUMNS.items()}
     for key in (key for key in _LEAST_FIRST if key != sort):
-        if names + sum(widths[key] + _GAP for key in shown) <= width:
+        if _EDGES + names + sum(widths[key] + _GAP for key in shown) <= width:
             break
         shown.remove(key)
     return shown
-
-
-_GAP = 3
-"""Between two columns."""
 
 
 def screen(

@@ -1,0 +1,125 @@
+"""Parsing and shapes of `metrics`, `logical-plan`, `log-level` and `logs`."""
+
+from __future__ import annotations
+
+import pytest
+
+from heronpy.api import Bolt, GlobalStreamId, Grouping, Spout, TopologyBuilder
+from heronpy.cli._durations import seconds
+from heronpy.cli._log_level import split
+from heronpy.cli._log_lines import readable
+from heronpy.cli._metrics import asked, matches, number, window_of
+from heronpy.cli._plan_shapes import logical_shape, stages
+from heronpy.cli._plans import ComponentType, _ranges, by_stage, drawn, wanted
+from heronpy.errors import UsageError
+from heronpy.loader import Definition
+from heronpy.plan import LogicalPlan
+
+
+class Source(Spout):
+    outputs = ("word", "n")
+
+    def next_tuple(self) -> None: ...
+
+
+class Step(Bolt):
+    outputs = ("word",)
+
+    def process(self, tup: object) -> None: ...
+
+
+def diamond() -> LogicalPlan:
+    builder = TopologyBuilder("diamond")
+    source = builder.add_spout("source", Source, 1)
+    left = builder.add_bolt("left", Step, 2, inputs={source: Grouping.fields("word")})
+    right = builder.add_bolt("right", Step, 3, inputs={left: Grouping.SHUFFLE})
+    builder.add_bolt("a-last", Step, 1, inputs={source: Grouping.ALL, right: Grouping.SHUFFLE})
+    return LogicalPlan.from_proto(Definition.of(builder).proto)
+
+
+def test_windows_are_times_of_what_is_kept_or_all() -> None:
+    assert [window_of(text) for text in ("10m", "90s", "3h", "all")] == [600, 90, 10_800, -1]
+    for wrong in ("4h", "1d", "10", "m", "0m", "-5m", "ten"):
+        with pytest.raises(UsageError, match="--window"):
+            window_of(wrong)
+
+
+def test_times_have_a_unit() -> None:
+    assert [seconds("--for", text) for text in ("1s", "10m", "2h", "1d")] == [1, 600, 7200, 86_400]
+    with pytest.raises(UsageError, match=r"--for '1\.5h' must be"):
+        seconds("--for", "1.5h")
+
+
+def test_a_metric_means_itself_and_its_streams() -> None:
+    assert asked(["__emit-count", "seen*"]) == ["__emit-count", "__emit-count/*", "seen*"]
+    assert matches("__emit-count/default", "__emit-count")
+    assert matches("__emit-count", "__emit-count")
+    assert not matches("__emit-counter", "__emit-count")
+    assert matches("seen/x", "see*")
+
+
+def test_values_are_exact_where_they_count_something() -> None:
+    assert [number(n) for n in (1_000_000.0, 0.5, 0.00012345, -3.0)] == ["1,000,000", "0.500", "0.000123", "-3"]
+
+
+def test_words_of_log_level() -> None:
+    assert split(["words"]) == (["words"], None)
+    assert split(["local", "words"]) == (["local", "words"], None)
+    assert split(["words", "count", "debug"]) == (["words"], ("count", "DEBUG"))
+    assert split(["local/me", "words", "count", "Configured"]) == (["local/me", "words"], ("count", None))
+    with pytest.raises(UsageError, match="did you mean 'WARNING'"):
+        split(["words", "count", "warn"])
+    with pytest.raises(UsageError, match="DEBUG of what"):
+        split(["words", "DEBUG"])
+
+
+def test_components_come_after_those_that_they_read() -> None:
+    plan = diamond()
+    assert stages(plan) == {"source": 1, "left": 2, "right": 3, "a-last": 4}
+    assert [c.name for c in by_stage(plan)] == ["source", "left", "right", "a-last"]
+    assert [c.name for c in by_stage(plan) if wanted(c, ComponentType.SPOUTS)] == ["source"]
+    assert [c.name for c in by_stage(plan) if wanted(c, ComponentType.BOLTS)] == ["left", "right", "a-last"]
+
+
+def test_a_circle_ends() -> None:
+    builder = TopologyBuilder("circle")
+    source = builder.add_spout("source", Source, 1)
+    builder.add_bolt("a", Step, 1, inputs={source: Grouping.SHUFFLE, GlobalStreamId("b", "default"): Grouping.SHUFFLE})
+    builder.add_bolt("b", Step, 1, inputs={GlobalStreamId("a", "default"): Grouping.SHUFFLE})
+    plan = LogicalPlan.from_proto(Definition.of(builder).proto)
+    assert stages(plan)["source"] == 1
+    assert len(list(drawn(plan, by_stage(plan)))) == 6
+
+
+def test_the_plan_is_drawn_as_text() -> None:
+    plan = diamond()
+    lines = list(drawn(plan, by_stage(plan)))
+    assert lines[0].startswith("source  (spout × 1, ")
+    assert lines[1:3] == [
+        "  default(word, n) ──FIELDS(word)──▶ left",
+        "  default(word, n) ──ALL──▶ a-last",
+    ]
+    assert lines[-1] == "  default(word)  read by nobody"
+
+
+def test_the_plan_as_json_has_the_trackers_names() -> None:
+    plan = diamond()
+    shape = logical_shape(plan, by_stage(plan))
+    assert shape["stages"] == 4
+    assert set(shape["spouts"]) == {"source"}
+    last = shape["bolts"]["a-last"]
+    assert sorted(last["inputComponents"]) == ["right", "source"]
+    assert {"stream_name": "default", "component_name": "source", "grouping": "ALL"} in last["inputs"]
+
+
+def test_runs_of_numbers() -> None:
+    assert [_ranges(n) for n in ([], [1], [3, 1, 2, 7])] == ["", "1", "1-3, 7"]
+
+
+def test_lines_of_json_are_shown_as_text_and_others_as_they_are() -> None:
+    line = b'{"ts": "T", "level": "INFO", "logger": "x.y", "pid": 7, "message": "a\\nb", "exc": "Trace"}\n'
+    assert readable(line + b"plain\n\n" + b'{"not": "ours"}\n{broken\n') == (
+        b'T INFO 7 x.y: a\nb\nTrace\nplain\n\n{"not": "ours"}\n{broken\n'
+    )
+    assert readable(b"only\nplain\n") == b"only\nplain\n"
+    assert readable(b'{"ts": "T", "level": "I", "logger": "x", "message": "\\udc80"}\n') == b"T I  x: \\udc80\n"
