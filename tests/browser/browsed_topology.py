@@ -1,0 +1,86 @@
+"""A topology for the tests of the web UI: known counts, exceptions that try to be HTML, and something that goes on."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyContext, Tuple
+from heronpy.api.metrics import CountMetric
+
+ORDERS = 300
+"""How many orders each of the two `orders` spouts emits."""
+BAD = 77
+"""The order on which `payments` fails, once for each spout."""
+ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+"""What the exception and the log lines carry."""
+
+
+class Orders(Spout):
+    outputs = ("number", "customer")
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.next = 0
+        self.logger.info("it begins: %s", ATTACK)
+
+    def next_tuple(self) -> None:
+        if self.next < ORDERS:
+            self.next += 1
+            self.emit([self.next, f"customer {self.next % 10}"], tup_id=self.next)
+
+
+class Clock(Spout):
+    """Goes on for ever, slowly: pages have something to follow."""
+
+    outputs = ("tick",)
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.tick = 0
+
+    def next_tuple(self) -> None:
+        time.sleep(0.02)
+        self.tick += 1
+        self.emit([self.tick], tup_id=self.tick)
+        if self.tick % 100 == 0:
+            self.logger.info("tick %d", self.tick)
+
+
+class Check(Bolt):
+    outputs = ("number", "customer")
+
+    def process(self, tup: Tuple) -> None:
+        self.emit([tup["number"], tup["customer"]], anchors=[tup])
+        self.ack(tup)
+
+
+class Payments(Bolt):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.paid = CountMetric()
+        context.register_metric("paid", self.paid, 1)
+
+    def process(self, tup: Tuple) -> None:
+        if tup["number"] == BAD:
+            raise ValueError(f"{BAD} cannot be paid {ATTACK}")
+        self.paid.incr()
+        self.ack(tup)
+
+
+class Totals(Bolt):
+    def process(self, tup: Tuple) -> None:
+        time.sleep(0.001)
+        self.ack(tup)
+
+
+class Browsed(Topology):
+    config = {  # noqa: RUF012  # Heron's way to declare
+        "topology.reliability.mode": "ATLEAST_ONCE",
+        "topology.exception.policy": "fail",
+        "topology.stmgrs": 2,
+        "app.database.password": "swordfish",
+        "app.greeting": "hello",
+    }
+    orders = Orders.spec(par=2)
+    clock = Clock.spec()
+    check = Check.spec(par=3, inputs={orders: Grouping.SHUFFLE})
+    payments = Payments.spec(par=2, inputs={check: Grouping.fields("customer")})
+    totals = Totals.spec(par=2, inputs=[check, clock])

@@ -1,0 +1,103 @@
+// Everything that the pages of one topology share: its plans, and its summaries over four times.
+
+import { ApiError, common, get, place } from "./api.js";
+import { keyOf, topologies } from "./live.js";
+import { Signal, every } from "./signal.js";
+
+const REFRESH_MS = 3_000;
+const OTHERS_MS = 30_000;
+
+export class Feed {
+  /** What is known of the topology at `at`. Follows it until `signal` is aborted. */
+  constructor(at, interval, signal) {
+    Object.assign(this, { at, interval, signal, summaries: new Map(), good: new Map() });
+    /** Told after every change of `info`, `error` or a summary. */
+    this.changed = new Signal(null);
+    this.info = null;
+    this.error = null;
+    const version = () => {
+      const told = topologies.value?.get(keyOf(at));
+      return JSON.stringify([told?.id, told?.plan_version, told?.status, told?.tmaster]);
+    };
+    let seen = version();
+    topologies.listen(() => {
+      if (seen === version()) return;
+      seen = version();
+      this.#load().then(() => this.refresh()).catch(() => {});
+    }, signal);
+    every(REFRESH_MS, () => this.#turn(), signal);
+    every(OTHERS_MS, () => this.#others(), signal);
+  }
+
+  /** The last summary of the chosen interval that a Topology Master answered, with `at_ms`; null if there is none. */
+  get summary() {
+    return this.good.get(this.interval) ?? null;
+  }
+
+  /** The last answer for the chosen interval, whatever it says. */
+  get latest() {
+    return this.summaries.get(this.interval) ?? [...this.summaries.values()].at(-1) ?? null;
+  }
+
+  /** `ok`, or what the Tracker says of the Topology Master. */
+  get tmaster() {
+    return this.latest?.tmaster ?? this.info?.runtime_state.tmaster ?? "ok";
+  }
+
+  async choose(interval) {
+    if (interval === this.interval) return;
+    this.interval = interval;
+    this.changed.set(null);
+    await this.refresh().catch(() => {});
+  }
+
+  async refresh() {
+    await this.#take(this.interval);
+  }
+
+  async #turn() {
+    if (!this.info) await this.#load();
+    await this.refresh();
+  }
+
+  async #others() {
+    for (const interval of [600, 3600, 10800, -1]) {
+      if (interval !== this.interval) await this.#take(interval);
+    }
+  }
+
+  async #load() {
+    await this.#guarded(async () => {
+      this.info = await get("/topologies/info", common(this.at), { signal: this.signal });
+    });
+    this.changed.set(null);
+  }
+
+  async #take(interval) {
+    await this.#guarded(async () => {
+      const summary = await get(`${place(this.at)}/summary`, { interval }, { signal: this.signal });
+      summary.at_ms = Date.now();
+      this.summaries.set(interval, summary);
+      if (summary.tmaster === "ok") this.good.set(interval, summary);
+    });
+    this.changed.set(null);
+  }
+
+  async #guarded(work) {
+    try {
+      await work();
+      this.error = null;
+    } catch (error) {
+      if (this.signal.aborted) throw error;
+      this.error = error instanceof ApiError && error.status === 404 ? error : this.error;
+      this.changed.set(null);
+      throw error;
+    }
+  }
+
+  /** RAM in the packing plan of each instance, by component. */
+  ram(component) {
+    const packed = this.info?.packing_plan?.container_plans.flatMap((container) => container.instances);
+    return packed?.find((one) => one.component_name === component)?.instance_resources.ram ?? null;
+  }
+}

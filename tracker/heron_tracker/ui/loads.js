@@ -1,0 +1,73 @@
+// Components and instances as rows of numbers: the columns that several tables share, and sums over components.
+
+import { componentColor, healthColor } from "./colors.js";
+import * as f from "./format.js";
+import { HEALTH } from "./health.js";
+
+const counter = (key, label, metric) => ({
+  key, label, tip: `${metric}, over all streams`, num: true, value: (row) => row[key], show: (row) => f.count(row[key]),
+  exact: (row) => `${metric}: ${f.exact(row[key])}`,
+});
+const latency = (key, label, metric) => ({
+  key, label, tip: `${metric}, the mean`, num: true, value: (row) => row[key], show: (row) => f.latency(row[key]), exact: (row) => `${metric}: ${f.exact(row[key])} ms`,
+});
+
+/** Columns of loads. `feed`: for the time that they speak of. */
+export function loadColumns(feed) {
+  const bar = (name, label, key, show) => ({
+    key, label, tip: HEALTH[name].tip, num: true, value: (row) => row[key], show: (row) => show(row[key]), exact: (row) => `${f.exact(row[key])}\n${HEALTH[name].tip}`,
+    share: (row) => {
+      const share = feed.summary ? HEALTH[name].share(row, feed.summary, row.ram) : null;
+      const filled = share === null ? null : share / HEALTH[name].full;
+      return { share: filled, color: healthColor(filled) };
+    },
+  });
+  return [
+    counter("emitted", "Emitted", "__emit-count"),
+    counter("executed", "Executed", "__execute-count"),
+    counter("acked", "Acked", "__ack-count"),
+    { ...counter("failed", "Failed", "__fail-count"), look: (row) => (row.failed ? "bad-text" : "") },
+    latency("complete_latency_ms", "Complete", "__complete-latency"),
+    latency("execute_latency_ms", "Execute", "__execute-latency"),
+    latency("process_latency_ms", "Process", "__process-latency"),
+    bar("capacity", "Capacity", "capacity", f.percent),
+    bar("cpu", "CPU", "cpu_cores", f.percent),
+    bar("memory", "Memory", "memory_bytes", f.bytes),
+    bar("backpressure", "Backpressure", "backpressure_ms", (ms) => (ms === null ? f.NONE : f.duration(ms / 1000))),
+  ];
+}
+
+const EMPTY = { emitted: null, executed: null, acked: null, failed: null, emit_rate: null, execute_rate: null, complete_latency_ms: null, execute_latency_ms: null,
+  process_latency_ms: null, capacity: null, cpu_cores: null, memory_bytes: null, backpressure_ms: null, uptime_s: null };
+
+/** What a Topology Master that is silent leaves: the plan, without numbers instead of with zeros. */
+export function blank(summary) {
+  const emptied = (one) => ({ ...one, ...EMPTY });
+  return { ...summary, culprits: [], components: summary.components.map((one) => ({ ...emptied(one), instances: one.instances.map(emptied) })) };
+}
+
+/** The summary to show: the last good one, or the plan alone. */
+export const shownSummary = (feed) => feed.summary ?? (feed.latest ? blank(feed.latest) : null);
+
+/** Rows of components in the order of the plan. */
+export function componentRows(feed, order) {
+  const summary = shownSummary(feed);
+  return summary.components.map((one) => ({ ...one, key: one.name, number: order.indexOf(one.name), ram: feed.ram(one.name) })).sort((a, b) => a.number - b.number);
+}
+
+export const chipOf = (row) => componentColor(row.number);
+
+/** Sums of a topology: what its spouts emitted and got acknowledged, and what its bolts executed. */
+export function whole(summary) {
+  const spouts = summary.components.filter((one) => one.kind === "spout");
+  const sum = (list, key) => list.reduce((found, one) => (one[key] === null ? found : (found ?? 0) + one[key]), null);
+  const weighed = spouts.filter((one) => one.complete_latency_ms !== null);
+  const weight = weighed.reduce((n, one) => n + (one.acked + one.failed || 1), 0);
+  return {
+    emitted: sum(spouts, "emitted"), rate: sum(spouts, "emit_rate"), acked: sum(spouts, "acked"), failed: sum(spouts, "failed"),
+    executed: sum(summary.components, "executed"), execute_rate: sum(summary.components, "execute_rate"),
+    complete_latency_ms: weight ? weighed.reduce((n, one) => n + one.complete_latency_ms * (one.acked + one.failed || 1), 0) / weight : null,
+    cpu: sum(summary.components, "cpu_cores"), memory: sum(summary.components, "memory_bytes"),
+    held_ms: sum(summary.components, "backpressure_ms"),
+  };
+}
