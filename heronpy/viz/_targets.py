@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,8 @@ class Discovery:
         self._targets_file = targets_file
         self._limits_file = limits_file
         self._written: dict[Path, str] = {}
-        self._known: list[str] = []
+        self._plans: dict[str, PackingPlan] = {}
+        """Of the running topologies, by id."""
 
     def refresh(self) -> list[Launch]:
         """Look, and write what has changed. Returns the topologies that run.
@@ -94,18 +95,18 @@ class Discovery:
         launches = self._find()
         if self._targets_file is not None:
             self._write(self._targets_file, json.dumps(targets(launches), indent=2) + "\n")
-        ids = [launch.topology_id for launch in launches]
-        if self._limits_file is not None and (self._limits_file not in self._written or ids != self._known):
+        if self._limits_file is not None:
             self._write(self._limits_file, limits(self._planned(launches)))
-        self._known = ids
         return launches
 
-    def _planned(self, launches: Iterable[Launch]) -> Iterator[tuple[Launch, PackingPlan]]:
+    def _planned(self, launches: Sequence[Launch]) -> list[tuple[Launch, PackingPlan]]:
+        known, self._plans = self._plans, {}
         for launch in launches:
             try:
-                yield launch, self._plan_of(launch)
+                self._plans[launch.topology_id] = known.get(launch.topology_id) or self._plan_of(launch)
             except (NotFoundError, StateError) as e:  # being submitted or killed, or its state manager is down
                 log.warning("no limits of topology %s: %s", launch.topology, e)
+        return [(launch, self._plans[launch.topology_id]) for launch in launches if launch.topology_id in self._plans]
 
     def _write(self, path: Path, text: str) -> None:
         if self._written.get(path) == text and path.exists():

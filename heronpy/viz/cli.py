@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,13 +14,13 @@ from typing import Annotated, Any
 import typer
 
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
-from heronpy.errors import HeronError, StateError, UnavailableError, UsageError
+from heronpy.errors import HeronError, NotFoundError, StateError, UsageError
 from heronpy.runtime import Launch
 from heronpy.viz import Discovery, GrafanaClient, overview_dashboard, topology_dashboard
 
 log = logging.getLogger(__name__)
 
-WATCH_S = 5.0
+WATCH_S = 2.0
 """How often it is looked what runs."""
 
 
@@ -101,15 +102,19 @@ def _discovery(file_sd: Path | None, limits: Path | None) -> Discovery:
 
 def _keep(discovery: Discovery, grafana: GrafanaClient | None, datasource: str, watch: bool) -> None:
     shown: set[str] = set()
+    said = ""
     while True:
         try:
             launches = discovery.refresh()
             if grafana is not None:
                 _show_new(launches, shown, grafana, datasource)
-        except (StateError, UnavailableError) as e:
+            said = ""
+        except HeronError as e:
             if not watch:
                 raise
-            log.warning("%s; the next try is in %g s", e, WATCH_S)
+            if str(e) != said:  # once, not every few seconds
+                said = str(e)
+                print(f"heron: {said}; trying again", file=sys.stderr)
         if not watch:
             return
         time.sleep(WATCH_S)
@@ -122,7 +127,7 @@ def _show_new(launches: Sequence[Launch], shown: set[str], grafana: GrafanaClien
         if launch.topology_id not in shown:
             try:
                 dashboard = _dashboard(launch, datasource)
-            except HeronError as e:  # being submitted, or killed
+            except (NotFoundError, StateError) as e:  # being submitted, or killed
                 log.warning("no dashboard of topology %s yet: %s", launch.topology, e)
                 continue
             print(f"{launch.topology}  {grafana.put(dashboard)}", flush=True)

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from grafana_server import TOKEN, GrafanaServer
 from slow_topology import slow_topology
-from tracker_topology import NUMBERS, Tracked
+from watched_topology import NUMBERS
+from watched_topology import Watched as Counted
 
 from heronpy.submit import plans
 from heronpy.testing import LocalCluster, TopologyHandle
@@ -61,11 +64,11 @@ def evaluated(text: str, variables: Mapping[str, str]) -> str:
 
 @dataclass
 class Watched:
-    """A slow and a finite topology, and the Prometheus that scrapes them."""
+    """A slow topology and one with known numbers, and the Prometheus that scrapes them."""
 
     cluster: LocalCluster
     slow: TopologyHandle
-    tracked: TopologyHandle
+    counted: TopologyHandle
     prometheus: PrometheusServer
 
     def ask(self, query: str) -> list[dict[str, Any]]:
@@ -94,10 +97,10 @@ class Watched:
         assert not empty, f"panels without data: {empty}"
 
 
-def heron(cluster: LocalCluster, *args: str) -> subprocess.Popen[str]:
+def heron(cluster: LocalCluster, *args: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "heronpy.cli", *args],
-        env={**os.environ, "HERON_HOME": str(cluster.home)},
+        env={**os.environ, "HERON_HOME": str(cluster.home), **environment},
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -115,15 +118,15 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             reliable = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 1_000_000}
             flood = slow_topology(directory / "released", payload_bytes=1000, **reliable)
             slow = cluster.submit(flood).wait_running(60)
-            tracked = cluster.submit(Tracked).wait_running(60)
-            yield Watched(cluster, slow, tracked, prometheus)
+            counted = cluster.submit(Counted, name="counted").wait_running(60)
+            yield Watched(cluster, slow, counted, prometheus)
         finally:
             command.terminate()
             assert command.wait(10) == 143, command.communicate()
 
 
 def test_prometheus_finds_every_metrics_manager(watched: Watched) -> None:
-    expected = {("slow", str(n)): "up" for n in range(3)} | {("Tracked", str(n)): "up" for n in range(2)}
+    expected = {("slow", str(n)): "up" for n in range(3)} | {("counted", str(n)): "up" for n in range(3)}
 
     def all_up() -> None:
         assert {k: v for k, v in watched.scraped().items() if k in expected} == expected
@@ -131,7 +134,7 @@ def test_prometheus_finds_every_metrics_manager(watched: Watched) -> None:
     eventually_sync(all_up)
 
 
-@pytest.mark.parametrize("name", ["slow", "tracked"])
+@pytest.mark.parametrize("name", ["slow", "counted"])
 def test_every_panel_of_a_topology_s_dashboard_has_data(watched: Watched, name: str) -> None:
     launch = getattr(watched, name).launch
     dashboard = topology_dashboard(launch, *plans(launch))
@@ -162,6 +165,38 @@ def test_the_command_writes_the_dashboard_that_grafana_imports(watched: Watched,
     ]
 
 
+def test_the_dashboards_of_all_topologies_are_put_into_grafana(watched: Watched) -> None:
+    grafana = GrafanaServer()
+    try:
+        command = heron(watched.cluster, "viz", "--grafana-url", f"{grafana.url}/grafana", GRAFANA_TOKEN=TOKEN)
+        output, errors = command.communicate(timeout=60)
+        assert (command.returncode, errors) == (0, "")
+        assert [line.split()[0] for line in output.splitlines()] == ["counted", "slow"]
+        assert {found["title"] for found in grafana.dashboards.values()} == {"Heron: counted", "Heron: slow"}
+    finally:
+        grafana.close()
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        ([], "heron: name a topology, or give --overview, --file-sd, --limits or --grafana-url"),
+        (["slow", "--watch"], "heron: --file-sd, --limits and --watch are about all topologies"),
+        (["--output", "x.json"], "heron: --output is one dashboard: name a topology"),
+        (["slow", "--overview"], "heron: --overview is about all topologies: leave out the name"),
+        (["slaw"], "heron: no topology 'slaw' runs; did you mean 'slow'?"),
+        (["slow", "--output", "/nowhere/x.json"], "heron: /nowhere/x.json: No such file or directory"),
+    ],
+)
+def test_a_wrong_command_is_answered_in_one_line(watched: Watched, args: list[str], error: str) -> None:
+    command = heron(watched.cluster, "viz", *args)
+    output, errors = command.communicate(timeout=60)
+    assert command.returncode in (1, 2, 3)
+    assert output == ""
+    assert errors.startswith(error)
+    assert len(errors.splitlines()) == 1
+
+
 def test_the_slow_bolt_is_named_by_a_firing_alert(watched: Watched) -> None:
     def fires() -> None:
         assert {labels["key"] for labels in watched.firing("HeronBackpressure")} == {CULPRIT}
@@ -172,20 +207,53 @@ def test_the_slow_bolt_is_named_by_a_firing_alert(watched: Watched) -> None:
 
 
 def test_prometheus_has_the_exact_counts(watched: Watched) -> None:
-    def total(query: str) -> float:
-        return sum(float(found["value"][1]) for found in watched.ask(query))
+    """Of each spout's numbers, the bolt fails on one and forgets one, which times out."""
 
     def exact() -> None:
-        assert total('heron_emit_count_total{topology="Tracked"}') == 2 * NUMBERS
-        assert total('heron_ack_count_total{topology="Tracked",component="numbers"}') == 2 * NUMBERS - 2
-        assert total('heron_fail_count_total{topology="Tracked",component="numbers"}') == 2
-        assert total('heron_exception_count_total{topology="Tracked"}') == 2
+        found = {}
+        for name in ("emit", "ack", "fail", "timeout", "exception"):
+            query = f'sum by (component) (heron_{name}_count_total{{topology="counted"}})'
+            found[name] = {series["metric"]["component"]: float(series["value"][1]) for series in watched.ask(query)}
+        executed = 2 * (NUMBERS - 1)
+        assert found == {
+            "emit": {"numbers": 2 * NUMBERS, "doubled": executed},
+            "ack": {"numbers": executed - 2, "doubled": executed - 2, "last": executed},
+            "fail": {"numbers": 4, "doubled": 2},
+            "timeout": {"numbers": 2},
+            "exception": {"doubled": 2},
+        }
 
     eventually_sync(exact)
 
 
+def test_failures_fire_alerts(watched: Watched) -> None:
+    # Two events of each kind, and each counter appears with its first: the alerts must not need a second one.
+    def fired() -> None:
+        for alert, component in (("HeronExceptions", "doubled"), ("HeronTupleTimeouts", "numbers")):
+            query = f'max_over_time(ALERTS{{alertname="{alert}",alertstate="firing",topology="counted"}}[5m])'
+            assert {found["metric"]["component"] for found in watched.ask(query)} == {component}
+
+    eventually_sync(fired)
+
+
+def test_dashboards_and_rules_know_only_names_that_are_exported(watched: Watched) -> None:
+    """Also those of panels and alerts that are empty as long as all is well."""
+    queries = [rule["expr"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    launch = watched.slow.launch
+    for dashboard in (overview_dashboard(), topology_dashboard(launch, *plans(launch))):
+        queries += [query.expr for panel in dashboard.panels() for query in panel.queries]
+    used = {name for query in queries for name in re.findall(r"(?<![\w\".])heron_\w+", query)}
+    assert len(used) > 30
+
+    def exported() -> None:
+        names = watched.prometheus.get("label/__name__/values")
+        assert used - set(names) == set()
+
+    eventually_sync(exported)
+
+
 def test_targets_go_with_their_topology(watched: Watched) -> None:
-    watched.tracked.kill()
+    watched.counted.kill()
 
     def gone() -> None:
         assert {topology for topology, _ in watched.scraped()} == {"slow"}

@@ -1,0 +1,135 @@
+"""The rows of a topology's components."""
+
+from __future__ import annotations
+
+from heronpy.plan import Component
+from heronpy.viz._panels import Panel, Query, Row
+from heronpy.viz._queries import both, capacity, execute_latency, gauge, rate, selector
+from heronpy.viz._scope import CHOSEN, TOPOLOGY
+
+
+def spout_row(spout: Component) -> Row:
+    """What a spout emits, and what becomes of it."""
+    mine = both(TOPOLOGY, selector(component=spout.name), CHOSEN)
+    return Row(
+        f"Spout {spout.name} ({_instances(spout)})",
+        (
+            _emitted(spout, mine),
+            Panel(
+                title="Acked, failed, timed out",
+                queries=(
+                    Query(rate("heron_ack_count_total", mine), "acked"),
+                    Query(rate("heron_fail_count_total", mine), "failed"),
+                    Query(rate("heron_timeout_count_total", mine), "timed out"),
+                ),
+                unit="cps",
+                quiet=True,
+                description="Tuples with an id, per second.",
+            ),
+            Panel(
+                title="Complete latency",
+                queries=(
+                    Query(gauge("heron_complete_latency", mine, how="avg"), "mean of the instances"),
+                    Query(gauge("heron_complete_latency", mine, how="max"), "slowest instance"),
+                    Query(gauge("heron_fail_latency", mine, how="avg"), "of failed tuples"),
+                ),
+                unit="ns",
+                quiet=True,
+                description="From emit to the last ack; measured with at-least-once and effectively-once only.",
+            ),
+            Panel(
+                title="Pending",
+                queries=(Query(gauge("heron_pending_acked_count", mine, "instance"), "{{instance}}"),),
+                description="Emitted and not yet acked.",
+            ),
+            *_queues(mine),
+        ),
+    )
+
+
+def bolt_row(bolt: Component) -> Row:
+    """What a bolt executes and emits, and whether it keeps up."""
+    mine = both(TOPOLOGY, selector(component=bolt.name), CHOSEN)
+    inputs = "source, stream"
+    legend = "{{source}}/{{stream}}"
+    return Row(
+        f"Bolt {bolt.name} ({_instances(bolt)})",
+        (
+            Panel(
+                title="Executed",
+                queries=(Query(rate("heron_execute_count_total", mine, inputs), legend),),
+                unit="cps",
+                description="Tuples per second, by source and stream.",
+            ),
+            *([_emitted(bolt, mine)] if bolt.outputs else []),
+            Panel(
+                title="Acked and failed",
+                queries=(
+                    Query(rate("heron_ack_count_total", mine, inputs), f"{legend} acked"),
+                    Query(rate("heron_fail_count_total", mine, inputs), f"{legend} failed"),
+                ),
+                unit="cps",
+                quiet=True,
+            ),
+            Panel(
+                title="Execute latency",
+                queries=(Query(execute_latency(mine, inputs), legend),),
+                unit="ns",
+                quiet=True,
+                description="Mean time in process(), over all tuples of the last moments.",
+            ),
+            Panel(
+                title="Process latency",
+                queries=(Query(gauge("heron_process_latency", mine, inputs, how="avg"), legend),),
+                unit="ns",
+                quiet=True,
+                description="From a tuple's arrival to its ack: mean of the instances.",
+            ),
+            Panel(
+                title="Capacity",
+                queries=(Query(capacity(mine, "instance"), "{{instance}}"),),
+                unit="percentunit",
+                warn_at=0.9,
+                description="The part of the time that an instance spends in process(). Near 100 %: add instances.",
+            ),
+            *_queues(mine),
+        ),
+    )
+
+
+def _emitted(component: Component, mine: str) -> Panel:
+    return Panel(
+        title="Emitted",
+        queries=(Query(rate("heron_emit_count_total", mine, "stream"), "{{stream}}"),),
+        unit="cps",
+        quiet=not component.is_spout,
+        description="Tuples per second, by stream.",
+    )
+
+
+def _queues(mine: str) -> tuple[Panel, ...]:
+    """The queues between an instance's gateway and its task."""
+    full = ("heron_gateway_in_queue_full_count_total", "heron_out_queue_full_count_total")
+    return (
+        Panel(
+            title="Queued in instances",
+            queries=(
+                Query(gauge("heron_gateway_in_stream_queue_size", mine, "instance"), "{{instance}} in"),
+                Query(gauge("heron_gateway_out_stream_queue_size", mine, "instance"), "{{instance}} out"),
+            ),
+            unit="bytes",
+        ),
+        Panel(
+            title="Full queues",
+            queries=tuple(
+                Query(rate(m, mine, "instance"), f"{{{{instance}}}} {way}")
+                for m, way in zip(full, ("in", "out"), strict=True)
+            ),
+            unit="cps",
+            description="How often per second a queue was found full.",
+        ),
+    )
+
+
+def _instances(component: Component) -> str:
+    return "1 instance" if component.parallelism == 1 else f"{component.parallelism} instances"
