@@ -20,6 +20,9 @@ NEVER = -(1 << 62)
 """Nothing is known yet."""
 END = 1 << 62
 """Nothing more will come."""
+REPEAT_MS = 1000
+"""A watermark that stays as it is is sent again so often: a task that was started anew has heard of none, and what was
+on its way to it, or through a Stream Manager that died, is lost. Watermarks are not replayed."""
 
 
 class Clock:
@@ -73,7 +76,7 @@ class Upstream:
 
 
 class Sent:
-    """Which watermark was sent last, and when: they are sent when they change, and not too often."""
+    """Which watermark was sent last, and when: they are sent when they change, and not too often, but now and then."""
 
     __slots__ = ("_at_ms", "_every_ms", "last")
 
@@ -85,7 +88,8 @@ class Sent:
 
     def due(self, watermark: int, now_ms: int, *, hurry: bool = False) -> bool:
         """Whether to send this one now; if so it counts as sent. `hurry`: also if the last was just sent."""
-        if watermark == self.last or (not hurry and now_ms - self._at_ms < self._every_ms):
+        age_ms = now_ms - self._at_ms
+        if age_ms < REPEAT_MS and (watermark == self.last or (not hurry and age_ms < self._every_ms)):
             return False
         self.last, self._at_ms = watermark, now_ms
         return True

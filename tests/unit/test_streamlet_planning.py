@@ -14,7 +14,7 @@ from heronpy.streamlet import Builder, Streamlet, WindowConfig
 from heronpy.streamlet._graph import ELEMENTWISE, ArchiveNode, StoreNode
 from heronpy.streamlet._panes import Held, Panes, released
 from heronpy.streamlet._stages import WATERMARK, Stage, plan_stages
-from heronpy.streamlet._watermark import END, NEVER, Clock, Sent, Upstream
+from heronpy.streamlet._watermark import END, NEVER, REPEAT_MS, Clock, Sent, Upstream
 from heronpy.streamlet._windows import window_starts
 
 OPERATIONS: dict[str, Any] = {
@@ -138,6 +138,14 @@ def test_watermarks_are_sent_when_they_change_and_not_too_often() -> None:
     assert sent.due(5, 100, hurry=True)
     assert not sent.due(5, 1000)
     assert sent.due(3, 1000)
+
+
+def test_a_watermark_that_stays_is_sent_again_for_tasks_that_have_not_heard_it() -> None:
+    sent = Sent(200)
+    assert sent.due(END, 0)
+    assert not sent.due(END, REPEAT_MS - 1)
+    assert sent.due(END, REPEAT_MS)
+    assert not sent.due(END, REPEAT_MS + 1)
 
 
 events = st.lists(
