@@ -25,6 +25,7 @@ from heronpy.streamlet._graph import (
     ReduceByKeyNode,
     ReduceByWindowNode,
     RepartitionNode,
+    SinkNode,
     SourceNode,
     StoreNode,
 )
@@ -160,9 +161,25 @@ def plan_stages(graph: Graph, *, fusion: bool = True, has_directory: bool = Fals
         else:
             drafts[node] = _Draft(node)
         drafts[node].members.append(node)
+    _part_sinks(drafts)
     needs = Needs(nodes, has_directory=has_directory)
     exits = {node: _exits(node, drafts, needs) for node in nodes}
     return [_stage(drafts[node], exits, drafts, needs) for node in nodes if drafts[node].head is node]
+
+
+def _part_sinks(drafts: dict[Node, _Draft]) -> None:
+    """Give sinks a stage of their own where a source's stage also sends elements to others.
+
+    A spout is not called while what it has sent is held up somewhere, and so could not flush its sinks either. One that
+    sends nothing is never held up by it, and keeps its sinks, which is several times as fast.
+    """
+    for draft in {id(draft): draft for draft in drafts.values()}.values():
+        leaves = any(drafts[child] is not draft for node in draft.members for child in node.children)
+        if not leaves or not isinstance(draft.head, SourceNode):
+            continue
+        for sink in [node for node in draft.members if isinstance(node, SinkNode)]:
+            draft.members.remove(sink)
+            drafts[sink] = _Draft(sink, [sink])
 
 
 class Needs:

@@ -131,6 +131,22 @@ def test_a_stage_waits_for_the_slowest(marks: list[tuple[int, int]]) -> None:
         assert upstream.low == (min(known.values()) if len(known) == 4 else NEVER)
 
 
+def test_a_sink_leaves_the_stage_of_a_source_that_can_be_held_up_by_others() -> None:
+    builder = Builder()
+    alone = builder.new_source(ListSource("a", [])).set_name("a").map(str).set_name("a-map")
+    alone.to_sink(ListSink())
+    both = builder.new_source(ListSource("b", [])).set_name("b").map(str).set_name("b-map")
+    both.to_sink(ListSink())
+    both.repartition(2).set_name("elsewhere").to_sink(ListSink())
+    members = {stage.name: [step.name for step in stage.head.steps()] for stage in plan_stages(builder.graph.named())}
+    assert members == {
+        "a": ["a", "a-map", "sink-1"],
+        "b": ["b", "b-map"],
+        "sink-2": ["sink-2"],
+        "elsewhere": ["elsewhere", "sink-3"],
+    }
+
+
 def test_watermarks_are_sent_when_they_change_and_not_too_often() -> None:
     sent = Sent(200)
     assert sent.due(NEVER, 0), "the first takes back what an earlier life of the task has said"
