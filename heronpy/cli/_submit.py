@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ from typer.core import TyperCommand
 from heronpy.cli._dry_run import Format
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._target import Place
-from heronpy.errors import UsageError
+from heronpy.errors import HeronError, UsageError
 
 
 class SubmitCommand(TyperCommand):
@@ -120,12 +121,28 @@ def submit(
         show(prepare(definition, **where), dry_run_format)
         return
     _start(definition, where, timeout_s=timeout if wait else None)
+    if class_name == "-" and name is None:
+        _remember(definition, file, args or [])
 
 
 def _define(file: str, class_name: str, args: list[str], *, name: str | None, paused: bool) -> Any:
     from heronpy import loader
 
     return loader.define(file, class_name, args, name=name, initial_state="PAUSED" if paused else "RUNNING")
+
+
+def _remember(definition: Any, file: str, args: list[str]) -> None:
+    """Let `heron pipeline` find the program by its name, if it has a batch side."""
+    from heronpy.pipeline._registry import Remembered, remember
+    from heronpy.plan import LogicalPlan
+    from heronpy.streamlet.config import DIRECTORY_KEY
+
+    path = Path(file)
+    if DIRECTORY_KEY not in LogicalPlan.from_proto(definition.proto).config or path.suffix in (".pex", ".zip"):
+        return
+    job = str(path.resolve()) if path.is_file() else file
+    with contextlib.suppress(HeronError):  # the topology runs all the same; `heron pipeline` can be given the file
+        remember(home(), definition.name, Remembered(job, tuple(args), str(Path.cwd())))
 
 
 def _simulate(definition: Any, seconds: float | None) -> None:

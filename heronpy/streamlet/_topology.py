@@ -27,7 +27,7 @@ from heronpy.streamlet._spout import SourceSpout
 from heronpy.streamlet._stages import WATERMARK, Entrance, Stage, hold_ms, plan_stages
 from heronpy.streamlet._store_bolt import StoreBolt
 from heronpy.streamlet._window_bolts import JoinBolt, ReduceByKeyAndWindowBolt, ReduceByWindowBolt
-from heronpy.streamlet.config import Config
+from heronpy.streamlet.config import DIRECTORY_KEY, Config
 
 TICK_MS = 100
 PENDING = 50_000
@@ -67,6 +67,8 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
 def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, Any]:
     """The topology's configuration: what was given, and what the program needs where nothing was."""
     made = dict(given)
+    if config.directory is not None:
+        made[DIRECTORY_KEY] = str(config.directory)
     mode = TopologyReliabilityMode.ATMOST_ONCE if config.directory is None else TopologyReliabilityMode.ATLEAST_ONCE
     made.setdefault(api_constants.TOPOLOGY_RELIABILITY_MODE, mode)
     nodes = list(graph.nodes())

@@ -11,6 +11,9 @@ from heronpy.api import api_constants
 from heronpy.errors import ConfigError
 from heronpy.streamlet.resources import Resources
 
+DIRECTORY_KEY = "streamlet.directory"
+"""Configuration key of a topology: the directory of its batch side, for people and for `heron submit`."""
+
 
 class Config:
     """How a program is run: delivery semantics, containers, and where its data pipeline keeps its files."""

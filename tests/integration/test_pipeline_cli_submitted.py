@@ -1,0 +1,42 @@
+"""A program that was submitted is known to `heron pipeline` by its name."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERON = Path(sys.executable).with_name("heron")
+PROGRAM = """
+import sys
+from heronpy.connectors import ListSource
+from heronpy.streamlet import Builder, Config, Runner, Sum
+
+if __name__ == "__main__":
+    builder = Builder()
+    words = builder.new_source(ListSource(["a", "b", "a"], times=[1.0, 2.0, 3.0])).archive()
+    words.map(lambda word: (word, 1)).to_store("counts", Sum())
+    config = Config()
+    config.set_pipeline(sys.argv[2])
+    Runner().run(sys.argv[1], config, builder)
+"""
+
+
+def heron(place: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "HERON_HOME": str(place / "home")}
+    return subprocess.run(
+        [HERON, *args], cwd=place, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_the_status_of_a_submitted_job_is_asked_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "words.py").write_text(PROGRAM)
+    submitted = heron(tmp_path, "submit", "local", "words.py", "-", "Words", "job")
+    try:
+        assert submitted.returncode == 0, submitted.stderr
+        status = heron(tmp_path, "pipeline", "status", "Words")
+        assert status.returncode == 0, status.stderr
+        assert "counts" in status.stdout
+    finally:
+        heron(tmp_path, "kill", "local", "Words")
