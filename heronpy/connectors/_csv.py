@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from heronpy.connectors._files import Files, Pattern, share_of, size_of, why
+from heronpy.connectors._files import Files, Pattern, share_of, size_of, time_of, why
 from heronpy.connectors._lines import shown
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
 from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.connectors._times import Span
 from heronpy.connectors._text import check_encoding
 from heronpy.errors import ConfigError
 
@@ -98,6 +99,11 @@ class _CsvPart:
     @property
     def limit(self) -> int:
         return size_of(self.path)
+
+    @property
+    def changed(self) -> Span | None:
+        time_ms = time_of(self.path)
+        return None if time_ms is None else (self.size_bytes, time_ms)
 
     def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
         for rows in self.rows(None, dead_letter):

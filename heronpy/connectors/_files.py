@@ -56,6 +56,14 @@ def size_of(path: str) -> int:
         return 0
 
 
+def time_of(path: str) -> int | None:
+    """When a file was last changed, in ms since the epoch; None of one that cannot be read."""
+    try:
+        return os.stat(path).st_mtime_ns // 1_000_000
+    except OSError:
+        return None
+
+
 def share_of(path: str, number: int) -> int:
     """Which task reads part `number` of a file; spreads the files, and the parts of one file one by one."""
     return zlib.crc32(path.encode(errors="surrogateescape")) + number

@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from heronpy.connectors._files import Files, Pattern, share_of, size_of, why
+from heronpy.connectors._files import Files, Pattern, share_of, size_of, time_of, why
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
 from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.connectors._times import Span
 
 BLOCK_BYTES = 512 << 10
 """How much is read and decoded at a time; some ms."""
@@ -62,6 +63,11 @@ class LinePart:
     @property
     def limit(self) -> int:
         return size_of(self.path)
+
+    @property
+    def changed(self) -> Span | None:
+        time_ms = time_of(self.path)
+        return None if time_ms is None else (self.end, time_ms)
 
     @property
     def size_bytes(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
 from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.connectors._times import Span
 from heronpy.errors import ConfigError
 
 _PARTS = 64
@@ -22,7 +23,7 @@ class ListSource(Source):
     """The elements of a list, for tests, examples and small tables. They travel with the program.
 
     It ends with the last element, unless it repeats. One task reads them in order; several divide them. The id of an
-    element is its index, or what `ids` says. After a restart with the same list it goes on where everything was acked,
+    element is its index after a digest of the list, or what `ids` says. After a restart with the same list it goes on where everything was acked,
     if the program has a directory; not if it repeats.
     """
 
@@ -102,6 +103,10 @@ class _ListPart:
         return self.start + len(self.items)
 
     @property
+    def changed(self) -> Span | None:
+        return None
+
+    @property
     def size_bytes(self) -> int:
         return 100 * len(self.items)
 
@@ -116,7 +121,7 @@ class _ListPart:
             values = list(self.items[span])
             starts = range(self.start + first, self.start + first + len(values))
             ids = None if self.ids is None else self.ids[span]
-            yield Rows(values, starts, starts.stop, self.times_ms[span], "", ids=ids)
+            yield Rows(values, starts, starts.stop, self.times_ms[span], f"{self.digest}:", ids=ids)
 
 
 def _digest(items: list[Any]) -> str:
@@ -141,6 +146,7 @@ class _Round:
     key = "repeat"
     share = 0
     limit = _LAST
+    changed = None
 
     def __init__(self, parts: Sequence[_ListPart]) -> None:
         self._parts = parts
@@ -150,7 +156,7 @@ class _Round:
         while self._parts:
             for part in self._parts:
                 for rows in part.rows(None, dead_letter):
-                    names = rows.ids or [str(start) for start in rows.starts]
+                    names = rows.ids or [f"{rows.prefix}{start}" for start in rows.starts]
                     yield rows._replace(ids=[f"{name}/{round_number}" for name in names])
             round_number += 1
 

@@ -11,6 +11,7 @@ from heronpy.connectors._files import Files, Pattern, share_of, size_of, why
 from heronpy.connectors._optional import need
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
 from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.connectors._times import Span
 
 _ROWS = 4096
 _LAST = 1 << 62
@@ -95,6 +96,10 @@ class _ParquetPart:
         except (OSError, pa.ArrowException):
             return _LAST
         return rows
+
+    @property
+    def changed(self) -> Span | None:
+        return None  # such a file does not grow: with another time it has other rows
 
     def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
         for rows in self.rows(None, dead_letter):

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from heronpy.connectors._positions import Positions
 from heronpy.connectors._spi import Chunk, Record, SourceContext, SourceReader
+from heronpy.connectors._times import Span, Times
 
 DeadLetter = Callable[[str, Any, str], None]
 _READ_S = 0.003
@@ -72,6 +73,11 @@ class Part(Protocol):
         """No position in it can be beyond this: one that is belongs to data that was there before."""
         ...
 
+    @property
+    def changed(self) -> Span | None:
+        """Up to which place it has rows now, and the time for those that are new; None: its rows' times never change."""
+        ...
+
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         """Its rows from a position on; None: all of them. Raises nothing: what cannot be read is a dead letter."""
         ...
@@ -97,10 +103,14 @@ class PartReader(SourceReader):
         """Read `parts`, all parts of the source, as task `context.task_index`."""
         self._dead_letter = context.dead_letter
         directory = context.directory
-        self._positions = Positions(
-            None if directory is None else directory / "positions" / context.name, context.task_index
-        )
+        kept = None if directory is None else directory / "positions" / context.name
+        self._positions = Positions(kept, context.task_index)
+        self._times = Times(kept, context.task_index)
         mine = [part for part in parts if part.share % context.num_tasks == context.task_index]
+        for part in mine:
+            if (changed := part.changed) is not None:
+                self._times.note(part.key, changed)
+        self._times.save()
         self._parts = iter(mine)
         self._open: dict[str, collections.deque[_Batch]] = {}
         self._part: Part | None = None
@@ -132,6 +142,8 @@ class PartReader(SourceReader):
         self._next = 0
         if self._rows is None:
             self._next_part()
+        elif self._part is not None and (times_ms := self._times.of(self._part.key, self._rows.starts)) is not None:
+            self._rows = self._rows._replace(times_ms=times_ms)
 
     def _take(self, rows: Rows, limit: int) -> list[Record]:
         assert self._part is not None

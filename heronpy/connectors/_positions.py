@@ -80,6 +80,8 @@ class Positions:
 def _read_all(directory: Path) -> dict[str, Entry]:
     known: dict[str, Entry] = {}
     for path in directory.glob("[0-9]*.json"):
+        if path.name.endswith(".times.json"):
+            continue
         try:
             entries = msgspec.json.decode(path.read_bytes(), type=dict[str, Entry])
         except (OSError, msgspec.MsgspecError) as e:

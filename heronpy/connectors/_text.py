@@ -18,6 +18,7 @@ class TextFile(LineFiles):
 
     Every line is read once by all tasks together, also of files that many tasks share. Its id is
     `<path>:<byte offset>`, its time the time at which the file was last changed. The source ends with the last line.
+    In a program with a directory a line keeps the time that the file had when the line was first seen.
     After a restart it goes on where everything was acked, if the program has a directory; also with files that have
     grown or are new since, and from the beginning of one that has become shorter.
     """

@@ -238,13 +238,37 @@ def test_lines_that_replace_others_in_a_file_have_other_ids(tmp_path: Path) -> N
     assert ids("six\n") == [f"{path}:2~0"]
 
 
+def test_a_line_keeps_its_time_while_its_file_grows(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with_header = CsvFile(tmp_path / "log", fields=["n"], header=False)
+    for source in (TextFile(path), with_header):
+        directory = tmp_path / type(source).__name__
+        path.write_text("one\ntwo\n")
+        os.utime(path, (100, 100))
+        drain(open_source(source, directory=directory))  # nothing is acked, nothing closed: as by a kill
+        path.write_text("one\ntwo\nthree\n")
+        os.utime(path, (200, 200))
+        reader = open_source(source, directory=directory)
+        records = drain(reader)
+        assert [(record.time_ms, record.id) for record in records] == [
+            (100_000, f"{path}:0"),
+            (100_000, f"{path}:4"),
+            (200_000, f"{path}:8"),
+        ]
+        os.utime(path, (300, 300))
+        assert [r.time_ms for r in drain(open_source(source, directory=directory))] == [100_000, 100_000, 200_000]
+        path.write_text("new\n")
+        os.utime(path, (400, 400))
+        assert [r.time_ms for r in drain(open_source(source, directory=directory))] == [400_000]
+
+
 def test_a_positions_file_that_cannot_be_read_costs_duplicates_and_no_line(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("one\ntwo\n")
     source = TextFile(tmp_path / "log")
     reader = open_source(source, directory=tmp_path)
     reader.ack(drain(reader))
     reader.close()
-    (saved,) = (tmp_path / "positions" / "stage").iterdir()
+    saved = tmp_path / "positions" / "stage" / "0.json"
     saved.write_text("{")
     assert [record.value for record in drain(open_source(source, directory=tmp_path))] == ["one", "two"]
 
@@ -327,6 +351,12 @@ def test_a_list_has_the_times_and_ids_that_it_is_given() -> None:
     assert [record[:3] for record in drain(open_source(source))] == [("a", 1500, "x"), ("b", 2000, "y")]
     with pytest.raises(HeronError, match="1 times for 2 items"):
         ListSource(["a", "b"], times=[1])
+
+
+def test_elements_of_two_lists_have_different_ids_and_those_of_one_always_the_same() -> None:
+    first, again, other = (drain(open_source(ListSource(items))) for items in ("ab", "ab", "ac"))
+    assert [record.id for record in first] == [record.id for record in again]
+    assert not {record.id for record in first} & {record.id for record in other}
 
 
 def test_a_list_that_repeats_has_no_end_and_no_batch_face() -> None:

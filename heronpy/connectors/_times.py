@@ -1,0 +1,83 @@
+"""Times of rows that have none of their own: that of their file, as it was when the rows were first seen."""
+
+# A row that is read again after a kill must have the time that it had before, or an archive would file it twice and a
+# live view count it in two batches. The time of a file changes as it grows, so it is written down before its first row
+# is handed on, with the place up to which it is the time of rows: what is added later is of a later time.
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+_log = logging.getLogger(__name__)
+_SUFFIX = ".times.json"
+Span = tuple[int, int]
+"""(place, time in ms): rows that begin before the place, and not in an earlier span, have this time."""
+
+
+class Times:
+    """The spans of one task's parts. Without a directory they last as long as this object."""
+
+    def __init__(self, directory: Path | None, task_index: int) -> None:
+        """Read what all tasks have written so far."""
+        self._path = None if directory is None else directory / f"{task_index}{_SUFFIX}"
+        self._known = {} if directory is None else _read_all(directory)
+        self._mine: dict[str, list[Span]] = {}
+
+    def note(self, key: str, now: Span) -> None:
+        """A part has rows up to a place, and if they are new, this is their time. `save` before they are read."""
+        spans = list(self._known.get(key, ()))
+        if spans and spans[-1][0] > now[0]:
+            spans = []  # shorter than before: this is other data
+        if not spans or spans[-1][0] < now[0]:
+            spans.append(now)
+        self._mine[key] = spans
+
+    def of(self, key: str, starts: Sequence[int]) -> list[int] | None:
+        """The times of rows that begin at these places, which ascend; None of a part that was not noted."""
+        spans = self._mine.get(key)
+        if spans is None:
+            return None
+        times: list[int] = []
+        for place, time_ms in itertools.islice(spans, len(spans) - 1):
+            times += [time_ms] * (bisect.bisect_left(starts, place) - len(times))
+        return times + [spans[-1][1]] * (len(starts) - len(times))
+
+    def save(self) -> None:
+        """Write them, all or none. A failure is logged: rows may count twice then if this process is killed."""
+        if self._path is None or all(self._known.get(key) == spans for key, spans in self._mine.items()):
+            return
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("wb") as f:
+                f.write(msgspec.json.encode(self._mine))
+                f.flush()
+                os.fsync(f.fileno())
+            temporary.replace(self._path)
+        except OSError as e:
+            _log.warning("cannot save the times of files to %s: %s", self._path, e.strerror or e)
+
+
+def _read_all(directory: Path) -> dict[str, list[Span]]:
+    known: dict[str, list[Span]] = {}
+    # The task that reads a part may be another one after a restart. The newest file counts: a part may be shorter now.
+    for path in sorted(directory.glob(f"[0-9]*{_SUFFIX}"), key=_changed):
+        try:
+            known |= msgspec.json.decode(path.read_bytes(), type=dict[str, list[Span]])
+        except (OSError, msgspec.MsgspecError) as e:
+            _log.warning("cannot read the times of files from %s: %s", path, e)
+    return known
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
