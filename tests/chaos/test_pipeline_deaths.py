@@ -109,8 +109,20 @@ def check_truth(pipeline: Pipeline, made: Events) -> None:
     assert {name: pipeline.merged(name) for name in wanted} == {name: totals(rows) for name, rows in wanted.items()}
 
 
-@pytest.mark.parametrize("victim", VICTIMS)
-@pytest.mark.parametrize("source", [as_list, as_files])
+@pytest.mark.parametrize(
+    ("victim", "source"),
+    [
+        ("source", as_list),
+        ("archive", as_list),
+        ("store-1", as_list),
+        ("stmgr-1", as_list),
+        ("source", as_files),
+        ("archive", as_files),
+        ("window", as_files),
+        ("store-2", as_files),
+        ("stmgr-2", as_files),
+    ],
+)
 def test_the_batch_side_is_exact_and_the_live_side_complete_after_deaths(
     tmp_path: Path, dice: random.Random, victim: str, source: Callable[[Events, Path], Source]
 ) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, config, outcome, run, topology
+from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, ListWriter, config, outcome, run, topology
 
-from heronpy.errors import TopologyError
+from heronpy.connectors import SinkContext, SinkWriter
+from heronpy.errors import TopologyError, UnavailableError
 from heronpy.proto import stmgr_pb2
 from heronpy.streamlet import (
     Builder,
@@ -353,3 +354,30 @@ def test_an_impossible_program_is_refused(make: Make, message: str) -> None:
     make(builder)
     with pytest.raises(TopologyError, match=message):
         topology(builder, config())
+
+
+class Shaky(ListSink):
+    """Cannot be reached the first times."""
+
+    def open(self, context: SinkContext) -> SinkWriter:
+        return ShakyWriter(self.name)
+
+
+class ShakyWriter(ListWriter):
+    flushes = 0
+
+    def flush(self) -> None:
+        self.flushes += 1
+        if self.waiting and self.flushes < 5:
+            raise UnavailableError("the sink does not answer")
+        super().flush()
+
+
+@pytest.mark.parametrize("in_spout", [True, False])
+def test_a_sink_that_cannot_be_reached_is_tried_again_and_loses_nothing(mode: Config, in_spout: bool) -> None:
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", NUMBERS))
+        (numbers if in_spout else numbers.repartition(2)).to_sink(Shaky("out"))
+        return len(NUMBERS)
+
+    assert sorted(outcome(program, mode, len(NUMBERS))) == NUMBERS
