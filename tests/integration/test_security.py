@@ -130,6 +130,8 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
         ("/heronpy.Tmaster/GetMetrics", tmaster_of, tmaster_pb2.MetricsRequest()),
         ("/heronpy.Tmaster/GetExceptions", tmaster_of, tmaster_pb2.ExceptionsRequest()),
         ("/heronpy.Tmaster/GetExceptionSummary", tmaster_of, tmaster_pb2.ExceptionsRequest()),
+        ("/heronpy.Tmaster/SetLogLevel", tmaster_of, tmaster_pb2.LogLevelRequest(target="tmaster", level="DEBUG")),
+        ("/heronpy.Tmaster/GetLogLevels", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/PublishMetrics", tmaster_of, metrics_pb2.MetricsReports()),
         (
             "/heronpy.Metricsmgr/Publish",

@@ -308,6 +308,8 @@ async def test_every_call_needs_the_token(launch: Launch, sm: StateManager, toke
         "GetMetrics": tmaster_pb2.MetricsRequest(),
         "GetExceptions": tmaster_pb2.ExceptionsRequest(),
         "GetExceptionSummary": tmaster_pb2.ExceptionsRequest(),
+        "SetLogLevel": tmaster_pb2.LogLevelRequest(target="tmaster", level="DEBUG"),
+        "GetLogLevels": tmaster_pb2.TopologyRequest(),
     }
     service = tmaster_pb2.DESCRIPTOR.services_by_name["Tmaster"]
     assert {m.name for m in service.methods} == {*unary, "Register"}, "a new call needs this test, too"
