@@ -13,8 +13,8 @@ from heronpy.connectors._files import Files, Pattern, share_of, size_of, time_of
 from heronpy.connectors._lines import shown
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
 from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
-from heronpy.connectors._times import Span
 from heronpy.connectors._text import check_encoding
+from heronpy.connectors._times import Span
 from heronpy.errors import ConfigError
 
 _ROWS = 4096

@@ -23,8 +23,8 @@ class ListSource(Source):
     """The elements of a list, for tests, examples and small tables. They travel with the program.
 
     It ends with the last element, unless it repeats. One task reads them in order; several divide them. The id of an
-    element is its index after a digest of the list, or what `ids` says. After a restart with the same list it goes on where everything was acked,
-    if the program has a directory; not if it repeats.
+    element is its index after a digest of the list, or what `ids` says. After a restart with the same list it goes on
+    where everything was acked, if the program has a directory; not if it repeats.
     """
 
     def __init__(

@@ -75,7 +75,7 @@ class Part(Protocol):
 
     @property
     def changed(self) -> Span | None:
-        """Up to which place it has rows now, and the time for those that are new; None: its rows' times never change."""
+        """Up to which place it has rows now, and the time of those that are new; None: times of rows never change."""
         ...
 
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:

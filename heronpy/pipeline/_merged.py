@@ -34,6 +34,7 @@ from heronpy.streamlet._graph import (
     RepartitionNode,
     UnionNode,
 )
+from heronpy.streamlet._live_length import check_length
 from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.window import Window
 
@@ -69,11 +70,13 @@ class MergedStore:
 
         Raises:
             NotFoundError: the job has no such view.
+            ConfigError: it has live views of another batch length.
             HeronError: its live store cannot be opened.
         """
         stores = job.stores()
         if view not in stores:
             raise NotFoundError(f"job {job.name} has no view {view!r}{nearest(view, stores)}")
+        check_length(job.directory, job.batch_length_ms)
         node = stores[view]
         self.view = view
         self.monoid = node.monoid

@@ -18,6 +18,7 @@ from heronpy.pipeline._manifest import Manifest
 from heronpy.pipeline._spill import Coding, Row, grouped
 from heronpy.stores import StoreContext, StoreReader
 from heronpy.streamlet._graph import StoreNode
+from heronpy.streamlet._live_length import check_length
 
 _SHOWN_CHARS = 80
 
@@ -94,6 +95,7 @@ def node_of(job: Job, view: str) -> StoreNode:
 @contextlib.contextmanager
 def live_reader(job: Job, node: StoreNode) -> Iterator[StoreReader]:
     """The live view, open for the time of the block."""
+    check_length(job.directory, job.batch_length_ms)
     reader = node.store.reader(StoreContext(view=node.store_name, monoid=node.monoid, directory=job.directory))
     with contextlib.closing(reader):
         yield reader

@@ -11,6 +11,7 @@ from heronpy.errors import UnavailableError
 from heronpy.streamlet._bolts import OVERFULL, WAIT_S, StageBolt
 from heronpy.streamlet._bootstrap import read_cut
 from heronpy.streamlet._graph import StoreNode
+from heronpy.streamlet._live_length import claim_length
 from heronpy.streamlet._task import now_ms
 
 ENTRIES_MAX = 50_000
@@ -30,6 +31,8 @@ class StoreBolt(StageBolt):
         self.commits = True
         self._monoid = node.monoid
         directory = self.definition.directory
+        if directory is not None:
+            claim_length(directory, self.definition.batch_length_ms)
         context = StoreContext(view=node.store_name, monoid=node.monoid, directory=directory)
         self._writer = node.store.writer(context, str(self.task.context.get_this_task_index()))
         self._cut = read_cut(directory) if directory is not None else None

@@ -23,6 +23,7 @@ from heronpy.streamlet._graph import (
     SinkNode,
     StoreNode,
 )
+from heronpy.streamlet._live_length import check_length
 from heronpy.streamlet._spout import SourceSpout
 from heronpy.streamlet._stages import WATERMARK, Entrance, Stage, hold_ms, plan_stages
 from heronpy.streamlet._store_bolt import StoreBolt
@@ -52,6 +53,7 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
 
     Raises:
         TopologyError: the program is not valid; names the stage.
+        ConfigError: its directory has live views of another batch length.
     """
     graph.named()
     _check(graph, config)
@@ -82,6 +84,8 @@ def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, A
 
 
 def _check(graph: Graph, config: Config) -> None:
+    if config.directory is not None:
+        check_length(config.directory, config.batch_length_ms)
     for node in graph.nodes():
         if isinstance(node, StoreNode) and config.directory is None:
             raise TopologyError(

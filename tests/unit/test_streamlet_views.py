@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 import pytest
 from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, config, run
 
-from heronpy.errors import UnavailableError
+from heronpy.api import TopologyBuilder
+from heronpy.errors import ConfigError, UnavailableError
+from heronpy.pipeline import Job, MergedStore
 from heronpy.stores import Store, StoreContext, StoreReader, StoreWriter
 from heronpy.streamlet import Builder, Config, Sum, _spout, _task
 from heronpy.streamlet._bolts import StageBolt
 from heronpy.streamlet._bootstrap import read_cut, read_states, write_cut, write_states
-from heronpy.streamlet._topology import settings
+from heronpy.streamlet._topology import add_stages, settings
+from heronpy.streamlet.runner import Program
 
 HOUR = 3_600_000
 WORDS = ["a", "b", "a", "c", "a", "b"] * 5
@@ -113,6 +116,18 @@ def test_a_store_that_does_not_answer_is_asked_again_and_nothing_is_merged_twice
     assert memory.commits > 5
     assert memory.rows == expected(but="c")
     assert "the store does not answer" in caplog.text
+
+
+def test_live_views_of_another_batch_length_are_refused(tmp_path: Path, memory: type[Memory]) -> None:
+    builder, pairs = program()
+    pairs.to_store("counts", Sum(), Memory())
+    run(builder, job(tmp_path), until=all_acked)
+    changed = config()
+    changed.set_pipeline(tmp_path, batch_length=60)
+    with pytest.raises(ConfigError, match="live views of batches of 3600 s and the program's are 60 s"):
+        add_stages(TopologyBuilder("changed"), builder.graph, changed)
+    with pytest.raises(ConfigError, match="set the length back"):
+        MergedStore(Job.of(Program("changed", changed, builder.graph)), "counts")
 
 
 def test_what_is_in_batch_views_is_left_out(tmp_path: Path, memory: type[Memory]) -> None:
