@@ -14,6 +14,7 @@ from heronpy.pipeline._exchange import layout_of
 from heronpy.pipeline._execute import Reading, Setting, execute
 from heronpy.pipeline._inputs import SPLIT_BYTES_MAX, ArchiveInput
 from heronpy.pipeline._job import Job
+from heronpy.pipeline._memory import LIMIT_KEY, limit_of
 from heronpy.pipeline._plan import BatchPlan
 from heronpy.pipeline._progress import Progress, watched
 from heronpy.pipeline._task import Report
@@ -90,9 +91,20 @@ def compute(
     with watched(sc, "duplicates", chosen, progress):
         suspects, suspected = _suspects(sc, archives, read)
     with watched(sc, "compute", chosen, progress):
-        report = execute(sc, Setting(plan, layout, job.config.api_config, suspects), readings, suspected)
+        setting = Setting(plan, layout, job.config.api_config, suspects, _worker_memory(sc), _scratch(sc))
+        report = execute(sc, setting, readings, suspected)
     _refuse_failures(report)
     return report, version
+
+
+def _worker_memory(sc: SparkContext) -> int:
+    return limit_of(str(sc.getConf().get(LIMIT_KEY, "")))
+
+
+def _scratch(sc: SparkContext) -> str | None:
+    """Spark's own place for such files, if its workers are on this machine."""
+    folders = sc.getConf().get("spark.local.dir", "") if str(sc.master).startswith("local") else ""
+    return str(folders).split(",")[0] or None
 
 
 def cores(sc: SparkContext) -> int:

@@ -21,7 +21,9 @@ import numpy as np
 from heronpy.connectors import Chunk, Split
 from heronpy.errors import HeronError, UserCodeError
 from heronpy.pipeline._exchange import Block, Layout, Outbox
+from heronpy.pipeline._memory import LIMIT_BYTES, Memory
 from heronpy.pipeline._outputs import SinkPort, SinkReducer, StorePort, StoreReducer
+from heronpy.pipeline._overflow import Overflow, Reducer
 from heronpy.pipeline._plan import BatchPlan
 from heronpy.pipeline._reductions import (
     JoinPort,
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 # A batch task makes millions of tuples and no cycles: the collector would look at them again and again.
 _GC_THRESHOLDS = (200_000, 50, 100)
+_RELIEF = 4096
+"""So many elements of the input, and a task looks whether its memory is full."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,10 @@ class Setting:
     config: dict[str, Any]
     suspects: dict[str, Any]
     """By archive: a sorted array of id hashes that occur more than once."""
+    memory_bytes: int = LIMIT_BYTES
+    """What the process of a task may use before it writes to disk."""
+    scratch: str | None = None
+    """Where it writes to; None: where temporary files are."""
 
 
 def execute(
@@ -179,6 +187,7 @@ class _Work:
         self.task = Task(layout.directory, index, layout.batch_length_ms, setting.config)
         self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, 0, error))
         self.ports: dict[tuple[str, int], Port] = {}
+        self.memory = Memory(setting.memory_bytes)
 
     def port(self, name: str, side: int) -> Port:
         """The port of an exchange; a union before it has several ways into it, a join two ports."""
@@ -208,20 +217,34 @@ class _Work:
         """Where the elements of an exchange meet."""
         node, task, layout = self.setting.plan.nodes[name], self.task, self.setting.layout
         back_ms = self.setting.plan.back_ms[name]
+        scratch = self.setting.scratch
         if isinstance(node, StoreNode):
-            return StoreReducer(node, task, layout)
+            return StoreReducer(node, task, layout, self.memory, scratch)
         if isinstance(node, SinkNode):
-            return SinkReducer(node, task, layout)
-        if isinstance(node, JoinNode):
-            return JoinReducer(node, task, layout, back_ms)
-        if isinstance(node, ReduceByKeyNode) and name in self.setting.plan.outputs:
-            return StateReducer(node, task, layout)
-        if isinstance(node, ReduceByKeyNode):
-            return KeyReducer(node, task, layout, back_ms)
-        if isinstance(node, ReduceByKeyAndWindowNode):
-            return KeyedWindowReducer(node, task)
-        assert isinstance(node, ReduceByWindowNode), node
-        return WindowReducer(node, task)
+            return SinkReducer(node, task, layout, self.memory, scratch)
+
+        def new() -> Reducer:
+            if isinstance(node, JoinNode):
+                return JoinReducer(node, task, layout, back_ms)
+            if isinstance(node, ReduceByKeyNode) and name in self.setting.plan.outputs:
+                return StateReducer(node, task, layout)
+            if isinstance(node, ReduceByKeyNode):
+                return KeyReducer(node, task, layout, back_ms)
+            if isinstance(node, ReduceByKeyAndWindowNode):
+                return KeyedWindowReducer(node, task)
+            assert isinstance(node, ReduceByWindowNode), node
+            return WindowReducer(node, task)
+
+        return Overflow(new, self.memory, scratch)
+
+    def relieved(self) -> Iterator[tuple[int, Block]]:
+        """What there is to send; everything that ports hold, if memory is full."""
+        if self.memory.is_full():
+            for port in self.ports.values():
+                port.flush()
+                yield from self.outbox.drain()
+            self.memory.emptied()
+        yield from self.outbox.drain()
 
     def region(self, name: str) -> Push:
         """What follows an input or an exchange."""
@@ -235,8 +258,10 @@ def _read_task(work: _Work, rows: Iterable[bytes]) -> Iterator[tuple[int, Block]
         suspects = work.setting.suspects.get(reading.stage)
         for split in reading.splits:
             for chunk in split.read(work.task.dead_letter(reading.stage)):
-                push(*_without(chunk, suspects))
-                yield from work.outbox.drain()
+                values, times = _without(chunk, suspects)
+                for i in range(0, len(values), _RELIEF):
+                    push(values[i : i + _RELIEF], times if isinstance(times, int) else times[i : i + _RELIEF])
+                    yield from work.relieved()
 
 
 def _without(chunk: Chunk, suspects: Any) -> tuple[list[Any], Times]:
@@ -287,8 +312,8 @@ def _reduce_task(work: _Work, rows: Iterable[tuple[int, Block]]) -> Iterator[tup
             yield from work.outbox.drain()
     if hasattr(reducer, "results"):
         for _ in emit(work.region(name), reducer.results()):
-            yield from work.outbox.drain()
-    if hasattr(reducer, "finish"):
+            yield from work.relieved()
+    else:
         reducer.finish()
 
 
@@ -358,4 +383,4 @@ def _unique_task(work: _Work, rows: Iterable[tuple[int, tuple[str, bytes]]]) -> 
         for i in range(0, len(pairs), 8192):
             values, times = zip(*pairs[i : i + 8192], strict=True)
             push(list(values), list(times))
-            yield from work.outbox.drain()
+            yield from work.relieved()

@@ -7,14 +7,16 @@ one file each, and a big one has many.
 from __future__ import annotations
 
 import functools
+import heapq
 import operator
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from heronpy.instance._stable_hash import stable_hash
 from heronpy.pipeline._exchange import Layout, Outbox, Partitioner, by_batch, output_directory
-from heronpy.pipeline._parts import part_name, sorted_rows, sync, temporary, write_part
+from heronpy.pipeline._memory import FRAME_ROWS, Memory, SpillFile, dumped, frames
+from heronpy.pipeline._parts import Row, encoded_key, once, part_name, sorted_rows, sync, temporary, write_part
 from heronpy.pipeline._reductions import TABLE_KEYS_MAX, as_tuple
 from heronpy.pipeline._regions import Times
 from heronpy.pipeline._task import Part, Task
@@ -104,12 +106,15 @@ def _add_numbers(pairs: Iterator[Any], table: dict[Any, Any]) -> tuple[Any, Exce
 
 
 class StoreReducer:
-    """Writes the parts of a view."""
+    """Writes the parts of a view. When memory is full, its tables become sorted runs on disk; these are merged."""
 
-    def __init__(self, node: StoreNode, task: Task, layout: Layout) -> None:
+    def __init__(self, node: StoreNode, task: Task, layout: Layout, memory: Memory, scratch: str | None) -> None:
         self._node, self._task, self._layout = node, task, layout
+        self._memory, self._scratch = memory, scratch
         self._tables: dict[tuple[int, int], dict[Any, Any]] = {}
         self._plain = is_plain(node.monoid)
+        self._file: SpillFile | None = None
+        self._runs: dict[tuple[int, int], list[list[tuple[int, int]]]] = {}
 
     def take(self, data: bytes) -> None:
         monoid = self._node.monoid
@@ -117,20 +122,48 @@ class StoreReducer:
         if not self._plain:
             rows = [(key, monoid.decode(acc)) for key, acc in rows]
         merge_rows(self._tables.setdefault(at, {}), rows, monoid)
+        if self._memory.is_full():
+            self._spill()
 
     def finish(self) -> None:
         """Write what has come."""
-        for batch, part in sorted(self._tables):
-            time_ms = batch * self._layout.batch_length_ms
-
-            def failed(key: Any, acc: Any, error: Exception, time_ms: int = time_ms) -> None:
-                self._task.failed(self._node.stage, (key, acc), time_ms, error)
-
-            rows = sorted_rows(self._tables.pop((batch, part)).items(), self._node.monoid, failed)
+        for at in sorted(self._tables.keys() | self._runs.keys()):
+            batch, part = at
+            failed = self._failed(batch)
+            rows: Iterable[Row] = sorted_rows(self._tables.pop(at, {}).items(), self._node.monoid, failed)
+            if at in self._runs:
+                runs = [self._read(run) for run in self._runs.pop(at)]
+                rows = once(heapq.merge(rows, *runs, key=encoded_key), self._node.monoid)
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
             path = temporary(directory, part)
             count = write_part(path, rows, self._node.monoid, failed)
             self._task.report.parts.append(Part(self._node.stage, batch, part, count, path, part_name(part)))
+        if self._file is not None:
+            self._file.close()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = SpillFile(self._scratch)
+        monoid = self._node.monoid
+        for at in list(self._tables):
+            rows = sorted_rows(self._tables.pop(at).items(), monoid, self._failed(at[0]))
+            run = []
+            for frame in frames(rows, FRAME_ROWS if self._plain else FRAME_ROWS // 16):
+                kept = frame if self._plain else [(encoded, key, monoid.encode(acc)) for encoded, key, acc in frame]
+                run.append(self._file.write(dumped(kept)))
+            self._runs.setdefault(at, []).append(run)
+        self._memory.emptied()
+
+    def _read(self, run: list[tuple[int, int]]) -> Iterator[Row]:
+        assert self._file is not None, "there are runs"
+        decode = self._node.monoid.decode
+        for at in run:
+            for encoded, key, acc in pickle.loads(self._file.read(at)):
+                yield encoded, key, acc if self._plain else decode(acc)
+
+    def _failed(self, batch: int) -> Callable[[Any, Any, Exception], None]:
+        time_ms = batch * self._layout.batch_length_ms
+        return lambda key, acc, error: self._task.failed(self._node.stage, (key, acc), time_ms, error)
 
 
 def merge_rows(table: dict[Any, Any], rows: list[tuple[Any, Any]], monoid: Monoid) -> None:
@@ -179,31 +212,51 @@ class SinkPort:
 
 
 class SinkReducer:
-    """Hands elements to the sink's batch face."""
+    """Hands elements to the sink's batch face. Until then they are bytes, in memory or, when that is full, on disk."""
 
-    def __init__(self, node: SinkNode, task: Task, layout: Layout) -> None:
+    def __init__(self, node: SinkNode, task: Task, layout: Layout, memory: Memory, scratch: str | None) -> None:
         self._node, self._task, self._layout = node, task, layout
-        self._blocks: dict[tuple[int, int], list[bytes]] = {}
+        self._memory, self._scratch = memory, scratch
+        self._blocks: dict[tuple[int, int], list[bytes | tuple[int, int]]] = {}
+        self._file: SpillFile | None = None
 
     def take(self, data: bytes) -> None:
-        # Elements stay bytes until they are written: the sink pulls them, one part after the other.
         self._blocks.setdefault(pickle.loads(data)[0], []).append(data)
+        if self._memory.is_full():
+            self._spill()
 
     def finish(self) -> None:
-        """Write what has come."""
+        """Write what has come: the sink pulls elements, one part after the other."""
         for batch, part in sorted(self._blocks):
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
             path = temporary(directory, part)
-            counter = _Counter(self._blocks.pop((batch, part)))
+            counter = _Counter(self._read(self._blocks.pop((batch, part))))
             written = self._node.sink.write_part(path, iter(counter))
             assert written is not None, f"{self._node.stage}: has_batch_face, but write_part() wrote nothing"
             sync(written)
             final = f"part-{part:05d}" + written.name.removeprefix(path.name)
             self._task.report.parts.append(Part(self._node.stage, batch, part, counter.count, written, final))
+        if self._file is not None:
+            self._file.close()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = SpillFile(self._scratch)
+        for at, blocks in self._blocks.items():
+            self._blocks[at] = [self._file.write(b) if isinstance(b, bytes) else b for b in blocks]
+        self._memory.emptied()
+
+    def _read(self, blocks: list[bytes | tuple[int, int]]) -> Iterator[bytes]:
+        for block in blocks:
+            if isinstance(block, bytes):
+                yield block
+            else:
+                assert self._file is not None, "it was written there"
+                yield self._file.read(block)
 
 
 class _Counter:
-    def __init__(self, blocks: list[bytes]) -> None:
+    def __init__(self, blocks: Iterable[bytes]) -> None:
         self._blocks = blocks
         self.count = 0
 

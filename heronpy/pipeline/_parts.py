@@ -18,10 +18,14 @@ from heronpy.stores import encode_key, key_label
 from heronpy.streamlet.monoid import Monoid
 
 ROW_GROUP_ROWS = 16_384
+_ROW_GROUP_BYTES = 8 * 1024 * 1024
+"""Of values: sketches may have kilobytes each, and a reader of one key reads a whole row group."""
 _ZSTD_LEVEL = 1
 
 Row = tuple[bytes, Any, Any]
 """(encoded key, key, accumulator)"""
+_EncodedRow = tuple[bytes, bytes, str, str]
+"""(key, value, label, result)"""
 
 
 def part_name(index: int) -> str:
@@ -45,23 +49,32 @@ def sorted_rows(
             rows.append((encode_key(key), key, acc))
         except Exception as error:  # a type that is no key
             failed(key, acc, error)
-    rows.sort(key=_encoded)
-    # Keys that differ in Python and are one in a store (a tuple and a list) meet only here.
-    once: list[Row] = []
+    rows.sort(key=encoded_key)
+    return list(once(rows, monoid))
+
+
+def once(rows: Iterable[Row], monoid: Monoid) -> Iterator[Row]:
+    """Sorted rows, those of one key merged: keys that differ in Python may be one in a store (a tuple and a list)."""
+    waiting: Row | None = None
     for row in rows:
-        if once and once[-1][0] == row[0]:
-            once[-1] = (row[0], row[1], monoid.merge(once[-1][2], row[2]))
+        if waiting is None:
+            waiting = row
+        elif waiting[0] == row[0]:
+            waiting = (row[0], row[1], monoid.merge(waiting[2], row[2]))
         else:
-            once.append(row)
-    return once
+            yield waiting
+            waiting = row
+    if waiting is not None:
+        yield waiting
 
 
-def _encoded(row: Row) -> bytes:
+def encoded_key(row: Row) -> bytes:
+    """What rows are sorted by."""
     return row[0]
 
 
-def write_part(path: Path, rows: list[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]) -> int:
-    """Write a part, durably; how many rows it has."""
+def write_part(path: Path, rows: Iterable[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]) -> int:
+    """Write a part, durably; how many rows it has. One row group is in memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -77,18 +90,29 @@ def write_part(path: Path, rows: list[Row], monoid: Monoid, failed: Callable[[An
         write_page_index=True,
         sorting_columns=[pq.SortingColumn(0)],
     ) as writer:
-        for i in range(0, len(rows), ROW_GROUP_ROWS):
-            columns = list(zip(*_encoded_rows(rows[i : i + ROW_GROUP_ROWS], monoid, failed), strict=True))
-            if columns:
-                written += len(columns[0])
-                writer.write_table(pa.table(list(map(list, columns)), schema=schema))
+        for group in _row_groups(_encoded_rows(rows, monoid, failed)):
+            written += len(group)
+            writer.write_table(pa.table(list(map(list, zip(*group, strict=True))), schema=schema))
     sync(path)
     return written
 
 
+def _row_groups(rows: Iterable[_EncodedRow]) -> Iterator[list[_EncodedRow]]:
+    group: list[_EncodedRow] = []
+    size = 0
+    for row in rows:
+        group.append(row)
+        size += len(row[1])
+        if len(group) >= ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
 def _encoded_rows(
-    rows: list[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]
-) -> Iterator[tuple[bytes, bytes, str, str]]:
+    rows: Iterable[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]
+) -> Iterator[_EncodedRow]:
     for encoded, key, acc in rows:
         try:
             made = encoded, monoid.encode(acc), key_label(key), text_of(monoid.result(acc))

@@ -19,6 +19,7 @@ import numpy as np
 
 from heronpy.instance._stable_hash import mix
 from heronpy.pipeline._exchange import Layout, Outbox, Partitioner, by_number
+from heronpy.pipeline._memory import frames
 from heronpy.pipeline._parts import temporary
 from heronpy.pipeline._regions import Push, Times
 from heronpy.pipeline._task import Part, Task
@@ -204,6 +205,12 @@ class KeyReducer:
                 cell[0] = self._merged(key, cell[0], value, time)
                 cell[1] = max(cell[1], time)
 
+    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
+        for batch, table in self._tables.items():
+            for cells in frames(table.items(), _RESULTS):
+                yield batch, [(key, *cell) for key, cell in cells]
+        self._tables = {}
+
     def results(self) -> Iterator[tuple[Any, int]]:
         state = self.state
         for batch in sorted(self._tables):
@@ -304,6 +311,12 @@ class KeyedWindowReducer:
             self._task.failing(self._node.stage, start),
         )
 
+    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
+        for start, table in self._tables.items():
+            for rows in frames(table.items(), _RESULTS):
+                yield start, rows
+        self._tables = {}
+
     def results(self) -> Iterator[tuple[Any, int]]:
         config = self._node.window
         for start in sorted(self._tables):
@@ -352,6 +365,11 @@ class WindowReducer:
     def take(self, data: bytes) -> None:
         for start, value in pickle.loads(data)[1]:
             _reduce_into(self._values, start, [value], self._node, self._task)
+
+    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
+        for rows in frames(self._values.items(), _RESULTS):
+            yield None, rows
+        self._values = {}
 
     def results(self) -> Iterator[tuple[Any, int]]:
         config = self._node.window
@@ -416,6 +434,13 @@ class JoinReducer:
         side, rows = pickle.loads(data)
         for key, time, value in rows:
             self._sides.setdefault(key, ([], []))[side].append((time, value))
+
+    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
+        for side in (0, 1):
+            rows = ((key, *row) for key, sides in self._sides.items() for row in sides[side])
+            for some in frames(rows, _RESULTS):
+                yield side, some
+        self._sides = {}
 
     def results(self) -> Iterator[tuple[Any, int]]:
         config = self._node.window
