@@ -126,6 +126,19 @@ def test_the_tracker_tells_of_itself(served: Served) -> None:
     assert "access-control-allow-origin" not in served.http.get("/clusters", headers={"origin": "http://x"}).headers
 
 
+def test_prometheus_finds_every_metrics_manager(served: Served, topology: TopologyHandle) -> None:
+    def found() -> None:
+        targets = served.http.get("/prometheus/targets").json()
+        assert {t["labels"]["instance"] for t in targets} == {"metricsmgr-0", "metricsmgr-1"}
+
+    eventually_sync(found)
+    for target in served.http.get("/prometheus/targets").json():
+        assert target["labels"]["topology"] == topology.launch.topology
+        [address] = target["targets"]
+        scraped = httpx.get(f"http://{address}/metrics", timeout=20)
+        assert 'topology="tracked"' in scraped.text
+
+
 def test_plans_have_herons_shapes(ask: Asking, topology: TopologyHandle) -> None:
     logical = ask("logicalplan")
     assert logical["stages"] == 2

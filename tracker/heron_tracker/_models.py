@@ -241,6 +241,13 @@ class StateManagerStatus(BaseModel):
     topologies: int
 
 
+class PrometheusTarget(BaseModel):
+    """Prometheus' shape. Not of Heron."""
+
+    targets: list[str]
+    labels: dict[str, str]
+
+
 class Version(BaseModel):
     """Not of Heron."""
 

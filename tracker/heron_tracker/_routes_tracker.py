@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -10,7 +15,9 @@ import heronpy
 from heron_tracker import _models as m
 from heron_tracker._tmasters import iso_time
 from heron_tracker._tracker import TheTracker
-from heronpy.errors import UnavailableError
+from heronpy.errors import HeronError, UnavailableError
+from heronpy.runtime import Launch
+from heronpy.viz import targets
 
 router = APIRouter()
 
@@ -52,6 +59,20 @@ async def state_managers(tracker: TheTracker) -> list[m.StateManagerStatus]:
 async def own_metrics(tracker: TheTracker) -> PlainTextResponse:
     """The Tracker's own metrics, for Prometheus. Not of Heron."""
     return PlainTextResponse(tracker.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+
+@router.get("/prometheus/targets")
+async def prometheus_targets(tracker: TheTracker) -> list[m.PrometheusTarget]:
+    """The Metrics Managers of this host's topologies, for Prometheus' `http_sd_configs`. Not of Heron."""
+    directories = [topology.directory for topology in tracker.directory.topologies.values()]
+    found = await asyncio.to_thread(lambda: targets(_launches(directories)))
+    return [m.PrometheusTarget(**target) for target in found]
+
+
+def _launches(directories: Iterable[Path]) -> Iterator[Launch]:
+    for directory in directories:
+        with contextlib.suppress(HeronError):  # being killed, or on another host
+            yield Launch.load(directory)
 
 
 @router.get(
