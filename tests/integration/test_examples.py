@@ -105,15 +105,22 @@ def readme_program(imports: str) -> str:
     return str(code)
 
 
-def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(heron: Heron, tmp_path: Path):
+def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(
+    heron: Heron, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
     script = tmp_path / "topology.py"
     script.write_text(readme_program("heronpy.api"))
     commands = readme_commands("Counting")
     assert commands[0] == ["submit", "local", "topology.py", "-", "Counting"]
     heron("submit", "local", "--wait", str(script), "-", "Counting")
-    assert [words[0] for words in commands[1:]] == ["status", "logs", "deactivate", "kill"]
-    for words in commands[1:]:
+    [kill] = [words for words in commands if words[0] == "kill"]
+    others = [words for words in commands[1:] if words is not kill]
+    assert [words[0] for words in others] == ["status", "logs", "deactivate", "top", "log-level", "viz"]
+    for words in others:
         heron(*words)
+    assert json.loads((tmp_path / "board.json").read_text())["panels"]
+    heron(*kill)
     assert "Counting" not in heron("topologies")
 
 
