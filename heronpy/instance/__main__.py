@@ -25,7 +25,7 @@ def _main() -> None:
     args = parser.parse_args()
     os.environ["HERON_INSTANCE"] = args.instance
     launch = Launch.load(args.dir)
-    log_to(launch.log_dir(args.container) / f"{args.instance}.log", launch.config.logging)
+    log_to(launch.log_dir(args.container) / f"{args.instance}.log", launch.config.logging, topology=launch.topology)
     activate(launch)
     os.nice(launch.config.instance.nice)
     gc.set_threshold(*GC_THRESHOLDS)

@@ -38,9 +38,7 @@ def main(instances: int, metrics: int) -> None:
             received = type(report).FromString(data)
             kept.add(received, minute * 60.0, begin_ms + minute * MINUTE_MS)
             spent_s += time.process_time() - start
-    print(
-        f"{instances} instances x {metrics} metrics x {MINUTES} minutes, {len(reports)} reports a round"
-    )
+    print(f"{instances} instances x {metrics} metrics x {MINUTES} minutes, {len(reports)} reports a round")
     print(f"memory {rss_mb() - before_mb:.0f} MB; {spent_s / instances / MINUTES * 1e6:.0f} us per report")
     now_ms = begin_ms + (MINUTES - 1) * MINUTE_MS + 30_000
     for label, request in {
