@@ -1,0 +1,204 @@
+"""Batch runs where something is missing, damaged or full: one line that names it, and the rest is computed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_program import archive, job_at
+
+from heronpy.archive import ArchiveWriter, dead_letter_counts
+from heronpy.errors import HeronError, UnavailableError
+from heronpy.pipeline import Job, Manifest, Progress, ViewReader, run, spark_session
+from heronpy.pipeline._compact import compact
+from heronpy.pipeline._session import check_java
+from heronpy.streamlet import Sum
+
+pytest.importorskip("pyspark")
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+END_MS = 100_000
+Rows = list[tuple[str, int, str]]
+
+
+def rows_of(commit: int, count: int = 400) -> Rows:
+    """Lines of one commit, a tenth of them in each batch."""
+    return [(f"c{commit} w{i % 7} w{i % 3}", i * END_MS // count, f"{commit}-{i}") for i in range(count)]
+
+
+def counted(*commits: Rows) -> Counter[str]:
+    return Counter(word for rows in commits for line, _, _ in rows for word in line.split())
+
+
+def total(job: Job) -> Counter[str]:
+    return Counter(dict(ViewReader(job.directory, "counts", Sum()).totals()))
+
+
+def files_of(directory: Path) -> list[Path]:
+    """The archive's files, those of a commit together."""
+    return sorted((directory / "archive" / "events").glob("batch=*/*.parquet"), key=lambda path: path.stat().st_mtime)
+
+
+def complete(directory: Path) -> None:
+    """Say that the archive has everything: only complete batches are compacted."""
+    path = directory / "archive" / "events"
+    writer = ArchiveWriter(path, task="t-0", batch_length_ms=10_000, codec="columns", dead_letter=print, run="r")
+    writer.progress(None)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with spark_session("tests", "local[2]") as session:
+        yield session
+
+
+# What is missing
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    return folder
+
+
+def java(folder: Path, version: str) -> None:
+    file = folder / "java"
+    file.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-14' >&2\n")
+    file.chmod(0o755)
+
+
+def test_without_java_it_says_what_to_install(path: Path):
+    with pytest.raises(
+        UnavailableError, match=r"needs Java, and there is none on the PATH: install Java 17.*openjdk-17"
+    ):
+        check_java()
+
+
+def test_java_home_is_looked_into(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    java(path, "21.0.1")
+    check_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
+    with pytest.raises(UnavailableError, match=f"there is none in {tmp_path / 'jdk'}"):
+        check_java()
+
+
+@pytest.mark.parametrize(("version", "major"), [("11.0.2", "11"), ("1.8.0_292", "8"), ("?", "of no known version")])
+def test_a_java_that_is_too_old_is_named_with_its_version(path: Path, version: str, major: str):
+    java(path, version)
+    with pytest.raises(UnavailableError, match=f"Spark needs Java 17, and {path}/java is Java {major}: install"):
+        check_java()
+
+
+def test_a_run_without_java_changes_nothing(path: Path, tmp_path: Path):
+    archive(tmp_path, rows_of(0))
+    with pytest.raises(UnavailableError) as caught:
+        run(job_at(tmp_path), until_ms=END_MS)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+def test_without_a_package_it_says_what_to_install(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, package, None)  # Python's way to say that it cannot be imported
+    with pytest.raises(UnavailableError, match=rf"^batch runs need {package}: pip install 'heronpy\[spark\]'$"):
+        run(job_at(tmp_path), until_ms=END_MS)
+
+
+# What is damaged
+
+
+@pytest.mark.usefixtures("spark")
+def test_damaged_files_are_set_aside_and_the_rest_is_counted(tmp_path: Path):
+    commits = [rows_of(0), rows_of(1), rows_of(2)]
+    for commit in commits:
+        archive(tmp_path, commit)
+    files = files_of(tmp_path)
+    broken, flipped = (next(f for f in files[i : i + 10] if f.parent.name == "batch=4") for i in (0, 10))
+    broken.write_bytes(broken.read_bytes()[:-20])  # has no footer
+    data = bytearray(flipped.read_bytes())
+    data[200] ^= 0xFF  # in a page: the footer is whole
+    flipped.write_bytes(data)
+    job = job_at(tmp_path)
+    report = run(job, until_ms=END_MS)
+    left = [[row for row in commits[i] if not 40_000 <= row[1] < 50_000] for i in (0, 1)]
+    assert total(job) == counted(*left, commits[2])
+    assert report.elements == 1120
+    assert report.dead_letters >= 1
+    assert dead_letter_counts(tmp_path) == {"archive-1": 2}
+    letters = "".join(path.read_text() for path in (tmp_path / "dead-letter").rglob("*.jsonl"))
+    assert f"{broken}" in letters
+    assert f"{flipped}, row group 0" in letters
+    assert not broken.exists()
+    assert list((tmp_path / "dead-letter").rglob(f"*{broken.name}*"))
+
+
+# What happens beside it
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_compaction_leaves_nothing_to_compute(tmp_path: Path):
+    for commit in range(4):
+        archive(tmp_path, rows_of(commit))
+    job = job_at(tmp_path)
+    run(job, until_ms=END_MS)
+    manifest = Manifest.load(tmp_path)
+    complete(tmp_path)
+    before = len(files_of(tmp_path))
+    report = compact(job, min_files=2, keep_replaced_s=0)
+    compact(job, min_files=2, keep_replaced_s=0)  # removes what the first one has replaced
+    assert (before, report.files_before, len(files_of(tmp_path))) == (40, 40, 10)
+    assert run(job, until_ms=END_MS).batches == []
+    assert Manifest.load(tmp_path) == manifest
+    archive(tmp_path, [("late", 21_000, "late")])
+    assert 2 in run(job, until_ms=END_MS).batches
+    assert total(job) == counted(*map(rows_of, range(4)), [("late", 0, "")])
+
+
+@pytest.mark.usefixtures("spark")
+def test_progress_is_told_until_all_tasks_are_done(tmp_path: Path):
+    archive(tmp_path, rows_of(0))
+    told: list[Progress] = []
+    run(job_at(tmp_path), until_ms=END_MS, progress=told.append)
+    assert {one.phase for one in told} == {"duplicates", "compute"}
+    last = [one for one in told if one.phase == "compute"][-1]
+    assert last.done == last.total > 0
+    assert last.batches == tuple(range(10))
+    assert all(0 <= one.done <= one.total for one in told)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A job's directory whose views are on a disk of 256 KB."""
+    views = tmp_path / "views"
+    views.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(views)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("needs the right to mount a file system")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(views)], check=True)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_full_disk_is_one_line_and_nothing_is_replaced(small_disk: Path):
+    archive(small_disk, rows_of(0))
+    job = job_at(small_disk)
+    run(job, until_ms=END_MS)
+    before, manifest = total(job), Manifest.load(small_disk)
+    many: Rows = [(" ".join(f"{i}-{j}" for j in range(20)), i % END_MS, f"many-{i}") for i in range(4000)]
+    archive(small_disk, many)
+    with pytest.raises(HeronError, match="No space left on device") as caught:
+        run(job, until_ms=END_MS)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+    assert (total(job), Manifest.load(small_disk)) == (before, manifest)
