@@ -17,6 +17,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 import heronpy
@@ -24,7 +25,6 @@ from heron_tracker import _routes_files, _routes_metrics, _routes_topologies, _r
 from heron_tracker._config import TrackerConfig
 from heron_tracker._middleware import Timed, TokenRequired
 from heron_tracker._tracker import Tracker
-from heron_tracker._ui import UiFiles, open_paths
 from heronpy.errors import HeronError
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
     _handle_errors(app)
     # The last one is the outermost: a preflight request of a browser cannot carry the token.
     if config.token is not None:
-        app.add_middleware(TokenRequired, token=config.token, open_paths=open_paths(ui))
+        app.add_middleware(TokenRequired, token=config.token)
     if config.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=config.cors_origins, allow_methods=["GET"], allow_headers=["authorization"]
@@ -93,7 +93,7 @@ def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
 
 def _serve_ui(app: FastAPI, ui: Path) -> None:
     if (ui / "index.html").is_file():
-        app.mount("/", UiFiles(ui), name="ui")
+        app.mount("/", StaticFiles(directory=ui, html=True), name="ui")
         return
 
     @app.get("/", include_in_schema=False)

@@ -6,7 +6,6 @@ import base64
 import binascii
 import hmac
 import time
-from collections.abc import Collection
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -45,16 +44,15 @@ class Timed:
 class TokenRequired:
     """Refuses requests without the token: as a bearer token, or as the password of basic authentication.
 
-    Browsers ask for the latter by themselves. The web UI asks itself, and its files are open for that.
+    Browsers ask for the latter by themselves, so the web UI needs no page for it.
     """
 
-    def __init__(self, app: ASGIApp, token: str, open_paths: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._token = token.encode()
-        self._open = {*OPEN_PATHS, *open_paths}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._open or self._allowed(scope):
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allowed(scope):
             await self._app(scope, receive, send)
             return
         response = JSONResponse("request failed: this Tracker wants its token as `Authorization: Bearer …`", 401)

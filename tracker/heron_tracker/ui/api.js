@@ -24,7 +24,16 @@ export function useToken(token) {
   connection.set({ state: "ok", since: null });
 }
 
-/** Fetch with the token. Never sends other credentials, so that the browser does not ask by itself. */
+// The browser's own credentials are left out, so that it does not ask by itself: the page asks for the token. Only where
+// the page itself was behind the token has the browser asked already, and then it goes on answering.
+let credentials = "omit";
+
+async function behindTheToken() {
+  const page = await fetch("index.html", { credentials: "omit", cache: "no-store" });
+  return page.status === 401;
+}
+
+/** Fetch with the token. */
 export async function request(path, parameters = {}, { signal, timeoutMs = TIMEOUT_MS, stream = false } = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
@@ -39,7 +48,7 @@ export async function request(path, parameters = {}, { signal, timeoutMs = TIMEO
   const timer = setTimeout(() => waiting.abort(new GoneError("the Tracker does not answer")), timeoutMs);
   let response;
   try {
-    response = await fetch(`${path}?${query}`, { headers, credentials: "omit", cache: "no-store", signal: waiting.signal });
+    response = await fetch(`${path}?${query}`, { headers, credentials, cache: "no-store", signal: waiting.signal });
     if (!stream && response.ok) return await response.blob();
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -48,6 +57,10 @@ export async function request(path, parameters = {}, { signal, timeoutMs = TIMEO
   } finally {
     clearTimeout(timer);
     if (!stream || !response?.ok) signal?.removeEventListener("abort", stop);
+  }
+  if (response.status === 401 && !token && credentials === "omit" && (await behindTheToken())) {
+    credentials = "same-origin";
+    return request(path, parameters, { signal, timeoutMs, stream });
   }
   if (!response.ok) await refuse(response);
   answered();

@@ -6,6 +6,7 @@ import { Signal, every } from "./signal.js";
 
 const REFRESH_MS = 3_000;
 const OTHERS_MS = 30_000;
+const AFTER_MS = 1_500; // what is not chosen can wait until the page is there
 
 export class Feed {
   /** What is known of the topology at `at`. Follows it until `signal` is aborted. */
@@ -17,16 +18,18 @@ export class Feed {
     this.error = null;
     const version = () => {
       const told = topologies.value?.get(keyOf(at));
-      return JSON.stringify([told?.id, told?.plan_version, told?.status, told?.tmaster]);
+      return told?.id && JSON.stringify([told.id, told.plan_version, told.status, told.tmaster]);
     };
     let seen = version();
     topologies.listen(() => {
-      if (seen === version()) return;
-      seen = version();
+      const [before, now] = [seen, version()];
+      seen = now ?? before;
+      if (!before || seen === before) return;
       this.#load().then(() => this.refresh()).catch(() => {});
     }, signal);
     every(REFRESH_MS, () => this.#turn(), signal);
-    every(OTHERS_MS, () => this.#others(), signal);
+    const later = setTimeout(() => every(OTHERS_MS, () => this.#others(), signal), AFTER_MS);
+    signal.addEventListener("abort", () => clearTimeout(later));
   }
 
   /** The last summary of the chosen interval that a Topology Master answered, with `at_ms`; null if there is none. */
