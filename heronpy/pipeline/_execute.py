@@ -148,6 +148,11 @@ def _translated(text: str) -> HeronError:
     """The error of a task, from the traceback that Spark has put into its message."""
     marker = "Traceback (most recent call last):"
     if marker not in text:
+        if "Python worker exited unexpectedly" in text:
+            return HeronError(
+                "the Spark job failed: one of its Python workers was killed, perhaps for lack of memory; "
+                "nothing was replaced: run it again"
+            )
         return HeronError(f"the Spark job failed: {' '.join(text.split())[:300]}")
     frames = text[text.rindex(marker) :].split("\n\n")[0].split("\n\tat ")[0]
     line = next((line for line in reversed(frames.splitlines()) if line and not line[0].isspace()), "")

@@ -166,3 +166,9 @@ def test_a_full_disk_is_one_line() -> None:
     assert type(error) is HeronError
     assert str(error).startswith("the Spark job cannot write: [Errno 28]")
     assert "\n" not in str(error)
+
+
+def test_a_worker_that_was_killed_is_one_line() -> None:
+    error = _translated("Job aborted: Python worker exited unexpectedly (crashed)\n\tat org.apache\nEOFException")
+    assert str(error).startswith("the Spark job failed: one of its Python workers was killed")
+    assert "\n" not in str(error)
