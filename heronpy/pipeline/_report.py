@@ -38,7 +38,7 @@ svg text{fill:var(--text);font:12px system-ui,sans-serif}svg .tick{fill:var(--so
 table{border-collapse:collapse;width:100%;font-size:14px}
 th{text-align:left;color:var(--soft);font-weight:500}
 th,td{padding:4px 14px 4px 0;border-bottom:1px solid var(--line);vertical-align:top}
-td{overflow-wrap:anywhere}
+td{overflow-wrap:anywhere}td:last-child{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
 details summary{cursor:pointer;color:var(--soft);margin-top:20px}
 """
