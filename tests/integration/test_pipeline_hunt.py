@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from pipeline_program import archive
 from heronpy.errors import HeronError, StateError
 from heronpy.pipeline import Job, Manifest, MergedStore, ViewReader, run
 from heronpy.pipeline._execute import _translated
+from heronpy.pipeline._reconcile import live_reader
+from heronpy.stores import SqliteStore, StoreContext
 from heronpy.streamlet import Builder, Config, Max, Monoid, Sum
 from heronpy.streamlet.runner import Program
 from heronpy.testing import eventually_sync
@@ -156,6 +159,45 @@ def test_nothing_is_done_before_its_time(tmp_path: Path) -> None:
     assert closed * 10_000 < time.time() * 1000
     assert totals(job) == EXACT
     assert Manifest.load(tmp_path).closed_upto == closed
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_store_that_stays_open_says_the_same_through_runs_roll_ups_and_drops(tmp_path: Path) -> None:
+    rows = [(f"w{i % 7}", i * 500, f"id-{i}") for i in range(800)]  # 40 batches
+    exact = Counter(word for word, _, _ in rows)
+    archive(tmp_path, rows)
+    job = job_of(tmp_path)
+    live = SqliteStore().writer(StoreContext(view="counts", monoid=Sum(), directory=tmp_path), "0")
+    for word, time_ms, _ in rows:
+        live.merge(word, 1, time_ms // 10_000)
+    live.commit()
+    reads, wrong, over = 0, [], threading.Event()
+
+    def read_on(store: MergedStore) -> None:
+        nonlocal reads
+        while not over.wait(0.002):
+            key = f"w{reads % 7}"
+            reads += 1
+            if (value := store.get(key)) != exact[key]:
+                wrong.append((store.closed_upto, key, value))
+
+    with closing(MergedStore(job, "counts")) as store:
+        reader = threading.Thread(target=read_on, args=[store])
+        reader.start()
+        try:
+            for end_s in (190, 200, 390):
+                run(job, until_ms=end_s * 1000)
+                with live_reader(job, job.stores()["counts"]) as closed:  # as the command does with keep_live_batches=0
+                    closed.drop(end_s // 10 - 1)
+                    assert closed.batches() == list(range(end_s // 10, 40))
+                assert dict(store.items()) == exact
+        finally:
+            over.set()
+            reader.join()
+        assert Manifest.load(tmp_path).bases["counts"].upto == 38
+    live.close()
+    assert reads > 100
+    assert not wrong
 
 
 def test_a_full_disk_is_one_line() -> None:
