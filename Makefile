@@ -116,6 +116,7 @@ servers:
 	@missing=; \
 	{ [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || missing="$$missing zookeeper"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	command -v prometheus >/dev/null || missing="$$missing prometheus"; \
 	[ -z "$$missing" ] || { $(call apt_install,$$missing); } \
 		|| echo "not installed:$$missing; the tests that need them will be skipped" >&2

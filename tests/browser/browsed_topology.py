@@ -84,3 +84,10 @@ class Browsed(Topology):
     check = Check.spec(par=3, inputs={orders: Grouping.SHUFFLE})
     payments = Payments.spec(par=2, inputs={check: Grouping.fields("customer")})
     totals = Totals.spec(par=2, inputs=[check, clock])
+
+
+class Ticking(Topology):
+    """A small one, to be killed."""
+
+    clock = Clock.spec()
+    totals = Totals.spec(inputs=[clock])

@@ -2,6 +2,7 @@
 
 import { ApiError, common, get, place } from "./api.js";
 import { keyOf, topologies } from "./live.js";
+import { planOnly } from "./plan_only.js";
 import { Signal, every } from "./signal.js";
 
 const REFRESH_MS = 3_000;
@@ -39,12 +40,18 @@ export class Feed {
 
   /** The last answer for the chosen interval, whatever it says. */
   get latest() {
-    return this.summaries.get(this.interval) ?? [...this.summaries.values()].at(-1) ?? null;
+    return this.summaries.get(this.interval) ?? [...this.summaries.values()].at(-1) ?? this.#planned();
   }
 
   /** `ok`, or what the Tracker says of the Topology Master. */
   get tmaster() {
     return this.latest?.tmaster ?? this.info?.runtime_state.tmaster ?? "ok";
+  }
+
+  /** While a Topology Master is silent each question takes seconds: its plan is shown before the first summary. */
+  #planned() {
+    const { info } = this;
+    return info && info.runtime_state.tmaster !== "ok" ? planOnly(info) : null;
   }
 
   async choose(interval) {
@@ -59,13 +66,12 @@ export class Feed {
   }
 
   async #turn() {
-    if (!this.info) await this.#load();
-    await this.refresh();
+    await Promise.all([this.info ? null : this.#load(), this.refresh()]);
   }
 
   async #others() {
     for (const interval of [600, 3600, 10800, -1]) {
-      if (interval !== this.interval) await this.#take(interval);
+      if (interval !== this.interval && this.tmaster === "ok") await this.#take(interval);
     }
   }
 

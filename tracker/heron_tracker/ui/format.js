@@ -8,6 +8,7 @@ const missing = (value) => value === null || value === undefined || Number.isNaN
 function digits(value) {
   const size = Math.abs(value);
   if (size === 0) return "0";
+  if (size < 0.01) return String(Number(value.toPrecision(2)));
   return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
 }
 
@@ -35,7 +36,7 @@ export function latency(ms) {
 export function duration(seconds) {
   if (missing(seconds)) return NONE;
   if (seconds < 1) return seconds === 0 ? "0 s" : `${digits(seconds * 1000)} ms`;
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.floor(seconds)} s`;
+  if (seconds < 60) return `${seconds < 10 && !Number.isInteger(seconds) ? seconds.toFixed(1) : Math.floor(seconds)} s`;
   const [big, small, size] = seconds < 3600 ? ["min", "s", 60] : seconds < 86_400 ? ["h", "min", 3600] : ["d", "h", 86_400];
   const rest = Math.floor((seconds % size) / (size === 86_400 ? 3600 : size / 60));
   return `${Math.floor(seconds / size)} ${big}${rest ? ` ${rest} ${small}` : ""}`;

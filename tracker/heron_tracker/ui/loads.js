@@ -3,6 +3,7 @@
 import { componentColor, healthColor } from "./colors.js";
 import * as f from "./format.js";
 import { HEALTH } from "./health.js";
+import { blank } from "./plan_only.js";
 
 const counter = (key, label, metric) => ({
   key, label, tip: `${metric}, over all streams`, num: true, value: (row) => row[key], show: (row) => f.count(row[key]),
@@ -35,15 +36,6 @@ export function loadColumns(feed) {
     bar("memory", "Memory", "memory_bytes", f.bytes),
     bar("backpressure", "Backpressure", "backpressure_ms", (ms) => (ms === null ? f.NONE : f.duration(ms / 1000))),
   ];
-}
-
-const EMPTY = { emitted: null, executed: null, acked: null, failed: null, emit_rate: null, execute_rate: null, complete_latency_ms: null, execute_latency_ms: null,
-  process_latency_ms: null, capacity: null, cpu_cores: null, memory_bytes: null, backpressure_ms: null, uptime_s: null };
-
-/** What a Topology Master that is silent leaves: the plan, without numbers instead of with zeros. */
-export function blank(summary) {
-  const emptied = (one) => ({ ...one, ...EMPTY });
-  return { ...summary, culprits: [], components: summary.components.map((one) => ({ ...emptied(one), instances: one.instances.map(emptied) })) };
 }
 
 /** The summary to show: the last good one, or the plan alone. */

@@ -7,7 +7,7 @@ const BOX = { width: 150, height: 54 };
 const ACROSS = { along: 206, aside: 78 };
 const DOWN = { along: 96, aside: 166 };
 const MARGIN = 12;
-const NARROW = 520;
+const LEGIBLE = 0.85;
 
 export class LogicalPlan {
   /** `onpress(name)`: a component was pressed. */
@@ -31,19 +31,27 @@ export class LogicalPlan {
 
   /** Show it. `looks`: name → {color, fill, share, kind, lines, tip}; `selected`: a name or null. */
   show(looks, selected) {
-    const vertical = (this.element.parentElement?.clientWidth || 800) < NARROW && this.layout.breadth <= 3;
-    this.steps = vertical ? DOWN : ACROSS;
-    this.vertical = vertical;
+    const room = (this.element.parentElement?.clientWidth || 800) - 28;
+    // Across, unless letters would become small and down they would not.
+    const [across, down] = [false, true].map((vertical) => Math.min(1, room / this.#size(vertical)[0]));
+    this.vertical = across < LEGIBLE && down > across;
+    this.steps = this.vertical ? DOWN : ACROSS;
     this.selected = selected;
-    const { layers, breadth } = this.layout;
-    const long = (layers - 1) * this.steps.along + (vertical ? BOX.height : BOX.width) + 2 * MARGIN;
-    const wide = (breadth - 1) * this.steps.aside + (vertical ? BOX.width : BOX.height) + 2 * MARGIN;
-    const [width, height] = vertical ? [wide, long] : [long, wide];
+    const [width, height] = this.#size(this.vertical);
     set(this.element, "viewBox", `0 0 ${width} ${height}`);
     // Never larger than drawn: letters keep the size of the page's.
     this.element.style.maxInlineSize = `${Math.round(width * 1.25)}px`;
     this.keptEdges.show(this.layout.edges, (edge) => edge.key);
     this.keptNodes.show(this.layout.names.map((name) => ({ name, place: this.layout.nodes.get(name), look: looks.get(name) })), (node) => node.name);
+  }
+
+  /** Width and height, if it goes across or down. */
+  #size(vertical) {
+    const { layers, breadth } = this.layout;
+    const steps = vertical ? DOWN : ACROSS;
+    const along = (layers - 1) * steps.along + (vertical ? BOX.height : BOX.width) + 2 * MARGIN;
+    const aside = (breadth - 1) * steps.aside + (vertical ? BOX.width : BOX.height) + 2 * MARGIN;
+    return vertical ? [aside, along] : [along, aside];
   }
 
   #at({ layer, at }) {
@@ -83,8 +91,8 @@ export class LogicalPlan {
       s("rect", { class: "box", width: BOX.width, height: BOX.height, rx: 7 }),
       s("rect", { class: "stripe", width: 6, height: BOX.height, rx: 3 }),
       label("name", 19), label("line", 34), label("line", 47),
-      s("rect", { class: "track", x: 100, y: 12, width: 40, height: 5, rx: 2.5 }),
-      s("rect", { class: "fill", x: 100, y: 12, width: 40, height: 5, rx: 2.5 }));
+      s("rect", { class: "gauge", x: 100, y: 12, width: 40, height: 5, rx: 2.5 }),
+      s("rect", { class: "gauge-fill", x: 100, y: 12, width: 40, height: 5, rx: 2.5 }));
     return pressable(element, () => this.onpress(name));
   }
 

@@ -8,6 +8,9 @@ import { hideTip, showTip } from "./tooltip.js";
 /** Inner and outer radius of hosts, containers and instances, as shares of half the side. */
 const RADII = [[0.3, 0.42], [0.43, 0.6], [0.61, 0.97]];
 
+/** Thin arcs lap over the next by so much, or the background shines through between them. */
+const SEAM = 0.003;
+
 export class PhysicalPlan {
   /** `onopen(arc)`: an instance was pressed; `tip(arc)`: what its tooltip says. */
   constructor({ onopen, tip }) {
@@ -58,17 +61,18 @@ export class PhysicalPlan {
     this.#labels(context, colors);
   }
 
-  #path(context, arc) {
+  #path(context, arc, more = 0) {
     const [inner, outer] = RADII[arc.ring].map((share) => (share * this.side) / 2);
     context.beginPath();
-    context.arc(0, 0, outer, arc.from, arc.to);
-    context.arc(0, 0, inner, arc.to, arc.from, true);
+    context.arc(0, 0, outer, arc.from, arc.to + more);
+    context.arc(0, 0, inner, arc.to + more, arc.from, true);
     context.closePath();
   }
 
   #arc(context, arc, colors, many) {
-    this.#path(context, arc);
-    context.globalAlpha = this.lit(arc) ? 1 : 0.22;
+    const lit = this.lit(arc);
+    this.#path(context, arc, many && lit && arc.ring === 2 ? SEAM : 0);
+    context.globalAlpha = lit ? 1 : 0.22;
     context.fillStyle = arc.ring === 2 ? this.colorOf(arc) : colors.ring;
     context.fill();
     context.globalAlpha = 1;

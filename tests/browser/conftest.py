@@ -1,0 +1,169 @@
+"""A browser, a topology, a Tracker: what the tests of the web UI share."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
+
+CHROMIUM = "/usr/bin/chromium"
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SCREENSHOTS = Path(__file__).parents[2] / "artifacts" / "screenshots"
+DESKTOP = {"width": 1366, "height": 850}
+PHONE = {"width": 390, "height": 800}
+WITHIN_MS = 15_000
+
+
+class Served:
+    """`heron tracker` as a process."""
+
+    def __init__(self, home: Path, *args: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "heronpy.cli", "tracker", "--port", "0", "--json", *args],
+            env={**os.environ, "HERON_HOME": str(home)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.url: str = json.loads(self.process.stdout.readline())["url"]
+        self.http = httpx.Client(base_url=self.url, timeout=20)
+
+    @property
+    def port(self) -> str:
+        return self.url.rpartition(":")[2]
+
+    def stop(self) -> None:
+        """Stop it, if it still runs."""
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        assert self.process.wait(10) == 0
+
+
+# Not for the whole session: while it runs, this thread has an event loop, and no asynchronous test could have its own.
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"{CHROMIUM} is missing: apt-get install chromium fonts-dejavu-core")
+    with playwright.sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=CHROMIUM, args=ARGS)
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page of the UI, and what it complained of."""
+
+    def __init__(self, chromium: Any, url: str, **options: Any) -> None:
+        self.url = url
+        self.context = chromium.new_context(**{"viewport": DESKTOP, "color_scheme": "light", **options})
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WITHIN_MS)
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda m: self.complain(m))
+        self.page.on("pageerror", lambda e: self.complaints.append(f"{e}\n{e.stack}"))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def complain(self, message: Any) -> None:
+        """Keep what the console says is wrong."""
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.text} ({message.location.get('url')})")
+
+    def goto(self, hash: str) -> Any:
+        self.page.goto(f"{self.url}/{hash}")
+        return self.page
+
+    def shot(self, name: str, *, full: bool = True) -> Path:
+        """Keep a picture."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        path = SCREENSHOTS / f"{name}.png"
+        self.page.screenshot(path=path, full_page=full)
+        return path
+
+    def excuse(self, *words: str) -> None:
+        """Complaints of the browser itself about answers that a test provokes."""
+        self.complaints = [c for c in self.complaints if not any(word in c for word in words)]
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Open]:
+    """Opens pages. In the end none of them may have complained on the console."""
+    pages: list[Opened] = []
+
+    def opens(url: str, **options: Any) -> Opened:
+        pages.append(Opened(chromium, url, **options))
+        return pages[-1]
+
+    yield opens
+    complaints = [complaint for one in pages for complaint in one.complaints]
+    for one in pages:
+        one.context.close()
+    assert not complaints
+
+
+@pytest.fixture(scope="module")
+def cluster(chromium: Any) -> Iterator[LocalCluster]:
+    with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def tracker(cluster: LocalCluster) -> Iterator[Served]:
+    served = Served(cluster.home)
+    yield served
+    served.stop()
+
+
+@pytest.fixture(scope="module")
+def topology(cluster: LocalCluster, tracker: Served) -> TopologyHandle:
+    """`Browsed`, of which the Tracker knows, and of which everything that is bounded is done."""
+    from browsed_topology import BAD, ORDERS, Browsed
+
+    handle = cluster.submit(Browsed, name="browsed").wait_running(60)
+    place = {"cluster": "local", "environ": "default", "topology": "browsed"}
+
+    def done() -> None:
+        found = tracker.http.get("/topologies/exceptions", params={**place, "component": "payments"}).json()
+        assert sum(one["count"] for one in found) == 2, BAD
+        for component, metric, count in (
+            ("payments", "__execute-count/check/default", 2 * ORDERS),
+            ("totals", "__ack-count/check/default", 2 * ORDERS),
+        ):
+            params = {**place, "component": component, "metricname": metric}
+            metrics = tracker.http.get("/topologies/metrics", params=params).json()["metrics"]
+            assert sum(map(float, metrics[metric].values())) == count
+
+    eventually_sync(done, within_s=60)
+    return handle
+
+
+@pytest.fixture
+def at(topology: TopologyHandle) -> str:
+    """The address of the topology's pages."""
+    launch = topology.launch
+    return f"#/t/{launch.cluster}/{launch.role}/{launch.environ}/{launch.topology}"
