@@ -186,7 +186,9 @@ class _Series:
         if self._kind == GAUGE:
             return grouped_gauges(numbers[0], groups, rules), np.zeros(size)
         there = ~np.isnan(numbers[0])
-        summed = np.array([np.bincount(groups[there], weights=row[there], minlength=size) for row in numbers])
+        # Typed here: bincount of nothing gives integers, whatever its weights.
+        sums = [np.bincount(groups[there], weights=row[there], minlength=size) for row in numbers]
+        summed = np.array(sums, dtype=np.float64)
         if self._kind == COUNTER:
             summed[0, np.bincount(groups[there], minlength=size) == 0] = np.nan
         return self._reduced(summed)

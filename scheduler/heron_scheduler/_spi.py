@@ -50,7 +50,7 @@ class Scheduler(ABC):
     def job_links(self) -> Sequence[str]:
         """Where a user can look at the job: URLs."""
 
-    def on_tick(self) -> None:  # noqa: B027  # optional: most platforms restart containers themselves
+    def on_tick(self) -> None:  # optional: most platforms restart containers themselves
         """Called some times a second by the service. Restart dead containers here if the platform does not."""
 
 

@@ -231,6 +231,15 @@ def test_a_process_that_was_silent_in_a_time_has_no_value_in_it_rather_than_zero
     assert (only.instance, only.value) == (alive.id, 0)
 
 
+def test_a_component_that_was_silent_in_a_time_has_no_value_in_it() -> None:
+    metrics = kept()
+    dead = Instance(metrics)
+    dead.reports(BEGIN_MS, counter(3))
+    now_ms = BEGIN_MS + 30 * MINUTE_MS
+    assert not ask(metrics, now_ms, interval_s=600, by_component=True).series
+    assert value(metrics, now_ms, interval_s=-1, by_component=True) == 3
+
+
 def test_metrics_are_chosen_by_name_prefix_instance_and_component() -> None:
     metrics = kept()
     for component in ("word", "count", "__stmgr__"):
