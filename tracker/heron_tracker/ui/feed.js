@@ -6,7 +6,7 @@ import { planOnly } from "./plan_only.js";
 import { Signal, every } from "./signal.js";
 
 const REFRESH_MS = 3_000;
-const OTHERS_MS = 30_000;
+const OTHERS_MS = 10_000;
 const AFTER_MS = 1_500; // what is not chosen can wait until the page is there
 
 export class Feed {
