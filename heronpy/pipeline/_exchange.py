@@ -30,6 +30,10 @@ PART_BYTES = 32 * 1024 * 1024
 _SMALL_BYTES = 8 * 1024 * 1024
 """Below this one task reduces faster than several start."""
 _KNOWN_KEYS_MAX = 100_000
+_BLOCK_ROWS = 2048
+"""Rows of a block, at most."""
+_BLOCK_BYTES = 128 * 1024
+"""Of a block with several rows, at most: PySpark holds up to a thousand before it looks at the memory that it uses."""
 
 Block = tuple[str, int, bytes]
 
@@ -114,6 +118,46 @@ def layout_of(
     )
 
 
+class Partitioner:
+    """The partition of a key: `stable_hash(key) % n`, remembered for the keys seen last."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, int] = {}
+
+    def hash(self, key: Any) -> int:
+        """`stable_hash(key)`.
+
+        Raises:
+            TupleError: the key has none.
+        """
+        known = self._known
+        number = known.get(key)
+        if number is None:
+            if len(known) >= _KNOWN_KEYS_MAX:
+                known.clear()
+            number = known[key] = stable_hash(key)
+        return number
+
+    def forget(self) -> None:
+        """Free what is remembered."""
+        self._known = {}
+
+    def divide(
+        self, rows: Iterable[Any], key: Callable[[Any], Any], count: int, failed: Callable[[Any, Exception], None]
+    ) -> Iterator[tuple[int, list[Any]]]:
+        """Rows by partition."""
+        if count == 1:
+            yield 0, list(rows)
+            return
+        buckets: list[list[Any]] = [[] for _ in range(count)]
+        for row in rows:
+            try:
+                buckets[self.hash(key(row)) % count].append(row)
+            except Exception as error:  # a key without a hash
+                failed(row, error)
+        yield from ((i, bucket) for i, bucket in enumerate(buckets) if bucket)
+
+
 class Outbox:
     """What a task sends."""
 
@@ -128,15 +172,26 @@ class Outbox:
         self._layout = layout
         self._next = level + 1
         self._undumpable = undumpable
+        self.partitioner = Partitioner()
+        """For all ports of the task: many send the same keys."""
         self._blocks: list[tuple[int, Block]] = []
 
     def rows(self, exchange: str, partition: int, head: Any, rows: list[Any]) -> None:
         """Send rows, with something that is the same for all of them."""
+        for i in range(0, len(rows), _BLOCK_ROWS):
+            self._send(exchange, partition, head, rows[i : i + _BLOCK_ROWS] if len(rows) > _BLOCK_ROWS else rows)
+
+    def _send(self, exchange: str, partition: int, head: Any, rows: list[Any]) -> None:
         try:
             data = pickle.dumps((head, rows), protocol=5)
         except Exception:  # classes of a script, lambdas in values
             data = self._dump_slowly(exchange, head, rows)
-        self.block((exchange, partition, data))
+        if len(data) > _BLOCK_BYTES and len(rows) > 1:
+            middle = len(rows) // 2
+            self._send(exchange, partition, head, rows[:middle])
+            self._send(exchange, partition, head, rows[middle:])
+        else:
+            self.block((exchange, partition, data))
 
     def block(self, block: Block) -> None:
         """Send, or hand on, a block."""
@@ -170,42 +225,6 @@ class Outbox:
                 except Exception as error:  # this one
                     self._undumpable(exchange, row, error)
             return bytes(cloudpickle.dumps((head, kept)))
-
-
-class Partitioner:
-    """The partition of a key: `stable_hash(key) % n`, remembered for the keys seen last."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
-
-    def hash(self, key: Any) -> int:
-        """`stable_hash(key)`.
-
-        Raises:
-            TupleError: the key has none.
-        """
-        known = self._known
-        number = known.get(key)
-        if number is None:
-            if len(known) >= _KNOWN_KEYS_MAX:
-                known.clear()
-            number = known[key] = stable_hash(key)
-        return number
-
-    def divide(
-        self, rows: Iterable[Any], key: Callable[[Any], Any], count: int, failed: Callable[[Any, Exception], None]
-    ) -> Iterator[tuple[int, list[Any]]]:
-        """Rows by partition."""
-        if count == 1:
-            yield 0, list(rows)
-            return
-        buckets: list[list[Any]] = [[] for _ in range(count)]
-        for row in rows:
-            try:
-                buckets[self.hash(key(row)) % count].append(row)
-            except Exception as error:  # a key without a hash
-                failed(row, error)
-        yield from ((i, bucket) for i, bucket in enumerate(buckets) if bucket)
 
 
 def by_number(values: list[Any], numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, list[Any]]]:

@@ -248,6 +248,7 @@ class _Work:
             for port in self.ports.values():
                 port.flush()
                 yield from self.outbox.drain()
+            self.outbox.partitioner.forget()
             self.memory.emptied()
         yield from self.outbox.drain()
 

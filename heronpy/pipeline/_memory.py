@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import itertools
 import os
 import pickle
 import re
@@ -26,8 +27,10 @@ LIMIT_KEY = "spark.python.worker.memory"
 _UNITS = {"": MIB, "k": 1024, "m": MIB, "g": 1024 * MIB, "t": 1024 * 1024 * MIB}
 _HEADROOM = 16
 """A task whose process is at the limit without its doing may hold a sixteenth of it all the same."""
-FRAME_ROWS = 1024
-"""Rows that are written together, and are in memory together when they are read."""
+_FRAME_ROWS = 1024
+"""Rows that are written together, and are in memory together when they are read, at most."""
+_FRAME_BYTES = 256 * 1024
+"""Of several rows, at most."""
 
 
 def limit_of(text: str) -> int:
@@ -82,6 +85,29 @@ class SpillFile:
         """Open a file in a directory; None: where temporary files are."""
         self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115  # closed by `close`
         self._end = 0
+        self._frame_rows = _FRAME_ROWS
+
+    def write_rows(self, rows: Iterable[Any], wrap: Callable[[list[Any]], Any]) -> list[tuple[int, int]]:
+        """Write rows in frames, each of them what `wrap` makes of some rows, pickled. Where they are.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        places: list[tuple[int, int]] = []
+        waiting = iter(rows)
+        while frame := list(itertools.islice(waiting, self._frame_rows)):
+            self._write_frame(frame, wrap, places)
+        return places
+
+    def _write_frame(self, frame: list[Any], wrap: Callable[[list[Any]], Any], places: list[tuple[int, int]]) -> None:
+        data = _dumped(wrap(frame))
+        if len(data) > _FRAME_BYTES and len(frame) > 1:
+            middle = len(frame) // 2
+            self._frame_rows = max(1, min(self._frame_rows, middle))  # the next ones are as large
+            self._write_frame(frame[:middle], wrap, places)
+            self._write_frame(frame[middle:], wrap, places)
+        else:
+            places.append(self.write(data))
 
     def write(self, data: bytes) -> tuple[int, int]:
         """Where it is.
@@ -114,19 +140,14 @@ class SpillFile:
         self._file.close()
 
 
-def frames(rows: Iterable[Any], most: int = FRAME_ROWS) -> Iterator[list[Any]]:
+def frames(rows: Iterable[Any], most: int) -> Iterator[list[Any]]:
     """Rows, some together."""
-    frame: list[Any] = []
-    for row in rows:
-        frame.append(row)
-        if len(frame) >= most:
-            yield frame
-            frame = []
-    if frame:
+    waiting = iter(rows)
+    while frame := list(itertools.islice(waiting, most)):
         yield frame
 
 
-def dumped(rows: Any) -> bytes:
+def _dumped(rows: Any) -> bytes:
     """Pickled, also if classes of a script are in it."""
     try:
         return pickle.dumps(rows, protocol=5)

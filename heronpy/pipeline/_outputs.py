@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from heronpy.instance._stable_hash import stable_hash
-from heronpy.pipeline._exchange import Layout, Outbox, Partitioner, by_batch, output_directory
-from heronpy.pipeline._memory import FRAME_ROWS, Memory, SpillFile, dumped, frames
+from heronpy.pipeline._exchange import Layout, Outbox, by_batch, output_directory
+from heronpy.pipeline._memory import Memory, SpillFile
 from heronpy.pipeline._parts import Row, encoded_key, once, part_name, sorted_rows, sync, temporary, write_part
 from heronpy.pipeline._reductions import TABLE_KEYS_MAX, as_tuple
 from heronpy.pipeline._regions import Times
@@ -39,7 +39,7 @@ class StorePort:
 
     def __init__(self, node: StoreNode, task: Task, layout: Layout, outbox: Outbox) -> None:
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
-        self._partitioner = Partitioner()
+        self._partitioner = outbox.partitioner
         self._tables: dict[int, dict[Any, Any]] = {}
         self._size = 0
         self._size_max = TABLE_KEYS_MAX if is_plain(node.monoid) else _SKETCHES_MAX
@@ -127,6 +127,8 @@ class StoreReducer:
 
     def finish(self) -> None:
         """Write what has come."""
+        if self._runs:
+            self._spill()
         for at in sorted(self._tables.keys() | self._runs.keys()):
             batch, part = at
             failed = self._failed(batch)
@@ -147,12 +149,12 @@ class StoreReducer:
         monoid = self._node.monoid
         for at in list(self._tables):
             rows = sorted_rows(self._tables.pop(at).items(), monoid, self._failed(at[0]))
-            run = []
-            for frame in frames(rows, FRAME_ROWS if self._plain else FRAME_ROWS // 16):
-                kept = frame if self._plain else [(encoded, key, monoid.encode(acc)) for encoded, key, acc in frame]
-                run.append(self._file.write(dumped(kept)))
-            self._runs.setdefault(at, []).append(run)
+            self._runs.setdefault(at, []).append(self._file.write_rows(rows, self._kept))
         self._memory.emptied()
+
+    def _kept(self, rows: list[Row]) -> list[Row]:
+        encode = self._node.monoid.encode
+        return rows if self._plain else [(encoded, key, encode(acc)) for encoded, key, acc in rows]
 
     def _read(self, run: list[tuple[int, int]]) -> Iterator[Row]:
         assert self._file is not None, "there are runs"

@@ -7,11 +7,12 @@ is divided again, by other bits of the hash.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from heronpy.instance._stable_hash import mix, stable_hash
-from heronpy.pipeline._memory import Memory, SpillFile, dumped, frames
+from heronpy.pipeline._memory import Memory, SpillFile
 
 PARTS = 32
 _DEPTH_MAX = 3
@@ -78,14 +79,17 @@ class Overflow:
             for row in rows:
                 parts.setdefault(self._part(row[0]), []).append(row)
             for part, some in parts.items():
-                for frame in frames(some):
-                    self._parts[part].append(self._file.write(dumped((head, frame))))
+                self._parts[part] += self._file.write_rows(some, functools.partial(_block, head))
         self._reducer = self._new()
         self._memory.emptied()
 
     def _part(self, key: Any) -> int:
         # Other bits than those that brought the key here, and at each depth others again.
         return (mix(stable_hash(key)) >> (16 * self._depth)) % PARTS
+
+
+def _block(head: Any, rows: list[Any]) -> tuple[Any, list[Any]]:
+    return head, rows
 
 
 def _results(reducer: Any) -> Iterator[tuple[Any, int]]:

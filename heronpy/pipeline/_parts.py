@@ -18,7 +18,7 @@ from heronpy.stores import encode_key, key_label
 from heronpy.streamlet.monoid import Monoid
 
 ROW_GROUP_ROWS = 16_384
-_ROW_GROUP_BYTES = 8 * 1024 * 1024
+_ROW_GROUP_BYTES = 4 * 1024 * 1024
 """Of values: sketches may have kilobytes each, and a reader of one key reads a whole row group."""
 _ZSTD_LEVEL = 1
 

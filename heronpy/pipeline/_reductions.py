@@ -18,7 +18,7 @@ import cloudpickle
 import numpy as np
 
 from heronpy.instance._stable_hash import mix
-from heronpy.pipeline._exchange import Layout, Outbox, Partitioner, by_number
+from heronpy.pipeline._exchange import Layout, Outbox, by_number
 from heronpy.pipeline._memory import frames
 from heronpy.pipeline._parts import temporary
 from heronpy.pipeline._regions import Push, Times
@@ -141,7 +141,7 @@ class KeyPort:
 
     def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout, outbox: Outbox) -> None:
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
-        self._partitioner = Partitioner()
+        self._partitioner = outbox.partitioner
         self._tables: dict[int, dict[Any, list[Any]]] = {}
         self._size = 0
 
@@ -261,7 +261,7 @@ class KeyedWindowPort:
     ) -> None:
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
         self._span = _Span(layout, back_ms)
-        self._partitioner = Partitioner()
+        self._partitioner = outbox.partitioner
         self._tables: dict[int, dict[Any, Any]] = {}
         self._size = 0
 
@@ -400,7 +400,7 @@ class JoinPort:
 
     def __init__(self, node: JoinNode, side: int, task: Task, layout: Layout, outbox: Outbox) -> None:
         self._node, self._side, self._task, self._layout, self._outbox = node, side, task, layout, outbox
-        self._partitioner = Partitioner()
+        self._partitioner = outbox.partitioner
         self._rows: list[tuple[Any, int, Any]] = []
 
     def add(self, values: list[Any], times: Times) -> None:

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 LIMIT_MB = 170
 WINDOW = WindowConfig(50, 50)
-LINES, WORDS = 40_000, 12
+LINES, WORDS = 100_000, 12
 BATCH_MS = 100_000
 END_MS = 2 * BATCH_MS
 
@@ -38,7 +38,7 @@ def spark() -> Iterator[Any]:
 def lines() -> list[list[int]]:
     """Numbers, hardly any of them twice."""
     rng = random.Random(3)
-    return [[rng.randrange(10**6) for _ in range(WORDS)] for _ in range(LINES)]
+    return [[rng.randrange(10**7) for _ in range(WORDS)] for _ in range(LINES)]
 
 
 def job_in(directory: Path) -> Job:
@@ -48,8 +48,7 @@ def job_in(directory: Path) -> Job:
     words.reduce_by_key_and_window(WINDOW, lambda a, b: a + b).map(lambda kw: (kw[0].key, kw[1])).to_store(
         "windows", Sum()
     )
-    words.count_by_key(lambda pair: pair[0][-2:]).to_store("running", Sum())
-    words.map(lambda pair: (pair[0][-2:], pair[0])).to_store("names", SetUnion())
+    words.map(lambda pair: (pair[0][-3:], pair[0])).to_store("names", SetUnion())
     words.map(lambda pair: pair[0]).to_sink(TextSink(directory / "out"))
     config = Config()
     config.set_pipeline(directory, batch_length=BATCH_MS / 1000)
@@ -77,8 +76,9 @@ def test_many_distinct_keys_are_counted_within_the_bound(tmp_path: Path):
         assert dict(views["windows"].items(batch)) == exact
         names: dict[str, set[str]] = defaultdict(set)
         for word in exact:
-            names[word[-2:]].add(word)
+            names[word[-3:]].add(word)
         assert {key: set(value) for key, value in views["names"].items(batch)} == names
     done = Manifest.load(tmp_path).batches
     assert sum(parts.rows for batch in done.values() for parts in batch.sinks.values()) == LINES * WORDS
-    assert tree.rss_mb()["largest_worker"] < LIMIT_MB * 1.5
+    # The rest is what is being read, merged and written at the moment. Without the limit it is 390 MB.
+    assert tree.rss_mb()["largest_worker"] < LIMIT_MB + 130
