@@ -36,7 +36,7 @@ check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters,
 	$(BIN)/python -m pytest tests/unit $(ARGS)
 
 chaos: $(VENV)/.installed-dev ## kill processes at random for a while: make chaos CHAOS_SECONDS=600, HERON_CHAOS_SEED=n to repeat one
-	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k campaign $(ARGS)
+	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "campaign or after_deaths" $(ARGS)
 
 bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliability at-least-once"
 	@$(BIN)/heron bench $(ARGS)
