@@ -1,6 +1,7 @@
 """How elements travel between tasks: blocks of many rows, pickled in one call, each for one partition of one exchange.
 
 All exchanges of a level share one Spark shuffle: those of exchange e are `offset[e]` to `offset[e] + count[e] - 1`.
+If there is little input, all of them are the one partition 0: a task costs more than its work then.
 A block that is for a later level (a join of the input with a window's results) and a task's report ride along in
 whatever partition, and are handed on. Spark sees (partition, (exchange, partition of it, bytes)): a few thousand rows
 cost it one element.
@@ -58,6 +59,8 @@ class Layout:
     """Files of a batch that is not in `parts`."""
     directory: Path
     version: str
+    together: bool = False
+    """Whether one task does all exchanges of a level, as it suffices for little input; each has one partition then."""
     offsets: dict[str, int] = field(default_factory=dict)
     totals: list[int] = field(default_factory=list)
     """Partitions of each level; level 0 has what the input has."""
@@ -65,8 +68,8 @@ class Layout:
     def __post_init__(self) -> None:
         self.totals = [0] * (1 + max(self.levels.values()))
         for name, level in self.levels.items():
-            self.offsets[name] = self.totals[level]
-            self.totals[level] += self.counts[name]
+            self.offsets[name] = 0 if self.together else self.totals[level]
+            self.totals[level] = self.offsets[name] + self.counts[name]
 
     def is_wanted(self, batch: int) -> bool:
         """Whether a batch id is computed."""
@@ -76,13 +79,13 @@ class Layout:
         """How many files a batch has, per output."""
         return self.parts.get(batch, self.default_parts)
 
-    def exchange_at(self, level: int, partition: int) -> str:
+    def exchanges_at(self, level: int, partition: int) -> list[str]:
         """Whose a partition of a level is."""
-        return next(
+        return [
             name
             for name, of in self.levels.items()
             if of == level and self.offsets[name] <= partition < self.offsets[name] + self.counts[name]
-        )
+        ]
 
 
 def layout_of(
@@ -115,6 +118,7 @@ def layout_of(
         default_parts=default_parts,
         directory=directory,
         version=version,
+        together=count == 1,
     )
 
 

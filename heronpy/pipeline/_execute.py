@@ -308,19 +308,21 @@ def _head(work: _Work, name: str) -> Callable[[list[Any], Times], None]:
 
 
 def _reduce_task(work: _Work, rows: Iterable[tuple[int, Block]]) -> Iterator[tuple[int, Block]]:
-    name = work.setting.layout.exchange_at(work.level, work.index)
-    reducer = work.reducer(name)
+    reducers = {name: work.reducer(name) for name in work.setting.layout.exchanges_at(work.level, work.index)}
     for _, block in rows:
-        if block[0] == name:
+        reducer = reducers.get(block[0])
+        if reducer is not None:
             reducer.take(block[2])
         else:
             work.outbox.block(block)
             yield from work.outbox.drain()
-    if hasattr(reducer, "results"):
-        for _ in emit(work.region(name), reducer.results()):
-            yield from work.relieved()
-    else:
-        reducer.finish()
+    for name in list(reducers):
+        reducer = reducers.pop(name)
+        if hasattr(reducer, "results"):
+            for _ in emit(work.region(name), reducer.results()):
+                yield from work.relieved()
+        else:
+            reducer.finish()
 
 
 # Elements that may be there twice
