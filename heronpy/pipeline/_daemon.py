@@ -28,6 +28,8 @@ def main() -> None:
     before, sys.path[:] = sys.path[:], installed
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("py4j") is None:
         sys.path[:] = before
+    for entry in set(before) - set(sys.path):  # else every task looks into the archives again
+        sys.path_importer_cache.pop(entry, None)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for module in _MODULES:

@@ -160,11 +160,12 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         settings = {**_defaults(master, log_config), "spark.local.dir": str(scratch), **conf}
         spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app).setAll(list(settings.items()))
         stack.enter_context(_environment(master))
+        stderr = stack.enter_context(_filtered_stderr())
         stack.callback(_end_jvm)
         try:
             with _nothing_half_started():
                 if SparkContext._gateway is None:
-                    _launch_jvm(spark_conf)
+                    _launch_jvm(spark_conf, stderr)
                 session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (PySparkException, Py4JError) as e:
             cause = e.java_exception.toString() if isinstance(e, Py4JJavaError) else str(e)
@@ -200,17 +201,25 @@ def _nothing_half_started() -> Iterator[None]:
         java_gateway.Popen = popen
 
 
-def _launch_jvm(conf: Any) -> None:
-    """Start the JVM as PySpark would, but for its standard error, which is passed on without what is always in it."""
+def _launch_jvm(conf: Any, stderr: int) -> None:
+    """Start the JVM as PySpark would, with another standard error."""
     from pyspark import SparkContext
 
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
+    SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, {"stderr": stderr}), conf=conf)
+
+
+@contextlib.contextmanager
+def _filtered_stderr() -> Iterator[int]:
+    """A file descriptor: what is written there goes to standard error, but for what every JVM of Spark says."""
     ours, its = os.pipe()
-    threading.Thread(target=_pass_on, args=(ours,), name="spark stderr", daemon=True).start()
+    reader = threading.Thread(target=_pass_on, args=(ours,), name="spark stderr", daemon=True)
+    reader.start()
     try:
-        SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf, {"stderr": its}), conf=conf)
+        yield its
     finally:
         os.close(its)
+        reader.join(_JVM_END_S)  # up to the JVM's last word
 
 
 def _pass_on(fd: int) -> None:
