@@ -51,6 +51,8 @@ from heronpy.tmaster._status import Metrics, status
 log = logging.getLogger(__name__)
 
 SAVE_WAIT_S = 2.0
+LOOK_S = 2.0
+"""How often it looks whether the node is still its own, if the state manager tells nothing."""
 RETRY_S = 1.0
 ACTIVE_WAIT_S = 5.0
 """How long a call waits for a Topology Master that is still starting, or is a standby."""
@@ -374,7 +376,10 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
     async def _hold_node(self) -> None:
         """Make the node again when it vanished (a new session); end when somebody else has it."""
         while True:
-            await self._node_seen.wait()
+            # Also without news: a node that comes and goes between two looks of the state manager makes none.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._node_seen.wait()
             self._node_seen.clear()
             try:
                 owns = await asyncio.to_thread(self._owns_node)
@@ -388,6 +393,9 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
 
     def _owns_node(self) -> bool:
         """Create the node unless it exists; whether it is ours."""
+        found = self._statemgr.get(Kind.TMASTERS, self._topology)
+        if found is not None:
+            return found == self._location
         try:
             self._statemgr.create(Kind.TMASTERS, self._topology, self._location, ephemeral=True)
         except AlreadyExistsError:
