@@ -17,7 +17,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-pipeline test check chaos lint proto proto-check bench bench-spark format clean distclean install \
+.PHONY: help demo demo-pipeline test test-long check chaos lint proto proto-check bench bench-spark format clean distclean install \
 	install-dev install-pipeline servers java constraints
 
 help: ## show this list
@@ -31,6 +31,9 @@ demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from 
 
 test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs: linters, types, contracts, all tests
 	$(BIN)/python -m pytest $(ARGS)
+
+test-long: $(VENV)/.installed-dev servers ## the same tests, with those that take long
+	HERON_LONG=1 $(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters, types, contracts, unit tests
 	$(BIN)/python -m pytest tests/unit $(ARGS)

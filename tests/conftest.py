@@ -27,7 +27,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `spark` are skipped where none can be started, with the reason."""
+    """Tests marked `spark` are skipped where none can be started, and `long` ones unless asked for; with the reason."""
+    if not os.environ.get("HERON_LONG"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes long: make test-long"))
     marked = [item for item in items if item.get_closest_marker("spark")]
     if marked and (reason := spark_missing()):
         for item in marked:

@@ -16,6 +16,7 @@ from heronpy.errors import ConfigError
 pytest.importorskip("pyspark")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_the_engine_and_the_jobs_written_by_hand_have_equal_results(tmp_path: Path):
     done = subprocess.run(

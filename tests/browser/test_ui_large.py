@@ -198,6 +198,7 @@ def test_a_thousand_instances_can_be_worked_with_within_two_seconds(large: tuple
     one.shot("large")
 
 
+@pytest.mark.long
 def test_updates_of_a_thousand_instances_do_not_hold_the_page_up(large: tuple[Served, str], opened: Open) -> None:
     served, _ = large
     page = opened(served.url).goto(f"{AT}?color=capacity")

@@ -118,8 +118,8 @@ CAMPAIGN = pytest.mark.skipif(
     ("victim", "source"),
     [
         ("archive", as_files),
-        ("store-1", as_list),
-        ("window", as_files),
+        pytest.param("store-1", as_list, marks=pytest.mark.long),
+        pytest.param("window", as_files, marks=pytest.mark.long),
         # Each takes half a minute: in every run one that keeps events, one that keeps counts, one that holds windows.
         *(
             pytest.param(*case, marks=CAMPAIGN)

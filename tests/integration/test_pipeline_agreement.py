@@ -7,6 +7,7 @@ The topology runs in this process (`Simulator`).
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +46,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 BEGIN_S = 1_700_000_000
 BATCH_S = 20
-EXAMPLES = 8
+EXAMPLES = 40 if os.environ.get("HERON_LONG") else 4
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)  # an example takes seconds: it is not made smaller
 RUNNING = ("reduce_by_key", "count_by_key")
 
