@@ -30,8 +30,8 @@ from heronpy.runtime import (
     StreamLost,
     channel,
     metadata,
-    raise_if_cancelled,
     read_message,
+    until_one_ends,
     wait_connected,
     write_message,
 )
@@ -123,18 +123,14 @@ class Instance:
             async with channel(target) as link:
                 try:
                     await self._attach(link)
-                except* StreamLost as lost:
-                    log.info("no longer attached: %s", lost.exceptions[0])
-            raise_if_cancelled()
+                except StreamLost as lost:
+                    log.info("no longer attached: %s", lost)
             await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
 
     async def _attach(self, link: grpc.aio.Channel) -> None:
         call: Any = link.stream_stream(ATTACH)(metadata=metadata(self._launch.token(), self._id))
         try:
-            async with asyncio.TaskGroup() as tasks:
-                writer = tasks.create_task(self._write(call), name=f"{self._id}/write")
-                await self._read(call)
-                writer.cancel()
+            await until_one_ends(self._read(call), self._write(call))
         finally:
             call.cancel()
 

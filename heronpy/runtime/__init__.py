@@ -14,7 +14,7 @@ from heronpy.runtime._rpc import (
     metadata,
     server,
 )
-from heronpy.runtime._stream import StreamLost, raise_if_cancelled, read_message, wait_connected, write_message
+from heronpy.runtime._stream import StreamLost, read_message, until_one_ends, wait_connected, write_message
 
 __all__ = [
     "ENGINE",
@@ -36,12 +36,12 @@ __all__ = [
     "main",
     "memory_path",
     "metadata",
-    "raise_if_cancelled",
     "read_message",
     "rotate",
     "running",
     "server",
     "stack_path",
+    "until_one_ends",
     "wait_connected",
     "write_message",
 ]

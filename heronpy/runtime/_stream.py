@@ -9,6 +9,7 @@ that a lost connection never looks like a bug of ours, and a bug never like a lo
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import grpc
@@ -65,15 +66,27 @@ async def write_message(stream: Any, message: Any) -> None:
         raise lost from error
 
 
-def raise_if_cancelled() -> None:
-    """Raise CancelledError if the current task was cancelled. Call it where the end of a TaskGroup was caught.
+async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
+    """Work on all of them until the first one ends; then end the others. Raises what they raised, if anything.
 
-    A TaskGroup that ends with an error of a child, in the same moment as it is cancelled from outside, raises the error
-    only (until Python 3.13): whoever catches that and goes on could never be cancelled again.
+    Whatever uses a stream reads it, writes to it and waits for reasons to leave it, and ends with the first of these.
+    A TaskGroup is not up to that before Python 3.13: when a child fails while the group is being left, the task around
+    it looks cancelled ever after, and when it is cancelled in that moment, the cancellation is lost. Either way
+    whoever wants to connect again does not.
+
+    Raises:
+        StreamLost: if nothing worse was raised.
     """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+    if errors:
+        raise min(errors, key=lambda error: isinstance(error, StreamLost))
 
 
 def _lost(error: BaseException, stream: Any) -> StreamLost | None:

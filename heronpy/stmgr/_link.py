@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from heronpy.proto import stmgr_pb2
-from heronpy.runtime import StreamLost, raise_if_cancelled, write_message
+from heronpy.runtime import StreamLost, until_one_ends, write_message
 from heronpy.stmgr._metrics import StmgrMetrics
 from heronpy.stmgr._outbox import Outbox
 
@@ -37,25 +37,16 @@ class Link:
         self._closed_because = because
         self._closing.set()
 
-    async def serve(self, read: Callable[[], Awaitable[None]]) -> str:
+    async def serve(self, read: Callable[[], Coroutine[Any, Any, None]]) -> str:
         """Send until the other side closes (then `read` returns), it is lost, or the link is closed here.
 
         A lost connection ends nothing but this call. Returns why it ended.
         """
-        why = "it closed the connection"
         try:
-            async with asyncio.TaskGroup() as tasks:
-                senders = [
-                    tasks.create_task(work(), name=f"{self.name}/{work.__name__}")
-                    for work in (self._send_control, self._send_data, self._until_closed)
-                ]
-                await read()
-                for sender in senders:
-                    sender.cancel()
-        except* StreamLost as lost:
-            why = str(lost.exceptions[0])
-        raise_if_cancelled()
-        return why
+            await until_one_ends(read(), self._send_control(), self._send_data(), self._until_closed())
+        except StreamLost as lost:
+            return str(lost)
+        return "it closed the connection"
 
     async def _until_closed(self) -> None:
         await self._closing.wait()

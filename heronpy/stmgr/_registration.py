@@ -15,7 +15,7 @@ from heronpy.errors import StateError
 from heronpy.plan import PhysicalPlan, StmgrLocation
 from heronpy.proto import state_pb2, tmaster_pb2
 from heronpy.proto.tmaster_pb2_grpc import TmasterStub
-from heronpy.runtime import Launch, StreamLost, channel, metadata, raise_if_cancelled, read_message, write_message
+from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message, until_one_ends, write_message
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -81,19 +81,18 @@ class Registration:
             stub: Any = TmasterStub(link)  # type: ignore[no-untyped-call]  # generated without types
             call = stub.Register(metadata=metadata(self._launch.token(), self._location.id))
             try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(self._tell(call), name="registration/tell")
-                    tasks.create_task(self._leave(), name="registration/leave")
-                    while (message := await read_message(call)) is not None:
-                        plan = PhysicalPlan.from_proto(message.plan)
-                        self._version = max(self._version, plan.version)
-                        self._replan(plan)
-                    raise StreamLost("it closed the stream")
-            except* StreamLost as lost:
-                log.info("no longer with the Topology Master at port %d: %s", master.port, lost.exceptions[0])
+                await until_one_ends(self._hear(call), self._tell(call), self._leave())
+            except StreamLost as lost:
+                log.info("no longer with the Topology Master at port %d: %s", master.port, lost)
             finally:
                 call.cancel()
-            raise_if_cancelled()
+
+    async def _hear(self, call: Any) -> None:
+        while (message := await read_message(call)) is not None:
+            plan = PhysicalPlan.from_proto(message.plan)
+            self._version = max(self._version, plan.version)
+            self._replan(plan)
+        raise StreamLost("it closed the stream")
 
     async def _leave(self) -> None:
         await self._changed.wait()

@@ -245,7 +245,7 @@ def test_a_run_in_the_middle_of_a_scan_is_noticed(pipeline: Pipeline, monkeypatc
         (SetUnion(), ["a", "b"], ["b", "c"], {"a", "b", "c"}),
         (HyperLogLog(), ["a", "b"], ["b", "c"], 3),
     ],
-    ids=repr,
+    ids=["mean", "set", "hyperloglog"],
 )
 def test_parts_are_merged_as_accumulators_not_as_results(
     tmp_path: Path, monoid: Monoid, batch: list[Any], live: list[Any], merged: Any
