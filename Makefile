@@ -10,6 +10,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build
+# Two at a time, because most of them wait most of the time; by file, so that each Spark and each topology is started once.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 PATHS := heronpy scheduler tracker tests
 PROTOS := $(wildcard proto/heronpy/proto/*.proto)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
@@ -30,13 +33,13 @@ demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from 
 	@$(BIN)/python -m heronpy.examples.demo_pipeline --build $(BUILD)/demo-pipeline
 
 test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs: linters, types, contracts, all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-long: $(VENV)/.installed-dev servers ## the same tests, with those that take long
-	HERON_LONG=1 $(BIN)/python -m pytest $(ARGS)
+	HERON_LONG=1 $(PYTEST) $(ARGS)
 
 check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters, types, contracts, unit tests
-	$(BIN)/python -m pytest tests/unit $(ARGS)
+	$(PYTEST) tests/unit $(ARGS)
 
 chaos: $(VENV)/.installed-dev ## kill processes at random for a while: make chaos CHAOS_SECONDS=600, HERON_CHAOS_SEED=n to repeat one
 	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "campaign or after_deaths" $(ARGS)
