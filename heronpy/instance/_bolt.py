@@ -253,6 +253,9 @@ class BoltTask:
         tuples = map(Tuple, values, itertools.repeat(origin), numbers)
         began_ns = self._batch_began_ns = self.core.clock()
         core.metrics.add(f"__tuple-deserialization-time-ns/{component}/{body.stream}", began_ns - received_ns)
+        core.metrics.mean(
+            f"__av-tuple-deserialization-time-ns/{component}/{body.stream}", began_ns - received_ns, len(values)
+        )
         if self._nothing_unsent():
             self._pacing.waits_since(began_ns)
         self._now_running = f"{component}/{body.stream}", numbers, len(values)

@@ -122,10 +122,13 @@ class TaskCore:
         return component
 
     def serialized(self, edge: Edge) -> list[Part | Rejected]:
-        """An edge's values as parts of at most a frame; the time that took is counted."""
+        """An edge's values as parts of at most a frame; their number and size and the time that took are counted."""
         began_ns = self.clock()
         parts = list(serialized(self.component, edge, self.serialize, self.config))
-        self.metrics.add(f"__tuple-serialization-time-ns/{edge.stream}", self.clock() - began_ns)
+        took_ns = self.clock() - began_ns
+        sent = [part for part in parts if not isinstance(part, Rejected)]
+        size = sum(len(data) for _, _, data in sent)
+        self.metrics.queued(edge.stream, sum(stop - start for start, stop, _ in sent), size, took_ns)
         return parts
 
     def user_error(self, where: str, error: BaseException) -> None:

@@ -66,8 +66,8 @@ class Instance:
         self._leaving = False
         """The task ends or has ended: nothing more is read, so it waits at the Stream Manager for the next life."""
         self._capacity = QueueCapacity(self._config)
-        self._full_reported: dict[str, int] = {}
-        self._counts = {"received": 0, "sent": 0, "received_bytes": 0, "sent_bytes": 0}
+        self._packets = {"received": 0, "sent": 0, "received_bytes": 0, "sent_bytes": 0}
+        self._collected: dict[str, int] = {}
         self._reporter = Reporter(
             launch, container=container, source=instance_id, component=component, collect=self._collect
         )
@@ -140,8 +140,8 @@ class Instance:
             frame = stmgr_pb2.Frame.FromString(data)
             if frame.HasField("plan"):
                 self._take_plan(PhysicalPlan.from_proto(frame.plan))
-            self._counts["received"] += 1
-            self._counts["received_bytes"] += len(data)
+            self._packets["received"] += 1
+            self._packets["received_bytes"] += len(data)
             for batch in frame.batches:
                 self._channel.put(batch)
             self._arm()
@@ -158,8 +158,8 @@ class Instance:
             finally:
                 # Written or lost with the connection: sending it again could execute tuples twice with one id.
                 self._channel.sent(frame)
-            self._counts["sent"] += 1
-            self._counts["sent_bytes"] += len(frame)
+            self._packets["sent"] += 1
+            self._packets["sent_bytes"] += len(frame)
 
     def _take_plan(self, plan: PhysicalPlan) -> None:
         if self._plan is not None and plan.version < self._plan.version:
@@ -236,18 +236,29 @@ class Instance:
         }
         for name, value in gauges.items():
             yield metrics_pb2.Metric(name=name, value=value, kind=GAUGE)
-        # Heron's names; of the second it is the task's own view, so it has no __gateway- before it.
+        reported = self._reporter.reported
         totals = {
+            "__gateway-received-packets-count": self._packets["received"],
+            "__gateway-received-packets-size": self._packets["received_bytes"],
+            "__gateway-sent-packets-count": self._packets["sent"],
+            "__gateway-sent-packets-size": self._packets["sent_bytes"],
+            "__gateway-sent-metrics-packets-count": reported.reports,
+            "__gateway-sent-metrics-size": reported.size,
+            "__gateway-sent-metrics-count": reported.metrics,
+            "__gateway-sent-exceptions-count": reported.exceptions,
             "__gateway-in-queue-full-count": self._channel.in_full,
+            # The task's own view, so it has no __gateway- before it.
             "__out-queue-full-count": self._channel.out_waits,
         }
+        if self._thread is not None:
+            totals |= {
+                "__task-run-count": self._thread.rounds,
+                "__continue-work-count": self._thread.continued,
+                "__execution-count": self._thread.executed,
+            }
         for name, total in totals.items():
-            yield metrics_pb2.Metric(name=name, value=total - self._full_reported.get(name, 0))
-        self._full_reported = totals
-        counts, self._counts = self._counts, dict.fromkeys(self._counts, 0)
-        for way in ("received", "sent"):
-            yield metrics_pb2.Metric(name=f"__gateway-{way}-packets-count", value=counts[way])
-            yield metrics_pb2.Metric(name=f"__gateway-{way}-packets-size", value=counts[f"{way}_bytes"])
+            yield metrics_pb2.Metric(name=name, value=total - self._collected.get(name, 0))
+        self._collected = totals
 
 
 def _parse(instance_id: str) -> tuple[str, int]:

@@ -43,6 +43,7 @@ class TaskMetrics:
         self._counts: dict[str, float] = {}
         self._sums: dict[str, tuple[float, int]] = {}
         self._gauges: dict[str, float] = {}
+        self._queued: dict[str, tuple[int, int, int]] = {}
         self._reported_counts: dict[str, float] = {}
         self._reported_sums: dict[str, tuple[float, int]] = {}
         self._user: list[_Registered] = []
@@ -56,6 +57,11 @@ class TaskMetrics:
         if count:
             old_total, old_count = self._sums.get(name, (0.0, 0))
             self._sums[name] = (old_total + total, old_count + count)
+
+    def queued(self, stream: str, tuples: int, size: int, took_ns: int) -> None:
+        """Note tuples that were serialized, `size` bytes in `took_ns`, and go out on a stream. Task thread only."""
+        old_tuples, old_size, old_ns = self._queued.get(stream, (0, 0, 0))
+        self._queued[stream] = old_tuples + tuples, old_size + size, old_ns + took_ns
 
     def gauge(self, name: str, value: float) -> None:
         """Set a value."""
@@ -93,11 +99,17 @@ class TaskMetrics:
 
     def collect(self) -> Iterator[metrics_pb2.Metric]:
         """What happened since the last call. Gateway thread only."""
-        for name, count in dict(self._counts).items():
+        counts, sums = dict(self._counts), dict(self._sums)
+        for stream, (tuples, size, took_ns) in dict(self._queued).items():
+            counts[f"__data-tuple-added-to-outgoing-queue/{stream}"] = tuples
+            counts[f"__tuple-serialization-time-ns/{stream}"] = took_ns
+            sums[f"__av-tuple-serialization-time-ns/{stream}"] = took_ns, tuples
+            sums[f"__average-tuple-size-added-queue/{stream}"] = size, tuples
+        for name, count in counts.items():
             new = count - self._reported_counts.get(name, 0)
             self._reported_counts[name] = count
             yield metrics_pb2.Metric(name=name, value=new, kind=COUNTER)
-        for name, (total, number) in dict(self._sums).items():
+        for name, (total, number) in sums.items():
             old_total, old_number = self._reported_sums.get(name, (0.0, 0))
             self._reported_sums[name] = (total, number)
             if number > old_number:

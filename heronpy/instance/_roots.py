@@ -37,6 +37,7 @@ class _Straggler:
     value: int
     since_ns: int
     message_id: Any
+    stream: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Finished:
     """The user's ids, in the order of emission; empty when nobody asked for them (`keep_ids=False`)."""
     latencies_ns: NDArray[np.int64]
     """How long each was on its way."""
+    streams: NDArray[np.uint16]
+    """What each was emitted on, as the number that `commit` got; 0 for all if it got none."""
 
     @property
     def count(self) -> int:
@@ -56,18 +59,20 @@ class Finished:
 class RootRing:
     """The pending roots of one spout task."""
 
-    def __init__(self, task: int, *, keep_ids: bool, first: int | None = None) -> None:
+    def __init__(self, task: int, *, keep_ids: bool, keep_streams: bool = False, first: int | None = None) -> None:
         """Start with nothing pending.
 
         Args:
             task: the spout's task id.
             keep_ids: whether message ids are kept and returned.
+            keep_streams: whether the streams of roots are kept and returned.
             first: first sequence number. Random by default, so that acks for an earlier life of this task match none.
         """
         self.base = self.next = secrets.randbits(SEQUENCE_BITS - 1) if first is None else first
         self.pending = 0
         self._task_bits = task << SEQUENCE_BITS
         self._keep_ids = keep_ids
+        self._keep_streams = keep_streams
         self._stragglers: dict[int, _Straggler] = {}
         self._allocate(CAPACITY_MIN)
 
@@ -78,6 +83,7 @@ class RootRing:
         self._since: NDArray[np.int64] = np.zeros(capacity, dtype=np.int64)
         self._last: NDArray[np.int64] = np.zeros(capacity, dtype=np.int64)
         self._ids: list[Any] = [None] * capacity if self._keep_ids else []
+        self._stream: NDArray[np.uint16] = np.zeros(capacity if self._keep_streams else 0, dtype=np.uint16)
 
     def roots(self, sequences: NDArray[np.int64]) -> U64s:
         """The wire form of sequence numbers."""
@@ -89,6 +95,7 @@ class RootRing:
         message_ids: Sequence[Any],
         edges: Sequence[tuple[NDArray[np.int64], U64s]],
         now_ns: int,
+        streams: Sequence[int] = (),
     ) -> Finished:
         """Start `count` new roots, numbered from `next`, with all their copies. Call before sending any of them.
 
@@ -97,6 +104,7 @@ class RootRing:
             message_ids: their `count` ids (ignored without `keep_ids`).
             edges: for each destination the sequence numbers of its tuples and their random ids, same length each.
             now_ns: the time of emission.
+            streams: their `count` streams, as numbers (ignored without `keep_streams`).
 
         Returns:
             The roots that are done at once, because nobody got a copy.
@@ -116,6 +124,8 @@ class RootRing:
             self._since[low:high] = now_ns
             if self._keep_ids:
                 self._ids[low:high] = message_ids[offset : offset + high - low]
+            if self._keep_streams:
+                self._stream[low:high] = streams[offset : offset + high - low]
         first, self.next = self.next, self.next + count
         self.pending += count
         for sequences, ids in edges:
@@ -205,7 +215,10 @@ class RootRing:
             ids = [self._ids[i] for i in slots]
             for i in slots:
                 self._ids[i] = None
-        return Finished(ids, now_ns - self._since[index])
+        return Finished(ids, now_ns - self._since[index], self._streams_at(index))
+
+    def _streams_at(self, index: NDArray[np.int64]) -> NDArray[np.uint16]:
+        return self._stream[index] if self._keep_streams else np.zeros(len(index), dtype=np.uint16)
 
     def _advance(self, to: int) -> None:
         """Move the base over roots that are done, at most to `to`."""
@@ -240,6 +253,7 @@ class RootRing:
                 int(self._value[i]),
                 int(self._since[i]) if since_ns is None else since_ns,
                 self._ids[i] if self._keep_ids else None,
+                int(self._stream[i]) if self._keep_streams else 0,
             )
             self._live[i] = False
             if self._keep_ids:
@@ -249,9 +263,12 @@ class RootRing:
         window = np.arange(self.base, self.next, dtype=np.int64)
         old = window & (self._capacity - 1)
         value, live, since, ids = self._value[old], self._live[old], self._since[old], self._ids
+        streams = self._streams_at(old)
         self._allocate(capacity)
         new = window & (capacity - 1)
         self._value[new], self._live[new], self._since[new] = value, live, since
+        if self._keep_streams:
+            self._stream[new] = streams
         if self._keep_ids:
             for i, j in zip(old.tolist(), new.tolist(), strict=True):
                 self._ids[j] = ids[i]
@@ -275,10 +292,11 @@ class RootRing:
         return Finished(
             [g.message_id for g in gone] if self._keep_ids else [],
             np.array([now_ns - g.since_ns for g in gone], dtype=np.int64),
+            np.array([g.stream for g in gone], dtype=np.uint16),
         )
 
 
-NOTHING: Final = Finished((), np.zeros(0, dtype=np.int64))
+NOTHING: Final = Finished((), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint16))
 
 
 def _joined(first: Finished, second: Finished) -> Finished:
@@ -287,5 +305,7 @@ def _joined(first: Finished, second: Finished) -> Finished:
     if not second.count:
         return first
     return Finished(
-        [*first.message_ids, *second.message_ids], np.concatenate([first.latencies_ns, second.latencies_ns])
+        [*first.message_ids, *second.message_ids],
+        np.concatenate([first.latencies_ns, second.latencies_ns]),
+        np.concatenate([first.streams, second.streams]),
     )

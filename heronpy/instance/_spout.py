@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from heronpy.instance._outputs import Rejected, as_values
 from heronpy.instance._pacing import Pacing
 from heronpy.instance._pending import PendingLimit
 from heronpy.instance._roots import Finished, RootRing
+from heronpy.instance._spout_counts import SpoutCounts
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import ACK, FAIL, RESET_TIMEOUT, U64, tuple_batch
 
@@ -41,6 +43,11 @@ class SpoutTask:
         self._chunk = 1
         self._sweep_at_ns = 0
         self._instant: list[Any] = []
+        streams = list(core.component.outputs) or ["default"]
+        self._counts = SpoutCounts(core.metrics, streams)
+        self._numbers = {stream: number for number, stream in enumerate(streams)}
+        self._streams: list[int] = []
+        """The streams of the opened roots, or of the ids in `_instant`, as numbers; empty if there is only one."""
         self._batch = BatchSize(core.config, len(core.outputs.edges))
         delegate = Delegate(core)
         self._make_emit(delegate)
@@ -49,7 +56,7 @@ class SpoutTask:
         kind = type(self.user_object)
         self._wants_ack = _overrides(kind, "ack") or bool(core.hooks)
         self._wants_fail = _overrides(kind, "fail") or bool(core.hooks)
-        self._ring = RootRing(core.task_id, keep_ids=self._wants_ack or self._wants_fail)
+        self._ring = RootRing(core.task_id, keep_ids=self._wants_ack or self._wants_fail, keep_streams=len(streams) > 1)
         configured = settings.get("topology.max.spout.pending")
         self._limit = PendingLimit(int(configured) if configured not in (None, "") else None)
         self.idle = False
@@ -62,6 +69,7 @@ class SpoutTask:
         core = self.core
         choosers = core.outputs.choosers
         tracking, instant, signal = core.tracking, self._instant, core.signal
+        numbers, streams, several = self._numbers, self._streams, len(self._numbers) > 1
         room = self._batch.tuples
         opened = 0
         ids: list[Any] = []
@@ -87,16 +95,20 @@ class SpoutTask:
                     target.tag(opened)
                     opened += 1
                     ids.append(tup_id)
+                    if several:
+                        streams.append(numbers[stream])
             elif tup_id is not None:
                 instant.append(tup_id)
+                if several:
+                    streams.append(numbers[stream])
             room -= 1
             if room <= 0:
                 self.flush()
             return target.ids
 
-        def run(next_tuple: Callable[[], None], calls: int) -> bool:
-            """Call next_tuple up to `calls` times; stop early when one emits nothing. Returns whether one did not."""
-            for _ in range(calls):
+        def run(next_tuple: Callable[[], None], calls: Iterator[int]) -> bool:
+            """Call next_tuple once for each of `calls`; stop when one emits nothing. Returns whether one did not."""
+            for _ in calls:
                 left = room
                 next_tuple()
                 if room == left:
@@ -105,13 +117,16 @@ class SpoutTask:
                     return False
             return False
 
-        def take() -> tuple[int, list[Any]]:
-            """Roots opened since the last call, and their message ids."""
+        def take() -> tuple[int, list[Any], list[int]]:
+            """Roots opened since the last call, their message ids and their streams."""
             nonlocal room, opened
             count, room, opened = opened, self._batch.tuples, 0
-            taken = ids.copy()
+            if not count:
+                return 0, [], []  # the streams may be those of `instant`
+            taken = ids.copy(), streams.copy()
             ids.clear()
-            return count, taken
+            streams.clear()
+            return count, *taken
 
         def refill() -> None:
             nonlocal room
@@ -203,8 +218,10 @@ class SpoutTask:
                 return 0.1 if self._limit.fixed else 0.02
         if not self._unsent():
             self._pacing.waits_since(now_ns)
+        count = min(self._chunk, room)
+        calls = iter(range(count))  # what is left of it tells how many calls were made
         try:
-            self.idle = self._run(self.user_object.next_tuple, min(self._chunk, room))
+            self.idle = self._run(self.user_object.next_tuple, calls)
         except Exception as error:
             self.idle = True
             self._user_error("next_tuple()", error)
@@ -212,6 +229,7 @@ class SpoutTask:
             self._ack_instantly()
         self.core.signal.due = False
         after_ns = self.core.clock()
+        self._counts.called(count - operator.length_hint(calls), after_ns - now_ns)
         self._adapt_chunk(after_ns - now_ns)
         return self._pace(after_ns)
 
@@ -243,7 +261,7 @@ class SpoutTask:
             self._sweep_at_ns = now_ns + min(self._timeout_ns // SWEEPS_PER_TIMEOUT, 1_000_000_000)
             expired = self._ring.expire(now_ns - self._timeout_ns, now_ns)
             if expired.count:
-                self.core.metrics.add("__timeout-count/default", expired.count)
+                self._counts.timed_out(expired)
                 self._failed(expired)
         else:
             self._sweep_at_ns = now_ns + 1_000_000_000
@@ -266,7 +284,7 @@ class SpoutTask:
         """Send everything emitted so far. All edges at once: a root's copies must be known before one can be acked."""
         if self.user_object is None:
             return  # it is emitting in its __init__; nobody could be told what becomes of that yet
-        count, ids = self._take()
+        count, ids, streams = self._take()
         core = self.core
         for stream, n in core.outputs.emitted().items():
             core.metrics.add(f"__emit-count/{stream}", n)
@@ -307,7 +325,7 @@ class SpoutTask:
             tracked.append((sequences, edge_ids) if every else (sequences[mask], edge_ids[mask]))
             edge.clear()
         now_ns = self.core.clock()
-        done = self._ring.commit(count, ids, tracked, now_ns)
+        done = self._ring.commit(count, ids, tracked, now_ns, streams)
         self._dispatch(batches)
         if done.count:
             self._acked(done)
@@ -353,9 +371,7 @@ class SpoutTask:
     def _acked(self, done: Finished) -> None:
         if not done.count:
             return
-        metrics = self.core.metrics
-        metrics.add("__ack-count/default", done.count)
-        metrics.mean("__complete-latency/default", float(done.latencies_ns.sum()), done.count)
+        self._counts.acked(done)
         self._limit.acked(done.count)
         if self._wants_ack:
             for message_id, latency_ns in zip(done.message_ids, done.latencies_ns.tolist(), strict=True):
@@ -368,9 +384,7 @@ class SpoutTask:
     def _failed(self, gone: Finished) -> None:
         if not gone.count:
             return
-        metrics = self.core.metrics
-        metrics.add("__fail-count/default", gone.count)
-        metrics.mean("__fail-latency/default", float(gone.latencies_ns.sum()), gone.count)
+        self._counts.failed(gone)
         if self._wants_fail:
             for message_id, latency_ns in zip(gone.message_ids, gone.latencies_ns.tolist(), strict=True):
                 self._call("fail()", self.user_object.fail, message_id)
@@ -383,7 +397,8 @@ class SpoutTask:
         """At most once: a tuple with an id counts as acked as soon as it is emitted, as in Heron."""
         ids = self._instant.copy()
         self._instant.clear()
-        self.core.metrics.add("__ack-count/default", len(ids))
+        self._counts.acked_at_once(self._streams, len(ids))
+        self._streams.clear()
         if self._wants_ack:
             for message_id in ids:
                 self._call("ack()", self.user_object.ack, message_id)

@@ -34,6 +34,12 @@ class TaskThread:
         self._channel = channel
         self._signal = signal
         self._ended = ended
+        self.rounds = 0
+        """Rounds of the task's loop: a batch, a command, or a look at what is due."""
+        self.continued = 0
+        """Rounds after which there was more to do at once."""
+        self.executed = 0
+        """Rounds that ran user code: a bolt's for a batch, a spout's for its next tuples."""
         # A daemon: user code that blocks for ever must not keep the process alive after its shutdown timeout.
         self._thread = threading.Thread(target=self._run, name="task", daemon=True)
 
@@ -68,6 +74,7 @@ class TaskThread:
         is_bolt = isinstance(task, BoltTask)
         with contextlib.suppress(Stopped):
             while not signal.stopping:
+                self.rounds += 1
                 if is_bolt and channel.out_full:
                     channel.wait_out_room(OUT_FULL_WAIT_S)
                     if signal.due:
@@ -75,8 +82,12 @@ class TaskThread:
                     continue
                 item = channel.take(0)
                 if item is None:
-                    wait_s = OUT_FULL_WAIT_S if channel.out_full else task.poll()
+                    wait_s = OUT_FULL_WAIT_S
+                    if not channel.out_full:
+                        wait_s = task.poll()
+                        self.executed += not is_bolt
                     if wait_s <= 0:
+                        self.continued += 1
                         continue
                     item = channel.take(wait_s)
                     if item is None:
@@ -84,6 +95,7 @@ class TaskThread:
                 if not isinstance(item, stmgr_pb2.Batch):
                     item(task)
                     continue
+                self.executed += is_bolt
                 try:
                     task.offer(item)
                 finally:

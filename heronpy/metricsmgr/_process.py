@@ -33,8 +33,21 @@ class _Collections:
 _collections = _Collections()
 
 
-def process_metrics(started_ms: int) -> list[metrics_pb2.Metric]:
-    """This process: CPU seconds, resident bytes, garbage collection, threads, file descriptors, uptime; all gauges."""
+_NATIVE_COMPONENTS = {"__stmgr__", "__tmaster__"}
+_NATIVE_NAMES = {
+    "__py-user-cpu-time-secs": ("__process/__cpu_user_usec", 1e6),
+    "__py-sys-cpu-time-secs": ("__process/__cpu_system_usec", 1e6),
+    "__uptime-secs": ("__process/__uptime_sec", 1),
+    "__py-physical-memory-byte": ("__process/__mem_used_bytes", 1),
+}
+"""Heron's Stream Manager and Topology Master are no Python processes, and have these names and units."""
+
+
+def process_metrics(started_ms: int, component: str = "") -> list[metrics_pb2.Metric]:
+    """This process: CPU seconds, resident bytes, garbage collection, threads, file descriptors, uptime; all gauges.
+
+    Those of `__stmgr__` and `__tmaster__` have Heron's names for these, too: `__process/__cpu_user_usec`, …
+    """
     if _collections not in gc.callbacks:
         gc.callbacks.append(_collections)
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -50,6 +63,8 @@ def process_metrics(started_ms: int) -> list[metrics_pb2.Metric]:
         "__uptime-secs": max(0.0, time.time() - started_ms / 1000),
     }
     values["__py-fd-count"] -= 1  # without the one that lists them
+    if component in _NATIVE_COMPONENTS:
+        values |= {native: values[name] * factor for name, (native, factor) in _NATIVE_NAMES.items()}
     return _gauges(values)
 
 

@@ -9,6 +9,7 @@ What follows the base of a name goes to labels, so that a family's name never de
     __execute-count/<component>/<stream>              source, stream
     __emit-count/<stream>                             stream
     __time_spent_back_pressure_by_compid/<instance>   key
+    __client_<stmgr>/__bytes_to_stmgrs                key
     <user's metric>/<key>                             key
 """
 
@@ -66,8 +67,8 @@ def series_name(name: str) -> SeriesName:
         source, stream = ("", rest[0]) if len(rest) == 1 else (rest[0], "/".join(rest[1:]))
         return SeriesName(_sanitised(base), stream=stream, source=source)
     if engine:
-        words: list[str] = [base]
-        keys: list[str] = []
+        peer = base.removeprefix("__client_")
+        words, keys = ([base], []) if peer == base else (["client"], [peer])
         for part in rest:
             (words if part.startswith("__") or keys else keys).append(part)
         return SeriesName(_sanitised("_".join(words)), key="/".join(keys))

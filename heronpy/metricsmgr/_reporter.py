@@ -7,6 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
@@ -22,6 +23,23 @@ log = logging.getLogger(__name__)
 SOCKET_NAME = "metricsmgr.sock"
 PUBLISH_TIMEOUT_MIN_S = 2.0
 """However short the interval is: on a busy machine an answer may take longer."""
+
+
+@dataclass(slots=True)
+class Reported:
+    """What a process has reported since its start."""
+
+    reports: int = 0
+    size: int = 0
+    """Bytes."""
+    metrics: int = 0
+    exceptions: int = 0
+
+    def add(self, report: metrics_pb2.MetricsReport) -> None:
+        self.reports += 1
+        self.size += report.ByteSize()
+        self.metrics += len(report.metrics)
+        self.exceptions += len(report.exceptions)
 
 
 class Reporter:
@@ -53,6 +71,7 @@ class Reporter:
         self._interval_s = launch.config.metrics.interval_ms / 1000
         self._target = f"unix:{launch.socket_dir(container) / SOCKET_NAME}"
         self._metadata = metadata(launch.token(), source)
+        self._component = component
         self._collect = collect
         # Not the process's start: two reporters of one process, one after the other, are two lives.
         self._started_ms = _now_ms()
@@ -61,6 +80,7 @@ class Reporter:
         )
         self._levels = LevelSwitch(process=source, component=component)
         self._reachable = True
+        self.reported = Reported()
 
     async def run(self) -> None:
         """Report at once, soon again, and then every interval, until cancelled.
@@ -105,6 +125,7 @@ class Reporter:
             self._accumulator.failed(report)
             raise
         self._accumulator.sent(report)
+        self.reported.add(report)
         if reply.HasField("log_levels"):
             self._levels.follow(reply.log_levels)
         if not self._reachable:
@@ -114,7 +135,7 @@ class Reporter:
 
     def _next_report(self) -> metrics_pb2.MetricsReport:
         self._accumulator.collected(self._collect())
-        self._accumulator.collected(process_metrics(self._started_ms))
+        self._accumulator.collected(process_metrics(self._started_ms, self._component))
         return self._accumulator.report(_now_ms())
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from heronpy.proto import stmgr_pb2
 from heronpy.runtime import StreamLost, until_one_ends, write_message
-from heronpy.stmgr._metrics import StmgrMetrics
+from heronpy.stmgr._metrics import StmgrMetrics, Way
 from heronpy.stmgr._outbox import Outbox
 
 
 class Link:
     """Sends what waits in an outbox, and control frames before it, for as long as the other side is read."""
 
-    def __init__(self, name: str, stream: Any, outbox: Outbox, metrics: StmgrMetrics, way: str) -> None:
+    def __init__(self, name: str, stream: Any, outbox: Outbox, metrics: StmgrMetrics, way: Way) -> None:
         self.name = name
         self._stream = stream
         self._outbox = outbox

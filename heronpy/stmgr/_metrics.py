@@ -19,6 +19,25 @@ _KINDS = {
 }
 
 
+class Way:
+    """One of the ways that frames take through a Stream Manager, with the names of what is counted on it."""
+
+    def __init__(self, part: str, direction: str) -> None:
+        """Name a way by Heron's part of a Stream Manager, e.g. `__server`, and direction, e.g. `_from_workers`."""
+        self.bytes = f"{part}/__bytes{direction}"
+        self.tuples = {kind: f"{part}/{name}{direction}" for kind, name in _KINDS.items()}
+
+
+FROM_WORKERS = Way("__server", "_from_workers")
+TO_WORKERS = Way("__server", "_to_workers")
+FROM_STMGRS = Way("__server", "_from_stmgrs")
+
+
+def to_stmgr(peer: str) -> Way:
+    """The way to another Stream Manager."""
+    return Way(f"__client_{peer}", "_to_stmgrs")
+
+
 class StmgrMetrics:
     """Counts what passes, by batches."""
 
@@ -27,18 +46,26 @@ class StmgrMetrics:
         self._spent_ns: dict[str, int] = {}
         self._held_ns = 0
 
-    def passed(self, batch: stmgr_pb2.Batch, way: str) -> None:
-        """Note a batch that passed, e.g. `_from_workers`."""
-        self._counts[f"__server/{_KINDS[batch.kind]}{way}"] += batch.count
+    def passed(self, batch: stmgr_pb2.Batch, way: Way) -> None:
+        """Note a batch that passed."""
+        self._counts[way.tuples[batch.kind]] += batch.count
 
-    def moved(self, size: int, way: str) -> None:
+    def moved(self, size: int, way: Way) -> None:
         """Note the bytes of a frame."""
-        self._counts[f"__server/__bytes{way}"] += size
+        self._counts[way.bytes] += size
 
-    def lost(self, batches: Iterable[stmgr_pb2.Batch], way: str) -> None:
+    def lost(self, batches: Iterable[stmgr_pb2.Batch], way: Way) -> None:
         """Note batches that were lost with a connection."""
         for batch in batches:
-            self._counts[f"__server/{_KINDS[batch.kind]}{way}_lost"] += batch.count
+            self._counts[way.tuples[batch.kind] + "_lost"] += batch.count
+
+    def connected(self) -> None:
+        """Note a new connection with another Stream Manager."""
+        self._counts["__clientmgr/__stmgr_new_connections"] += 1
+
+    def greeted(self, peer: str) -> None:
+        """Note that this Stream Manager has dialled another one."""
+        self._counts[f"__client_{peer}/__hello_messages_to_stmgrs"] += 1
 
     def collect(
         self, backpressure: Backpressure, outboxes: Iterable[Outbox], now_ns: int

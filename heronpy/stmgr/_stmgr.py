@@ -24,7 +24,7 @@ from heronpy.proto import metrics_pb2, stmgr_pb2
 from heronpy.runtime import ID_KEY, Launch, StreamLost, channel, metadata, read_message, server, wait_connected
 from heronpy.stmgr._backpressure import Backpressure
 from heronpy.stmgr._link import Link
-from heronpy.stmgr._metrics import StmgrMetrics
+from heronpy.stmgr._metrics import FROM_STMGRS, FROM_WORKERS, TO_WORKERS, StmgrMetrics, Way, to_stmgr
 from heronpy.stmgr._outbox import Outbox
 from heronpy.stmgr._registration import Registration
 from heronpy.stmgr._router import Gate, Router
@@ -129,6 +129,7 @@ class Stmgr:
                 call: Any = link.stream_stream(PEER)(metadata=metadata(self._token, self.id))
                 try:
                     await wait_connected(call)
+                    self._metrics.greeted(peer.id)
                     await self._serve_peer(peer.id, call)
                 except StreamLost as lost:
                     log.debug("%s: %s", peer.id, lost)
@@ -147,7 +148,7 @@ class Stmgr:
         if outbox is None:
             log.warning("%s is not in the plan", peer_id)
             return
-        link = Link(peer_id, stream, outbox, self._metrics, "_to_stmgrs")
+        link = Link(peer_id, stream, outbox, self._metrics, to_stmgr(peer_id))
         if (old := self._connected.get(peer_id)) is not None:
             old.close("a newer connection has taken its place")
             self._forget(peer_id)
@@ -157,15 +158,16 @@ class Stmgr:
         for name, mine in self._router.instances.items():
             if mine.full:
                 link.send_control(_start(self.id, name, full=True))
+        self._metrics.connected()
         log.info("connected to %s", peer_id)
 
         async def read() -> None:
             while (data := await read_message(stream)) is not None:
                 frame = stmgr_pb2.Frame.FromString(data)
-                self._metrics.moved(len(data), "_from_stmgrs")
+                self._metrics.moved(len(data), FROM_STMGRS)
                 if self._connected.get(peer_id) is link:  # news of a connection that was replaced is old
                     self._hear(frame)
-                self._pass_on(frame, "_from_stmgrs")  # never held: see Router
+                self._pass_on(frame, FROM_STMGRS)  # never held: see Router
 
         why = "this Stream Manager ends"
         try:
@@ -191,7 +193,7 @@ class Stmgr:
         if outbox is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"{instance_id} is not in the plan of {self.id}")
         assert outbox is not None
-        link = Link(instance_id, context, outbox, self._metrics, "_to_workers")
+        link = Link(instance_id, context, outbox, self._metrics, TO_WORKERS)
         if (old := self._attached.get(instance_id)) is not None:
             old.close("a newer connection has taken its place")
         self._attached[instance_id] = link
@@ -204,8 +206,8 @@ class Stmgr:
                     await self._spouts_may_send.wait()
                 if (data := await read_message(context)) is None:
                     return
-                self._metrics.moved(len(data), "_from_workers")
-                for full in self._pass_on(stmgr_pb2.Frame.FromString(data), "_from_workers"):
+                self._metrics.moved(len(data), FROM_WORKERS)
+                for full in self._pass_on(stmgr_pb2.Frame.FromString(data), FROM_WORKERS):
                     await full.has_room()
 
         why = "its connection ended"
@@ -216,7 +218,7 @@ class Stmgr:
             if self._attached.get(instance_id) is link:
                 del self._attached[instance_id]
 
-    def _pass_on(self, frame: stmgr_pb2.Frame, way: str) -> Sequence[Outbox | Gate]:
+    def _pass_on(self, frame: stmgr_pb2.Frame, way: Way) -> Sequence[Outbox | Gate]:
         for batch in frame.batches:
             self._metrics.passed(batch, way)
         return self._router.route(frame.batches)

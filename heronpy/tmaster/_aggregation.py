@@ -27,7 +27,7 @@ class Rule(enum.Enum):
     AVERAGE = "average"
 
 
-_MAX = re.compile(r"(-limit|-threshold|-uptime-secs|__uptime-secs|-version|-max|expected-capacity|/max|/p9[0-9]+)$")
+_MAX = re.compile(r"(-limit|-threshold|uptime-secs|uptime_sec|-version|-max|expected-capacity|/max|/p9[0-9]+)$")
 _MIN = re.compile(r"(-min|/min)$")
 _AVERAGE = re.compile(r"(-latency(/.*)?|-load|/mean|/p[0-8][0-9]?)$")
 

@@ -37,7 +37,7 @@ class Looking(Bolt):
 class Measured(Topology):
     config = {  # noqa: RUF012  # Heron's way to declare
         "topology.reliability.mode": "ATLEAST_ONCE",
-        "topology.stmgrs": 1,
+        "topology.stmgrs": 2,
     }
     numbers = Numbers.spec(par=1)
     looking = Looking.spec(par=2, inputs={numbers: Grouping.SHUFFLE})

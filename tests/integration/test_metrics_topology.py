@@ -35,6 +35,41 @@ EXACT = {
 }
 
 
+INSTANCE = {
+    *("__emit-count/default", "__out-queue-full-count", "__task-run-count", "__execution-count"),
+    *("__continue-work-count", "__tuple-serialization-time-ns/default", "__av-tuple-serialization-time-ns/default"),
+    *("__data-tuple-added-to-outgoing-queue/default", "__average-tuple-size-added-queue/default"),
+    *(f"__gateway-{way}-packets-{what}" for way in ("received", "sent") for what in ("size", "count")),
+    *(f"__gateway-sent-metrics-{what}" for what in ("size", "packets-count", "count")),
+    *(f"__gateway-{way}-stream-queue-{what}" for way in ("in", "out") for what in ("size", "expected-capacity")),
+    *("__gateway-sent-exceptions-count", "__gateway-in-queue-full-count"),
+    *("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs", "__py-physical-memory-byte", "__py-generation-3-count"),
+}
+PROCESS = {f"__process/{what}" for what in ("__cpu_user_usec", "__cpu_system_usec", "__uptime_sec", "__mem_used_bytes")}
+HERON_NAMES = {
+    "numbers": INSTANCE
+    | {"__ack-count/default", "__complete-latency/default", "__next-tuple-latency", "__next-tuple-count"}
+    | {"__produce-tuple-count", "__pending-acked-count"},
+    "looking": {name for name in INSTANCE if not name.endswith("/default")}
+    | {f"__{what}/numbers/default" for what in ("execute-count", "execute-latency", "execute-time-ns")}
+    | {f"__{what}/numbers/default" for what in ("process-latency", "ack-count")}
+    | {f"__{what}tuple-deserialization-time-ns/numbers/default" for what in ("", "av-")},
+    "__stmgr__": PROCESS
+    | {f"__server/__{what}_{way}_workers" for what in ("tuples", "ack_tuples", "bytes") for way in ("to", "from")}
+    | {f"__server/__{what}_from_stmgrs" for what in ("tuples", "ack_tuples", "bytes")}
+    | {"__client_stmgr-2/__tuples_to_stmgrs", "__client_stmgr-1/__ack_tuples_to_stmgrs"}
+    | {f"__client_stmgr-{n}/__bytes_to_stmgrs" for n in (1, 2)}
+    | {"__client_stmgr-2/__hello_messages_to_stmgrs", "__clientmgr/__stmgr_new_connections"}
+    | {f"__server/__time_spent_back_pressure_{what}" for what in ("initiated", "aggr")},
+    "__tmaster__": PROCESS,
+}
+"""Heron's names, as far as they mean something here; the rest depends on failures and backpressure."""
+
+
+def missing(components: dict[str, dict[str, float]], names: dict[str, set[str]]) -> dict[str, set[str]]:
+    return {component: rest for component, some in names.items() if (rest := some - components[component].keys())}
+
+
 async def by_component(launch: Launch) -> dict[str, dict[str, float]]:
     """The Topology Master's metrics of ten minutes."""
     with open_statemgr(launch.statemgr) as sm:
@@ -54,7 +89,7 @@ async def by_component(launch: Launch) -> dict[str, dict[str, float]]:
 def in_files(launch: Launch) -> dict[str, float]:
     """The sums over instances of what the file sink wrote last."""
     last: dict[tuple[str, str], float] = {}
-    for path in sorted(launch.log_dir(1).glob("metrics.json.*")):
+    for path in [path for n in (1, 2) for path in sorted(launch.log_dir(n).glob("metrics.json.*"))]:
         for line in path.read_text().splitlines():
             entry = json.loads(line)
             last.update({(entry["instance"], name): value for name, value in entry["metrics"].items()})
@@ -66,9 +101,11 @@ def in_files(launch: Launch) -> dict[str, float]:
 
 def scraped(launch: Launch) -> dict[tuple[str, str, str], float]:
     """By family, component and stream: the sums over instances."""
-    port = int((launch.container_dir(1) / "prometheus.port").read_text())
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
-        text = response.read().decode()
+    text = ""
+    for container in (1, 2):
+        port = int((launch.container_dir(container) / "prometheus.port").read_text())
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
+            text += response.read().decode()
     sums: dict[tuple[str, str, str], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -99,6 +136,7 @@ async def test_the_topology_master_prometheus_and_the_files_agree_on_every_count
         assert components["numbers"]["__complete-latency/default"] > 0
         assert components["numbers"]["__tuple-serialization-time-ns/default"] > 0
         bolt = components["looking"]
+        assert missing(components, HERON_NAMES) == {}
         for name in ("__execute-latency", "__process-latency", "__tuple-deserialization-time-ns"):
             assert bolt[f"{name}/numbers/default"] > 0
         assert bolt["__process-latency/numbers/default"] < 60e9, "nanoseconds"

@@ -28,6 +28,11 @@ GROUPINGS = {
 }
 
 
+def stream_of(message: tuple[int, int]) -> str:
+    """The stream on which the source emits a message."""
+    return "side" if message[1] % 5 == 0 else "default"
+
+
 class Source(Spout):
     """Emits `test.count` tuples, of which every seventh has no message id."""
 
@@ -49,7 +54,7 @@ class Source(Spout):
             self.emit([()])
             return
         self.emitted.add(message)
-        self.emit([(message,)], tup_id=message, stream="side" if self.left % 5 == 0 else "default")
+        self.emit([(message,)], tup_id=message, stream=stream_of(message))
 
     def ack(self, tup_id: Any) -> None:
         self.acked[tup_id] += 1
@@ -206,6 +211,25 @@ def test_every_root_ends_in_exactly_one_of_ack_fail_and_timeout(graph: dict[str,
             ring = simulator.tasks[spout.task]._ring  # type: ignore[union-attr]
             ring.check_invariants()
         total = simulator.total
-        assert total("__ack-count/default") == sum(sum(s.acked.values()) for s in spouts)
-        assert total("__fail-count/default") == sum(sum(s.failed.values()) for s in spouts)
-        assert total("__timeout-count/default") <= total("__fail-count/default")
+        acked, failed = (
+            Counter(stream_of(m) for s in spouts for m in getattr(s, what)) for what in ("acked", "failed")
+        )
+        for stream in ("default", "side"):
+            assert total(f"__ack-count/{stream}") == acked[stream]
+            assert total(f"__fail-count/{stream}") == failed[stream]
+            assert total(f"__timeout-count/{stream}") <= failed[stream]
+
+
+def test_untracked_tuples_with_ids_count_as_acked_on_their_streams() -> None:
+    graph = {"bolts": [], "spouts": 1, "count": 100, "batch": 8, "pending": None, "seed": 0}
+    builder = build(graph)
+    builder.set_config({"topology.reliability.mode": "ATMOST_ONCE"})
+    with Simulator(builder) as simulator:
+        simulator.run(until=lambda: not simulator.component("source")[0].left, seconds=10)
+        (spout,) = simulator.component("source")
+        acked = Counter(stream_of(m) for m in spout.acked)
+        assert acked["side"]
+        assert acked["default"]
+        for stream, count in acked.items():
+            assert simulator.total(f"__ack-count/{stream}") == count
+        assert simulator.total("__next-tuple-count") >= 100

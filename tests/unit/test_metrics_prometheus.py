@@ -35,7 +35,7 @@ def source(totals: dict[str, float], latest: dict[str, float] | None = None, id:
         ("__execute-count/word/default", SeriesName("heron_execute_count", stream="default", source="word")),
         ("__py-physical-memory-byte", SeriesName("heron_py_physical_memory_byte")),
         ("__server/__bytes_to_workers", SeriesName("heron_server_bytes_to_workers")),
-        ("__client_stmgr-2/__bytes_to_stmgrs", SeriesName("heron_client_stmgr_2_bytes_to_stmgrs")),
+        ("__client_stmgr-2/__bytes_to_stmgrs", SeriesName("heron_client_bytes_to_stmgrs", key="stmgr-2")),
         (
             "__time_spent_back_pressure_by_compid/container_1_word_1",
             SeriesName("heron_time_spent_back_pressure_by_compid", key="container_1_word_1"),

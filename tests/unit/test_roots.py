@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from heronpy.instance._roots import CAPACITY_MIN, RootRing
+from heronpy.instance._roots import CAPACITY_MIN, Finished, RootRing
 from heronpy.wire import SEQUENCE_MASK
 
 SECOND = 1_000_000_000
@@ -114,12 +114,21 @@ def test_sequence_numbers_wrap(first: int) -> None:
     ring.check_invariants()
 
 
+STREAMS = 3
+
+
+def ended(found: Finished, roots: list[int]) -> None:
+    """Exactly these roots have ended, and each was emitted on the stream that the ring says."""
+    assert sorted(found.message_ids) == sorted(roots)
+    assert found.streams.tolist() == [root % STREAMS for root in found.message_ids]
+
+
 class RingMachine(RuleBasedStateMachine):
     """The ring against a dictionary of trees."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ring = RootRing(3, keep_ids=True, first=SEQUENCE_MASK - 5000)
+        self.ring = RootRing(3, keep_ids=True, keep_streams=True, first=SEQUENCE_MASK - 5000)
         self.trees: dict[int, tuple[int, int]] = {}
         """By root: value and time of emission."""
         self.ids_of: dict[int, int] = {}
@@ -138,7 +147,8 @@ class RingMachine(RuleBasedStateMachine):
             edges.append((sequences, ids))
             for root, number in zip(roots, ids.tolist(), strict=True):
                 values[root] ^= number
-        assert self.ring.commit(count, roots, edges, self.now_ns).count == 0
+        streams = [root % STREAMS for root in roots]
+        assert self.ring.commit(count, roots, edges, self.now_ns, streams).count == 0
         self.trees.update({root: (value, self.now_ns) for root, value in values.items()})
 
     @rule(share=st.floats(0, 1), partly=st.booleans())
@@ -157,15 +167,14 @@ class RingMachine(RuleBasedStateMachine):
         order = self.random.sample(range(len(chosen)), len(chosen))
         roots = np.array([chosen[i] for i in order], dtype=np.uint64)
         values = np.array([sent[i] for i in order], dtype=np.uint64)
-        assert sorted(self.ring.ack(roots, values, self.now_ns).message_ids) == sorted(done)
+        ended(self.ring.ack(roots, values, self.now_ns), done)
 
     @rule(share=st.floats(0, 0.2))
     def fail(self, share: float) -> None:
         chosen = [r for r in self.trees if self.random.random() < share]
         for root in chosen:
             del self.trees[root]
-        found = self.ring.fail(np.array(chosen, dtype=np.uint64), self.now_ns)
-        assert sorted(found.message_ids) == sorted(chosen)
+        ended(self.ring.fail(np.array(chosen, dtype=np.uint64), self.now_ns), chosen)
 
     @rule(share=st.floats(0, 0.01))
     def reset(self, share: float) -> None:
@@ -180,7 +189,7 @@ class RingMachine(RuleBasedStateMachine):
         old = [r for r, (_, since) in self.trees.items() if since < self.now_ns - 8 * SECOND]
         for root in old:
             del self.trees[root]
-        assert sorted(self.ring.expire(self.now_ns - 8 * SECOND, self.now_ns).message_ids) == sorted(old)
+        ended(self.ring.expire(self.now_ns - 8 * SECOND, self.now_ns), old)
 
     @invariant()
     def agrees(self) -> None:

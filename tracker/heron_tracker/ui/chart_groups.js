@@ -2,7 +2,7 @@
 // Managers. `of(history, component)` makes the line of one component; `names` are the metrics that are asked for.
 
 import * as f from "./format.js";
-import { combine, either, growth, perSecond, scaled, total } from "./series.js";
+import { combine, either, growth, matching, perSecond, scaled, total } from "./series.js";
 
 const NS = 1e-6;
 const rate = (name) => ({ names: [name], of: (history) => perSecond(total(history, name), history), show: f.rate });
@@ -52,7 +52,10 @@ export const GROUPS = [
     chart("Tuples from instances", ["stmgr"], rate("__server/__tuples_from_workers")),
     chart("Tuples to instances", ["stmgr"], rate("__server/__tuples_to_workers")),
     chart("Tuples from other Stream Managers", ["stmgr"], rate("__server/__tuples_from_stmgrs")),
-    chart("Bytes to other Stream Managers", ["stmgr"], { ...rate("__server/__bytes_to_stmgrs"), show: (value) => `${f.bytes(value)}/s` }),
+    chart("Bytes to other Stream Managers", ["stmgr"], {
+      names: ["__client_*"], show: (value) => `${f.bytes(value)}/s`,
+      of: (history) => perSecond(matching(history, /^__client_.*\/__bytes_to_stmgrs$/), history),
+    }),
     chart("Lost on the way to instances", ["stmgr"], rate("__server/__tuples_to_workers_lost")),
     chart("Waiting for instances", ["stmgr"], gauge("__connection_buffer_by_instanceid", f.bytes)),
   ] },

@@ -6,8 +6,13 @@
 const BEGUN_S = 10;
 
 /** Add up all streams of a metric (`name` or `name/…`): Map time in s → value. Means are weighed alike. */
-export function total(history, name) {
-  const lines = history.lines.filter((line) => line.metric === name || line.metric.startsWith(`${name}/`));
+export const total = (history, name) => added(history, (metric) => metric === name || metric.startsWith(`${name}/`));
+
+/** Add up all metrics that a regular expression matches: Map time in s → value. */
+export const matching = (history, pattern) => added(history, (metric) => pattern.test(metric));
+
+function added(history, wanted) {
+  const lines = history.lines.filter((line) => wanted(line.metric));
   const sums = new Map();
   for (const line of lines) {
     for (const [time, value] of Object.entries(line.data)) {
