@@ -52,6 +52,9 @@ TOPOLOGY_TIMER_EVENTS = "topology.timer.events"
 TOPOLOGY_REMOTE_DEBUGGING_ENABLE = "topology.remote.debugging.enable"
 TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE = "topology.droptuples.upon.backpressure"
 TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
+TOPOLOGY_COMPONENT_HOLDS_TUPLES = "topology.component.holds.tuples"
+"""For a bolt, not in Heron: it acks tuples long after it got them, as windows and joins do. Where there is one, and no
+`topology.max.spout.pending`, spouts may have a million tuples on their way instead of what was acked lately."""
 TOPOLOGY_COMPONENT_OUTPUT_TPS = "topology.component.output.tps"
 
 # Heron's Java instances: accepted, without effect here.

@@ -4,6 +4,9 @@
 `WINDOW_NS`. By Little's law (pending = rate x latency) that lets the number grow as long as a tree takes less time than
 the window, and keeps the time a tuple waits in queues near the window when the topology is saturated, whatever its
 rate. A bolt of 1 ms a tuple gets a few hundred pending, one of 1 us a few hundred thousand.
+
+Tuples that a bolt holds on purpose, for a window, look just like tuples that wait in queues. Where a bolt says that it
+holds them (`topology.component.holds.tuples`), the limit is `HELD`, and only backpressure bounds what waits in queues.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Final
 WINDOW_NS: Final = 250_000_000
 PENDING_MIN: Final = 1000
 PENDING_MAX: Final = 1 << 20
+HELD: Final = 1_000_000
 RESUME_PART: Final = 8
 
 

@@ -15,7 +15,7 @@ from heronpy.instance._core import Delegate, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge
 from heronpy.instance._outputs import Rejected, as_values
 from heronpy.instance._pacing import Pacing
-from heronpy.instance._pending import PendingLimit
+from heronpy.instance._pending import HELD, PendingLimit
 from heronpy.instance._roots import Finished, RootRing
 from heronpy.instance._spout_counts import SpoutCounts
 from heronpy.proto import stmgr_pb2
@@ -57,8 +57,7 @@ class SpoutTask:
         self._wants_ack = _overrides(kind, "ack") or bool(core.hooks)
         self._wants_fail = _overrides(kind, "fail") or bool(core.hooks)
         self._ring = RootRing(core.task_id, keep_ids=self._wants_ack or self._wants_fail, keep_streams=len(streams) > 1)
-        configured = settings.get("topology.max.spout.pending")
-        self._limit = PendingLimit(int(configured) if configured not in (None, "") else None)
+        self._limit = PendingLimit(_pending_of(core))
         self.idle = False
         """The last poll found nothing to emit."""
 
@@ -415,6 +414,16 @@ class SpoutTask:
         self.core.user_error(where, error)
         if not self.core.fail_only:
             raise TaskFailed(where) from error
+
+
+def _pending_of(core: TaskCore) -> int | None:
+    """The limit of pending trees; None for one that adapts."""
+    configured = core.settings.get("topology.max.spout.pending")
+    if configured not in (None, ""):
+        return int(configured)
+    components = core.plan.logical.components.values()
+    held = any(str(c.config.get("topology.component.holds.tuples", "false")).lower() == "true" for c in components)
+    return HELD if held else None
 
 
 def _random(count: int) -> Any:

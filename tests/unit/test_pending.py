@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
+from heronpy.api.bolt.window_bolt import TumblingWindowBolt
 from heronpy.instance._pending import PENDING_MAX, PENDING_MIN, WINDOW_NS, PendingLimit
+from heronpy.testing import Simulator
 
 
 def simulate(limit: PendingLimit, *, per_s: float, latency_ns: int, seconds: int) -> int:
@@ -76,3 +82,51 @@ def test_what_waits_in_a_saturated_topology_is_about_a_window_of_work() -> None:
     limit = PendingLimit(None)
     most = simulate(limit, per_s=100_000, latency_ns=5_000_000, seconds=8)
     assert most < 2 * 100_000 * WINDOW_NS / 1e9
+
+
+class Numbers(Spout):
+    outputs = ("number",)
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.emitted = 0
+
+    def next_tuple(self) -> None:
+        self.emit([self.emitted], tup_id=self.emitted)
+        self.emitted += 1
+
+
+class Windows(TumblingWindowBolt):
+    def processWindow(self, window_info: Any, tuples: list[Any]) -> None:
+        """Nothing: what counts is that it holds them until then."""
+
+
+class Holds(Bolt):
+    def process(self, tup: Any) -> None:
+        """Nothing, and no ack."""
+
+
+WINDOW = {TumblingWindowBolt.WINDOW_DURATION_SECS: 3600}
+
+
+@pytest.mark.parametrize(
+    ("bolt", "config", "settings", "reached"),
+    [
+        (Windows, WINDOW, {}, True),
+        (Windows, WINDOW, {"topology.max.spout.pending": 50}, False),
+        (Holds, {"topology.component.holds.tuples": True}, {}, True),
+        (Holds, {}, {}, False),
+    ],
+    ids=["a window", "a window and a limit", "a bolt that says so", "a bolt that does not"],
+)
+def test_where_a_bolt_holds_tuples_the_limit_is_high(
+    bolt: type[Bolt], config: dict[str, Any], settings: dict[str, Any], reached: bool
+) -> None:
+    builder = TopologyBuilder("held")
+    numbers = builder.add_spout("numbers", Numbers, 1)
+    builder.add_bolt("bolt", bolt, 1, {numbers: Grouping.SHUFFLE}, config=config)
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", **settings})
+    with Simulator(builder) as simulator:
+        (spout,) = simulator.component("numbers")
+        for _ in range(200):
+            simulator.step()
+        assert (spout.emitted > 2 * PENDING_MIN) == reached

@@ -67,9 +67,10 @@ class _WindowBolt(Bolt, StatefulComponent):
         Raises:
             ConfigError: a span that is no number above zero, or a slide longer than the window.
         """
-        if config is not None and any(key in config for key in cls._span_keys()):
+        config = {api_constants.TOPOLOGY_COMPONENT_HOLDS_TUPLES: True, **(config or {})}
+        if any(key in config for key in cls._span_keys()):
             _, slide = cls._spans(config)
-            config = {**config, **_ticks(slide)}
+            config |= _ticks(slide)
         return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=optional_outputs)
 
     @classmethod
