@@ -22,6 +22,7 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.config import InstanceConfig
 from heronpy.errors import ConfigError, NotFoundError
 from heronpy.instance._edges import Edge
+from heronpy.instance._error_log import ErrorLog
 from heronpy.instance._grouping import CustomGrouping
 from heronpy.instance._metrics import TaskMetrics
 from heronpy.instance._outputs import Outputs, Part, Rejected, Serialize, pickled, serialized
@@ -86,6 +87,7 @@ class TaskCore:
         self.tracking = self.settings.get("topology.reliability.mode", "ATMOST_ONCE") == "ATLEAST_ONCE"
         self.fail_only = self.settings.get("topology.exception.policy", "restart") == "fail"
         self.logger = logging.getLogger(f"{self.component.name}.{self.task_id}")
+        self._errors = ErrorLog(self.logger, self.component.name, self.clock)
         self.debug = str(self.settings.get("topology.debug", "false")).lower() == "true"
         self.outputs = Outputs(self.plan, self.task_id, self._load_grouping)
         self.component_of: dict[int, str] = {}
@@ -134,7 +136,7 @@ class TaskCore:
     def user_error(self, where: str, error: BaseException) -> None:
         """Log, count and report an exception of user code."""
         text = "".join(traceback.format_exception(error))
-        self.logger.error("exception in %s of %s:\n%s", where, self.component.name, text)
+        self._errors.log(where, error, text)
         self.metrics.add("__exception-count", 1)
         self.report_exception(text)
 
