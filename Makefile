@@ -20,7 +20,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-pipeline test test-long check chaos lint proto proto-check bench bench-spark format clean distclean install \
+.PHONY: help demo demo-pipeline test test-long check chaos lint proto proto-check bench bench-spark bench-tracker format clean distclean install \
 	install-dev install-pipeline servers java constraints
 
 help: ## show this list
@@ -49,6 +49,9 @@ bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliabilit
 
 bench-spark: $(VENV)/.installed-pipeline java ## a batch run over 1 GB against hand-written PySpark: make bench-spark ARGS="--mb 100"
 	@$(BIN)/python -m heronpy.bench.spark --build $(BUILD)/bench-spark $(ARGS)
+
+bench-tracker: $(VENV)/.installed-dev servers ## what the Tracker and the web UI take for a topology of 1,000 instances
+	@$(BIN)/python tests/bench/large_tracker.py
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check $(PATHS)
