@@ -20,8 +20,8 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-pipeline test test-long check chaos lint proto proto-check bench bench-spark bench-tracker format clean distclean install \
-	install-dev install-pipeline servers java constraints
+.PHONY: help demo demo-pipeline test test-long check chaos lint proto proto-check bench bench-spark bench-tracker \
+	format clean distclean install install-dev install-pipeline servers java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

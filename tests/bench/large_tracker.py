@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from playwright.sync_api import sync_playwright
-
 from large_topology import PARALLELISM, LargeTopology, large_topology, load
+from playwright.sync_api import sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 PLACE = {"cluster": "local", "environ": "default", "topology": "words"}
