@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import codecs
 import csv
-import os
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from heronpy.connectors._files import Files, Pattern, share_of, size_of, time_of, why
-from heronpy.connectors._lines import shown
+from heronpy.connectors._file_parts import FilePart, first_line, next_line, ranges
+from heronpy.connectors._files import Files, Pattern, why
+from heronpy.connectors._lines import LINE_BYTES_MAX, shown
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
-from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.connectors._spi import Source, SourceContext, SourceReader, Split
 from heronpy.connectors._text import check_encoding
-from heronpy.connectors._times import Span
 from heronpy.errors import ConfigError
 
 _ROWS = 4096
@@ -50,7 +50,7 @@ class CsvFile(Source):
         """Describe the files; they are looked up when the source is opened.
 
         Args:
-            pattern: a glob (`**` for any folders) or a list of paths; relative ones from the present directory.
+            pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
             header: whether the first row of each file has the names of the fields.
             fields: names to use, instead of the header's if there is one.
             delimiter: between fields; one character.
@@ -79,47 +79,15 @@ class CsvFile(Source):
         return self._parts()
 
     def _parts(self) -> list[_CsvPart]:
-        return [_CsvPart(path, size_of(path), self._dialect) for path in self._files.paths()]
+        return [_CsvPart(*span, self._dialect) for span in ranges(self._files, None)]
 
 
 @dataclass(frozen=True)
-class _CsvPart:
-    path: str
-    size_bytes: int
+class _CsvPart(FilePart):
     dialect: _Dialect
 
-    @property
-    def key(self) -> str:
-        return self.path
-
-    @property
-    def share(self) -> int:
-        return share_of(self.path, 0)
-
-    @property
-    def limit(self) -> int:
-        return size_of(self.path)
-
-    @property
-    def changed(self) -> Span | None:
-        time_ms = time_of(self.path)
-        return None if time_ms is None else (self.size_bytes, time_ms)
-
-    def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
-        for rows in self.rows(None, dead_letter):
-            if rows.values:
-                yield rows.chunk()
-
-    def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
-        try:
-            with open(self.path, "rb") as f:
-                time_ms = os.fstat(f.fileno()).st_mtime_ns // 1_000_000
-                reader = _RowReader(f, self.path, self.dialect, dead_letter)
-                yield from self._rows(reader, position, time_ms, dead_letter)
-        except OSError as e:
-            dead_letter(self.path, None, f"cannot be read: {why(e)}")
-
-    def _rows(self, reader: _RowReader, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
+    def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
+        reader = _RowReader(f, self.path, self.dialect, dead_letter)
         names: Sequence[str] | None = self.dialect.fields
         if self.dialect.header:
             header = next(reader, None)
@@ -128,9 +96,9 @@ class _CsvPart:
                 return
             names = names or (header and header[1])
         if position is not None and position > reader.offset:
-            reader.seek(position)
+            reader.seek(next_line(f, position))
         while True:
-            values, starts = reader.take(names)
+            values, starts = reader.take(names, self.end)
             yield Rows(values, starts, reader.offset, [time_ms] * len(values), f"{self.path}:")
             if reader.ended:
                 return
@@ -161,17 +129,23 @@ class _RowReader:
     def seek(self, offset: int) -> None:
         """Go on with the row that begins there."""
         self._file.seek(offset)
+        self._parse(offset, ())
+
+    def _parse(self, offset: int, again: Iterable[bytes]) -> None:
+        """Parse lines that were taken before, which begin at `offset`, and then those of the file."""
         self.offset = offset
+        self._again = deque(again)
         self._taken.clear()
         self._reader = csv.reader(
             self._lines(), delimiter=self._dialect.delimiter, quotechar=self._dialect.quotechar, strict=True
         )
 
-    def take(self, names: Sequence[str] | None) -> tuple[list[Any], list[int]]:
-        """Up to some thousand rows that are as they should be: elements, and where they begin."""
+    def take(self, names: Sequence[str] | None, end: int) -> tuple[list[Any], list[int]]:
+        """Up to some thousand rows that are as they should be: elements, and where they begin, before `end`."""
         values: list[Any] = []
         starts: list[int] = []
-        for start, row in self:
+        while self.offset < end and (found := next(self, None)) is not None:
+            start, row = found
             if names is None:
                 values.append(row)
             elif len(row) == len(names):
@@ -206,8 +180,10 @@ class _RowReader:
 
     def _lines(self) -> Iterator[str]:
         """Lines as the parser asks for them; what a row is made of is remembered."""
-        for line in self._file:
+        while line := self._again.popleft() if self._again else self._file.readline(LINE_BYTES_MAX + 1):
             self._taken.append(line)
+            if len(line) > LINE_BYTES_MAX:
+                raise csv.Error(f"the line is longer than {LINE_BYTES_MAX} bytes")
             yield line.decode(self._encoding).removeprefix("\ufeff" if self._first(line) else "")
 
     def _first(self, line: bytes) -> bool:
@@ -215,9 +191,13 @@ class _RowReader:
 
     def _resume(self, start: int, reason: str) -> None:
         """Set the first line of a row aside that cannot be parsed, and go on behind it."""
-        first = self._taken[0]
+        first, *others = self._taken
         self._aside(start, shown(first), reason)
-        self.seek(start + len(first))
+        behind = start + len(first)
+        if first.endswith(b"\n"):
+            self._parse(behind, [*others, *self._again])
+        else:  # too long to have been read to its end
+            self.seek(first_line(self._file, behind))
 
     def _aside(self, start: int, row: Any, reason: str) -> None:
         self.set_aside += 1

@@ -14,7 +14,7 @@ Pattern = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Files:
-    """A glob (`**` for any folders), or a list of paths; made absolute here, looked up by `paths`."""
+    """A glob (`**` for any folders), a file's name, or a list of paths; made absolute here, looked up by `paths`."""
 
     def __init__(self, pattern: Pattern) -> None:
         """Take the pattern.
@@ -37,14 +37,17 @@ class Files:
         Raises:
             NotFoundError: there is none.
         """
-        if self._glob:
-            found = [path for path in glob.glob(self._patterns[0], recursive=True) if not Path(path).is_dir()]
-            if not found and os.path.isfile(self._patterns[0]):
-                found = self._patterns  # a name with brackets, say, that is a file and not meant as a pattern
-        else:
+        if not self._glob:
             found = self._patterns if any(Path(path).exists() for path in self._patterns) else []
+        elif os.path.isfile(self._patterns[0]):
+            found = self._patterns  # also one whose name has brackets, say, and would be a pattern
+        else:
+            found = [path for path in glob.glob(self._patterns[0], recursive=True) if not Path(path).is_dir()]
         if not found:
-            raise NotFoundError(f"no file matches {self}")
+            is_folder = self._glob and os.path.isdir(self._patterns[0])
+            raise NotFoundError(
+                f"{self} is a directory: name its files, as with '/*'" if is_folder else f"no file matches {self}"
+            )
         return sorted(set(found))
 
 

@@ -6,20 +6,18 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
-from heronpy.connectors._files import Files, Pattern, share_of, size_of, time_of, why
+from heronpy.connectors._file_parts import BLOCK_BYTES, FilePart, first_line, next_line, ranges
+from heronpy.connectors._files import Files, Pattern
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
-from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
-from heronpy.connectors._times import Span
+from heronpy.connectors._spi import Source, SourceContext, SourceReader, Split
 
-BLOCK_BYTES = 512 << 10
-"""How much is read and decoded at a time; some ms."""
 LINE_BYTES_MAX = 64 << 20
 """A longer line is a dead letter."""
 STREAM_PART_BYTES = 64 << 20
@@ -29,6 +27,9 @@ _SHOWN_BYTES = 1000
 
 class LineFormat(ABC):
     """What a line means. Picklable."""
+
+    utf8 = True
+    """Whether the lines are UTF-8. A byte order mark before the first is skipped then."""
 
     @abstractmethod
     def decode(self, block: bytes, offset: int, path: str, dead_letter: DeadLetter) -> tuple[list[Any], list[int]]:
@@ -43,51 +44,17 @@ class LineFormat(ABC):
 
 
 @dataclass(frozen=True)
-class LinePart:
-    """The lines of a file that begin in a range of bytes; also a split of a batch job."""
+class LinePart(FilePart):
+    """The lines of a file that begin in a range of bytes."""
 
-    path: str
-    start: int
-    end: int
-    number: int
     format: LineFormat
 
-    @property
-    def key(self) -> str:
-        return f"{self.path}:{self.start}"
-
-    @property
-    def share(self) -> int:
-        return share_of(self.path, self.number)
-
-    @property
-    def limit(self) -> int:
-        return size_of(self.path)
-
-    @property
-    def changed(self) -> Span | None:
-        time_ms = time_of(self.path)
-        return None if time_ms is None else (self.end, time_ms)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.end - self.start
-
-    def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
-        for rows in self.rows(None, dead_letter):
-            if rows.values:
-                yield rows.chunk()
-
-    def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
-        try:
-            with open(self.path, "rb") as f:
-                time_ms = os.fstat(f.fileno()).st_mtime_ns // 1_000_000
-                begin = _first_line(f, self.start) if position is None else position
-                for offset, block, following in blocks(f, begin, self.end, self.path, dead_letter):
-                    values, starts = self.format.decode(block, offset, self.path, dead_letter)
-                    yield Rows(values, starts, following, [time_ms] * len(values), f"{self.path}:")
-        except OSError as e:
-            dead_letter(self.path, None, f"cannot be read: {why(e)}")
+    def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
+        begin = first_line(f, self.start) if position is None else next_line(f, position)
+        for offset, block, following in blocks(f, begin, self.end, self.path, dead_letter):
+            mark = len(codecs.BOM_UTF8) if offset == 0 and self.format.utf8 and block.startswith(codecs.BOM_UTF8) else 0
+            values, starts = self.format.decode(block[mark:], offset + mark, self.path, dead_letter)
+            yield Rows(values, starts, following, [time_ms] * len(values), f"{self.path}:")
 
 
 def blocks(f: BinaryIO, begin: int, end: int, path: str, dead_letter: DeadLetter) -> Iterator[tuple[int, bytes, int]]:
@@ -103,7 +70,9 @@ def blocks(f: BinaryIO, begin: int, end: int, path: str, dead_letter: DeadLetter
     f.seek(begin)
     offset, rest = begin, b""
     while offset < end:
-        more = f.read(BLOCK_BYTES)
+        more = f.read(
+            max(BLOCK_BYTES, len(rest))
+        )  # twice as much each time: a long line is copied twice, not 100 times
         if not more:
             if rest:
                 yield offset, rest, offset + len(rest)
@@ -114,25 +83,13 @@ def blocks(f: BinaryIO, begin: int, end: int, path: str, dead_letter: DeadLetter
             rest = data
             if len(rest) > LINE_BYTES_MAX:
                 dead_letter(f"{path}:{offset}", shown(rest), f"the line is longer than {LINE_BYTES_MAX} bytes")
-                offset, rest = _first_line(f, offset + len(rest)), b""
+                offset, rest = first_line(f, offset + len(rest)), b""
                 f.seek(offset)
             continue
         if offset + cut + 1 > end:
             cut = data.find(b"\n", end - 1 - offset)  # where the line ends in which the range ends
         yield offset, data[:cut], offset + cut + 1
         offset, rest = offset + cut + 1, data[cut + 1 :]
-
-
-def _first_line(f: BinaryIO, start: int) -> int:
-    """Where the first line begins that begins at `start` or later; the end of the file if there is none."""
-    if start == 0:
-        return 0
-    f.seek(start - 1)
-    while data := f.read(BLOCK_BYTES):
-        newline = data.find(b"\n")
-        if newline >= 0:
-            return f.tell() - len(data) + newline + 1
-    return f.tell()
 
 
 def starts_of(lines: Sequence[bytes] | Sequence[str], offset: int) -> list[int]:
@@ -165,10 +122,4 @@ class LineFiles(Source):
         return self._parts(max(1, target_bytes))
 
     def _parts(self, part_bytes: int) -> list[LinePart]:
-        parts = []
-        for path in self._files.paths():
-            size = size_of(path)
-            for number, start in enumerate(range(0, size or 1, part_bytes)):
-                # A file that cannot be read has one part as well: for the task that will say so.
-                parts.append(LinePart(path, start, min(start + part_bytes, max(size, 1)), number, self._format))
-        return parts
+        return [LinePart(*span, self._format) for span in ranges(self._files, part_bytes)]

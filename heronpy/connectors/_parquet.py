@@ -28,7 +28,7 @@ class ParquetFile(Source):
         """Describe the files; they are looked up when the source is opened.
 
         Args:
-            pattern: a glob (`**` for any folders) or a list of paths; relative ones from the present directory.
+            pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
             columns: which columns to read; all without it.
         """
         self._files = Files(pattern)

@@ -20,15 +20,18 @@ class TextFile(LineFiles):
     `<path>:<byte offset>`, its time the time at which the file was last changed. The source ends with the last line.
     In a program with a directory a line keeps the time that the file had when the line was first seen.
     After a restart it goes on where everything was acked, if the program has a directory; also with files that have
-    grown or are new since, and from the beginning of one that has become shorter.
+    grown or are new since, and from the beginning of one that has become shorter. A last line that was half written
+    then is read again: whole, and under the same id.
+
+    Files whose names end with `.gz` are decompressed, each by one task, and are not supposed to become shorter.
     """
 
     def __init__(self, pattern: Pattern, *, encoding: str = "utf-8", errors: str = "strict") -> None:
         """Describe the files; they are looked up when the source is opened.
 
         Args:
-            pattern: a glob (`**` for any folders) or a list of paths; relative ones from the present directory.
-            encoding: one in which a newline is one byte, so not UTF-16.
+            pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
+            encoding: one in which a newline is one byte, so not UTF-16. A byte order mark of UTF-8 is skipped.
             errors: `strict`: a line with bytes that are no text is a dead letter; else as in `bytes.decode`.
 
         Raises:
@@ -44,8 +47,8 @@ class _TextFormat(LineFormat):
             codecs.lookup_error(errors)
         except LookupError:
             raise ConfigError(f"unknown handling of encoding errors: {errors!r}; try 'strict' or 'replace'") from None
-        self._bom = codecs.lookup(encoding).name == "utf-8-sig"
-        self._encoding = "utf-8" if self._bom else encoding
+        self.utf8 = codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+        self._encoding = "utf-8" if self.utf8 else encoding
         self._errors = errors
 
     def decode(self, block: bytes, offset: int, path: str, dead_letter: DeadLetter) -> tuple[list[str], list[int]]:
@@ -56,8 +59,6 @@ class _TextFormat(LineFormat):
             starts = starts_of(values if block.isascii() else block.split(b"\n"), offset)
             if len(starts) != len(values):  # a decoder with `errors` may take a newline for part of a character
                 values, starts = self._each(block, offset, path, dead_letter)
-        if self._bom and values and starts[0] == 0:
-            values[0] = values[0].removeprefix("\ufeff")
         if b"\r" in block:
             values = [value.removesuffix("\r") for value in values]
         return values, starts
@@ -81,13 +82,13 @@ class _TextFormat(LineFormat):
 
 
 class JsonLines(LineFiles):
-    """The lines of files, each one JSON value. Empty lines are no records. Ids, times and restarts as `TextFile`'s."""
+    """The lines of files, each one JSON value. Empty lines are no records. The rest is as with `TextFile`."""
 
     def __init__(self, pattern: Pattern) -> None:
         """Describe the files; they are looked up when the source is opened.
 
         Args:
-            pattern: a glob (`**` for any folders) or a list of paths; relative ones from the present directory.
+            pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
         """
         super().__init__(pattern, _JsonFormat())
 

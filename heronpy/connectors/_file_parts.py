@@ -1,0 +1,133 @@
+"""Parts of files that are read from byte to byte, plain or compressed with gzip."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, cast
+
+from heronpy.connectors._files import Files, share_of, size_of, time_of, why
+from heronpy.connectors._parts import DeadLetter, Rows
+from heronpy.connectors._spi import Chunk
+from heronpy.connectors._times import Span
+
+BLOCK_BYTES = 512 << 10
+"""How much is read and decoded at a time; some ms."""
+_COMPRESSED = ".gz"
+_EXPANSION = 4
+"""Bytes of text per byte of a compressed file: about."""
+_LAST = 1 << 62
+
+
+@dataclass(frozen=True)
+class FilePart(ABC):
+    """What begins in a range of bytes of a file; also a split of a batch job.
+
+    Of a compressed file these are bytes of its text. It is one part: only reading it tells how long it is.
+    """
+
+    path: str
+    start: int
+    end: int
+    number: int
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}:{self.start}"
+
+    @property
+    def share(self) -> int:
+        return share_of(self.path, self.number)
+
+    @property
+    def limit(self) -> int:
+        return _LAST if _compressed(self.path) else size_of(self.path)
+
+    @property
+    def changed(self) -> Span | None:
+        time_ms = time_of(self.path)
+        return None if time_ms is None else (self.end, time_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        return _EXPANSION * size_of(self.path) if _compressed(self.path) else self.end - self.start
+
+    def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
+        for rows in self.rows(None, dead_letter):
+            if rows.values:
+                yield rows.chunk()
+
+    def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
+        try:
+            with _opened(self.path) as f:
+                time_ms = os.fstat(f.fileno()).st_mtime_ns // 1_000_000
+                yield from self.rows_of(f, position, time_ms, dead_letter)
+        except (OSError, EOFError, zlib.error) as e:
+            dead_letter(self.path, None, f"cannot be read: {why(e)}")
+
+    @abstractmethod
+    def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
+        """The rows of the open file, from a position on, with the time of the file."""
+
+
+def ranges(files: Files, part_bytes: int | None) -> Iterator[tuple[str, int, int, int]]:
+    """(path, start, end, number) of the parts of some files; None: each is one part."""
+    for path in files.paths():
+        if _compressed(path):
+            yield path, 0, _LAST, 0
+            continue
+        size = size_of(path) or 1  # one that cannot be read has one part as well: for the task that will say so
+        for number, start in enumerate(range(0, size, part_bytes or size)):
+            yield path, start, min(start + (part_bytes or size), size), number
+
+
+def first_line(f: BinaryIO, start: int) -> int:
+    """Where the first line begins that begins at `start` or later; the end of the file if there is none."""
+    if start == 0:
+        return 0
+    f.seek(start - 1)
+    while data := f.read(BLOCK_BYTES):
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return f.tell() - len(data) + newline + 1
+    return f.tell()
+
+
+def next_line(f: BinaryIO, position: int) -> int:
+    """Where to go on when everything before `position` was read.
+
+    The last line of a file may have had no end then. If it has one now, that is passed over; if it goes on, it was
+    half written, and is read again: whole, and under the id that it had.
+    """
+    f.seek(max(0, position - 1))
+    around = f.read(3)
+    if position == 0 or len(around) < 2 or around[:1] == b"\n":
+        return position
+    ending = around[1:]
+    if ending.startswith((b"\n", b"\r\n")):
+        return position + ending.index(b"\n") + 1
+    return _line_around(f, position)
+
+
+def _line_around(f: BinaryIO, position: int) -> int:
+    """Where the line begins that contains the byte before `position`."""
+    while position > 0:
+        begin = max(0, position - BLOCK_BYTES)
+        f.seek(begin)
+        newline = f.read(position - begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        position = begin
+    return 0
+
+
+def _compressed(path: str) -> bool:
+    return path.endswith(_COMPRESSED)
+
+
+def _opened(path: str) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path)) if _compressed(path) else open(path, "rb")
