@@ -304,6 +304,9 @@ class Summary(BaseModel):
     ready: bool
     tmaster: str
     interval: int = Field(description="Seconds; -1: all time.")
+    as_of: str | None = Field(
+        description="When the numbers were measured, if they are not live; null if they are, or none are known."
+    )
     components: list[ComponentLoad]
     culprits: list[Culprit] = Field(description="Who held the spouts, the worst first.")
 

@@ -166,6 +166,6 @@ async def topology_summary(
 ) -> m.Summary:
     """Components and instances with their counts, latencies, capacity, CPU, memory and backpressure, in one answer.
 
-    Not of Heron. While the Topology Master is silent: the plan, with `tmaster` telling since when.
+    Not of Heron. While the Topology Master is silent: the last numbers that are known, `as_of` telling of when.
     """
-    return await summary(tracker.tmasters, topology, interval)
+    return await summary(tracker.tmasters, tracker.remembered, topology, interval)

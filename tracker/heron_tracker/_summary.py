@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from heron_tracker import _models as m
 from heron_tracker._metrics import HISTORY_S
 from heron_tracker._query_eval import MINUTE_S
-from heron_tracker._tmasters import SilentError, Tmasters
+from heron_tracker._remembered import Numbers, Remembered
+from heron_tracker._tmasters import SilentError, Tmasters, iso_time
 from heron_tracker._topology import Topology
 from heronpy.errors import UnavailableError
 from heronpy.proto import tmaster_pb2
@@ -79,21 +81,28 @@ def together(parts: Sequence[Measured]) -> Measured:
     return whole
 
 
-async def summary(tmasters: Tmasters, topology: Topology, interval: int) -> m.Summary:
-    """The summary of a topology. With a Topology Master that is silent: its plan, and zeros.
+async def summary(tmasters: Tmasters, remembered: Remembered[Measured], topology: Topology, interval: int) -> m.Summary:
+    """The summary of a topology. With a Topology Master that is silent: its plan, and the last numbers, if any.
 
     Args:
+        remembered: Where the numbers are kept, and found.
         interval: Seconds, up to three hours; 0 or less: all time.
     """
     interval = interval if 0 < interval <= HISTORY_S else -1
     status, health = await tmasters.status(topology)
-    measured: dict[str, Measured] = {}
+    numbers: Numbers[Measured] | None = None
     if health == "ok":
         try:
-            measured, interval = await _measure(tmasters, topology, interval)
+            numbers = await _measure(tmasters, topology, interval)
+            remembered.add(topology.id, interval, numbers)
         except UnavailableError as e:
             since = tmasters.silent_since(topology) if isinstance(e, SilentError) else None
             health = f"unreachable since {since}" if since else str(e)
+    live = numbers is not None
+    numbers = numbers or remembered.get(topology.id, interval)
+    as_of = iso_time(numbers.at_s) if numbers is not None and not live else None
+    numbers = numbers or Numbers({}, interval, time.time())
+    measured, interval = numbers.measured, numbers.interval_s
     known = {i.id: i for i in status.instances} if status is not None else {}
     culprits = [m.Culprit(instance=id, held_ms=found.held_ms) for id, found in measured.items() if found.held_ms > 0]
     key = topology.key
@@ -107,6 +116,7 @@ async def summary(tmasters: Tmasters, topology: Topology, interval: int) -> m.Su
         ready=status is not None and status.ready and health == "ok",
         tmaster=health,
         interval=interval,
+        as_of=as_of,
         components=[
             _component(topology, component.name, measured, known, interval, alive=health == "ok")
             for component in topology.logical.components.values()
@@ -115,7 +125,7 @@ async def summary(tmasters: Tmasters, topology: Topology, interval: int) -> m.Su
     )
 
 
-async def _measure(tmasters: Tmasters, topology: Topology, interval: int) -> tuple[dict[str, Measured], int]:
+async def _measure(tmasters: Tmasters, topology: Topology, interval: int) -> Numbers[Measured]:
     prefixes = [f"{name}/*" for name in (*_COUNTS, *_LATENCIES)]
     work, spent, cpu = await asyncio.gather(
         tmasters.metrics(
@@ -145,7 +155,7 @@ async def _measure(tmasters: Tmasters, topology: Topology, interval: int) -> tup
     for found in measured.values():
         uptime_s = found.gauges.get(_UPTIME, 0.0)
         found.over(min(interval, uptime_s) if interval > 0 and uptime_s else max(interval, uptime_s))
-    return measured, work.interval_s
+    return Numbers(measured, work.interval_s, time.time())
 
 
 def _cores(found: Iterable[tmaster_pb2.MetricSeries]) -> dict[str, float]:
@@ -163,7 +173,7 @@ def _cores(found: Iterable[tmaster_pb2.MetricSeries]) -> dict[str, float]:
 def _component(
     topology: Topology,
     name: str,
-    measured: dict[str, Measured],
+    measured: Mapping[str, Measured],
     known: dict[str, tmaster_pb2.InstanceStatus],
     interval: int,
     *,

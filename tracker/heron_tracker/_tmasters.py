@@ -6,19 +6,23 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from heron_tracker._silence import Silence
 from heron_tracker._topology import Topology
 from heronpy.errors import HeronError, UnavailableError, UsageError
 from heronpy.proto import tmaster_pb2, tmaster_pb2_grpc
 from heronpy.runtime import Launch, channel, metadata
 
 CALL_TIMEOUT_S = 5.0
+PROBE_WAIT_S = 0.5
+"""How long who probes a silent one waits for it. The probe itself goes on for as long as any call may take: one that is
+only slow must come back, too."""
 CHANNELS_MAX = 256
 CALLS_MAX = 64
 """Most calls at a time, to all Topology Masters."""
@@ -41,7 +45,8 @@ class _Link:
     target: str = ""
     channel: grpc.aio.Channel | None = None
     busy: int = 0
-    silent_since_s: float | None = None
+    silence: Silence = field(default_factory=Silence)
+    probe: asyncio.Task[None] | None = None
     status: tmaster_pb2.StatusReply | None = None
     status_s: float = 0.0
     asking: asyncio.Lock | None = None
@@ -89,27 +94,31 @@ class Tmasters:
             link = await self._link(topology)
         except HeronError as e:
             return None, str(e)
-        link.asking = link.asking or asyncio.Lock()
-        async with link.asking:  # of several who want it at once, one asks
-            if time.monotonic() - link.status_s > STATUS_AGE_S or link.status is None:
-                try:
+        try:
+            await self._admit(link, topology)  # before the lock: nobody waits for one who finds out what is known
+            link.asking = link.asking or asyncio.Lock()
+            async with link.asking:  # of several who want it at once, one asks
+                if time.monotonic() - link.status_s > STATUS_AGE_S or link.status is None:
                     link.status = await self._ask(topology, "GetStatus", tmaster_pb2.TopologyRequest())
                     link.status_s = time.monotonic()
-                except HeronError as e:
-                    since = self.silent_since(topology)
-                    return link.status, f"unreachable since {since}" if since else str(e)
+        except HeronError as e:
+            since = self.silent_since(topology)
+            return link.status, f"unreachable since {since}" if since else str(e)
         return link.status, "ok"
 
     def silent_since(self, topology: Topology) -> str | None:
         """Since when (ISO 8601) it does not answer, as far as anybody asked; None if the last call was answered."""
         link = self._links.get(topology.id)
-        times = [t for t in (topology.tmaster_lost_s, link.silent_since_s if link else None) if t is not None]
+        times = [t for t in (topology.tmaster_lost_s, link.silence.since_s if link else None) if t is not None]
         return iso_time(min(times)) if times else None
 
-    def keep(self, topology_ids: Iterable[str]) -> None:
-        """Forget all topologies but these."""
-        for id in self._links.keys() - set(topology_ids):
+    def keep(self, topologies: Iterable[Topology]) -> None:
+        """Forget all topologies but these, and take notice of where their Topology Masters are."""
+        kept = {topology.id: topology for topology in topologies}
+        for id in self._links.keys() - kept.keys():
             self._gone.append(self._links.pop(id))
+        for id, link in self._links.items():
+            link.silence.located(kept[id].tmaster)
 
     async def close(self) -> None:
         """Close all channels; calls under way fail."""
@@ -119,44 +128,83 @@ class Tmasters:
     async def _close_gone(self) -> None:
         while self._gone:
             link = self._gone.pop()
+            if link.probe is not None:
+                link.probe.cancel()
+                await asyncio.wait({link.probe})
             if link.channel is not None:
                 await link.channel.close()
 
     async def _ask(self, topology: Topology, method: str, request: Any) -> Any:
         link = await self._link(topology)
+        await self._admit(link, topology)
+        link.busy += 1
+        try:
+            async with asyncio.timeout(2 * CALL_TIMEOUT_S), link.calls, self._calls:
+                if link.silence.known:  # those before it found out while this one waited
+                    raise self._silent(link, topology)
+                reply = await self._call(link, topology, method, request)
+        except TimeoutError as e:
+            raise SilentError(
+                f"the Topology Master of {topology.key.name} was not asked: too many calls wait; try again later"
+            ) from e
+        finally:
+            link.busy -= 1
+        return reply
+
+    async def _admit(self, link: _Link, topology: Topology) -> None:
+        """Return if it can be asked. Raises SilentError: at once if it is known to be silent and not to be tried."""
         if topology.tmaster is None:
             raise SilentError(
                 f"topology {topology.key.name} has no Topology Master since {self.silent_since(topology)}: "
                 "its metrics cannot be read until it is back"
             )
-        link.busy += 1
+        if not link.silence.known:
+            return
+        if link.silence.may_probe(time.monotonic()):
+            link.silence.probing = True
+            link.probe = asyncio.create_task(self._probe(link, topology), name=f"tracker/probe/{topology.key.name}")
+            await asyncio.wait({link.probe}, timeout=PROBE_WAIT_S)
+        if link.silence.known:
+            raise self._silent(link, topology)
+
+    async def _probe(self, link: _Link, topology: Topology) -> None:
+        # It takes no place among the calls: there is one a Topology Master, and many silent ones must not use them up.
         try:
-            async with asyncio.timeout(2 * CALL_TIMEOUT_S), link.calls, self._calls:
-                stub = tmaster_pb2_grpc.TmasterStub(await self._channel(link, topology))  # type: ignore[no-untyped-call]  # generated
-                reply = await getattr(stub, method)(
-                    request, metadata=metadata(link.token, "tracker"), timeout=CALL_TIMEOUT_S
-                )
-        except (grpc.aio.AioRpcError, TimeoutError) as e:
-            if isinstance(e, grpc.aio.AioRpcError) and e.code() is grpc.StatusCode.INVALID_ARGUMENT:
+            link.status = await self._call(link, topology, "GetStatus", tmaster_pb2.TopologyRequest())
+            link.status_s = time.monotonic()
+        except HeronError:
+            pass  # it is remembered
+        finally:
+            link.silence.probing = False
+
+    async def _call(self, link: _Link, topology: Topology, method: str, request: Any) -> Any:
+        try:
+            stub = tmaster_pb2_grpc.TmasterStub(await self._channel(link, topology))  # type: ignore[no-untyped-call]  # generated
+            reply = await getattr(stub, method)(
+                request, metadata=metadata(link.token, "tracker"), timeout=CALL_TIMEOUT_S
+            )
+        except grpc.aio.AioRpcError as e:
+            if e.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise UsageError(str(e.details())) from e  # it asked for too much
             self._called(method, False)
-            raise self._silent(link, topology, e) from e
-        finally:
-            link.busy -= 1
+            why = "no answer in time" if e.code() is grpc.StatusCode.DEADLINE_EXCEEDED else str(e.details())
+            link.silence.failed(topology.tmaster, why, time.monotonic(), time.time())
+            raise self._silent(link, topology) from e
+        except asyncio.CancelledError as e:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task: the channel was closed under the call, because there is a new address.
+            self._called(method, False)
+            raise self._silent(link, topology) from e
         self._called(method, True)
-        link.silent_since_s = None
+        link.silence.answered()
         return reply
 
-    def _silent(self, link: _Link, topology: Topology, error: Exception) -> SilentError:
-        if link.silent_since_s is None:
-            link.silent_since_s = time.time()
-        if isinstance(error, grpc.aio.AioRpcError):
-            why = "no answer in time" if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED else error.details()
-        else:
-            why = "too many calls wait for it"
+    def _silent(self, link: _Link, topology: Topology) -> SilentError:
         return SilentError(
             f"the Topology Master of {topology.key.name} at {link.target or 'no address'} is unreachable since "
-            f"{self.silent_since(topology)}: {why}"
+            f"{self.silent_since(topology) or iso_time(time.time())}: {link.silence.why or 'it has moved, ask again'}"
         )
 
     async def _link(self, topology: Topology) -> _Link:
@@ -164,6 +212,7 @@ class Tmasters:
         if link is None:
             token = await asyncio.to_thread(_token, topology)
             link = self._links.get(topology.id) or _Link(topology.id, token, asyncio.Semaphore(CALLS_PER_TOPOLOGY_MAX))
+            link.silence.located(topology.tmaster)
             self._links[topology.id] = link
             await self._make_room()
         if topology.id in self._links:  # else the topology went away meanwhile

@@ -13,6 +13,8 @@ from heron_tracker._config import TrackerConfig
 from heron_tracker._directory import Directory
 from heron_tracker._events import Events
 from heron_tracker._own_metrics import OwnMetrics
+from heron_tracker._remembered import Remembered
+from heron_tracker._summary import Measured
 from heron_tracker._tmasters import Tmasters
 from heron_tracker._topology import Topology
 
@@ -30,10 +32,16 @@ class Tracker:
         self.metrics = OwnMetrics()
         self.directory = Directory(config.statemgrs)
         self.tmasters = Tmasters(self.metrics.called)
+        self.remembered: Remembered[Measured] = Remembered()
         self.events = Events(self.directory)
         self.looks = asyncio.Semaphore(LOOKS_MAX)
-        self.directory.listen(lambda: self.tmasters.keep(t.id for t in self.directory.topologies.values()))
+        self.directory.listen(self._keep)
         self.metrics.follow(self.directory, self.events)
+
+    def _keep(self) -> None:
+        topologies = self.directory.topologies.values()
+        self.tmasters.keep(topologies)
+        self.remembered.keep(topology.id for topology in topologies)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -1,0 +1,123 @@
+"""A Topology Master that is really stopped: nobody waits twice for it, and the last numbers go on being told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from typing import Any
+
+import httpx
+import pytest
+from heron_tracker import _tmasters, local_state
+from numbers_topology import Numbers
+from test_tracker_state_managers import tracking, words
+
+from heronpy.testing import LocalCluster, TopologyHandle, eventually
+
+TIMEOUT_S = 1.0
+PATHS = ("metrics?component=numbers", "exceptions?component=all", "exceptionsummary?component=all", "runtimestate")
+
+
+async def timed(tracker: httpx.AsyncClient, path: str) -> tuple[httpx.Response, float]:
+    path, _, query = path.partition("?")
+    began_s = time.monotonic()
+    answer = await tracker.get(f"/topologies/{path}", params={**words("local"), **dict(httpx.QueryParams(query))})
+    return answer, time.monotonic() - began_s
+
+
+def check_told(answer: httpx.Response) -> None:
+    """Everybody is told of the silence; who asks for the state gets the last one that is known."""
+    if answer.url.path.endswith("runtimestate"):
+        told = answer.json()
+        assert told["tmaster"].startswith("unreachable since 2")
+        assert told["stmgrs"] == {s: {"is_registered": True} for s in ("stmgr-1", "stmgr-2")}
+    else:
+        assert answer.status_code == 503
+        assert "unreachable since 2" in answer.json()
+
+
+def calls(metrics: str) -> float:
+    """How many calls to Topology Masters were not answered, by the Tracker's own metrics."""
+    lines = [line for line in metrics.splitlines() if line.startswith("heron_tracker_tmaster_calls_total")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines if 'answered="no"' in line)
+
+
+async def alive(tracker: httpx.AsyncClient, place: str) -> dict[str, Any]:
+    summary: dict[str, Any] = {}
+
+    async def told() -> None:
+        summary.update((await tracker.get(place, params={"interval": 600})).json())
+        assert (summary["tmaster"], summary["as_of"], summary["ready"]) == ("ok", None, True)
+        assert sum(c["emitted"] for c in summary["components"]) >= 2000
+
+    await eventually(told, within_s=30)
+    return summary
+
+
+async def test_only_those_who_find_out_wait_for_a_silent_topology_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_tmasters, "CALL_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setattr(_tmasters, "STATUS_AGE_S", 0.0)
+    with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
+        handle = await asyncio.to_thread(lambda: cluster.submit(Numbers, name="words").wait_running(60))
+        place = f"/topologies/local/{handle.launch.role}/default/words/summary"
+        async with tracking(local_state(cluster.home)) as tracker:
+            before = await alive(tracker, place)
+            tmaster = handle.processes()["tmaster"]
+            os.kill(tmaster, signal.SIGSTOP)
+            try:
+                await nobody_waits_twice(tracker)
+                await the_last_numbers_are_told(tracker, place, before)
+            finally:
+                os.kill(tmaster, signal.SIGCONT)
+            await alive(tracker, place)
+            await a_new_one_is_asked_at_once(tracker, handle, place)
+
+
+async def nobody_waits_twice(tracker: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(timed(tracker, path) for path in PATHS * 10))
+    for answer, seconds in answers:
+        check_told(answer)
+        assert seconds < 2 * TIMEOUT_S, answer.url  # also those who waited behind others
+    before, began_s, longer = calls((await tracker.get("/metrics")).text), time.monotonic(), 0
+    while time.monotonic() - began_s < 2.5:
+        for answer, seconds in await asyncio.gather(*(timed(tracker, path) for path in PATHS * 3)):
+            check_told(answer)
+            assert seconds < 2 * _tmasters.PROBE_WAIT_S
+            longer += seconds > _tmasters.PROBE_WAIT_S / 2
+        await asyncio.sleep(0.1)
+    tried = calls((await tracker.get("/metrics")).text) - before
+    assert 1 <= tried <= 3
+    assert longer <= tried + 1  # one who asks at a time
+
+
+async def the_last_numbers_are_told(tracker: httpx.AsyncClient, place: str, before: dict[str, Any]) -> None:
+    for _ in range(2):
+        old = (await tracker.get(place, params={"interval": 600})).json()
+        assert old["as_of"] < old["tmaster"].removeprefix("unreachable since ")
+        assert not old["ready"]
+        assert old["interval"] >= before["interval"]
+        numbers = [(c["name"], c["emitted"], c["executed"], len(c["instances"])) for c in old["components"]]
+        assert numbers == [(c["name"], c["emitted"], c["executed"], len(c["instances"])) for c in before["components"]]
+        assert not any(i["attached"] for c in old["components"] for i in c["instances"])
+    never = (await tracker.get(place, params={"interval": 60})).json()
+    assert (never["as_of"], never["components"][0]["emitted"]) == (None, 0)
+
+
+async def a_new_one_is_asked_at_once(tracker: httpx.AsyncClient, handle: TopologyHandle, place: str) -> None:
+    os.kill(handle.processes()["tmaster"], signal.SIGSTOP)
+    waiting = [asyncio.create_task(timed(tracker, PATHS[0])) for _ in range(8)]
+    await asyncio.sleep(0.2)  # they wait now
+    os.kill(handle.processes()["tmaster"], signal.SIGKILL)
+    for answer, seconds in await asyncio.gather(*waiting):
+        assert answer.status_code in (200, 503)
+        assert seconds < 3 * TIMEOUT_S
+
+    async def back() -> None:
+        answer, seconds = await timed(tracker, "runtimestate")
+        assert answer.json()["tmaster"] == "ok"
+        assert seconds < TIMEOUT_S
+
+    await eventually(back, within_s=20)
+    assert (await tracker.get(place)).json()["as_of"] is None
