@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import logging
 import os
+import sys
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from heronpy.config import LoggingConfig
 
@@ -55,44 +57,95 @@ class JsonLines(logging.Formatter):
 
 
 class LogFile(logging.Handler):
-    """A log file that is rotated before it gets larger than `file_bytes`; `files` old ones are kept."""
+    """A log file that is rotated before it gets larger than `file_bytes`; `files` old ones are kept.
+
+    A line is one write, so processes that share a file do not mix theirs. Where nothing can be written, because the
+    disk is full, lines are lost; the log says how many as soon as it can, and stderr says it at once.
+    """
 
     def __init__(self, path: Path, *, file_bytes: int, files: int) -> None:
         super().__init__()
         self.path = path
         self.file_bytes = file_bytes
         self.files = files
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
+        self._lost = 0
+        self._why = ""
+        self._torn = False
+        """Whether the file ends with a part of a line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            # Half a surrogate pair has no UTF-8. Its escape is also one of JSON.
-            self._append((self.format(record) + "\n").encode("utf-8", "backslashreplace"))
+            line = self._encoded(record)
         except Exception:
-            self.handleError(record)  # as every handler: a log that cannot be written ends nothing
+            self.handleError(record)  # as every handler: what cannot be formatted ends nothing
+            return
+        try:
+            if self._lost:
+                self._append(self._encoded(self._loss()))
+                self._lost = 0
+            self._append(line)
+        except OSError as e:
+            self._lose(e)
 
     def close(self) -> None:
         with self.lock or contextlib.nullcontext():
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._close()
         super().close()
+
+    def _encoded(self, record: logging.LogRecord) -> bytes:
+        # Half a surrogate pair has no UTF-8. Its escape is also one of JSON.
+        return (self.format(record) + "\n").encode("utf-8", "backslashreplace")
 
     def _append(self, line: bytes) -> None:
         file = self._file or self._open()
         size = file.tell()
         if size and size + len(line) > self.file_bytes:
-            # A child that user code forked has the same file, and may have rotated it.
-            if _is(self.path, file.fileno()):
-                rotate(self.path, self.files)
-            file.close()
-            file = self._open()
-        file.write(line)
-        file.flush()
+            file = self._rotated(file)
+        rest = memoryview(b"\n" + line if self._torn else line)
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+            self._torn = bool(rest)  # a disk that is nearly full takes a part
 
-    def _open(self) -> BinaryIO:
-        self._file = self.path.open("ab")
+    def _rotated(self, file: FileIO) -> FileIO:
+        # A child that user code forked has the same file. Two that rotate at a time would replace each other's files,
+        # so there is a lock, by process; who does not get it writes on, and looks again with the next line.
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return file
+        if _is(self.path, file.fileno()):  # else somebody has rotated it
+            rotate(self.path, self.files)
+        self._close()
+        return self._open()
+
+    def _open(self) -> FileIO:
+        self._file = FileIO(self.path, "ab")
+        self._torn = False
         return self._file
+
+    def _close(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _lose(self, error: OSError) -> None:
+        self._lost += 1
+        self._why = error.strerror or str(error)
+        if self._lost == 1 and sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # it may be on the same disk, or closed by user code
+                print(f"{self.path} cannot be written: {self._why}; lines are lost until it can", file=sys.stderr)
+
+    def _loss(self) -> logging.LogRecord:
+        lines = "1 line was" if self._lost == 1 else f"{self._lost} lines were"
+        return logging.makeLogRecord(
+            {
+                "name": __name__,
+                "levelno": logging.ERROR,
+                "levelname": "ERROR",
+                "msg": f"{lines} lost here: {self._why}",
+            }
+        )
 
 
 def log_to(path: Path | None, config: LoggingConfig, *, topology: str = "") -> None:

@@ -17,31 +17,31 @@ def spout_row(spout: Component) -> Row:
             _emitted(spout, mine),
             Panel(
                 title="Acked, failed, timed out",
-                queries=(
-                    Query(rate("heron_ack_count_total", mine), "acked"),
-                    Query(rate("heron_fail_count_total", mine), "failed"),
-                    Query(rate("heron_timeout_count_total", mine), "timed out"),
+                queries=tuple(
+                    Query(rate(f"heron_{what}_count_total", mine, "stream"), f"{{{{stream}}}} {done}")
+                    for what, done in (("ack", "acked"), ("fail", "failed"), ("timeout", "timed out"))
                 ),
                 unit="cps",
                 quiet=True,
-                description="Tuples with an id, per second.",
+                description="Tuples per second, by stream. Those that timed out are among the failed.",
             ),
             Panel(
                 title="Complete latency",
                 queries=(
-                    Query(gauge("heron_complete_latency", mine, how="avg"), "mean of the instances"),
-                    Query(gauge("heron_complete_latency", mine, how="max"), "slowest instance"),
-                    Query(gauge("heron_fail_latency", mine, how="avg"), "of failed tuples"),
+                    Query(gauge("heron_complete_latency", mine, "stream", "avg"), "{{stream}}, mean of the instances"),
+                    Query(gauge("heron_complete_latency", mine, "stream", "max"), "{{stream}}, slowest instance"),
+                    Query(gauge("heron_fail_latency", mine, "stream", "avg"), "{{stream}}, of failed tuples"),
                 ),
                 unit="ns",
                 quiet=True,
-                description="From emit to the last ack; measured with at-least-once and effectively-once only.",
+                description="From emit to the last ack, by stream; not measured at most once.",
             ),
             Panel(
                 title="Pending",
                 queries=(Query(gauge("heron_pending_acked_count", mine, "instance"), "{{instance}}"),),
                 description="Emitted and not yet acked.",
             ),
+            *_next_tuple(mine),
             *_queues(mine),
         ),
     )
@@ -104,6 +104,24 @@ def _emitted(component: Component, mine: str) -> Panel:
         unit="cps",
         quiet=not component.is_spout,
         description="Tuples per second, by stream.",
+    )
+
+
+def _next_tuple(mine: str) -> tuple[Panel, ...]:
+    """What the user's code of a spout costs, apart from what becomes of its tuples."""
+    return (
+        Panel(
+            title="Calls of next_tuple()",
+            queries=(Query(rate("heron_next_tuple_count_total", mine, "instance"), "{{instance}}"),),
+            unit="cps",
+            description="Per second. Far more than tuples: the source has nothing to emit.",
+        ),
+        Panel(
+            title="Time in next_tuple()",
+            queries=(Query(gauge("heron_next_tuple_latency", mine, "instance", "avg"), "{{instance}}"),),
+            unit="ns",
+            description="Mean time of a call. A long one delays acks and timeouts of the instance, too.",
+        ),
     )
 
 

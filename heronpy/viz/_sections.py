@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heronpy.plan import PackingPlan
 from heronpy.viz._panels import Panel, Query, Row
-from heronpy.viz._queries import RECENT, both, cpu, gauge, increase, rate, restarts, selector, share_of_time, silent
+from heronpy.viz._queries import both, cpu, gauge, increase, rate, restarts, selector, share_of_time, silent
 from heronpy.viz._scope import CHOSEN, STREAM_MANAGERS, TOPOLOGY, USERS
 
 
@@ -127,28 +127,42 @@ def stream_managers(outbox_high: int) -> Row:
 
     def ways(title: str, base: str, unit: str) -> Panel:
         names = {
-            "from_workers": "from instances",
-            "to_workers": "to instances",
-            "from_stmgrs": "from others",
-            "to_stmgrs": "to others",
+            f"server_{base}_from_workers": "from instances",
+            f"server_{base}_to_workers": "to instances",
+            f"server_{base}_from_stmgrs": "from others",
+            f"client_{base}_to_stmgrs": "to others",
         }
         return Panel(
             title=title,
             queries=tuple(
-                Query(rate(f"heron_server_{base}_{way}_total", STREAM_MANAGERS, "instance"), f"{{{{instance}}}} {name}")
-                for way, name in names.items()
+                Query(rate(f"heron_{name}_total", STREAM_MANAGERS, "instance"), f"{{{{instance}}}} {way}")
+                for name, way in names.items()
             ),
             unit=unit,
             quiet=True,  # with one container, or one of each component in all, nothing goes between them
         )
 
-    lost = f'sum by (instance) (rate({{__name__=~"heron_server_.*_lost_total",{STREAM_MANAGERS}}}{RECENT}))'
+    def lost() -> tuple[Query, ...]:
+        # One query for each: the rate of several names at once is refused as soon as two have the same labels.
+        ends = {"server": ("workers", "to instances"), "client": ("stmgrs", "to others")}
+        kinds = {"tuples": "tuples", "ack_tuples": "acks", "fail_tuples": "fails"}
+        return tuple(
+            Query(
+                rate(f"heron_{side}_{what}_to_{whom}_lost_total", STREAM_MANAGERS, "instance"),
+                f"{{{{instance}}}} {kind} {way}",
+            )
+            for what, kind in kinds.items()
+            for side, (whom, way) in ends.items()
+        )
+
     return Row(
         "Stream Managers",
         (
             ways("Tuples", "tuples", "cps"),
             ways("Bytes", "bytes", "Bps"),
             ways("Acks", "ack_tuples", "cps"),
+            _links("Bytes on each link", "bytes", "Bps"),
+            _links("Tuples on each link", "tuples", "cps"),
             Panel(
                 title="Waiting for each receiver",
                 queries=(
@@ -210,10 +224,26 @@ def stream_managers(outbox_high: int) -> Row:
             ),
             Panel(
                 title="Lost with a connection",
-                queries=(Query(lost, "{{instance}}"),),
+                queries=lost(),
                 unit="cps",
                 quiet=True,
                 description="Tuples and acks that were under way when a process died; tuples with an id are replayed.",
             ),
         ),
+    )
+
+
+def _links(title: str, base: str, unit: str) -> Panel:
+    """What goes from one Stream Manager to another."""
+    return Panel(
+        title=title,
+        queries=(
+            Query(
+                rate(f"heron_client_{base}_to_stmgrs_total", STREAM_MANAGERS, "instance, key"),
+                "{{instance}} → {{key}}",
+            ),
+        ),
+        unit=unit,
+        quiet=True,  # with one container there are none
+        description="From one Stream Manager to another.",
     )

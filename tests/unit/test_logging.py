@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,42 @@ def test_every_line_of_json_is_an_object_whatever_is_logged(
     assert "exc" not in first
     assert second["exc"].startswith("Traceback")
     assert "ValueError" in second["exc"]
+
+
+def test_a_full_disk_costs_lines_that_are_counted_and_ends_nothing(
+    own_logging: logging.Logger, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "p.log"
+    log_to(path, config(format="json", maximum_size_mb=1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        for n in range(20):
+            logging.getLogger("x").info("line %d", n)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    logging.getLogger("x").info("again")
+    *whole, torn, note, last = path.read_text().splitlines()
+    assert [json.loads(line)["message"] for line in whole] == [f"line {n}" for n in range(len(whole))]
+    assert torn.startswith("{")
+    assert json.loads(note)["message"] == f"{20 - len(whole)} lines were lost here: File too large"
+    assert json.loads(last)["message"] == "again"
+    assert capfd.readouterr().err == f"{path} cannot be written: File too large; lines are lost until it can\n"
+
+
+def test_processes_that_share_a_file_do_not_mix_their_lines(own_logging: logging.Logger, tmp_path: Path) -> None:
+    path = tmp_path / "p.log"
+    log_to(path, config(maximum_size_mb=4000 / 2**20, maximum_files=100))
+    children = []
+    for child in range(3):
+        if (pid := os.fork()) == 0:
+            for n in range(100):
+                logging.getLogger("x").info("%s", f"{child}-{n} " * 30)
+            os._exit(0)
+        children.append(pid)
+    assert [os.waitpid(pid, 0)[1] for pid in children] == [0, 0, 0]
+    lines = [line.rpartition(": ")[2] for file in tmp_path.iterdir() for line in file.read_text().splitlines()]
+    assert sorted(lines) == sorted(f"{child}-{n} " * 30 for child in range(3) for n in range(100))
 
 
 def test_files_without_bounds_are_refused() -> None:

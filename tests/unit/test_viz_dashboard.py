@@ -12,8 +12,10 @@ import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder
 from heronpy.loader import Definition
+from heronpy.metricsmgr._prometheus import series_name
 from heronpy.plan import ContainerPacking, InstancePacking, LogicalPlan, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.stmgr._metrics import TO_WORKERS, to_stmgr
 from heronpy.viz import Dashboard, Panel, Query, Row, overview_dashboard, topology_dashboard
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -79,7 +81,9 @@ def test_every_component_has_a_row_spouts_first() -> None:
 
 def test_panels_fit_the_kind_of_component() -> None:
     made = dashboard()
-    assert {"Emitted", "Complete latency", "Pending"} <= titles(made, "Spout words (2 instances)")
+    assert {"Emitted", "Complete latency", "Pending", "Time in next_tuple()"} <= titles(
+        made, "Spout words (2 instances)"
+    )
     assert {"Executed", "Emitted", "Capacity"} <= titles(made, "Bolt count (3 instances)")
     last = titles(made, "Bolt print (1 instance)")
     assert "Executed" in last
@@ -95,6 +99,25 @@ def test_what_the_packing_plan_gives_is_beside_what_is_used() -> None:
 def test_outboxes_are_shown_with_the_mark_where_backpressure_begins() -> None:
     (panel,) = (p for p in dashboard().panels() if p.title == "Waiting for each receiver")
     assert panel.warn_at == 100 * 1024 * 1024
+
+
+def test_links_between_stream_managers_are_shown_by_peer() -> None:
+    (panel,) = (p for p in dashboard().panels() if p.title == "Bytes on each link")
+    assert "by (instance, key) (rate(heron_client_bytes_to_stmgrs_total{" in panel.queries[0].expr
+
+
+def test_what_is_lost_is_shown_by_the_names_that_stream_managers_count_by() -> None:
+    (panel,) = (p for p in dashboard().panels() if p.title == "Lost with a connection")
+    used = {name for query in panel.queries for name in re.findall(r"heron_\w+", query.expr)}
+    ways = (TO_WORKERS, to_stmgr("stmgr-2"))
+    counted = {series_name(f"{name}_lost").family + "_total" for way in ways for name in way.tuples.values()}
+    assert len(used) == 6
+    assert used <= counted
+
+
+def test_no_query_selects_several_names(any_dashboard: Dashboard) -> None:
+    """Prometheus refuses a rate of them as soon as two have the same labels: when something has happened at last."""
+    assert [panel.title for panel in any_dashboard.panels() for q in panel.queries if "__name__" in q.expr] == []
 
 
 def test_queries_use_no_variable_that_does_not_exist(any_dashboard: Dashboard) -> None:
