@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import re
 import shutil
 import signal
 import time
@@ -244,6 +245,32 @@ async def test_nobody_is_answered_without_the_token_but_health(tmp_path: Path) -
         assert preflight.headers["access-control-allow-origin"] == "http://friend"
         stranger = await tracker.options("/clusters", headers={**asked, "origin": "http://stranger"})
         assert "access-control-allow-origin" not in stranger.headers
+
+
+async def test_the_files_of_the_web_ui_are_open_and_nothing_else(tmp_path: Path) -> None:
+    async with tracking(files("local", tmp_path), token="swordfish") as tracker:
+        page = await tracker.get("/")
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        policy = page.headers["content-security-policy"]
+        (in_page,) = re.findall('http-equiv="Content-Security-Policy" content="([^"]*)"', page.text)
+        # The page says it, too: a proxy may serve it without headers.
+        assert policy == f"{in_page}; frame-ancestors 'none'"
+        assert "unsafe" not in policy
+        assert "swordfish" not in page.text
+        for path in ("/index.html", "/app.js", "/css/base.css", "/pages/list.js", "/vendor/uplot/uPlot.esm.js"):
+            found = await tracker.get(path)
+            assert (found.status_code, found.headers["x-content-type-options"]) == (200, "nosniff"), path
+            assert found.headers["content-security-policy"] == policy
+            again = await tracker.get(path, headers={"if-none-match": found.headers["etag"]})
+            assert (again.status_code, again.headers["content-security-policy"]) == (304, policy)
+        closed = ["/events", "/metrics", "/topologies", "/topologies/all", "/openapi.json", "/statemanagers", "/docs"]
+        closed += ["/app.js/", "/css", "/css/../clusters", "/css/%2e%2e/clusters", "/nothing.js"]
+        for path in closed:
+            refused = await tracker.get(path)
+            assert refused.status_code == 401, path
+            assert refused.headers["x-content-type-options"] == "nosniff"
+        assert (await tracker.post("/index.html")).status_code == 401
+        assert (await tracker.head("/index.html")).status_code == 200
 
 
 async def test_a_folder_with_an_index_is_served_as_the_web_ui(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import JSONResponse, RedirectResponse
-from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 import heronpy
@@ -25,6 +24,7 @@ from heron_tracker import _routes_files, _routes_metrics, _routes_topologies, _r
 from heron_tracker._config import TrackerConfig
 from heron_tracker._middleware import Timed, TokenRequired
 from heron_tracker._tracker import Tracker
+from heron_tracker._ui_files import UiFiles
 from heronpy.errors import HeronError
 
 log = logging.getLogger(__name__)
@@ -79,21 +79,22 @@ def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
     for module in (_routes_tracker, _routes_topologies, _routes_metrics, _routes_files):
         app.include_router(module.router, responses=_ERRORS)
     _handle_errors(app)
+    files = UiFiles(ui) if (ui / "index.html").is_file() else None
     # The last one is the outermost: a preflight request of a browser cannot carry the token.
     if config.token is not None:
-        app.add_middleware(TokenRequired, token=config.token)
+        app.add_middleware(TokenRequired, token=config.token, files=files)
     if config.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=config.cors_origins, allow_methods=["GET"], allow_headers=["authorization"]
         )
     app.add_middleware(Timed, metrics=tracker.metrics)
-    _serve_ui(app, ui)
+    _serve_ui(app, files)
     return app
 
 
-def _serve_ui(app: FastAPI, ui: Path) -> None:
-    if (ui / "index.html").is_file():
-        app.mount("/", StaticFiles(directory=ui, html=True), name="ui")
+def _serve_ui(app: FastAPI, files: UiFiles | None) -> None:
+    if files is not None:
+        app.mount("/", files, name="ui")
         return
 
     @app.get("/", include_in_schema=False)

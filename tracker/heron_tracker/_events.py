@@ -101,14 +101,15 @@ def _state(directory: Directory) -> _Told:
     topologies = directory.topologies
     return {
         "topologies": {"": _names(topologies)},
-        "topology": {str(key): _topology(topology) for key, topology in topologies.items()},
+        "topology": {str(key): told(topology) for key, topology in topologies.items()},
         "statemanagers": {
             "": {f.config.name: {"connected": f.error is None, "error": f.error} for f in directory.followers}
         },
     }
 
 
-def _topology(topology: Topology) -> dict[str, Any]:
+def told(topology: Topology) -> dict[str, Any]:
+    """What is told of one topology."""
     key, lost_s = topology.key, topology.tmaster_lost_s
     return {
         "cluster": key.cluster,

@@ -12,13 +12,14 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heron_tracker._own_metrics import OwnMetrics
+from heron_tracker._ui_files import UiFiles
 
 OPEN_PATHS = ("/health",)
 """What is answered without the token."""
 
 
 class Timed:
-    """Adds `x-process-time` (seconds until the answer began) and counts requests."""
+    """Adds `x-process-time` (seconds until the answer began) and `nosniff`, and counts requests."""
 
     def __init__(self, app: ASGIApp, metrics: OwnMetrics) -> None:
         self._app = app
@@ -33,7 +34,11 @@ class Timed:
         async def timed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 seconds = time.perf_counter() - began_s
-                message.setdefault("headers", []).append((b"x-process-time", f"{seconds:.6f}".encode()))
+                headers = message.setdefault("headers", [])
+                headers.append((b"x-process-time", f"{seconds:.6f}".encode()))
+                # An answer may repeat what a topology wrote (a log, an exception): no browser shall take it for a page.
+                if all(name != b"x-content-type-options" for name, _ in headers):
+                    headers.append((b"x-content-type-options", b"nosniff"))
                 route: Any = scope.get("route")
                 self._metrics.answered(getattr(route, "path", "other"), message["status"], seconds)
             await send(message)
@@ -44,16 +49,20 @@ class Timed:
 class TokenRequired:
     """Refuses requests without the token: as a bearer token, or as the password of basic authentication.
 
-    Browsers ask for the latter by themselves, so the web UI needs no page for it.
+    The files of the web UI are open: see there. Its page asks for the token, and sends it as a bearer token.
     """
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
+    def __init__(self, app: ASGIApp, token: str, files: UiFiles | None = None) -> None:
         self._app = app
         self._token = token.encode()
+        self._files = files
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._allowed(scope):
             await self._app(scope, receive, send)
+            return
+        if self._files is not None and scope["method"] in ("GET", "HEAD") and scope["path"] in self._files.paths:
+            await self._files(scope, receive, send)
             return
         response = JSONResponse("request failed: this Tracker wants its token as `Authorization: Bearer …`", 401)
         response.headers.append("www-authenticate", 'Bearer realm="heron tracker"')

@@ -311,6 +311,24 @@ class Summary(BaseModel):
     culprits: list[Culprit] = Field(description="Who held the spouts, the worst first.")
 
 
+class ListedTopology(BaseModel):
+    """What a list of topologies shows of one. Not of Heron."""
+
+    cluster: str
+    role: str
+    environ: str
+    name: str
+    id: str
+    status: str
+    plan_version: int
+    has_physical_plan: bool
+    tmaster: str = Field(description="`ok`, or since when there is no Topology Master.")
+    instances: int
+    submission_time: int = Field(description="Seconds since the epoch.")
+    submission_user: str
+    release_version: str
+
+
 class HistoryLine(BaseModel):
     metric: str
     kind: str

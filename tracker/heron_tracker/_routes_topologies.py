@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from heron_tracker import _models as m
 from heron_tracker import _plans
-from heron_tracker._events import names
+from heron_tracker._events import names, told
 from heron_tracker._summary import summary
 from heron_tracker._topology import Key, Topology
 from heron_tracker._tracker import TheTopology, TheTracker, TopologyAt, Tracker
@@ -64,6 +64,25 @@ async def states(
         state = _plans.execution_state(topology, tracker.config.extra_links)
         found.setdefault(key.cluster, {}).setdefault(key.environ, {})[key.name] = state
     return found
+
+
+@router.get("/topologies/all")
+async def all_topologies(
+    tracker: TheTracker, cluster: Clusters = None, environ: Environs = None, role: Role = None
+) -> list[m.ListedTopology]:
+    """All topologies, also those that share a name in one environment and differ in their role. Not of Heron.
+
+    `/topologies/states` has Heron's shape, in which one of the latter hides the others.
+    """
+    return [
+        m.ListedTopology(
+            **told(topology),
+            **_plans.metadata(topology, ()).model_dump(
+                include={"instances", "submission_time", "submission_user", "release_version"}
+            ),
+        )
+        for topology in _wanted(tracker, cluster, environ, role).values()
+    ]
 
 
 def _wanted(

@@ -25,10 +25,10 @@ export function useToken(token) {
 }
 
 // The browser's own credentials are left out, so that it does not ask by itself: the page asks for the token. Only where
-// the page itself was behind the token has the browser asked already, and then it goes on answering.
+// a proxy wants credentials for the page itself has the browser asked already, and then it goes on answering.
 let credentials = "omit";
 
-async function behindTheToken() {
+async function behindAProxy() {
   const page = await fetch("index.html", { credentials: "omit", cache: "no-store" });
   return page.status === 401;
 }
@@ -58,7 +58,7 @@ export async function request(path, parameters = {}, { signal, timeoutMs = TIMEO
     clearTimeout(timer);
     if (!stream || !response?.ok) signal?.removeEventListener("abort", stop);
   }
-  if (response.status === 401 && !token && credentials === "omit" && (await behindTheToken())) {
+  if (response.status === 401 && !token && credentials === "omit" && (await behindAProxy())) {
     credentials = "same-origin";
     return request(path, parameters, { signal, timeoutMs, stream });
   }

@@ -78,7 +78,7 @@ function showBanners() {
 
 function askToken(wrong) {
   if (document.getElementById("token")) return;
-  const input = h("input", { type: "password", autocomplete: "off", required: true, "aria-label": "Token" });
+  const input = h("input", { type: "password", autocomplete: "off", required: true, "aria-describedby": "token-note", "aria-invalid": wrong ? "true" : null });
   const submit = (event) => {
     event.preventDefault();
     dialog.remove();
@@ -87,8 +87,9 @@ function askToken(wrong) {
   };
   const dialog = h("dialog", { id: "token", class: "dialog", "aria-labelledby": "token-title" },
     h("form", { onsubmit: submit }, h("h2", { id: "token-title" }, "This Tracker wants its token"),
-      h("p", {}, wrong ? "The Tracker refused the one that you gave." : "It is in the file that the Tracker was started with. It is kept until you close this tab."),
-      input, h("button", { type: "submit", class: "primary" }, "Go on")));
+      h("p", { id: "token-note", class: wrong ? "bad-text" : null, role: wrong ? "alert" : null },
+        wrong ? "The Tracker refused the one that you gave: it is wrong, or was changed." : "It is in the file that the Tracker was started with. It is kept until you close this tab."),
+      h("label", { class: "field" }, "Token", input), h("button", { type: "submit", class: "primary" }, "Go on")));
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   document.body.append(dialog);
   dialog.showModal();

@@ -33,7 +33,7 @@ export class Feed {
     signal.addEventListener("abort", () => clearTimeout(later));
   }
 
-  /** The last summary of the chosen interval that a Topology Master answered, with `at_ms`; null if there is none. */
+  /** The last summary of the chosen interval that has numbers, with `at_ms`, their time; null if there is none. */
   get summary() {
     return this.good.get(this.interval) ?? null;
   }
@@ -48,7 +48,7 @@ export class Feed {
     return this.latest?.tmaster ?? this.info?.runtime_state.tmaster ?? "ok";
   }
 
-  /** While a Topology Master is silent each question takes seconds: its plan is shown before the first summary. */
+  /** Of a Topology Master that is silent the plan is known before the first summary. */
   #planned() {
     const { info } = this;
     return info && info.runtime_state.tmaster !== "ok" ? planOnly(info) : null;
@@ -71,7 +71,7 @@ export class Feed {
 
   async #others() {
     for (const interval of [600, 3600, 10800, -1]) {
-      if (interval !== this.interval && this.tmaster === "ok") await this.#take(interval);
+      if (interval !== this.interval) await this.#take(interval);
     }
   }
 
@@ -85,9 +85,11 @@ export class Feed {
   async #take(interval) {
     await this.#guarded(async () => {
       const summary = await get(`${place(this.at)}/summary`, { interval }, { signal: this.signal });
-      summary.at_ms = Date.now();
+      // While its Topology Master is silent the Tracker tells the last numbers that it knows: others may have asked later.
+      summary.at_ms = summary.as_of ? Date.parse(summary.as_of) : Date.now();
       this.summaries.set(interval, summary);
-      if (summary.tmaster === "ok") this.good.set(interval, summary);
+      const known = this.good.get(interval)?.at_ms ?? 0;
+      if (summary.tmaster === "ok" || (summary.as_of && summary.at_ms > known)) this.good.set(interval, summary);
     });
     this.changed.set(null);
   }

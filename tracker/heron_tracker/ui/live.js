@@ -1,6 +1,8 @@
 // Which topologies there are and how they are: told by server-sent events, or asked for while those do not come.
 //
-// EventSource cannot carry a bearer token, so that the stream is read by fetch.
+// EventSource cannot carry a bearer token, so that the stream is read by fetch. The other way, a cookie that the Tracker
+// sets, would be one more secret to expire, and would make the Tracker accept what a browser sends by itself: requests of
+// other sites' pages among them.
 
 import { connection, get, request } from "./api.js";
 import { Signal, every } from "./signal.js";
@@ -88,19 +90,10 @@ function known(names) {
   return found;
 }
 
+// The states of `/topologies/states` are by cluster, environment and name: of two roles it would tell of one.
 async function poll(signal) {
-  const [names, states, managers] = await Promise.all([
-    get("/topologies", {}, { signal }), get("/topologies/states", {}, { signal }), get("/statemanagers", {}, { signal }),
-  ]);
-  const now = known(names);
-  for (const [key, one] of now) {
-    const state = states[one.cluster]?.[one.environ]?.[one.name];
-    if (state) {
-      const tmaster = state.has_tmanager_location ? "ok" : one.tmaster || "unreachable";
-      now.set(key, { ...one, status: state.status, has_physical_plan: state.has_physical_plan, tmaster });
-    }
-  }
-  topologies.set(now);
+  const [all, managers] = await Promise.all([get("/topologies/all", {}, { signal }), get("/statemanagers", {}, { signal })]);
+  topologies.set(new Map(all.map((one) => [keyOf(one), one])));
   stateManagers.set(Object.fromEntries(managers.map((one) => [one.name, one])));
   if (mode.value === "off") mode.set("polling");
 }

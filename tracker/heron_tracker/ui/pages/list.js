@@ -19,7 +19,7 @@ export class ListPage {
   constructor(route, signal) {
     document.title = "Topologies · heron";
     this.choice = route.choice;
-    this.states = {};
+    this.facts = new Map();
     this.signal = signal;
     this.table = new Table("Topologies", columns(), {
       sort: "name", empty: "no topology runs", searched: (row) => [row.name, row.cluster, row.role, row.environ, row.user, row.status, row.health].join(" "),
@@ -32,10 +32,10 @@ export class ListPage {
     this.body.append(loading("topologies"));
     topologies.listen(() => {
       this.show();
-      this.#states();
+      this.#ask();
     }, signal);
     connection.listen(() => this.show(), signal);
-    every(REFRESH_MS, () => this.#states(), signal);
+    every(REFRESH_MS, () => this.#ask(), signal);
     this.route(route);
   }
 
@@ -46,9 +46,10 @@ export class ListPage {
     this.show();
   }
 
-  async #states() {
+  async #ask() {
     try {
-      this.states = await get("/topologies/states", {}, { signal: this.signal });
+      const all = await get("/topologies/all", {}, { signal: this.signal });
+      this.facts = new Map(all.map((one) => [keyOf(one), one]));
       this.show();
     } catch (error) {
       if (!["ApiError", "GoneError", "AbortError"].includes(error.constructor.name) && !this.signal.aborted) throw error;
@@ -74,9 +75,9 @@ export class ListPage {
   }
 
   #row(one) {
-    const state = this.states[one.cluster]?.[one.environ]?.[one.name];
-    return { ...one, key: keyOf(one), health: health(one), instances: state?.instances, submitted: state?.submission_time, user: state?.submission_user ?? "",
-      version: state?.release_version ?? "", look: ill(one) ? "ill" : null };
+    const facts = this.facts.get(keyOf(one));
+    return { ...one, key: keyOf(one), health: health(one), instances: facts?.instances, submitted: facts?.submission_time, user: facts?.submission_user ?? "",
+      version: facts?.release_version ?? "", look: ill(one) ? "ill" : null };
   }
 
   #wanted(row) {

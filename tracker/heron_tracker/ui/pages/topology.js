@@ -28,11 +28,12 @@ export class TopologyPage {
     this.links = h("span", { class: "facts" });
     this.tabs = h("nav", { class: "tabs", "aria-label": "Pages of this topology" }, TABS.map((tab) => h("a", {}, LABELS[tab])));
     this.times = new Segments("Time", INTERVALS, (interval) => choose({ interval: interval === "600" ? null : interval }));
+    this.aged = h("span", { class: "pill warn", id: "as-of", hidden: true });
     this.banner = h("div", { class: "banner bad", role: "alert", hidden: true, id: "tmaster-lost" });
     this.body = h("div", { class: "body" }, loading(route.at.name));
     this.element = h("div", { class: "page" },
       h("div", { class: "title" }, h("h1", {}, route.at.name), this.status, this.facts, this.links),
-      h("div", { class: "bar tabbed" }, this.tabs, this.times.element), this.banner, this.body);
+      h("div", { class: "bar tabbed" }, this.tabs, h("span", { class: "bar" }, this.aged, this.times.element)), this.banner, this.body);
     this.feed.changed.listen(() => this.show(), signal);
     topologies.listen(() => this.show(), signal);
     connection.listen(() => this.show(), signal);
@@ -106,10 +107,12 @@ export class TopologyPage {
     const lost = feed.latest && feed.tmaster !== "ok";
     this.banner.hidden = !lost && !gone;
     document.body.classList.toggle("old", Boolean(lost || gone));
+    this.aged.hidden = !(lost || gone) || !feed.summary || !TIMED.includes(this.current.tab);
+    if (feed.summary) text(this.aged, `last known, as of ${f.clock(feed.summary.at_ms)}`);
     if (gone) return this.banner.replaceChildren(h("b", {}, "This topology was killed. "), "What you see is the last that was known of it.");
     if (!lost) return undefined;
     const since = /since (\S+)$/.exec(feed.tmaster)?.[1];
-    const age = feed.summary ? `The numbers are those of ${f.clock(feed.summary.at_ms)}.` : "No numbers of it are known.";
+    const age = feed.summary ? `The numbers are the last known, as of ${f.clock(feed.summary.at_ms)}.` : "No numbers of it are known.";
     return this.banner.replaceChildren(h("b", {}, "The Topology Master does not answer"), since ? ` since ${f.clock(since)} (${f.ago(since)})` : `: ${feed.tmaster}`,
       `. The topology was ${feed.latest.status.toLowerCase()}, and its tuples may still flow. ${age}`);
   }
