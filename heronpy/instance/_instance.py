@@ -29,6 +29,7 @@ from heronpy.runtime import (
     Launch,
     StreamLost,
     channel,
+    essential,
     metadata,
     read_message,
     until_one_ends,
@@ -79,9 +80,9 @@ class Instance:
             InstanceFailed: user code failed and the exception policy is `restart`, or the task cannot be made.
         """
         async with asyncio.TaskGroup() as tasks:
-            attached = tasks.create_task(self._stay_attached(), name=f"{self._id}/attach")
-            reporting = tasks.create_task(self._reporter.run(), name=f"{self._id}/metrics")
-            tuning = tasks.create_task(self._tune(), name=f"{self._id}/tune")
+            attached = tasks.create_task(essential(self._stay_attached()), name=f"{self._id}/attach")
+            reporting = tasks.create_task(essential(self._reporter.run()), name=f"{self._id}/metrics")
+            tuning = tasks.create_task(essential(self._tune()), name=f"{self._id}/tune")
             try:
                 error = await asyncio.shield(self._ended)
             except asyncio.CancelledError:

@@ -25,7 +25,7 @@ from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
 from heronpy.metricsmgr._sinks import Sinks
 from heronpy.plan import PackingPlan
 from heronpy.proto import loglevels_pb2, metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
-from heronpy.runtime import PARENT_ENV, Launch, LevelSwitch, channel, metadata, server
+from heronpy.runtime import PARENT_ENV, Launch, LevelSwitch, channel, essential, metadata, server
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -120,8 +120,8 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         log.info("%s collects at %s, Prometheus at 127.0.0.1:%d", self._id, socket, self.prometheus_port)
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow_state(), name=f"{self._id}/state")
-                tasks.create_task(self._forward(), name=f"{self._id}/forward")
+                tasks.create_task(essential(self._follow_state()), name=f"{self._id}/state")
+                tasks.create_task(essential(self._forward()), name=f"{self._id}/forward")
                 self.started.set()
         finally:
             await grpc_server.stop(grace=0.5)

@@ -4,7 +4,7 @@ from heronpy.runtime._diagnosis import memory_path, stack_path
 from heronpy.runtime._launch import Launch, StatemgrSpec
 from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
 from heronpy.runtime._logging import log_to, rotate
-from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, main, running
+from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, essential, main, running
 from heronpy.runtime._rpc import (
     ID_KEY,
     MESSAGE_BYTES_MAX,
@@ -31,6 +31,7 @@ __all__ = [
     "TokenInterceptor",
     "channel",
     "die_with_parent",
+    "essential",
     "level_for",
     "log_to",
     "main",

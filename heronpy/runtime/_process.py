@@ -14,14 +14,15 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import uvloop
 
 from heronpy.errors import HeronError
 from heronpy.runtime._diagnosis import answer_signals
 from heronpy.runtime._logging import bound_output, log_file
+from heronpy.runtime._stream import until_one_ends
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +61,19 @@ async def running(service: S, *, within_s: float = 10.0) -> AsyncIterator[S]:
             await task
 
 
+async def essential(work: Coroutine[Any, Any, None]) -> NoReturn:
+    """Do work that goes on for as long as its process: for a task of the TaskGroup that is the process.
+
+    A TaskGroup does not mind that a task has returned, or was cancelled by something in its depths, and the process
+    would live on without it. Here that is an error, so the process ends, and is started again.
+
+    Raises:
+        RuntimeError: the work has ended, and this task was not cancelled.
+    """
+    await until_one_ends(work)
+    raise RuntimeError(f"{getattr(work, '__qualname__', work)} has ended, and nobody told it to")
+
+
 def main(make: Callable[[], Awaitable[Service]], *, name: str) -> None:
     """Run a service as this process until SIGTERM or SIGINT. Exits with 1 after an error."""
     die_with_parent()
@@ -82,15 +96,23 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
     service = await make()
     task = asyncio.create_task(service.run(), name=type(service).__name__)
     loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        task.cancel()
+
     for signum in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signum, task.cancel)
+        loop.add_signal_handler(signum, end)
     output = None
     if (file := log_file()) is not None:
         answer_signals(file.path)
         output = asyncio.create_task(bound_output(file), name="bound_output")
     try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await task
+    except asyncio.CancelledError:
+        if not told.is_set():
+            raise RuntimeError(f"{type(service).__name__} was cancelled, and nobody told it to end") from None
     finally:
         if output is not None:
             output.cancel()

@@ -21,7 +21,17 @@ import grpc.aio
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan, StmgrLocation
 from heronpy.proto import metrics_pb2, stmgr_pb2
-from heronpy.runtime import ID_KEY, Launch, StreamLost, channel, metadata, read_message, server, wait_connected
+from heronpy.runtime import (
+    ID_KEY,
+    Launch,
+    StreamLost,
+    channel,
+    essential,
+    metadata,
+    read_message,
+    server,
+    wait_connected,
+)
 from heronpy.stmgr._backpressure import Backpressure
 from heronpy.stmgr._link import Link
 from heronpy.stmgr._metrics import FROM_STMGRS, FROM_WORKERS, TO_WORKERS, StmgrMetrics, Way, to_stmgr
@@ -77,8 +87,8 @@ class Stmgr:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                tasks.create_task(registration.run(), name=f"{self.id}/registration")
-                tasks.create_task(self._reporter.run(), name=f"{self.id}/metrics")
+                tasks.create_task(essential(registration.run()), name=f"{self.id}/registration")
+                tasks.create_task(essential(self._reporter.run()), name=f"{self.id}/metrics")
                 log.info("%s listens for peers on port %d", self.id, port)
                 self.started.set()
         finally:
@@ -117,7 +127,7 @@ class Stmgr:
                 del self._dialing[peer_id]
         for peer_id, location in wanted.items():
             if peer_id not in self._dialing:
-                task = self._tasks.create_task(self._dial(location), name=f"{self.id}/to/{peer_id}")
+                task = self._tasks.create_task(essential(self._dial(location)), name=f"{self.id}/to/{peer_id}")
                 self._dialing[peer_id] = location, task
 
     # links

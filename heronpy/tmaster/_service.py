@@ -13,8 +13,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -23,7 +23,7 @@ from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, StateE
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, StmgrLocation, TopologyState
 from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
-from heronpy.runtime import Launch, server
+from heronpy.runtime import Launch, essential, server
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.tmaster._exceptions import summary
 from heronpy.tmaster._log_levels import LogLevelKeeper, check, targets
@@ -58,6 +58,7 @@ ACTIVE_WAIT_S = 5.0
 """How long a call waits for a Topology Master that is still starting, or is a standby."""
 
 _Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
 
 
 class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
@@ -109,9 +110,9 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
                 effects = await self._read_back()
                 async with asyncio.TaskGroup() as self._tasks:
                     for work in (self._hold_node, self._follow_packing, self._save, self._publish, self._watch_time):
-                        self._tasks.create_task(work(), name=f"tmaster/{work.__name__}")
-                    self._tasks.create_task(self._reporter.run(), name="tmaster/metrics")
-                    self._tasks.create_task(self._log_levels.run(), name="tmaster/log-levels")
+                        self._tasks.create_task(essential(work()), name=f"tmaster/{work.__name__}")
+                    self._tasks.create_task(essential(self._reporter.run()), name="tmaster/metrics")
+                    self._tasks.create_task(essential(self._log_levels.run()), name="tmaster/log-levels")
                     self._apply(effects)
                     self.started.set()
         finally:
@@ -195,8 +196,7 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
         await self._active(context)
         try:
             check(request, targets(self._state.logical, self._state.packing))
-            # A task of ours: what is being written must be known here, too.
-            return await asyncio.shield(self._tasks.create_task(self._log_levels.set(request)))
+            return await self._to_its_end(self._log_levels.set(request))
         except NotFoundError as e:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(e))
         except UsageError as e:
@@ -239,25 +239,38 @@ class TopologyMaster(tmaster_pb2_grpc.TmasterServicer):
 
     async def _set_state(self, runtime: TopologyState, context: _Context) -> tmaster_pb2.StateReply:
         await self._active(context)
-        # A task of ours: a caller that gives up must not leave the state manager and us of two minds.
-        error = await asyncio.shield(self._tasks.create_task(self._change_state(runtime)))
-        if error is not None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the state was not changed: {error}")
+        try:
+            await self._to_its_end(self._change_state(runtime))
+        except HeronError as e:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"the state was not changed: {e}")
         return tmaster_pb2.StateReply(state=runtime.name)
 
-    async def _change_state(self, runtime: TopologyState) -> HeronError | None:
-        async with self._state_change:
+    async def _to_its_end(self, change: Coroutine[Any, Any, T]) -> T:
+        """Make a change for a caller, who must not leave the state manager and us of two minds by giving up.
+
+        So it is a task of ours, but what it fails with is the caller's: it would end this Topology Master.
+        """
+
+        async def outcome() -> T | HeronError:
             try:
-                await asyncio.to_thread(self._write_state, runtime)
+                return await change
             except HeronError as e:
                 return e
+
+        result = await asyncio.shield(self._tasks.create_task(outcome()))
+        if isinstance(result, HeronError):
+            raise result
+        return result
+
+    async def _change_state(self, runtime: TopologyState) -> None:
+        async with self._state_change:
+            await asyncio.to_thread(self._write_state, runtime)
             log.info("the topology is %s", runtime.name)
             self._feed(StateChanged(runtime, time.monotonic()))
             if self._state.plan is not None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(2 * SAVE_WAIT_S):
                         await self._plan_published.wait()
-            return None
 
     # -- events and effects --------------------------------------------------------------------------------------------
 
