@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyContext, Tuple
-from heronpy.api.metrics import CountMetric
+from heronpy.api.metrics import AssignableMetrics, CountMetric, MultiCountMetric, TimerMetric
 
 ORDERS = 300
 """How many orders each of the two `orders` spouts emits."""
@@ -14,6 +14,8 @@ BAD = 77
 """The order on which `payments` fails, once for each spout."""
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 """What the exception and the log lines carry."""
+SHELVES = 30
+"""How many keys `totals` counts by."""
 
 
 class Orders(Spout):
@@ -66,8 +68,19 @@ class Payments(Bolt):
 
 
 class Totals(Bolt):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.seen, self.work, self.balance = CountMetric(), TimerMetric(), AssignableMetrics(-7)
+        self.shelves = MultiCountMetric()
+        for shelf in range(SHELVES):
+            self.shelves.add_key(f"{shelf:02}")
+        for name in ("seen", "work", "balance", "shelves"):
+            context.register_metric(name, getattr(self, name), 1)
+
     def process(self, tup: Tuple) -> None:
-        time.sleep(0.001)
+        with self.work.time():
+            time.sleep(0.001)
+        self.seen.incr()
+        self.shelves.incr(f"{self.seen.value % SHELVES:02}")
         self.ack(tup)
 
 

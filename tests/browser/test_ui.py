@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from browsed_topology import ATTACK, ORDERS
+from browsed_topology import ATTACK, ORDERS, SHELVES
 from conftest import PHONE, WITHIN_MS, Open, Served
 
 from heronpy.testing import TopologyHandle, eventually_sync
@@ -232,14 +232,15 @@ def test_the_configuration_hides_secrets(tracker: Served, at: str, opened: Open)
     assert "swordfish" not in page.content()
 
 
-def test_charts_come_in_the_four_groups(tracker: Served, at: str, opened: Open) -> None:
+def test_charts_come_in_groups_and_those_of_the_topology_last(tracker: Served, at: str, opened: Open) -> None:
     page = opened(tracker.url).goto(f"{at}/charts")
     page.locator(".u-wrap").first.wait_for()
-    assert page.locator(".chart-group > h2").all_text_contents() == [
+    assert page.locator(".chart-group h2").all_text_contents() == [
         "Health",
         "Resources",
         "Components",
         "Stream Managers",
+        "Metrics of yours",
     ]
     emitted = page.locator("figure", has=page.get_by_text("Emitted", exact=True))
     assert emitted.locator(".legend button").all_text_contents() == ["orders", "clock", "check"]
@@ -248,6 +249,45 @@ def test_charts_come_in_the_four_groups(tracker: Served, at: str, opened: Open) 
     assert entry.get_attribute("aria-pressed") == "false"
     emitted.locator(".u-over").hover()
     expect(page, "figure:has-text('Memory') .legend", "MiB")  # the cursor is in all charts at the same time
+
+
+def test_metrics_that_a_topology_registers_have_charts(tracker: Served, at: str, opened: Open) -> None:
+    one = opened(tracker.url)
+    page = one.goto(f"{at}/component/totals")
+    own = page.get_by_role("region", name="Metrics of yours")
+    own.locator(".u-wrap").first.wait_for()
+    # balance, seen, shelves/00 … /29 and the seven of the timer: the first twelve are drawn.
+    total = 2 + SHELVES + 7
+    expect(page, ".own .note", f"12 of {total} metrics")
+    assert own.locator("figcaption").all_text_contents()[:3] == ["balance", "seen", "shelves/00"]
+    own.get_by_role("button", name="Show more").click()
+    expect(page, ".own .note", f"24 of {total} metrics")
+    own.get_by_role("searchbox").fill("WORK")
+    expect(page, ".own .note", "7 of 7 metrics")
+    assert own.locator("figcaption").all_text_contents() == [
+        f"work/{part}" for part in ("count", "max", "mean", "min", "p50", "p95", "p99")
+    ]
+    own.locator("figure", has_text="work/p50").locator(".u-over").hover()
+    expect(page, "figure:has-text('work/p50') .legend b", re.compile(r"^[1-9]\d?\.\d+$"))  # milliseconds, as it is
+    expect(page, "figure:has-text('work/count') .legend b", re.compile(r"/s$"))
+    one.shot("component-own-metrics")
+    own.get_by_role("searchbox").fill("balance")
+    expect(page, ".own .note", "1 of 1 metric")
+    own.locator(".u-over").hover()
+    expect(page, ".own .legend b", "-7")
+    own.get_by_role("searchbox").fill("nothing like this")
+    expect(page, ".own .none", "nothing matches")
+
+
+def test_the_charts_page_has_those_of_all_components_and_a_component_without_any_says_so(
+    tracker: Served, at: str, opened: Open
+) -> None:
+    page = opened(tracker.url).goto(f"{at}/charts")
+    paid = page.locator(".own figure", has=page.get_by_text("paid", exact=True))
+    paid.locator(".u-wrap").wait_for()
+    assert paid.locator(".legend button").all_text_contents() == ["payments"]
+    page.goto(f"{tracker.url}/{at}/component/check")
+    expect(page, ".own .none", "None were reported")
 
 
 def test_the_keyboard_is_enough(tracker: Served, at: str, opened: Open) -> None:

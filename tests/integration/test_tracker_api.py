@@ -292,6 +292,21 @@ def test_the_history_of_a_component_is_downsampled(ask: Asking) -> None:
     eventually_sync(exact, within_s=30)
 
 
+def test_metrics_of_the_topologys_own_are_found_by_words(ask: Asking) -> None:
+    place = f"{ask.place}/usermetrics"
+
+    def told() -> None:
+        even = {"metric": "even", "kind": "counter", "components": ["sums"]}
+        assert ask.http.get(place).json() == {"total": 1, "metrics": [even]}
+        assert ask.http.get(place, params={"component": "sums", "search": "EV en"}).json()["metrics"] == [even]
+
+    eventually_sync(told, within_s=30)
+    for params in ({"component": "numbers"}, {"search": "odd"}):
+        assert ask.http.get(place, params=params).json() == {"total": 0, "metrics": []}
+    assert ask.http.get(place, params={"component": "number"}).status_code == 404
+    assert ask.http.get(place, params={"limit": 0}).status_code == 400
+
+
 @pytest.mark.parametrize(
     ("path", "params", "status", "reason"),
     [

@@ -343,3 +343,18 @@ class History(BaseModel):
     endtime: int
     step: int = Field(description="Seconds from point to point.")
     lines: list[HistoryLine]
+
+
+class UserMetric(BaseModel):
+    """A metric that the topology registered itself. Not of Heron."""
+
+    metric: str
+    kind: str
+    components: list[str] = Field(description="Those that reported it.")
+
+
+class UserMetrics(BaseModel):
+    """Not of Heron."""
+
+    total: int = Field(description="How many there are, also those that are left out.")
+    metrics: list[UserMetric]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from heron_tracker import _metrics
+from heron_tracker import _metrics, _user_metrics
 from heron_tracker import _models as m
 from heron_tracker._tracker import (
     Component,
@@ -97,3 +97,15 @@ async def history(
 ) -> m.History:
     """A component's metrics over time, aggregated over its instances, for charts. Not of Heron."""
     return await _metrics.history(tracker.tmasters, topology, component, metricname or [], interval, points)
+
+
+@router.get("/topologies/{cluster}/{role}/{environ}/{name}/usermetrics")
+async def user_metrics(
+    tracker: TheTracker,
+    topology: TopologyAt,
+    component: Annotated[str | None, Query(description="Only this component's; without it, all components'.")] = None,
+    search: Annotated[str, Query(max_length=200, description="Words that occur in the metric's name.")] = "",
+    limit: Annotated[int, Query(ge=1, le=_user_metrics.LIMIT_MAX, description="At most so many.")] = 100,
+) -> m.UserMetrics:
+    """The metrics that the topology registered itself, by name, with the components that report them. Not of Heron."""
+    return await _user_metrics.user_metrics(tracker.tmasters, topology, component, search, limit)

@@ -67,7 +67,7 @@ export class Chart {
       padding: [10, 8, 0, 0],
       legend: { show: false },
       cursor: { sync: { key: together.key }, points: { size: 6 }, drag: { x: false, y: false }, y: false },
-      scales: { x: { range: () => this.range }, y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.08 : 1] } },
+      scales: { x: { range: () => this.range }, y: { range: (_plot, low, high) => range(low, high) } },
       axes: [
         { ...axis, space: 70, size: 24, values: (_plot, at) => at.map((time) => clock(time * 1000).slice(0, -3)) },
         { ...axis, ...binary, size: 66, space: 32, values: (_plot, at) => at.map((value) => this.format(value)) },
@@ -102,4 +102,10 @@ export class Chart {
       text(value, found === undefined || found === null ? "" : this.format(found));
     });
   }
+}
+
+// From zero, so that heights can be compared; below it only for what is negative.
+function range(low, high) {
+  const [from, to] = [Math.min(0, low * 1.08), Math.max(0, high * 1.08)];
+  return from === to ? [0, 1] : [from, to];
 }

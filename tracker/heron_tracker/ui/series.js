@@ -8,6 +8,9 @@ const BEGUN_S = 10;
 /** Add up all streams of a metric (`name` or `name/…`): Map time in s → value. Means are weighed alike. */
 export const total = (history, name) => added(history, (metric) => metric === name || metric.startsWith(`${name}/`));
 
+/** One metric alone: Map time in s → value. */
+export const alone = (history, name) => added(history, (metric) => metric === name);
+
 /** Add up all metrics that a regular expression matches: Map time in s → value. */
 export const matching = (history, pattern) => added(history, (metric) => pattern.test(metric));
 

@@ -1,19 +1,24 @@
 // Charts of the whole topology.
 
 import { ChartsView, allSources } from "../charts_view.js";
+import { h } from "../dom.js";
 import { ordered } from "../layout.js";
+import { UserMetrics } from "../user_metrics.js";
 
 export class ChartsPage {
   constructor(feed, _route, signal) {
     const order = () => ordered(feed.info.logical_plan).names;
-    this.view = new ChartsView(feed, () => (feed.info ? allSources(feed.latest, order()) : []), undefined);
-    this.element = this.view.element;
+    const sources = () => (feed.info ? allSources(feed.latest, order()) : []);
+    this.view = new ChartsView(feed, sources, undefined);
+    this.own = new UserMetrics(feed, sources, null, signal);
+    this.element = h("div", {}, this.view.element, this.own.element);
     this.drawn = false;
     this.view.start(signal);
   }
 
   route() {
     this.view.refresh().catch(() => {});
+    this.own.refresh().catch(() => {});
   }
 
   show() {

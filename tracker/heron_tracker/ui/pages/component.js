@@ -12,6 +12,7 @@ import { loadColumns, shownSummary } from "../loads.js";
 import { to } from "../router.js";
 import { every } from "../signal.js";
 import { Table } from "../table.js";
+import { UserMetrics } from "../user_metrics.js";
 import { exceptionList } from "./exceptions.js";
 
 const STREAMS_MS = 10_000;
@@ -29,14 +30,16 @@ export class ComponentPage {
     this.streams = new Table("Streams", streamColumns(), { sort: "key", empty: "nothing was reported yet" });
     this.faults = exceptionList(feed, { component: this.name }, signal);
     this.charts = new ChartsView(feed, () => this.#sources(), GROUPS.filter((group) => group.title !== "Stream Managers"));
+    this.own = new UserMetrics(feed, () => this.#sources(), this.name, signal);
     this.element = h("div", {}, this.head, h("div", { class: "figures" }, Object.values(this.figures).map((one) => one.element)),
-      panel("Instances", this.search, this.table.element), panel("Streams", null, this.streams.element), panel("Exceptions", null, this.faults.element), this.charts.element);
+      panel("Instances", this.search, this.table.element), panel("Streams", null, this.streams.element), panel("Exceptions", null, this.faults.element), this.own.element, this.charts.element);
     every(STREAMS_MS, () => this.#streams(), signal);
   }
 
   route(route) {
     this.choice = route.choice;
     this.charts.refresh().catch(() => {});
+    this.own.refresh().catch(() => {});
     this.#streams().catch(() => {});
   }
 
@@ -53,7 +56,10 @@ export class ComponentPage {
     const now = this.feed.latest.components.find((one) => one.name === this.name);
     const attached = new Map(now.instances.map((one) => [one.id, one.attached]));
     this.table.show(row.instances.map((one) => ({ ...one, key: one.id, ram, host: hosts.get(one.container) ?? "–", attached: attached.get(one.id) })));
-    if (!this.started) this.charts.start(this.signal);
+    if (!this.started) {
+      this.charts.start(this.signal);
+      this.own.refresh().catch(() => {});
+    }
     this.started = true;
   }
 
