@@ -10,22 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import json
 import logging
 import os
 import sys
 from datetime import UTC, datetime
-from io import FileIO
+from io import FileIO, TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heronpy.config import LoggingConfig
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 log = logging.getLogger(__name__)
 
 TEXT = "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"
 OUT_CHECK_S = 1.0
 _FDS = (1, 2)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class JsonLines(logging.Formatter):
@@ -120,8 +126,10 @@ class LogFile(logging.Handler):
         return self._open()
 
     def _open(self) -> FileIO:
-        self._file = FileIO(self.path, "ab")
-        self._torn = False
+        self._file = FileIO(self.path, "ab+")
+        size = self._file.seek(0, os.SEEK_END)
+        # A process that died beside a full disk may have left a part of a line.
+        self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
         return self._file
 
     def _close(self) -> None:
@@ -148,6 +156,22 @@ class LogFile(logging.Handler):
         )
 
 
+class _Printed(FileIO):
+    """Standard output that loses what a full disk does not take: a log does so too, and print() in user code must not
+    fail tuples and end processes for it."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[super().write(rest) or 0 :]
+        except OSError as e:
+            if e.errno not in _FULL:
+                raise
+        return size
+
+
 def log_to(path: Path | None, config: LoggingConfig, *, topology: str = "") -> None:
     """Send all logging of this process to a rotating file, or to stderr.
 
@@ -161,11 +185,22 @@ def log_to(path: Path | None, config: LoggingConfig, *, topology: str = "") -> N
         handler = logging.StreamHandler()
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _print_to(path.with_suffix(".out"))
         handler = LogFile(path, file_bytes=config.file_bytes, files=config.files)
     process = path.stem if path is not None else ""
     as_json = config.format == "json"
     handler.setFormatter(JsonLines(topology=topology, process=process) if as_json else logging.Formatter(TEXT))
     logging.basicConfig(level=config.level, handlers=[handler], force=True)
+
+
+def _print_to(out: Path) -> None:
+    """Have a full disk fail nobody who prints, if stdout and stderr are this file."""
+    for name, fd in zip(("stdout", "stderr"), _FDS, strict=True):
+        old = getattr(sys, name)
+        if isinstance(old, TextIOWrapper) and _is(out, fd):
+            raw = _Printed(fd, "w", closefd=False)
+            new = TextIOWrapper(raw, encoding=old.encoding, errors=old.errors, write_through=True)
+            setattr(sys, name, new)
 
 
 def log_file() -> LogFile | None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from heron_scheduler import owned_by
 
 from heronpy import loader, submit
+from heronpy.config import FILES_MAX
 from heronpy.errors import NotFoundError, UnavailableError, UsageError, nearest
 from heronpy.executor import PID_FILE, HostProcess, read_pids, tail
 from heronpy.runtime import Launch
@@ -109,7 +110,7 @@ class TopologyHandle:
         return found
 
     def logs(self, process: str) -> str:
-        """Everything that a process has logged, and then what it has printed.
+        """Everything that a process has logged, and then what it has printed, as far as the files are kept.
 
         Args:
             process: an instance id, or another id that `processes` returns.
@@ -120,7 +121,7 @@ class TopologyHandle:
         files = self._log_files()
         if process not in files:
             raise NotFoundError(f"topology {self.name} has no log of {process!r}{nearest(process, files)}")
-        return "".join(path.read_text(errors="replace") for path in files[process])
+        return "".join(text for path in files[process] for text in _with_rotated(path))
 
     def _log_files(self) -> dict[str, list[Path]]:
         """By process id: .log, then .out."""
@@ -247,6 +248,18 @@ def _define(
     if name is not None:
         definition.proto.name = name
     return definition
+
+
+def _with_rotated(path: Path) -> list[str]:
+    """What is in a log file and its rotated predecessors, the oldest first; each once, also while it rotates."""
+    # The newest is opened first. A file that is renamed meanwhile has a higher number then, and is met again.
+    texts: dict[int, str] = {}
+    for one in (path, *(Path(f"{path}.{n}") for n in range(1, FILES_MAX + 1))):
+        with contextlib.suppress(FileNotFoundError), one.open(errors="replace") as file:  # a kill may leave a gap
+            inode = os.fstat(file.fileno()).st_ino
+            if inode not in texts:
+                texts[inode] = file.read()
+    return list(reversed(texts.values()))
 
 
 def _process_id(container_dir: Path, name: str) -> str:

@@ -170,6 +170,32 @@ def test_a_process_that_prints_gets_new_files_and_loses_no_line(tmp_path: Path) 
     assert len([f for f in files if f.exists()]) > 10
 
 
+PRINTING_WITHOUT_ROOM = """
+import resource, sys
+from pathlib import Path
+from heronpy.config import LoggingConfig
+from heronpy.runtime import log_to
+log_to(Path(sys.argv[1]).with_suffix(".log"), LoggingConfig())
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+for n in range(20):
+    print("line", n)
+    print("line", n, "über", file=sys.stderr)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print("again")
+"""
+
+
+def test_a_full_disk_does_not_fail_who_prints(tmp_path: Path) -> None:
+    out = tmp_path / "p.out"
+    with out.open("ab") as f:
+        command = [sys.executable, "-u", "-c", PRINTING_WITHOUT_ROOM, str(out)]
+        subprocess.run(command, stdout=f, stderr=f, timeout=60, check=True)
+    printed = out.read_text()
+    assert printed.startswith("line 0\nline 0 über\nline 1\n")
+    assert printed.endswith("again\n")
+    assert "line 19" not in printed
+
+
 def test_the_output_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     from heronpy.runtime._logging import rotate_output
 
