@@ -279,10 +279,11 @@ class FileStateManager(StateManager):
             fd = -1 if found is None else _open_live(seen.path)
             seen.replace(fd, None)
             if fd >= 0:
-                # Of the descriptor, not of the name: a version that comes between is found by the next look.
-                seen.signature = _signature_of(os.fstat(fd))
+                # Of the descriptor, not of the name: a version that comes between is found by the next look. And what
+                # cannot be read has not been seen.
                 value = _read(fd)
-        except (OSError, StateError) as e:
+                seen.signature = _signature_of(os.fstat(fd))
+        except Exception as e:  # whatever it is: the other watches need this thread, and nobody would notice its end
             if not seen.failed:
                 log.warning("%s cannot be read, its watch waits: %s", seen.path, e)
             seen.failed = True

@@ -416,10 +416,16 @@ class ZookeeperStateManager(StateManager):
             self._wake.clear()
             if self._closed:
                 return
-            self._keep_client()
             pause_s = _KEEPER_CHECK_S
-            if self._client.connected and not self._keep_all():
-                pause_s = _KEEPER_RETRY_S
+            try:
+                self._keep_client()
+                if self._client.connected and not self._keep_all():
+                    pause_s = _KEEPER_RETRY_S
+            except Exception:
+                # Whatever it is (no thread for a new client, say): without this thread no watch is told anything and
+                # no node is made again, and nobody would notice its end.
+                if not self._closed:
+                    log.exception("will try again to look after nodes and watches in ZooKeeper")
 
     def _keep_all(self) -> bool:
         """Look after everything that is due. One that fails does not keep the others waiting for the next round."""

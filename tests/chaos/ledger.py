@@ -54,13 +54,17 @@ class Ledger:
         found = [line.split() for path in self.dir.glob("executed-*") for line in _lines(path)]
         return sorted((float(at), int(number)) for number, at in found)
 
-    def wait_for_executed(self, more: int, *, within_s: float = 30.0) -> None:
-        """Wait until so many numbers were executed that never were before."""
-        before = len({number for _, number in self.executed()})
+    def count_executed(self) -> int:
+        """How many different numbers were executed."""
+        return len({number for _, number in self.executed()})
+
+    def wait_for_executed(self, more: int, *, before: int | None = None, within_s: float = 30.0) -> None:
+        """Wait until so many numbers were executed that never were before: now, or when `before` were."""
+        since = self.count_executed() if before is None else before
 
         def check() -> None:
-            now = len({number for _, number in self.executed()})
-            assert now >= before + more, f"{now - before} of {more} more numbers were executed"
+            now = self.count_executed()
+            assert now >= since + more, f"{now - since} of {more} more numbers were executed"
 
         eventually_sync(check, within_s=within_s)
 
@@ -85,8 +89,9 @@ class Ledger:
         Within `within_s` of the block's end every process must be back and every number acked. Times count from the
         block's begin, or from when it calls `over()`.
         """
+        before = self.count_executed()  # first: on a busy machine all may be done before one looks
         self.raise_goal(numbers)
-        self.wait_for_executed(numbers // 10)
+        self.wait_for_executed(numbers // 10, before=before)
         began = time.monotonic()
         recovery = self.recoveries[what] = Recovery(began)
         yield recovery
