@@ -17,9 +17,10 @@ from heronpy.instance._stable_hash import stable_hash
 from heronpy.pipeline._exchange import Layout, Outbox, by_batch, output_directory
 from heronpy.pipeline._memory import Memory, SpillFile
 from heronpy.pipeline._parts import Row, encoded_key, once, part_name, sorted_rows, sync, temporary, write_part
-from heronpy.pipeline._reductions import TABLE_KEYS_MAX, as_tuple
+from heronpy.pipeline._reductions import TABLE_KEYS_MAX
 from heronpy.pipeline._regions import Times
 from heronpy.pipeline._task import Part, Task
+from heronpy.streamlet._chain import as_tuple
 from heronpy.streamlet._graph import SinkNode, StoreNode
 from heronpy.streamlet.monoid import Monoid, Sum
 
@@ -121,7 +122,7 @@ class StoreReducer:
         at, rows = pickle.loads(data)
         if not self._plain:
             rows = [(key, monoid.decode(acc)) for key, acc in rows]
-        merge_rows(self._tables.setdefault(at, {}), rows, monoid)
+        merge_rows(self._tables.setdefault(at, {}), rows, monoid, self._failed(at[0]))
         if self._memory.is_full():
             self._spill()
 
@@ -168,15 +169,25 @@ class StoreReducer:
         return lambda key, acc, error: self._task.failed(self._node.stage, (key, acc), time_ms, error)
 
 
-def merge_rows(table: dict[Any, Any], rows: list[tuple[Any, Any]], monoid: Monoid) -> None:
-    """Merge (key, accumulator) into a table."""
+def merge_rows(
+    table: dict[Any, Any],
+    rows: list[tuple[Any, Any]],
+    monoid: Monoid,
+    failed: Callable[[Any, Any, Exception], None] | None = None,
+) -> None:
+    """Merge (key, accumulator) into a table. What the monoid cannot merge goes to `failed`, or is raised without it."""
     if not table:
         table.update(rows)  # a block has each key once
         return
     get, merge = table.get, monoid.merge
     for key, acc in rows:
         before = get(key, _MISSING)
-        table[key] = acc if before is _MISSING else merge(before, acc)
+        try:
+            table[key] = acc if before is _MISSING else merge(before, acc)
+        except Exception as error:
+            if failed is None:
+                raise
+            failed(key, acc, error)
 
 
 class SinkPort:

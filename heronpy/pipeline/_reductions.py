@@ -23,6 +23,7 @@ from heronpy.pipeline._memory import frames
 from heronpy.pipeline._parts import temporary
 from heronpy.pipeline._regions import Push, Times
 from heronpy.pipeline._task import Part, Task
+from heronpy.streamlet._chain import as_tuple
 from heronpy.streamlet._graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
 from heronpy.streamlet._windows import result_time_ms, window_at, window_starts
 from heronpy.streamlet.keyedwindow import KeyedWindow
@@ -71,18 +72,11 @@ def _hashable(pair: Any, error: Exception) -> tuple[Any, Any] | None:
     return (as_tuple(pair[0]), pair[1]) if isinstance(pair[0], list) else None
 
 
-def as_tuple(key: Any) -> Any:
-    """Lists as tuples, at any depth."""
-    return tuple(map(as_tuple, key)) if isinstance(key, (list, tuple)) else key
-
-
 def checked(key: Any) -> Any:
     """A key that a dict takes."""
-    try:
-        hash(key)
-    except TypeError:
+    if type(key) is list:
         key = as_tuple(key)
-        hash(key)
+    hash(key)
     return key
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from heronpy.config import check_name
 from heronpy.errors import ConfigError, UnavailableError
-from heronpy.stores._keys import encode_key
+from heronpy.stores._pending import PendingWriter
 from heronpy.stores._redis_client import Redis
 from heronpy.stores._redis_reader import BASE, RedisReader
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
@@ -72,32 +72,20 @@ class RedisStore(Store):
         return f"RedisStore(prefix={self.prefix!r})"  # a URL may have a password
 
 
-class RedisWriter(StoreWriter):
+class RedisWriter(PendingWriter):
     """The hashes of one writing task."""
 
     def __init__(self, redis: Redis, root: str, context: StoreContext, writer_id: str) -> None:
+        super().__init__(context)
         if check_name("writer id", writer_id) == BASE:
             raise ConfigError(f"a writer of view {context.view} cannot be named {BASE!r}")
         self._redis = redis
         self._root = root
         self._view = context.view
         self._writer_id = writer_id
-        self._monoid = context.monoid
-        self._merge = context.monoid.merge
-        self._pending: dict[int, dict[bytes, Any]] = {}
         self._commit_id = uuid.uuid4().hex
         self._unsure = False
         self._claimed = False
-
-    def merge(self, key: Any, delta: Any, batch: int = 0) -> None:
-        rows = self._pending.get(batch)
-        if rows is None:
-            rows = self._pending[batch] = {}
-        data = encode_key(key)
-        if data in rows:
-            rows[data] = self._merge(rows[data], delta)
-        else:
-            rows[data] = delta
 
     def commit(self) -> None:
         if not self._pending:
@@ -130,9 +118,7 @@ class RedisWriter(StoreWriter):
             if self._unsure and pipe.hget(f"{self._root}:commits", self._writer_id) == self._commit_id.encode():
                 return True
             self._unsure = True
-            merged = [
-                self._with_stored(pipe, name, rows) for name, rows in zip(names, self._pending.values(), strict=True)
-            ]
+            merged = [self._merged(pipe, name, rows) for name, rows in zip(names, self._pending.values(), strict=True)]
             pipe.multi()
             for name, values in zip(names, merged, strict=True):
                 for start in range(0, len(values), 2 * _CHUNK):
@@ -141,16 +127,16 @@ class RedisWriter(StoreWriter):
             pipe.hset(f"{self._root}:commits", self._writer_id, self._commit_id)
             return self._redis.executed(pipe)
 
-    def _with_stored(self, pipe: Any, name: str, rows: dict[bytes, Any]) -> list[bytes]:
+    def _merged(self, pipe: Any, name: str, rows: dict[bytes, Any]) -> list[bytes]:
         """Keys and encoded accumulators, in turn, of rows merged with what is stored."""
-        encode, decode, merge = self._monoid.encode, self._monoid.decode, self._merge
+        encode = self._monoid.encode
         keys = list(rows)
         values: list[bytes] = []
         for start in range(0, len(keys), _CHUNK):
             chunk = keys[start : start + _CHUNK]
             for key, stored in zip(chunk, pipe.hmget(name, chunk), strict=True):
                 values.append(key)
-                values.append(encode(rows[key] if stored is None else merge(decode(stored), rows[key])))
+                values.append(encode(rows[key]) if stored is None else self._with_stored(key, stored, rows[key]))
         return values
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ left out of a read. Each task writes rows of its own (`writer`): no two processe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ class StoreContext:
     """How its values are merged, encoded and read."""
     directory: Path | None
     """The job's directory: embedded stores keep their files in `directory/live/<view>/`."""
+    failed: Callable[[Any, Any, Exception], None] | None = None
+    """`failed(key, delta, error)`: what is stored of a key cannot be merged with a delta, and stays as it is. Without
+    it `commit` raises the error."""
 
 
 def check_monoid_of(view: str, stored: str, monoid: Monoid) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from heronpy.config import check_name
 from heronpy.errors import ConfigError, UnavailableError
-from heronpy.stores._keys import encode_key
+from heronpy.stores._pending import PendingWriter
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
 from heronpy.stores._sqlite_file import (
     BASE,
@@ -54,10 +54,11 @@ class SqliteStore(Store):
         return f"SqliteStore(durable={self.durable})"
 
 
-class SqliteWriter(StoreWriter):
+class SqliteWriter(PendingWriter):
     """The file of one writing task."""
 
     def __init__(self, context: StoreContext, writer_id: str, *, durable: bool) -> None:
+        super().__init__(context)
         if check_name("writer id", writer_id) == BASE:
             raise ConfigError(f"a writer of view {context.view} cannot be named {BASE!r}")
         directory = view_directory(context)
@@ -75,21 +76,8 @@ class SqliteWriter(StoreWriter):
             raise
         self._db.create_function("heron_merged", 2, self._merged)
         self._base: sqlite3.Connection | None = None
-        self._monoid = context.monoid
-        self._merge = context.monoid.merge
-        self._pending: dict[int, dict[bytes, Any]] = {}
         self._rows: dict[bytes, Any] = {}
         self._merge_error: Exception | None = None
-
-    def merge(self, key: Any, delta: Any, batch: int = 0) -> None:
-        rows = self._pending.get(batch)
-        if rows is None:
-            rows = self._pending[batch] = {}
-        data = encode_key(key)
-        if data in rows:
-            rows[data] = self._merge(rows[data], delta)
-        else:
-            rows[data] = delta
 
     def commit(self) -> None:
         if not self._pending:
@@ -115,7 +103,7 @@ class SqliteWriter(StoreWriter):
 
     def _merged(self, key: bytes, value: bytes) -> bytes:
         try:
-            return self._monoid.encode(self._merge(self._monoid.decode(value), self._rows[key]))
+            return self._with_stored(key, value, self._rows[key])
         except Exception as e:
             self._merge_error = e
             raise

@@ -206,7 +206,7 @@ def _guarded(stage: str, function: Callable[[Any], Any], failed: Failed) -> Put:
 
 def from_bolt(exit: Exit, emit: Callable[..., Any], place: Place, failed: Failed) -> Put:
     """What sends a bolt's elements on a stream, anchored to `place.anchors`."""
-    stream, consumer = exit.stream, exit.consumer
+    stream, consumer, timed = exit.stream, exit.consumer, exit.timed
 
     def element(element: Any) -> None:
         emit((element,), stream, place.anchors)
@@ -223,25 +223,16 @@ def from_bolt(exit: Exit, emit: Callable[..., Any], place: Place, failed: Failed
         except (TypeError, ValueError):
             failed(consumer, element, unpaired(element))
             return
+        if type(key) is list:
+            key = as_tuple(key)
         try:
-            emit((key, value), stream, place.anchors)
-        except TupleError as error:  # a key without a stable hash
-            failed(consumer, element, error)
-
-    def keyed_timed(element: Any) -> None:
-        try:
-            key, value = element
-        except (TypeError, ValueError):
-            failed(consumer, element, unpaired(element))
-            return
-        try:
-            emit((key, value, place.time_ms), stream, place.anchors)
+            emit((key, value, place.time_ms) if timed else (key, value), stream, place.anchors)
         except TupleError as error:  # a key without a stable hash
             failed(consumer, element, error)
 
     if exit.keyed:
-        return keyed_timed if exit.timed else keyed
-    return element_ided if exit.ided else element_timed if exit.timed else element
+        return keyed
+    return element_ided if exit.ided else element_timed if timed else element
 
 
 def from_spout(exit: Exit, emit: Callable[..., Any], place: Place, failed: Failed) -> Put:
@@ -249,7 +240,7 @@ def from_spout(exit: Exit, emit: Callable[..., Any], place: Place, failed: Faile
 
     The engine begins a tree with every emit, also with an id that it was given before.
     """
-    stream, consumer = exit.stream, exit.consumer
+    stream, consumer, timed = exit.stream, exit.consumer, exit.timed
 
     def element(element: Any) -> None:
         place.pending[1] += 1
@@ -269,29 +260,18 @@ def from_spout(exit: Exit, emit: Callable[..., Any], place: Place, failed: Faile
         except (TypeError, ValueError):
             failed(consumer, element, unpaired(element))
             return
+        if type(key) is list:
+            key = as_tuple(key)
         place.pending[1] += 1
         try:
-            emit((key, value), place.root, stream)
-        except TupleError as error:
-            place.pending[1] -= 1
-            failed(consumer, element, error)
-
-    def keyed_timed(element: Any) -> None:
-        try:
-            key, value = element
-        except (TypeError, ValueError):
-            failed(consumer, element, unpaired(element))
-            return
-        place.pending[1] += 1
-        try:
-            emit((key, value, place.time_ms), place.root, stream)
+            emit((key, value, place.time_ms) if timed else (key, value), place.root, stream)
         except TupleError as error:
             place.pending[1] -= 1
             failed(consumer, element, error)
 
     if exit.keyed:
-        return keyed_timed if exit.timed else keyed
-    return element_ided if exit.ided else element_timed if exit.timed else element
+        return keyed
+    return element_ided if exit.ided else element_timed if timed else element
 
 
 def directed(
@@ -332,9 +312,26 @@ def directed(
     return put
 
 
+def as_tuple(key: Any) -> Any:
+    """A list as the tuple that stands for it as a key, at any depth; JSON has no tuples. Both planners ask here."""
+    return tuple(map(as_tuple, key)) if isinstance(key, (list, tuple)) else key
+
+
 def unpaired(element: Any) -> Exception:
     """Why an element cannot go to a keyed stage."""
     return TypeError(f"an element must be a pair (key, value) here, not {element!r:.60}")
 
 
-__all__ = ["Failed", "Place", "Put", "Task", "after", "directed", "from_bolt", "from_spout", "node", "unpaired"]
+__all__ = [
+    "Failed",
+    "Place",
+    "Put",
+    "Task",
+    "after",
+    "as_tuple",
+    "directed",
+    "from_bolt",
+    "from_spout",
+    "node",
+    "unpaired",
+]

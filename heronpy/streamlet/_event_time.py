@@ -11,7 +11,8 @@ def event_time_ms(value: Any) -> int:
 
     Raises:
         TypeError: neither.
-        ValueError: not finite.
+        ValueError: not within the years 1 to 9999. It would move the clock of all elements after it, and what is far
+            beyond is mostly milliseconds taken for seconds.
     """
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
@@ -22,10 +23,14 @@ def event_time_ms(value: Any) -> int:
         raise TypeError(f"an event time must be seconds since the epoch or a datetime, not {value!r}")
     try:
         ms: int = round(value * 1000)
-        return ms
     except (TypeError, OverflowError):
         raise TypeError(f"an event time must be seconds since the epoch or a datetime, not {value!r:.60}") from None
+    if not _FIRST_MS <= ms < _END_MS:
+        raise ValueError(f"an event time must be in the years 1 to 9999: {value!r:.60} s is not")
+    return ms
 
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MILLISECOND = datetime.timedelta(milliseconds=1)
+_FIRST_MS = (datetime.datetime(1, 1, 1, tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND
+_END_MS = (datetime.datetime.max.replace(tzinfo=datetime.UTC) - _EPOCH) // _MILLISECOND + 1

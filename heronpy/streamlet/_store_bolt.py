@@ -33,7 +33,12 @@ class StoreBolt(StageBolt):
         directory = self.definition.directory
         if directory is not None:
             claim_length(directory, self.definition.batch_length_ms)
-        context = StoreContext(view=node.store_name, monoid=node.monoid, directory=directory)
+        context = StoreContext(
+            view=node.store_name,
+            monoid=node.monoid,
+            directory=directory,
+            failed=lambda key, acc, error: self.failed((key, acc), error),
+        )
         self._writer = node.store.writer(context, str(self.task.context.get_this_task_index()))
         self._cut = read_cut(directory) if directory is not None else None
         self._batches: dict[int, dict[Any, Any]] = {}
@@ -105,13 +110,13 @@ class StoreBolt(StageBolt):
         self._writer.close()
 
     def _merge(self) -> None:
-        merge, result = self._writer.merge, self._monoid.result
+        merge = self._writer.merge
         for batch, accs in self._batches.items():
             for key, acc in accs.items():
                 try:
                     merge(key, acc, batch)
-                except TypeError as error:  # no such key can be stored
-                    self.failed((key, result(acc)), error)
+                except Exception as error:  # no such key can be stored, or the monoid's word
+                    self.failed((key, acc), error)
         self._batches.clear()
         self._entries = 0
         self._merged += self._tuples

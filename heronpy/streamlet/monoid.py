@@ -6,6 +6,7 @@ read `batch up to N ⊕ live after N` right (Boykin et al., Summingbird, PVLDB 7
 
 from __future__ import annotations
 
+import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -65,7 +66,7 @@ class Monoid(ABC):
 
 
 class Sum(Monoid):
-    """The sum of numbers, or of anything else with `+`.
+    """The sum of numbers, or of anything else that can be added to 0.
 
     Of ints it is exact, of Decimals up to their context's precision (28 digits). Of floats the last digits depend on
     the order in which they were added, so that a batch view and a live view of the same values may differ there: count
@@ -73,7 +74,7 @@ class Sum(Monoid):
     """
 
     def lift(self, value: Any) -> Any:
-        return value
+        return 0 + value  # what is no number is refused here: as a key's first value it would keep others out
 
     def merge(self, a: Any, b: Any) -> Any:
         return a + b
@@ -99,6 +100,7 @@ class Min(Monoid):
     """The smallest value. nan counts only where there is nothing else."""
 
     def lift(self, value: Any) -> Any:
+        operator.lt(value, value)  # as with `Sum`
         return value
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -109,6 +111,7 @@ class Max(Monoid):
     """The largest value. nan counts only where there is nothing else."""
 
     def lift(self, value: Any) -> Any:
+        operator.gt(value, value)  # as with `Sum`
         return value
 
     def merge(self, a: Any, b: Any) -> Any:
@@ -119,6 +122,7 @@ class Mean(Monoid):
     """The mean of numbers. The accumulator is (sum, count); of floats it is as exact as `Sum`."""
 
     def lift(self, value: Any) -> tuple[Any, int]:
+        self.result((value, 1))  # as with `Sum`
         return value, 1
 
     def merge(self, a: tuple[Any, int], b: tuple[Any, int]) -> tuple[Any, int]:
@@ -180,6 +184,7 @@ class TopK(Monoid):
         self.key = key
 
     def lift(self, value: Any) -> list[Any]:
+        self._smaller(value, value)  # as with `Sum`
         return [value]
 
     def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
@@ -188,10 +193,7 @@ class TopK(Monoid):
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         if len(acc) == self.k and self._smaller(value, acc[-1]):
             return acc
-        acc.append(value)
-        acc.sort(key=self._order, reverse=True)
-        del acc[self.k :]
-        return acc
+        return self.merge(acc, [value])  # a new list: if the value cannot be compared, the old one is as it was
 
     def result(self, acc: list[Any]) -> list[Any]:
         return list(acc)

@@ -7,10 +7,12 @@ The topology runs in this process (`Simulator`).
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -200,6 +202,56 @@ def test_every_operator_gives_the_same_in_the_stream_and_in_batch(session: Any, 
         compare_views(job)
 
     agree()
+
+
+ODD_KEYS: list[Any] = [
+    None,
+    "",
+    "ü",
+    "u\u0308",
+    "a\nb",
+    "\x00",
+    "1",
+    1,
+    1.0,
+    True,
+    -0.0,
+    1.5,
+    2**70,
+    1e300,
+    [1, None],
+    [[], "x"],
+    {},
+]
+ODD_VALUES: list[Any] = [1, 2.5, True, None, "1", [], 10**30]
+ODD_TIMES = [None, "soon", True, math.nan, -math.inf, 1e18, BEGIN_S * 1000, -5, datetime(1, 1, 1)]
+
+
+@pytest.mark.usefixtures("session")
+def test_what_is_odd_counts_or_is_set_aside_alike(tmp_path: Path) -> None:
+    usual = [("a", 1, BEGIN_S)] * 5000  # a batch job refuses a program that fails on many elements
+    odd: list[Any] = [(key, value, BEGIN_S + 9 * value) for key in ODD_KEYS for value in range(5)]
+    odd += [(f"of {value!r}", value, BEGIN_S) for value in ODD_VALUES for _ in range(3)]
+    odd += [(f"at {time!r}", 1, time) for time in ODD_TIMES]
+    items = [*usual, *odd, None, 5, ("pair", 1), "abc"]
+    builder = Builder()
+    source = builder.new_source(Watched(items)).set_num_partitions(2)
+    pairs = source.event_time(lambda e: e[2]).archive(codec="pickle").map(lambda e: (e[0], e[1]))
+    for name, monoid in MONOIDS.items():
+        pairs.to_store(name, monoid)
+    config = Config()
+    config.set_pipeline(tmp_path, batch_length=BATCH_S, keep_live_batches=1 << 60)
+    made = Program("Odd", config, builder.graph)
+    run_topology(made, len(items))
+    job = Job.of(made)
+    run(job, until_ms=(BEGIN_S + 1000) * 1000)
+    compare_views(job)
+    with MergedStore(job, "count") as store:
+        assert store.get("a") == 5000
+        assert store.get(1) == 15
+        assert store.get((1, None)) == store.get(None) == 5
+        assert store.get("at -5") == 1
+        assert store.get("at 1e+18") is None
 
 
 def compare_sinks(job: Job, directory: Path) -> None:

@@ -146,6 +146,22 @@ def test_results_are_what_their_names_say() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "monoid",
+    [Sum(), Min(), Max(), Mean(), TopK(2), TopK(2, key=lambda value: value), SetUnion()],
+    ids=["sum", "min", "max", "mean", "top", "top by key", "set"],
+)
+def test_a_value_that_does_not_fit_is_refused_and_changes_nothing(monoid: Monoid) -> None:
+    # Also as the first of its key: kept, it would keep out all others, or fail wherever the view is read.
+    odd: Any = [] if isinstance(monoid, SetUnion) else None
+    with pytest.raises(TypeError):
+        monoid.lift(odd)
+    acc = monoid.lift(1)
+    with pytest.raises(TypeError):
+        monoid.add(acc, odd)
+    assert monoid.result(monoid.add(acc, 1)) == of(monoid, 1, 1)
+
+
 def test_a_nan_is_no_extreme_while_there_are_numbers() -> None:
     assert of(Min(), math.nan, 1.0) == of(Max(), 1.0, math.nan) == 1.0
     assert math.isnan(of(Max(), math.nan))

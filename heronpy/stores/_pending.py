@@ -1,0 +1,36 @@
+"""What a writer holds until it is committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from heronpy.stores._keys import decode_key, encode_key
+from heronpy.stores._spi import StoreContext, StoreWriter
+
+
+class PendingWriter(StoreWriter):
+    """A writer that merges with what is stored by itself, row by row."""
+
+    def __init__(self, context: StoreContext) -> None:
+        self._monoid = context.monoid
+        self._merge = context.monoid.merge
+        self._failed = context.failed
+        self._pending: dict[int, dict[bytes, Any]] = {}
+        """Accumulators by batch and key."""
+
+    def merge(self, key: Any, delta: Any, batch: int = 0) -> None:
+        rows = self._pending.get(batch)
+        if rows is None:
+            rows = self._pending[batch] = {}
+        data = encode_key(key)
+        rows[data] = self._merge(rows[data], delta) if data in rows else delta
+
+    def _with_stored(self, key: bytes, stored: bytes, delta: Any) -> bytes:
+        """What is to be stored instead of `stored`."""
+        try:
+            return self._monoid.encode(self._merge(self._monoid.decode(stored), delta))
+        except Exception as error:  # of the user's monoid, about the user's values
+            if self._failed is None:
+                raise
+            self._failed(decode_key(key), delta, error)
+            return stored
