@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from heronpy.api import api_constants
@@ -12,6 +13,25 @@ from heronpy.api import api_constants
 def name_and_containers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the topology's name")
     parser.add_argument("--containers", type=count_of("container"), default=1, help="containers (default 1)")
+
+
+def count(parser: argparse.ArgumentParser, flag: str, default: int, what: str) -> None:
+    """An argument that says how many tasks there are."""
+    parser.add_argument(flag, type=count_of("task"), default=default, help=f"tasks that {what} (default {default})")
+
+
+def input_files(parser: argparse.ArgumentParser, what: str) -> None:
+    """Not looked for yet: a batch job reads the archive, and its program's input may be gone."""
+    parser.add_argument("--input", type=Path, nargs="+", required=True, help=what)
+
+
+def parsed_with_input(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; exits with 2 and one line on stderr if they are wrong, or an input is not there."""
+    arguments = parser.parse_args(argv)
+    for path in arguments.input:
+        if not path.is_file():
+            parser.error(f"--input: {path} is not a file")
+    return arguments
 
 
 def max_spout_pending(parser: argparse.ArgumentParser) -> None:

@@ -30,7 +30,14 @@ from typing import Any
 
 from heronpy.api import Bolt, Grouping, TopologyBuilder, TopologyContext, Tuple, api_constants
 from heronpy.errors import HeronError
-from heronpy.examples._arguments import count_of, name_and_containers, settings_of
+from heronpy.examples._arguments import (
+    count,
+    count_of,
+    input_files,
+    name_and_containers,
+    parsed_with_input,
+    settings_of,
+)
 from heronpy.examples._lines import END, INPUT, InputEnd, LineSpout
 from heronpy.examples._results import OUTPUT, new_output, write_results
 
@@ -150,23 +157,19 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; exits with 2 and one line on stderr if it is wrong."""
     parser = argparse.ArgumentParser(prog="rtac", description="Active users per event and second.")
     name_and_containers(parser)
-    parser.add_argument("--input", type=Path, nargs="+", required=True, help="files with one JSON event a line")
+    input_files(parser, "files with one JSON event a line")
     parser.add_argument("--output", type=Path, required=True, help="directory for the numbers, new or empty")
-    parser.add_argument("--spouts", type=count_of("task"), default=1, help="tasks that read (default 1)")
-    parser.add_argument("--distributors", type=count_of("task"), default=1, help="tasks that parse (default 1)")
-    parser.add_argument("--user-counts", type=count_of("task"), default=2, help="tasks that keep users (default 2)")
-    parser.add_argument("--aggregators", type=count_of("task"), default=1, help="tasks that add up (default 1)")
+    count(parser, "--spouts", 1, "read")
+    count(parser, "--distributors", 1, "parse")
+    count(parser, "--user-counts", 2, "keep users")
+    count(parser, "--aggregators", 1, "add up")
     parser.add_argument(
         "--max-spout-pending",
         type=count_of("event"),
         default=50_000,
         help="events on their way per spout task: at most so many in a second (default 50000)",
     )
-    arguments = parser.parse_args(argv)
-    for path in arguments.input:
-        if not path.is_file():
-            parser.error(f"--input: {path} is not a file")
-    return arguments
+    return parsed_with_input(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

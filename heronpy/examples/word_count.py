@@ -28,7 +28,14 @@ from typing import Any
 
 from heronpy.api import Bolt, Grouping, TopologyBuilder, TopologyContext, Tuple, api_constants
 from heronpy.errors import HeronError
-from heronpy.examples._arguments import count_of, max_spout_pending, name_and_containers, settings_of
+from heronpy.examples._arguments import (
+    count,
+    input_files,
+    max_spout_pending,
+    name_and_containers,
+    parsed_with_input,
+    settings_of,
+)
 from heronpy.examples._lines import END, INPUT, InputEnd, LineSpout
 from heronpy.examples._results import OUTPUT, new_output, write_results
 
@@ -107,17 +114,13 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; exits with 2 and one line on stderr if it is wrong."""
     parser = argparse.ArgumentParser(prog="word_count", description="Word count over text files.")
     name_and_containers(parser)
-    parser.add_argument("--input", type=Path, nargs="+", required=True, help="text files")
+    input_files(parser, "text files")
     parser.add_argument("--output", type=Path, required=True, help="directory for the counts, new or empty")
-    parser.add_argument("--spouts", type=count_of("task"), default=1, help="tasks that read (default 1)")
-    parser.add_argument("--splits", type=count_of("task"), default=1, help="tasks that split (default 1)")
-    parser.add_argument("--counts", type=count_of("task"), default=2, help="tasks that count (default 2)")
+    count(parser, "--spouts", 1, "read")
+    count(parser, "--splits", 1, "split")
+    count(parser, "--counts", 2, "count")
     max_spout_pending(parser)
-    arguments = parser.parse_args(argv)
-    for path in arguments.input:
-        if not path.is_file():
-            parser.error(f"--input: {path} is not a file")
-    return arguments
+    return parsed_with_input(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

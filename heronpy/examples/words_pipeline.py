@@ -20,7 +20,7 @@ from typing import Any
 
 from heronpy.connectors import JsonLines
 from heronpy.errors import HeronError
-from heronpy.examples._arguments import count_of, name_and_containers
+from heronpy.examples._arguments import count, input_files, name_and_containers
 from heronpy.streamlet import Builder, Config, Runner, Sum
 
 BATCH_LENGTH_S = 60
@@ -59,10 +59,10 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; exits with 2 and one line on stderr if it is wrong."""
     parser = argparse.ArgumentParser(prog="words_pipeline", description="Word count, live and in batch.")
     name_and_containers(parser)
-    parser.add_argument("--input", type=Path, nargs="+", required=True, help="files with one JSON line of text a line")
+    input_files(parser, "files with one JSON line of text a line")
     parser.add_argument("--directory", type=Path, required=True, help="where archive, views and live stores are kept")
-    parser.add_argument("--sources", type=count_of("task"), default=1, help="tasks that read (default 1)")
-    parser.add_argument("--counts", type=count_of("task"), default=2, help="tasks that count (default 2)")
+    count(parser, "--sources", 1, "read")
+    count(parser, "--counts", 2, "count")
     return parser.parse_args(argv)
 
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronpy.archive import Archive, ArchiveWriter, DeadLetters, dead_letter_counts
+from heronpy.archive import Archive, ArchiveWriter, DeadLetters, _footer, dead_letter_counts
 from heronpy.archive._footer import UnreadableError, rows_per_group
 from heronpy.archive._hash import hash_of
 from heronpy.errors import ConfigError, HeronError, NotFoundError, TupleError
@@ -294,13 +294,13 @@ def test_progress_needs_a_commit(tmp_path: Path, letters: Letters) -> None:
         with_.progress(5)
 
 
-def test_splits_hold_every_row_group_once(tmp_path: Path, letters: Letters) -> None:
+def test_splits_hold_every_row_group_once(tmp_path: Path, letters: Letters, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(2)
     text = [rng.randbytes(500).hex() for _ in range(1000)]
-    table_rows = rows_per_group(pa.table({"x": text * 100}))
-    assert 20_000 < table_rows < 30_000  # of 1 kB
+    assert 20_000 < rows_per_group(pa.table({"x": text * 10})) < 30_000  # of 1 kB
+    monkeypatch.setattr(_footer, "ROW_GROUP_BYTES", _footer.ROW_GROUP_BYTES // 10)
     with_ = writer(tmp_path, letters)
-    count = 60_000
+    count = 6_000
     expected = {f"id-{index}": (0, f"{index}{text[rng.randrange(1000)]}") for index in range(count)}
     for id_, (time_ms, value) in expected.items():
         with_.add(id_, time_ms, value)
