@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncIterator
 
 from heronpy.config import SinkSpec, sinks_from_text
-from heronpy.errors import NotFoundError
 from heronpy.metricsmgr._ledger import Source
 from heronpy.metricsmgr.sinks import ExceptionRecord, MetricInfo, MetricsRecord, SinkContext, SinkRunner, sink_factory
 from heronpy.metricsmgr.sinks._spi import MetricKind
@@ -33,7 +32,8 @@ class Sinks:
         self._reported: dict[str, int] = {}
         for spec in specs:
             if spec.sink_class not in BUILT_IN:
-                self._add(spec, SinkContext(launch.topology, container, spec.name, launch.log_dir(container)))
+                context = SinkContext(launch.topology, container, spec.name, launch.log_dir(container))
+                self._runners.append(SinkRunner(spec, context, sink_factory(spec.sink_class)))
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -82,10 +82,3 @@ class Sinks:
                 metrics.append(metrics_pb2.Metric(name=name, value=count - self._reported.get(name, 0)))
                 self._reported[name] = count
         return metrics
-
-    def _add(self, spec: SinkSpec, context: SinkContext) -> None:
-        try:
-            self._runners.append(SinkRunner(spec, context, sink_factory(spec.sink_class)))
-        except NotFoundError as e:
-            # The others go on: no sink is worth a container's metrics.
-            log.error("sink %s is not used: %s", spec.name, e)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import socket
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +23,15 @@ from topology_on_disk import launch_in, submit
 from heronpy.config import SinkSpec
 from heronpy.metricsmgr import Reporter
 from heronpy.metricsmgr._service import MetricsManager
-from heronpy.metricsmgr.sinks import FileSink, GraphiteSink, IMetricsSink, MetricsRecord, SinkContext, SinkRunner
+from heronpy.metricsmgr.sinks import (
+    FileSink,
+    GraphiteSink,
+    IMetricsSink,
+    MetricsRecord,
+    SinkContext,
+    SinkRunner,
+    sink_factory,
+)
 from heronpy.proto import metrics_pb2
 from heronpy.runtime import Launch, running
 from heronpy.statemgr import open_statemgr
@@ -211,11 +220,14 @@ def recording() -> Iterator[type[Recording]]:
     Recording.hangs.set()
 
 
-def runner(tmp_path: Path, *, restarts: int = -1, flush_ms: int = 10) -> SinkRunner:
+def runner(
+    tmp_path: Path, *, restarts: int = -1, flush_ms: int = 10, make: Callable[[], IMetricsSink] = Recording
+) -> SinkRunner:
     spec = SinkSpec(
         name="mine", sink_class="-", flush_interval_ms=flush_ms, restart_attempts=restarts, options={"a": 1}
     )
-    return SinkRunner(spec, SinkContext("words", 1, "mine", tmp_path), Recording, backoff_s=0.01, records_max=8)
+    context = SinkContext("words", 1, "mine", tmp_path)
+    return SinkRunner(spec, context, make, backoff_s=0.01, records_max=8, hang_s=0.05)
 
 
 async def test_a_sink_gets_every_record_and_is_flushed_and_closed(tmp_path: Path, recording: type[Recording]) -> None:
@@ -282,6 +294,90 @@ async def test_a_sink_that_hangs_costs_its_own_records_only(tmp_path: Path, reco
     assert running_sink.dropped >= 90
     assert not running_sink.stop(0.1)
     recording.hangs.set()
+
+
+@pytest.mark.parametrize("where", ["init", "process_record", "flush"])
+async def test_a_sink_that_hangs_is_named_once_and_again_when_it_goes_on(
+    tmp_path: Path, recording: type[Recording], caplog: pytest.LogCaptureFixture, where: str
+) -> None:
+    recording.fails_in = f"hang in {where}"
+    running_sink = runner(tmp_path)
+    running_sink.start()
+
+    def told(what: str) -> None:
+        running_sink.offer(record(1))
+        assert [m.partition(":")[0] for m in caplog.messages][-1:] == [what]
+
+    await eventually(lambda: told(f"sink mine hangs in {where}"))
+    told(f"sink mine hangs in {where}")
+    assert len(caplog.messages) == 1
+    recording.fails_in = ""
+    recording.hangs.set()
+    await eventually(lambda: told(f"sink mine has returned from {where} after 0 s"))
+    assert running_sink.stop(10)
+
+
+async def test_a_failure_says_where_and_what_in_one_line(
+    tmp_path: Path, recording: type[Recording], caplog: pytest.LogCaptureFixture
+) -> None:
+    recording.fails_in = "flush"
+    running_sink = runner(tmp_path, restarts=0)
+    running_sink.start()
+
+    def told() -> None:
+        assert len(caplog.messages) == 2
+
+    await eventually(told)
+    assert re.fullmatch(
+        r"sink mine failed in _may_fail \(test_metrics_sinks.py:\d+\): RuntimeError: flush failed", caplog.messages[0]
+    )
+    assert caplog.messages[1] == "sink mine is given up; failures: 1"
+    assert running_sink.stop(10)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        (None, "absent.Sink", "sink mine is not used: 'absent.Sink' cannot be imported: No module named 'absent'; is"),
+        ("", "empty.Sink", "sink mine is not used: 'empty.Sink' cannot be imported: module 'empty' has no attribute"),
+        ("Sink = 1", "number.Sink", "sink mine is not used: 'number.Sink' is no class of a sink"),
+        ("1/0", "raising.Sink", "sink mine failed in <module> (raising.py:1): ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(3)", "leaving.Sink", "sink mine failed in <module> (leaving.py:1): SystemExit: 3"),
+        ("def f(:", "wrong.Sink", "SyntaxError: invalid syntax (wrong.py, line 1)"),
+        ("import time; time.sleep(0.5)", "sleeping.Sink", "sink mine hangs in its constructor: "),
+    ],
+)
+async def test_a_class_that_cannot_be_had_is_named_in_the_log_and_ends_nothing(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str | None,
+    name: str,
+    said: str,
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    if text is not None:
+        (tmp_path / f"{name.removesuffix('.Sink')}.py").write_text(text)
+    running_sink = runner(tmp_path, restarts=0, make=sink_factory(name))
+    running_sink.start()
+
+    def told() -> None:
+        running_sink.offer(record(1))
+        assert said in caplog.text
+
+    await eventually(told)
+    assert all(len(message.splitlines()) == 1 for message in caplog.messages)
+    assert running_sink.stop(10)
+
+
+def test_a_line_that_a_full_disk_has_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
+    (tmp_path / "metrics.json.1.0").write_text('{"time_ms": 17000')
+    sink = FileSink()
+    sink.init({}, SinkContext("words", 1, "file", tmp_path))
+    sink.process_record(record(5))
+    sink.flush()
+    _, whole = (tmp_path / "metrics.json.1.0").read_text().splitlines()
+    assert json.loads(whole)["metrics"][EMITTED] == 5
 
 
 SINKS = {

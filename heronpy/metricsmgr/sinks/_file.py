@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +50,10 @@ class FileSink(IMetricsSink):
         newest = self._path(0)
         if newest.exists() and newest.stat().st_size + len(lines) > self._file_bytes_max:
             self._rotate()
-        with newest.open("a", encoding="utf-8") as f:
-            f.write(lines)
+        with newest.open("ab+") as f:
+            if f.tell() and os.pread(f.fileno(), 1, f.tell() - 1) != b"\n":
+                f.write(b"\n")  # a full disk has taken a part of a line
+            f.write(lines.encode())
         self._waiting.clear()
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 
@@ -14,18 +15,20 @@ _OURS: dict[str, Callable[[], IMetricsSink]] = {"FileSink": FileSink, "GraphiteS
 
 
 def sink_factory(sink_class: str) -> Callable[[], IMetricsSink]:
-    """What makes a sink: one of ours, or `module.Class`.
+    """What makes a sink: one of ours, or `module.Class` of anything that the Metrics Manager can import.
 
-    Raises:
-        NotFoundError: there is no such class.
+    The module is imported when the first sink is made, so in the sink's own thread: importing may fail and hang, too.
+    Making one raises NotFoundError if there is no such class.
     """
-    if sink_class in _OURS:
-        return _OURS[sink_class]
+    return _OURS.get(sink_class) or functools.partial(_make, sink_class)
+
+
+def _make(sink_class: str) -> IMetricsSink:
     module_name, _, name = sink_class.rpartition(".")
     try:
         found = getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError) as e:
-        raise NotFoundError(f"there is no sink {sink_class!r}: {e}") from e
+        raise NotFoundError(f"{sink_class!r} cannot be imported: {e}; is it installed, or on PYTHONPATH?") from e
     if not callable(found):
         raise NotFoundError(f"{sink_class!r} is no class of a sink")
-    return found  # type: ignore[no-any-return]  # whatever it makes is used as a sink, and isolated
+    return found()  # type: ignore[no-any-return]  # whatever it makes is used as a sink, and isolated

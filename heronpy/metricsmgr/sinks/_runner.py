@@ -7,9 +7,12 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from heronpy.config import SinkSpec
+from heronpy.errors import NotFoundError
 from heronpy.metricsmgr.sinks._spi import IMetricsSink, MetricsRecord, SinkContext
 
 log = logging.getLogger(__name__)
@@ -18,6 +21,8 @@ RECORDS_MAX = 1024
 """Records that wait for the sink. More are dropped, and counted."""
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
+HANG_S = 30.0
+"""A call that takes longer is told."""
 
 
 class SinkRunner:
@@ -28,6 +33,8 @@ class SinkRunner:
         context: where it runs.
         make: makes a sink; called again after each failure.
         backoff_s: the pause after the first failure; each next one is twice as long, up to a minute.
+        records_max: how many may wait for it.
+        hang_s: how long a call may take until the log says so.
     """
 
     def __init__(
@@ -38,6 +45,7 @@ class SinkRunner:
         *,
         backoff_s: float = BACKOFF_FIRST_S,
         records_max: int = RECORDS_MAX,
+        hang_s: float = HANG_S,
     ) -> None:
         self.name = spec.name
         self.processed = 0
@@ -49,6 +57,11 @@ class SinkRunner:
         self._queue: queue.Queue[MetricsRecord | None] = queue.Queue(maxsize=records_max)
         self._refused = 0  # counted by the caller's thread
         self._lost = 0  # counted by the sink's
+        self._hang_s = hang_s
+        self._call: tuple[str, float] | None = None
+        """Which method the sink's thread is in, and since when."""
+        self._hung: tuple[str, float] | None = None
+        """The call that was told to hang."""
         self._stopping = threading.Event()
         # A daemon: a sink that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=f"sink/{spec.name}", daemon=True)
@@ -63,6 +76,7 @@ class SinkRunner:
 
     def offer(self, record: MetricsRecord) -> None:
         """Give the sink a record, as soon as it has time. Never waits."""
+        self._watch()
         try:
             self._queue.put_nowait(record)
         except queue.Full:
@@ -83,14 +97,18 @@ class SinkRunner:
             try:
                 self._live()
                 return
+            except NotFoundError as e:
+                log.error("sink %s is not used: %s", self.name, e)
+                self._drop_all()
+                return
             # The one place for whatever a sink's code may raise: it is somebody else's, and concerns it alone.
-            except Exception as e:
+            except (Exception, SystemExit) as e:
                 self.failures += 1
-                log.warning("sink %s failed: %s: %s", self.name, type(e).__name__, e)
+                log.warning("sink %s failed %s", self.name, _told(e))
             if time.monotonic() - begun_s > BACKOFF_MAX_S:
                 self._backoff_s = self._first_backoff_s  # it was well for a while
             if attempts >= 0 and self.failures > attempts:
-                log.error("sink %s is given up after %d failures", self.name, self.failures)
+                log.error("sink %s is given up; failures: %d", self.name, self.failures)
                 self._drop_all()
                 return
             if self._stopping.wait(self._backoff_s):
@@ -98,13 +116,35 @@ class SinkRunner:
             self._backoff_s = min(2 * self._backoff_s, BACKOFF_MAX_S)
 
     def _live(self) -> None:
-        sink = self._make()
+        with self._in("its constructor"):
+            sink = self._make()
         try:
-            sink.init(self._spec.options, self._context)
+            with self._in("init"):
+                sink.init(self._spec.options, self._context)
             self._feed(sink)
-            sink.flush()
+            with self._in("flush"):
+                sink.flush()
         finally:
-            sink.close()
+            with self._in("close"):
+                sink.close()
+
+    @contextlib.contextmanager
+    def _in(self, method: str) -> Iterator[None]:
+        """Note that the sink's thread is in one of its methods."""
+        call = self._call = (method, time.monotonic())
+        try:
+            yield
+        finally:
+            self._call = None
+            if self._hung is call:
+                log.warning("sink %s has returned from %s after %.0f s", self.name, method, time.monotonic() - call[1])
+
+    def _watch(self) -> None:
+        """Say once of a call that it hangs; from the caller's thread, for the sink's cannot."""
+        call = self._call
+        if call is not None and call is not self._hung and time.monotonic() - call[1] >= self._hang_s:
+            self._hung = call
+            log.warning("sink %s hangs in %s: what it gets waits, and more than that is dropped", self.name, call[0])
 
     def _feed(self, sink: IMetricsSink) -> None:
         """Return when it is to stop, and nothing waits any more."""
@@ -117,18 +157,27 @@ class SinkRunner:
                 record = None
             if record is not None:
                 try:
-                    sink.process_record(record)
-                except Exception:
+                    with self._in("process_record"):
+                        sink.process_record(record)
+                except BaseException:
                     self._lost += 1
                     raise
                 self.processed += 1
             elif self._stopping.is_set() and self._queue.empty():
                 return
             if time.monotonic() >= next_flush_s:
-                sink.flush()
+                with self._in("flush"):
+                    sink.flush()
                 next_flush_s = time.monotonic() + interval_s
 
     def _drop_all(self) -> None:
         while not self._stopping.is_set():
             if self._queue.get() is not None:
                 self._lost += 1
+
+
+def _told(error: BaseException) -> str:
+    """Where it was raised, and what, in one line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    first = next(iter(str(error).splitlines()), "")
+    return f"in {frame.name} ({Path(frame.filename).name}:{frame.lineno}): {type(error).__name__}: {first}"
