@@ -12,7 +12,8 @@ import { alone, perSecond } from "./series.js";
 import { every } from "./signal.js";
 
 const REFRESH_MS = 15_000;
-const STEP = 12;
+const FIRST = 6;
+const FOUND = 12; // whoever searches wants them: all seven values of a timer
 const MOST = 96; // charts on one page: who wants others searches
 const TYPING_MS = 250;
 const HOURS_3 = 10_800;
@@ -20,7 +21,7 @@ const HOURS_3 = 10_800;
 export class UserMetrics {
   /** Of one component, or of all if it is null. `sources()`: [{name, number}], the components that there are. */
   constructor(feed, sources, component, signal) {
-    Object.assign(this, { feed, sources, component, signal, words: "", limit: STEP, histories: new Map() });
+    Object.assign(this, { feed, sources, component, signal, words: "", limit: FIRST, histories: new Map() });
     this.search = search("Search these metrics …", (words) => this.#type(words));
     this.counted = h("span", { class: "note", role: "status" });
     this.nothing = h("p", { class: "none" }, "Loading …");
@@ -100,12 +101,12 @@ export class UserMetrics {
   #type(words) {
     clearTimeout(this.typing);
     this.words = words.trim();
-    this.limit = STEP;
+    this.limit = this.words ? FOUND : FIRST;
     this.typing = setTimeout(() => this.refresh().catch(() => {}), TYPING_MS);
   }
 
   #grow() {
-    this.limit = Math.min(MOST, this.limit + STEP);
+    this.limit = Math.min(MOST, 2 * this.limit);
     this.refresh().catch(() => {});
   }
 }

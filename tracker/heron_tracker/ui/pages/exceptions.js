@@ -16,7 +16,7 @@ export class ExceptionsPage {
     Object.assign(this, { feed, signal });
     this.summary = new Table("Exceptions by class", summaryColumns(), { sort: "count", down: true, empty: "No exceptions were reported." });
     this.list = exceptionList(feed, { component: "all" }, signal);
-    this.search = search("Search classes, messages, stacks, instances …  ( / )", (words) => choose({ q: words }), route.choice.q ?? "");
+    this.search = search("Search exceptions …  ( / )", (words) => choose({ q: words }), route.choice.q ?? "");
     this.element = h("div", {}, panel("By class", null, this.summary.element), panel("Where, and how", this.search, this.list.element));
     every(REFRESH_MS, () => this.#load(), signal);
     this.route(route);

@@ -50,9 +50,17 @@ export class TopologyPage {
       set(link, "href", to(this.at, TABS[n], [], { interval: route.choice.interval }));
       set(link, "aria-current", TABS[n] === route.tab || (!TABS.includes(route.tab) && n === 0) ? "page" : null);
     });
+    this.started();
     this.feed.choose(interval);
     this.#inner(route);
     this.show();
+  }
+
+  /** Have the current tab in sight: a phone has no room for all of them. */
+  started() {
+    const tab = this.tabs.querySelector("[aria-current]")?.getBoundingClientRect();
+    const box = this.tabs.getBoundingClientRect();
+    if (tab) this.tabs.scrollLeft += Math.max(0, tab.right - box.right) - Math.max(0, box.left - tab.left);
   }
 
   #inner(route) {
