@@ -6,14 +6,18 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from heron_tracker import _tmasters, local_state
+from heron_tracker import StateManagerConfig, _tmasters, local_state
 from numbers_topology import Numbers
-from test_tracker_state_managers import tracking, words
+from test_tracker_state_managers import record, tracking, words
+from topology_on_disk import launch_in
 
+from heronpy.proto import state_pb2
+from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import LocalCluster, TopologyHandle, eventually
 
 TIMEOUT_S = 1.0
@@ -121,3 +125,53 @@ async def a_new_one_is_asked_at_once(tracker: httpx.AsyncClient, handle: Topolog
 
     await eventually(back, within_s=20)
     assert (await tracker.get(place)).json()["as_of"] is None
+
+
+async def mute() -> tuple[asyncio.Server, asyncio.Event]:
+    """A server that takes connections and never answers, and what is set when it has the first one."""
+    asked = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        await reader.read()
+        writer.close()
+
+    return await asyncio.start_server(listen, "127.0.0.1", 0), asked
+
+
+async def test_a_call_to_an_address_that_is_given_up_is_answered_and_not_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_tmasters, "CALL_TIMEOUT_S", 3 * TIMEOUT_S)
+    launch = launch_in(tmp_path)
+    (first, first_asked), (second, second_asked) = await mute(), await mute()
+    with open_statemgr(launch.statemgr) as state:
+
+        def place_at(server: asyncio.Server, pid: int) -> None:
+            location = state_pb2.TmasterLocation(
+                topology="words", host="127.0.0.1", port=server.sockets[0].getsockname()[1], pid=pid
+            )
+            state.set(Kind.TMASTERS, "words", location.SerializeToString())
+
+        record(state, launch, cluster="local")
+        place_at(first, 1)
+        async with tracking(StateManagerConfig("local", launch.statemgr)) as tracker:
+            early = asyncio.create_task(timed(tracker, "metrics?component=word"))
+            await asyncio.wait_for(first_asked.wait(), 10)
+            place_at(second, 2)
+
+            async def moved() -> None:
+                late = asyncio.create_task(timed(tracker, "metrics?component=word"))
+                await asyncio.wait({late}, timeout=0.1)
+                others.append(late)
+                assert second_asked.is_set()
+
+            others: list[asyncio.Task[Any]] = []
+            await eventually(moved)
+            answer, seconds = await early
+            assert answer.status_code == 503
+            assert "it has moved, ask again" in answer.json()
+            assert seconds < 3 * TIMEOUT_S
+            assert {(await other)[0].status_code for other in others} == {503}
+    for server in (first, second):
+        server.close()
