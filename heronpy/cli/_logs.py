@@ -15,6 +15,7 @@ from heronpy.cli._log_lines import readable
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import NotFoundError, nearest
+from heronpy.executor import PID_FILE
 from heronpy.runtime import Launch
 
 POLL_S = 0.2
@@ -27,7 +28,7 @@ def logs(
         list[str],
         typer.Argument(
             metavar="[CLUSTER[/ROLE[/ENV]]] NAME [INSTANCE]",
-            help="Which topology, and which of its processes: an instance, stmgr-N, metricsmgr-N, tmaster.",
+            help="Which topology, and which of its processes: an instance, stmgr-N, metricsmgr-N, executor-N, tmaster.",
         ),
     ],
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
@@ -68,12 +69,20 @@ def log_files(launch: Launch, process: str | None) -> list[Path]:
     for path in sorted([*launch.dir.glob("log-files/*"), *launch.dir.glob("container_*/log-files/*")]):
         # User code may have put anything there, but a link must not lead out of the topology's directory.
         if path.suffix in SUFFIXES and path.is_file() and path.resolve().is_relative_to(root):
-            files.setdefault(path.stem, []).append(path)
+            files.setdefault(_process(path), []).append(path)
     if process is None:
         return [path for name in sorted(files) for path in files[name]]
     if process not in files:
-        raise NotFoundError(f"topology {launch.topology} has no process {process!r}{nearest(process, files)}")
+        hint = nearest(process, files) or f": see `heron status {launch.topology}`"
+        raise NotFoundError(f"topology {launch.topology} has no process {process!r}{hint}")
     return files[process]
+
+
+def _process(path: Path) -> str:
+    """The id of the process that writes a file. Executors have files of one name, each in its container's directory."""
+    if path.stem != PID_FILE:
+        return path.stem
+    return f"{path.stem}-{path.parents[1].name.removeprefix('container_')}"
 
 
 class _Output:

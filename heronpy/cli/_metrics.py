@@ -10,7 +10,7 @@ import typer
 
 from heronpy import submit
 from heronpy.cli._durations import seconds
-from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._show import WIDTH, duration, empty_table
 from heronpy.cli._target import resolve
 from heronpy.errors import NotFoundError, UsageError, nearest
@@ -24,10 +24,14 @@ _KINDS = {metrics_pb2.Metric.COUNTER: "count", metrics_pb2.Metric.GAUGE: "gauge"
 
 
 def metrics(
-    words: Words,
-    component: Annotated[
-        str | None, typer.Option("--component", "-c", help=f"Only of this one; also {', '.join(ENGINE)}.")
-    ] = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[CLUSTER[/ROLE[/ENV]]] NAME [COMPONENT]",
+            help=f"Which topology, and which of its components; also {', '.join(ENGINE)}.",
+        ),
+    ],
+    component: Annotated[str | None, typer.Option("--component", "-c", help="The same as COMPONENT.")] = None,
     instance: Annotated[
         list[str] | None, typer.Option("--instance", help="Only of this instance or process; may be repeated.")
     ] = None,
@@ -36,7 +40,11 @@ def metrics(
     ] = False,
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", help="Only this one with its streams, e.g. __emit-count; NAME* is a prefix."),
+        typer.Option(
+            "--metric",
+            "-m",
+            help="Only this one with its streams, e.g. __emit-count; NAME* is a prefix; may be repeated.",
+        ),
     ] = None,
     window: Annotated[
         str, typer.Option("--window", "-w", metavar="TIME", help="Of the last 10m, 1h, … up to 3h, or `all` time.")
@@ -46,9 +54,18 @@ def metrics(
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """Show metrics over a time: counts summed, means by their weights, gauges as they were last."""
+    """Show metrics, your own too, over a time: counts summed, means by their weights, gauges as they were last."""
     window_s = window_of(window)
-    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    launch, named = resolve(
+        words,
+        home=home(),
+        config_path=config_path,
+        properties=read_properties(config_property or []),
+        extra="COMPONENT",
+    )
+    if named and component not in (None, named):
+        raise UsageError(f"which component: {named}, or {component} of --component?")
+    component = named or component
     request = tmaster_pb2.MetricsRequest(
         component=component or "",
         instances=instance or [],
@@ -90,8 +107,13 @@ def matches(name: str, wanted: str) -> bool:
 
 
 def in_order(series: Iterable[tmaster_pb2.MetricSeries]) -> list[tmaster_pb2.MetricSeries]:
-    """User's components before the engine's, then by instance and name."""
-    return sorted(series, key=lambda s: (s.component.startswith("__"), s.component, s.instance, s.name))
+    """Users' components before the engine's, then by instance; users' metrics before the engine's, then by name."""
+
+    def place(series: tmaster_pb2.MetricSeries) -> tuple[bool, str, str, bool, str]:
+        engine = series.component.startswith("__"), series.name.startswith("__")
+        return engine[0], series.component, series.instance, engine[1], series.name
+
+    return sorted(series, key=place)
 
 
 def _row(series: tmaster_pb2.MetricSeries, interval_s: int) -> dict[str, Any]:
@@ -111,37 +133,48 @@ def _check_known(
     launch: Launch, request: tmaster_pb2.MetricsRequest, reply: tmaster_pb2.MetricsReply, metric: Sequence[str]
 ) -> None:
     """Raise NotFoundError for the first name that the topology does not have."""
-    if reply.unknown_component or reply.unknown_instances:
+    if reply.unknown_component or reply.unknown_instances or (request.component and request.instances):
         logical, packing = submit.plans(launch)
-        components, ids = [*logical.components, *ENGINE], processes(packing)
+        components, owners = [*logical.components, *ENGINE], processes(packing)
         if request.component and request.component not in components:
             raise _unknown(launch, "component", request.component, components)
         for id in request.instances:
-            if id not in ids:
-                raise _unknown(launch, "instance or process", id, ids)
+            if id not in owners:
+                raise _unknown(launch, "instance or process", id, owners)
+            if request.component not in ("", owners[id]):
+                raise NotFoundError(f"{id} is of {owners[id]}, not of {request.component}")
     missing = [name for name in metric if not any(matches(series.name, name) for series in reply.series)]
     if missing:
         # Known, but without a value in this time, is no error.
-        everything = tmaster_pb2.MetricsRequest(component=request.component, interval_s=-1, by_component=True)
-        names = {series.name for series in submit.metrics(launch, everything).series}
+        everything = submit.metrics(launch, tmaster_pb2.MetricsRequest(interval_s=-1, by_component=True)).series
         for name in missing:
-            if not any(matches(known, name) for known in names):
-                raise _unknown(launch, "metric", name, sorted({*names, *(known.partition("/")[0] for known in names)}))
+            _check_metric(launch, request.component, name, everything)
+
+
+def _check_metric(launch: Launch, component: str, name: str, everything: Iterable[tmaster_pb2.MetricSeries]) -> None:
+    """Raise NotFoundError if the component, or the whole topology, never had this metric."""
+    found = [series for series in everything if matches(series.name, name)]
+    if not found:
+        names = {series.name for series in everything if component in ("", series.component)}
+        raise _unknown(launch, "metric", name, sorted({*names, *(known.partition("/")[0] for known in names)}))
+    owners = sorted({series.component for series in found})
+    if component and component not in owners:
+        raise NotFoundError(f"{component} of {launch.topology} has no metric {name!r}; {', '.join(owners)} has")
 
 
 def _unknown(launch: Launch, what: str, name: str, known: Iterable[str]) -> NotFoundError:
     return NotFoundError(f"topology {launch.topology} has no {what} {name!r}{nearest(name, known)}")
 
 
-def processes(packing: PackingPlan) -> list[str]:
-    """The ids of everything that reports metrics."""
+def processes(packing: PackingPlan) -> dict[str, str]:
+    """The ids of everything that reports metrics, each with its component."""
     containers = [0, *(c.id for c in packing.containers)]
-    return [
-        "tmaster",
-        *(c.stmgr_id for c in packing.containers),
-        *(i.instance_id(c.id) for c in packing.containers for i in c.instances),
-        *(f"{kind}-{n}" for kind in ("metricsmgr", "executor") for n in containers),
-    ]
+    return {
+        "tmaster": "__tmaster__",
+        **{c.stmgr_id: "__stmgr__" for c in packing.containers},
+        **{i.instance_id(c.id): i.component for c in packing.containers for i in c.instances},
+        **{f"{kind}-{n}": f"__{kind}__" for kind in ("metricsmgr", "executor") for n in containers},
+    }
 
 
 def _print(rows: list[dict[str, Any]], interval_s: int) -> None:

@@ -82,7 +82,7 @@ def _print(found: dict[str, Any]) -> None:
 def _components(components: list[dict[str, Any]]) -> Any:
     table = empty_table("component", "kind", "reads", right=("tasks", "emit/s", "execute/s", "ack/s", "fail/s"))
     for c in components:
-        rates = [f"{c['rates'][name]:,.0f}" for name in ("emit", "execute", "ack", "fail")]
+        rates = [f"{c['rates'][name]:,.0f}" if c["rates"] else "" for name in ("emit", "execute", "ack", "fail")]
         table.add_row(c["name"], c["kind"], ", ".join(c["inputs"]), str(c["parallelism"]), *rates)
     return table
 

@@ -7,7 +7,7 @@ from typing import Any
 from heronpy import submit
 from heronpy.cli._wait import counted
 from heronpy.errors import UnavailableError
-from heronpy.executor import read_pids
+from heronpy.executor import PID_FILE, read_pids
 from heronpy.plan import Component, PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
@@ -36,23 +36,24 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "state": reply.state or "UNKNOWN",
         "ready": reply.ready,
         "plan_version": reply.plan_version,
-        "components": [_component(c, reply) for c in logical.components.values()],
+        "components": [_component(c, reply if silent is None else None) for c in logical.components.values()],
         "processes": _processes(launch, packing, reports, now_s),
         "backpressure": _culprits(reply),
         "exceptions": [_exception(e) for e in reply.exceptions],
     }, silent
 
 
-def _component(component: Component, reply: tmaster_pb2.StatusReply) -> dict[str, Any]:
-    instances = [i for i in reply.instances if i.component == component.name]
+def _component(component: Component, reply: tmaster_pb2.StatusReply | None) -> dict[str, Any]:
+    """With rates and totals only if the Topology Master told them: that nobody knows is not 0."""
+    instances = [i for i in reply.instances if i.component == component.name] if reply is not None else None
     return {
         "name": component.name,
         "kind": "spout" if component.is_spout else "bolt",
         "class": component.class_name,
         "parallelism": component.parallelism,
         "inputs": [f"{i.component}:{i.stream} {i.grouping.name}" for i in component.inputs],
-        "rates": _counts(instances, rate=True),
-        "totals": _counts(instances, rate=False),
+        "rates": _counts(instances, rate=True) if instances is not None else None,
+        "totals": _counts(instances, rate=False) if instances is not None else None,
     }
 
 
@@ -75,7 +76,7 @@ def _processes(
             record = pids.get(id)
             alive = record is not None and record.alive
             process: dict[str, Any] = {
-                "id": id,
+                "id": f"{id}-{container}" if id == PID_FILE else id,
                 "container": container,
                 "state": "running" if alive else "dead" if record else "not started",
                 "pid": record.pid if record and alive else 0,

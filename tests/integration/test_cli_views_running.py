@@ -87,7 +87,7 @@ def test_metrics_are_exact(cluster: LocalCluster, measured: TopologyHandle) -> N
 
 def test_metrics_of_instances_add_up(cluster: LocalCluster, measured: TopologyHandle) -> None:
     found = values(cluster, "-c", "looking", "-i", "-m", "seen", "-w", "all")
-    assert set(found) == {("container_1_looking_2", "seen"), ("container_1_looking_3", "seen")}
+    assert set(found) == {("container_2_looking_2", "seen"), ("container_1_looking_3", "seen")}
     assert sum(found.values()) == TUPLES
     assert values(cluster, "--instance", "container_1_looking_3", "-m", "se*", "-w", "all") == {
         key: value for key, value in found.items() if key[0] == "container_1_looking_3"
@@ -106,17 +106,26 @@ def test_metrics_are_a_table(cluster: LocalCluster, measured: TopologyHandle) ->
     [
         (["metrics", NAME, "-c", "lookin"], 3, "has no component 'lookin'; did you mean 'looking'?"),
         (
-            ["metrics", NAME, "--instance", "stmgr-2"],
+            ["metrics", NAME, "--instance", "stmgr_1"],
             3,
-            "has no instance or process 'stmgr-2'; did you mean 'stmgr-1'?",
+            "has no instance or process 'stmgr_1'; did you mean 'stmgr-1'?",
         ),
         (["metrics", NAME, "-m", "__emit-coun"], 3, "has no metric '__emit-coun'; did you mean '__emit-count'?"),
         (["metrics", NAME, "-c", "numbers", "-m", "zzz*"], 3, "has no metric 'zzz*'"),
+        (["metrics", NAME, "numbers", "-m", "seen"], 3, "numbers of Measured has no metric 'seen'; looking has"),
+        (["metrics", NAME, "numbers", "-c", "looking"], 2, "which component: numbers, or looking of --component?"),
+        (
+            ["metrics", NAME, "numbers", "--instance", "container_2_looking_2"],
+            3,
+            "container_2_looking_2 is of looking, not of numbers",
+        ),
+        (["logs", NAME, "stmgr_1"], 3, "has no process 'stmgr_1'; did you mean 'stmgr-1'?"),
+        (["logs", NAME, "nobody"], 3, "has no process 'nobody': see `heron status Measured`"),
         (["metrics", NAME, "-w", "4h"], 2, "--window 4h: minutes are kept for 3 hours"),
         (["metrics", "Measurd"], 3, "did you mean 'Measured'?"),
         (["top", NAME, "--sort", "capcity"], 2, "no column 'capcity'; did you mean 'capacity'?"),
         (["top", "Measurd"], 3, "did you mean 'Measured'?"),
-        (["physical-plan", NAME, "--container", "7"], 3, "has no instances in container 7: they are in 1"),
+        (["physical-plan", NAME, "--container", "7"], 3, "has no instances in container 7: they are in 1-2"),
         (["logical-plan", NAME, "--component-type", "spout"], 2, "'spout' is not one of"),
         (["components", NAME, "x", "y"], 2, "too many words: 'y'"),
     ],
@@ -130,15 +139,31 @@ def test_what_there_is_not_is_one_line(
     assert message in done.stderr
 
 
+def test_metrics_of_the_user_come_first_among_those_of_a_component(
+    cluster: LocalCluster, measured: TopologyHandle
+) -> None:
+    found = json.loads(heron(cluster, "metrics", "local", NAME, "looking", "--json"))["metrics"]
+    assert {row["component"] for row in found} == {"looking"}
+    own = [row["metric"].partition("/")[0] for row in found if not row["metric"].startswith("__")]
+    assert set(own) == {"lookup", "seen", "size"}
+    assert [row["metric"].startswith("__") for row in found] == [False] * len(own) + [True] * (len(found) - len(own))
+
+
+def test_every_process_has_an_id_by_which_its_log_is_found(cluster: LocalCluster, measured: TopologyHandle) -> None:
+    processes = json.loads(heron(cluster, "status", NAME, "--json"))["processes"]
+    assert sorted(process["id"] for process in processes) == sorted(measured.processes())
+    assert "stmgr-1 started: pid " in heron(cluster, "logs", NAME, "executor-1")
+
+
 def test_components(cluster: LocalCluster, measured: TopologyHandle) -> None:
     numbers, looking = json.loads(heron(cluster, "components", NAME, "--json"))
     assert (numbers["name"], numbers["kind"], numbers["parallelism"], numbers["outputs"]) == (
         *("numbers", "spout", 1),
         ["default"],
     )
-    assert (looking["inputs"], looking["containers"]) == (["numbers:default SHUFFLE"], [1])
+    assert (looking["inputs"], looking["containers"]) == (["numbers:default SHUFFLE"], [1, 2])
     shown = heron(cluster, "components", NAME)
-    assert re.search(r"looking +bolt +metrics_topology\.Looking +numbers:default SHUFFLE +2 +1", shown)
+    assert re.search(r"looking +bolt +metrics_topology\.Looking +numbers:default SHUFFLE +2 +1-2", shown)
 
 
 def test_logical_plan(cluster: LocalCluster, measured: TopologyHandle) -> None:
@@ -153,7 +178,7 @@ def test_physical_plan(cluster: LocalCluster, measured: TopologyHandle) -> None:
     plan = json.loads(heron(cluster, "physical-plan", NAME, "--container", "1", "--json"))
     pids = measured.processes()
     assert plan["stmgrs"]["stmgr-1"]["pid"] == pids["stmgr-1"]
-    assert plan["bolts"] == {"looking": ["container_1_looking_2", "container_1_looking_3"]}
+    assert plan["bolts"] == {"looking": ["container_1_looking_3"]}
     assert plan["spouts"] == {"numbers": ["container_1_numbers_1"]}
     assert all(Path(i["logfile"]).is_file() for i in plan["instances"].values())
     shown = heron(cluster, "physical-plan", NAME)
@@ -167,8 +192,8 @@ def test_top_without_a_terminal_looks_once(cluster: LocalCluster, measured: Topo
     assert "\x1b" not in shown
     assert shown.count("looking") == 1
     instances = heron(cluster, "top", NAME, "-i", "--sort", "name")
-    assert re.findall(r"container_1_\w+", instances) == [
-        f"container_1_{name}" for name in ("looking_2", "looking_3", "numbers_1")
+    assert re.findall(r"container_\w+", instances) == [
+        f"container_{name}" for name in ("2_looking_2", "1_looking_3", "1_numbers_1")
     ]
 
 

@@ -11,9 +11,11 @@ from heronpy.cli._log_lines import readable
 from heronpy.cli._metrics import asked, matches, number, window_of
 from heronpy.cli._plan_shapes import logical_shape, stages
 from heronpy.cli._plans import ComponentType, _ranges, by_stage, drawn, wanted
+from heronpy.cli._status import _component
 from heronpy.errors import UsageError
 from heronpy.loader import Definition
 from heronpy.plan import LogicalPlan
+from heronpy.proto.tmaster_pb2 import StatusReply
 
 
 class Source(Spout):
@@ -71,6 +73,12 @@ def test_words_of_log_level() -> None:
         split(["words", "count", "warn"])
     with pytest.raises(UsageError, match="DEBUG of what"):
         split(["words", "DEBUG"])
+
+
+def test_what_a_silent_topology_master_does_not_tell_is_not_zero() -> None:
+    component = diamond().components["source"]
+    assert _component(component, None)["rates"] is None
+    assert _component(component, StatusReply())["rates"] == {"emit": 0, "execute": 0, "ack": 0, "fail": 0}
 
 
 def test_components_come_after_those_that_they_read() -> None:
