@@ -9,7 +9,7 @@ that a lost connection never looks like a bug of ours, and a bug never like a lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
 import grpc
@@ -32,9 +32,9 @@ async def wait_connected(call: Any) -> None:
     try:
         await call.wait_for_connection()
     except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
-        if (lost := _lost(error, call)) is None:
+        if _is_own_end(error, call):
             raise
-        raise lost from error
+        raise StreamLost(_why(error)) from error
 
 
 async def read_message(stream: Any) -> Any:
@@ -46,9 +46,9 @@ async def read_message(stream: Any) -> Any:
     try:
         message = await stream.read()
     except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.CancelledError) as error:
-        if (lost := _lost(error, stream)) is None:
+        if _is_own_end(error, stream):
             raise
-        raise lost from error
+        raise StreamLost(_why(error)) from error
     return None if message is grpc.aio.EOF else message
 
 
@@ -61,9 +61,9 @@ async def write_message(stream: Any, message: Any) -> None:
     try:
         await stream.write(message)
     except (grpc.aio.AioRpcError, grpc.aio.BaseError, asyncio.InvalidStateError, asyncio.CancelledError) as error:
-        if (lost := _lost(error, stream)) is None:
+        if _is_own_end(error, stream):
             raise
-        raise lost from error
+        raise StreamLost(_why(error)) from error
 
 
 async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
@@ -81,20 +81,38 @@ async def until_one_ends(*works: Coroutine[Any, Any, None]) -> None:
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
+        _cancel(tasks)
         await asyncio.wait(tasks)
-        errors = [error for task in tasks if not task.cancelled() and (error := task.exception()) is not None]
+        errors = _errors(tasks)
+        # What is raised knows this frame, and the lost connection. If the frame knew what is raised, all of them would
+        # stay until the garbage collector comes by, and the connection would stay open.
+        del tasks
     if errors:
-        raise min(errors, key=lambda error: isinstance(error, StreamLost))
+        raise errors.pop()
 
 
-def _lost(error: BaseException, stream: Any) -> StreamLost | None:
+def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
+def _errors(tasks: Iterable[asyncio.Task[None]]) -> list[BaseException]:
+    """What the tasks raised, the worst last."""
+    raised = (task.exception() for task in tasks if not task.cancelled())
+    return sorted((e for e in raised if e is not None), key=lambda e: not isinstance(e, StreamLost))
+
+
+def _is_own_end(error: BaseException, stream: Any) -> bool:
+    """Whether the task is what was cancelled, not the call."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    task = asyncio.current_task()
+    return (task is not None and bool(task.cancelling())) or not isinstance(stream, grpc.aio.Call)
+
+
+def _why(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        if (task is not None and task.cancelling()) or not isinstance(stream, grpc.aio.Call):
-            return None  # the task is what was cancelled
-        return StreamLost("the call was cancelled")
+        return "the call was cancelled"
     if isinstance(error, grpc.aio.AioRpcError):
-        return StreamLost(f"{error.code().name}: {error.details()}")
-    return StreamLost(str(error))
+        return f"{error.code().name}: {error.details()}"
+    return str(error)
