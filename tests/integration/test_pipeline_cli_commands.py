@@ -151,10 +151,38 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A job with all but its last batch computed."""
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, subprocess.CompletedProcess[str]]:
+    """A job whose first run was interrupted, and what that run said."""
     made = Place(tmp_path_factory.mktemp("pipeline"))
     made.fill()
+    process = made.start("run", "--master", "local[2]", "--until", UNTIL, "counts.py", "Words", "--slow", "0.5")
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("compute"):
+                break
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return made, subprocess.CompletedProcess((), process.returncode, out, err)
+
+
+def test_a_run_that_is_interrupted_leaves_nothing(
+    interrupted: tuple[Place, subprocess.CompletedProcess[str]],
+) -> None:
+    place, done = interrupted
+    assert done.returncode == 130, (done.stdout, done.stderr)
+    assert done.stderr.splitlines()[-1] == "heron: interrupted"
+    assert "Traceback" not in done.stderr
+    assert not (place.job / MANIFEST_FILE).exists()
+    place.check_no_process_is_left()
+
+
+@pytest.fixture(scope="module")
+def place(interrupted: tuple[Place, subprocess.CompletedProcess[str]]) -> Place:
+    """The job with all but its last batch computed, by the run after the one that was interrupted."""
+    made, _ = interrupted
     made.report = made.answer(  # type: ignore[attr-defined]  # for the test that looks at it
         "run", "--master", "local[2]", "--until", UNTIL, "--json", "counts.py", "Words"
     )
@@ -168,7 +196,7 @@ def empty(tmp_path: Path) -> Iterator[Place]:
     made.check_no_process_is_left()
 
 
-def test_a_run_computes_closed_batches_once_and_drops_duplicates(place: Place) -> None:
+def test_the_next_run_computes_all_closed_batches_once_and_drops_duplicates(place: Place) -> None:
     report = place.report  # type: ignore[attr-defined]  # see `place`
     assert (report["elements"], report["duplicates"], report["closed_upto"]) == (40, 4, 103)
     assert report["batches"] == [100, 101, 102, 103]
@@ -245,27 +273,6 @@ def test_a_batch_is_computed_again_under_spark_submit(place: Place) -> None:
     assert {batch for batch in after if after[batch].version != before[batch].version} == {101}
     assert after[101].elements == 10
     place.check_no_process_is_left()
-
-
-def test_a_run_that_is_interrupted_leaves_nothing_and_the_next_one_does_it_all(empty: Place) -> None:
-    empty.fill()
-    process = empty.start("run", "--master", "local[2]", "--until", UNTIL, "counts.py", "Words", "--slow", "0.5")
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith("compute"):
-                break
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == 130, (out, err)
-    assert err.splitlines()[-1] == "heron: interrupted"
-    assert "Traceback" not in err
-    assert not (empty.job / MANIFEST_FILE).exists()
-    empty.check_no_process_is_left()
-    report = empty.answer("run", "--master", "local[2]", "--until", UNTIL, "--json", "counts.py", "Words")
-    assert (len(report["batches"]), report["elements"]) == (4, 40)
 
 
 def test_user_code_that_raises_is_told_and_nothing_counts(empty: Place) -> None:

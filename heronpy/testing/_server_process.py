@@ -1,0 +1,205 @@
+"""A server as a child process: started on a free port, gone when the process that started it is gone."""
+
+# This file is also run alone, in the child (see `_become`): it imports nothing but the standard library.
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_START_S = 30.0
+_STOP_S = 10.0
+_POLL_S = 0.02
+_PORT_TRIES = 3
+_PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 where nobody listens now."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def listening(port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    with socket.socket() as s:
+        s.settimeout(1.0)
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
+class ServerProcess:
+    """A child process with its output in a file. The kernel ends it when this process ends."""
+
+    def __init__(self, command: Sequence[str], output: Path) -> None:
+        self.output = output
+        # The child arms its death signal itself, before it becomes the server (see `_become`): preexec_fn is not
+        # safe in a process with threads.
+        with output.open("ab") as f:
+            self._process = subprocess.Popen(
+                [sys.executable, "-S", __file__, str(os.getpid()), *command],
+                stdin=subprocess.DEVNULL,
+                stdout=f,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, signum: int) -> None:
+        """Send a signal, if the process still runs."""
+        self._process.send_signal(signum)
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL)."""
+        self._process.kill()
+        self._process.wait(_STOP_S)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not end it in time."""
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def tail(self, lines: int = 5) -> str:
+        """The end of its output, for error messages."""
+        return "\n".join(self.output.read_text(errors="replace").splitlines()[-lines:])
+
+
+class Server(ABC):
+    """A real server with its data in a directory. A context manager: runs for the time of the block."""
+
+    name: str
+    """What messages call it."""
+    port_taken: str
+    """What its output has when its port is another's."""
+
+    def __init__(self, directory: Path, port: int = 0) -> None:
+        """Describe the server; `start` starts it.
+
+        Args:
+            directory: For its configuration, data and output; made if missing.
+            port: For clients; 0: a free one.
+        """
+        self.directory = directory
+        self.port = port
+        self._fixed_port = port != 0
+        self._process: ServerProcess | None = None
+
+    @abstractmethod
+    def _command(self) -> Sequence[str]:
+        """Write its configuration; the command that starts it."""
+
+    @abstractmethod
+    def _serving(self) -> bool:
+        """Whether it answers, and has read its data."""
+
+    @property
+    def pid(self) -> int:
+        return self._started.pid
+
+    @property
+    def _started(self) -> ServerProcess:
+        assert self._process is not None, "not started"
+        return self._process
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it, and wait until it serves. After a kill: again on the same port, with the same data.
+
+        Raises:
+            RuntimeError: it ended, or did not serve in time; with the end of its output.
+        """
+        for attempt in range(1 if self._fixed_port else _PORT_TRIES):
+            self._launch()
+            if not wait:
+                return
+            error = self._await_serving()
+            if error is None:
+                self._fixed_port = True
+                return
+            self.kill()
+            if attempt + 1 == _PORT_TRIES or self.port_taken not in error:
+                break  # only a port taken between the check and the start is worth another try
+        raise RuntimeError(error)
+
+    def wait_serving(self) -> None:
+        """Wait until it answers, alone or as a member with a quorum. Raises RuntimeError like `start`."""
+        if error := self._await_serving():
+            raise RuntimeError(error)
+
+    def _launch(self) -> None:
+        if not self._fixed_port:
+            self.port = free_port()
+        if listening(self.port):
+            # A stale server would answer in place of ours and the test would prove nothing.
+            raise RuntimeError(f"port {self.port} is taken")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._process = ServerProcess(self._command(), self.directory / "output.log")
+
+    def _await_serving(self) -> str | None:
+        """None when it serves, else what went wrong."""
+        process = self._started
+        deadline_s = time.monotonic() + _START_S
+        while time.monotonic() < deadline_s:
+            if not process.running():
+                return f"{self.name} ended while it started:\n{process.tail(20)}"
+            if self._serving():
+                return None
+            time.sleep(_POLL_S)
+        return f"{self.name} did not serve within {_START_S:g} s:\n{process.tail()}"
+
+    def kill(self) -> None:
+        """End it with SIGKILL; its data stays for the next `start`. Nothing in it is worth an orderly end."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """Stop its clock (SIGSTOP): connections stay open, nothing answers."""
+        self._started.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on after `freeze`."""
+        self._started.signal(signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+def _become(parent: int, command: Sequence[str]) -> None:
+    """In the child: end with the parent, then become the server."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:
+        os._exit(1)
+    os.execvp(command[0], list(command))
+
+
+if __name__ == "__main__":
+    _become(int(sys.argv[1]), sys.argv[2:])
