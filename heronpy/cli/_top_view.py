@@ -72,15 +72,17 @@ _COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "backpressure": ("held %", lambda row: percent(row.backpressure) if row.backpressure else ""),
 }
 _LEAST_FIRST = ("tasks", "pending", "memory", "ack", "cpu", "latency", "capacity", "fail", "backpressure", "execute")
-"""What a narrow terminal does without, in this order; never the column that rows are sorted by."""
+"""What a narrow terminal does without, in this order, but first columns with nothing in them; never the column that
+rows are sorted by."""
 
 
 def columns_for(rows: Sequence[Row], width: int, sort: str) -> list[str]:
     """The columns that fit beside the names."""
     shown = list(_COLUMNS)
     names = max((len(row.name) for row in rows), default=0)
-    widths = {key: max([len(head), *(len(cell(row)) for row in rows)]) for key, (head, cell) in _COLUMNS.items()}
-    for key in (key for key in _LEAST_FIRST if key != sort):
+    cells = {key: [cell(row) for row in rows] for key, (_, cell) in _COLUMNS.items()}
+    widths = {key: max([len(head), *map(len, cells[key])]) for key, (head, _) in _COLUMNS.items()}
+    for key in sorted((key for key in _LEAST_FIRST if key != sort), key=lambda key: any(cells[key])):
         if _EDGES + names + sum(widths[key] + _GAP for key in shown) <= width:
             break
         shown.remove(key)

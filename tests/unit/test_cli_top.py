@@ -127,6 +127,12 @@ def test_a_narrow_terminal_shows_what_matters_most_and_what_is_sorted_by() -> No
     assert "tasks" not in narrow
 
 
+def test_a_narrow_terminal_does_without_empty_columns_first() -> None:
+    assert "backpressure" not in columns_for([row("words")], 80, "cpu")
+    assert "latency" in columns_for([row("words")], 80, "cpu")
+    assert "backpressure" in columns_for([row("words", backpressure=0.5)], 80, "cpu")
+
+
 def test_a_low_terminal_says_how_many_rows_it_leaves_out() -> None:
     seen = Snapshot("RUNNING", True, 0, [row(f"r{n}") for n in range(30)], [])
     shown = io.StringIO()
