@@ -71,8 +71,9 @@ class Router:
         self.instances, self.peers, self._by_task = instances, peers, by_task
         for outbox in gone:
             outbox.leave_plan()
-        for task in self._closed.keys() - {task for _, task in self._far.values()}:
-            self._open(task)
+        still = set(self._far.values())
+        for task in [task for task, (teller, _) in self._closed.items() if (teller, task) not in still]:
+            self._open(task)  # gone, or moved: who told that it is full will not tell that there is room
         return gone
 
     def far_full(self, instance: str, full: bool) -> None:
