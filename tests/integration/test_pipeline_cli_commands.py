@@ -144,7 +144,7 @@ class Place:
 
     def check_no_process_is_left(self) -> None:
         def none() -> None:
-            left = [(process.pid, process.name()) for process, _ in find_by_environment({"HERON_HOME": str(self.home)})]
+            left = [str(process) for process, _ in find_by_environment({"HERON_HOME": str(self.home)})]
             assert not left
 
         eventually_sync(none, within_s=20)
