@@ -83,7 +83,7 @@ def test_long_tables_show_more_when_asked_and_find_everything(large: tuple[Serve
     page.get_by_role("searchbox", name="instance").fill(worst)
     assert table.locator("tr[data-key]").all_text_contents()[0].startswith(worst)
     page.get_by_role("searchbox", name="instance").fill("")
-    page.get_by_role("button", name="Show more").click()
+    page.get_by_role("button", name="are shown").click()
     assert table.locator("tr[data-key]").count() == PARALLELISM["count"]
     page.get_by_role("button", name="Backpressure", exact=True).click()
     assert table.locator("tr[data-key]").first.get_attribute("data-key") == worst
