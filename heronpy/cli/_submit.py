@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import logging
 from collections.abc import Sequence
@@ -102,9 +103,6 @@ def submit(
     place = Place.parse(cluster)
     properties = read_properties(config_property or [])
     definition = _define(file, class_name, args or [], name=name, paused=deploy_deactivated)
-    if simulator:
-        _simulate(definition, seconds)
-        return
     from heronpy.submit import prepare
 
     where: dict[str, Any] = {
@@ -115,6 +113,9 @@ def submit(
         "properties": properties,
         "config_path": config_path,
     }
+    if simulator:
+        _simulate(definition, prepare(definition, **where), seconds)
+        return
     if dry_run:
         from heronpy.cli._dry_run import show
 
@@ -145,11 +146,15 @@ def _remember(definition: Any, file: str, args: list[str]) -> None:
         remember(home(), definition.name, Remembered(job, tuple(args), str(Path.cwd())))
 
 
-def _simulate(definition: Any, seconds: float | None) -> None:
+def _simulate(definition: Any, planned: Any, seconds: float | None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")  # what user code logs
     simulate = importlib.import_module("heronpy.testing").simulate
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
-        simulate(definition, seconds=seconds)
+        simulate(
+            dataclasses.replace(definition, proto=planned.logical.proto),
+            config=planned.launch.config.instance,
+            seconds=seconds,
+        )
 
 
 def _start(definition: Any, where: dict[str, Any], *, timeout_s: float | None) -> None:

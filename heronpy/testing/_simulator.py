@@ -134,14 +134,14 @@ def _proto(topology: Any) -> topology_pb2.Topology:
     return built.protobuf_topology  # type: ignore[no-any-return]  # set by the metaclass
 
 
-def simulate(definition: Definition, *, seconds: float | None = None) -> None:
+def simulate(definition: Definition, *, config: InstanceConfig | None = None, seconds: float | None = None) -> None:
     """Run a definition in this process: `heron submit --simulator`. Until Ctrl-C, unless `seconds` are given.
 
     Raises:
         UserCodeError: user code failed. Its traceback is in the error, unless it was logged.
     """
     try:
-        with importable(definition), Simulator(definition) as simulator:
+        with importable(definition), Simulator(definition, config=config) as simulator:
             simulator.run(seconds=seconds)
     except TaskFailed as e:
         raise UserCodeError(f"{e} failed: {type(e.__cause__).__name__}: {e.__cause__}", "") from e

@@ -84,7 +84,7 @@ class Failing(Topology):
 """
 
 
-def simulate(script: Path, cls: str) -> subprocess.CompletedProcess[str]:
+def simulate(script: Path, cls: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable,
         "-m",
@@ -93,6 +93,7 @@ def simulate(script: Path, cls: str) -> subprocess.CompletedProcess[str]:
         "--simulator",
         "--seconds",
         "1",
+        *options,
         "local",
         str(script),
         cls,
@@ -131,3 +132,18 @@ def test_what_user_code_logs_is_shown(tmp_path: Path) -> None:
     script = tmp_path / "failing.py"
     script.write_text(FAILING)
     assert "ready to fail" in simulate(script, "Failing").stderr
+
+
+def test_the_configuration_is_the_one_that_a_submitted_topology_would_get(tmp_path: Path) -> None:
+    script = tmp_path / "sums.py"
+    script.write_text(TOPOLOGY.replace("self.acked = 0", "self.acked = 0; print(config['topology.max.spout.pending'])"))
+    done = simulate(script, "-", "--config-property", "topology.max.spout.pending=77")
+    assert done.returncode == 0, done.stderr
+    assert "77\n" in done.stdout
+    wrong = simulate(script, "-", "--config-property", "topology.max.spout.pendin=77")
+    assert wrong.returncode != 0
+    assert "topology.max.spout.pending" in wrong.stderr
+    script.write_text(TOPOLOGY.replace("ATLEAST_ONCE", "EFFECTIVELY_ONCE"))
+    refused = simulate(script, "-")
+    assert refused.returncode != 0
+    assert refused.stderr.strip().endswith("EFFECTIVELY_ONCE is not there yet: use ATLEAST_ONCE")
