@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import IO
 from heronpy.config import KIB, MIB
 from heronpy.executor._host import HostProcess
 from heronpy.runtime import rotate
+
+log = logging.getLogger(__name__)
 
 OUT_BYTES_MAX = 10 * MIB
 """A larger .out file is rotated, unless the caller says otherwise."""
@@ -41,7 +45,10 @@ def pid_path(container_dir: Path, process: str) -> Path:
 
 
 def write_pid(container_dir: Path, process: str, found: HostProcess) -> PidFile:
-    """Record a process that was just started. A record of its predecessor makes this one a restart."""
+    """Record a process that was just started. A record of its predecessor makes this one a restart.
+
+    If it cannot be written, on a full disk say, there is none, and the process runs all the same.
+    """
     path = pid_path(container_dir, process)
     before = _read(path)
     record = PidFile(
@@ -51,10 +58,15 @@ def write_pid(container_dir: Path, process: str, found: HostProcess) -> PidFile:
         started_ms=int(found.create_time * 1000),
         restarts=before.restarts + 1 if before else 0,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(asdict(record)))
-    os.replace(new, path)  # a reader never sees half a record
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new.write_text(json.dumps(asdict(record)))
+        os.replace(new, path)  # a reader never sees half a record
+    except OSError as e:
+        log.warning("%s cannot be written, `heron status` will not know the process: %s", path, e.strerror)
+        with contextlib.suppress(OSError):
+            path.unlink()  # it speaks of the predecessor
     return record
 
 

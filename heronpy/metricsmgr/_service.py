@@ -117,7 +117,8 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         socket = self._launch.socket_dir(self._container) / SOCKET_NAME
         grpc_server.add_insecure_port(f"unix:{socket}")
         await grpc_server.start()
-        log.info("%s collects at %s, Prometheus at 127.0.0.1:%d", self._id, socket, self.prometheus_port)
+        prometheus = f"127.0.0.1:{self.prometheus_port}" if self.prometheus_port else "no"
+        log.info("%s collects at %s, %s endpoint for Prometheus", self._id, socket, prometheus)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(essential(self._follow_state()), name=f"{self._id}/state")
