@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from pathlib import Path
 
 import msgspec
+
+from heronpy.connectors._saved import save_json
 
 _log = logging.getLogger(__name__)
 _SAVE_INTERVAL_S = 1.0
@@ -63,14 +64,8 @@ class Positions:
         self._saved_s = time.monotonic()
         if self._path is None or not self._changed:
             return
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as f:
-                f.write(msgspec.json.encode(self._mine))
-                f.flush()
-                os.fsync(f.fileno())
-            temporary.replace(self._path)
+            save_json(self._path, self._mine)
         except OSError as e:
             _log.warning("cannot save positions to %s: %s", self._path, e.strerror or e)
             return

@@ -9,11 +9,12 @@ from __future__ import annotations
 import bisect
 import itertools
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+
+from heronpy.connectors._saved import save_json
 
 _log = logging.getLogger(__name__)
 _SUFFIX = ".times.json"
@@ -53,14 +54,8 @@ class Times:
         """Write them, all or none. A failure is logged: rows may count twice then if this process is killed."""
         if self._path is None or all(self._known.get(key) == spans for key, spans in self._mine.items()):
             return
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with temporary.open("wb") as f:
-                f.write(msgspec.json.encode(self._mine))
-                f.flush()
-                os.fsync(f.fileno())
-            temporary.replace(self._path)
+            save_json(self._path, self._mine)
         except OSError as e:
             _log.warning("cannot save the times of files to %s: %s", self._path, e.strerror or e)
 
