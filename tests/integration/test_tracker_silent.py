@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import statistics
 import time
 from pathlib import Path
 from typing import Any
@@ -83,17 +84,16 @@ async def nobody_waits_twice(tracker: httpx.AsyncClient) -> None:
     answers = await asyncio.gather(*(timed(tracker, path) for path in PATHS * 10))
     for answer, seconds in answers:
         check_told(answer)
-        assert seconds < 2 * TIMEOUT_S, answer.url  # also those who waited behind others
-    before, began_s, longer = calls((await tracker.get("/metrics")).text), time.monotonic(), 0
+        assert seconds < 4 * TIMEOUT_S, answer.url  # also those who waited behind others: ten rounds of four
+    before, began_s, took = calls((await tracker.get("/metrics")).text), time.monotonic(), []
     while time.monotonic() - began_s < 2.5:
         for answer, seconds in await asyncio.gather(*(timed(tracker, path) for path in PATHS * 3)):
             check_told(answer)
-            assert seconds < 2 * _tmasters.PROBE_WAIT_S
-            longer += seconds > _tmasters.PROBE_WAIT_S / 2
+            took.append(seconds)
         await asyncio.sleep(0.1)
     tried = calls((await tracker.get("/metrics")).text) - before
-    assert 1 <= tried <= 3
-    assert longer <= tried + 1  # one who asks at a time
+    assert 1 <= tried <= time.monotonic() - began_s + 1  # one probe a second, however many ask
+    assert statistics.median(took) < _tmasters.PROBE_WAIT_S / 2
 
 
 async def the_last_numbers_are_told(tracker: httpx.AsyncClient, place: str, before: dict[str, Any]) -> None:
