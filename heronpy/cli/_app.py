@@ -5,6 +5,7 @@ Each verb is imported only when it is called, because importing all of them woul
 
 from __future__ import annotations
 
+import atexit
 import errno
 import importlib
 import logging
@@ -98,7 +99,15 @@ def _command(name: str, found: Any, settings: dict[str, Any]) -> Any:
 
 def main(*words: str) -> None:
     """Run the command line of this process, after these words if there are any, and exit."""
+    atexit.register(_is_done)
     sys.exit(run([*words, *sys.argv[1:]]))
+
+
+def _is_done() -> None:
+    # While Python clears up, signals have their default action again: an interrupt would kill the process, and what it
+    # has done would look undone.
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
 
 
 def run(args: Sequence[str]) -> int:

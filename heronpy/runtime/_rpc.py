@@ -6,6 +6,7 @@ A server checks the token before it reads a message, so nothing of a stranger is
 from __future__ import annotations
 
 import hmac
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,11 @@ import grpc
 import grpc.aio
 
 from heronpy.config import MIB
+
+# gRPC's handlers of fork() make a child that runs only until its exec() crash now and then (one in seven beside a busy
+# event loop). User code forks: subprocess with a preexec_fn, multiprocessing, Spark's launcher. Read by gRPC with the
+# first channel or server; who wants to use gRPC on both sides of a fork sets it to 1.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 TOKEN_KEY = "heron-token"
 ID_KEY = "heron-id"
