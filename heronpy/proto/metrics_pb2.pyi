@@ -8,8 +8,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Sketch(_message.Message):
+    __slots__ = ("first", "counts")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, first: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class Metric(_message.Message):
-    __slots__ = ("name", "value", "kind", "sum", "count")
+    __slots__ = ("name", "value", "kind", "sum", "count", "sketch")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         COUNTER: _ClassVar[Metric.Kind]
@@ -23,12 +31,14 @@ class Metric(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     SUM_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    SKETCH_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: float
     kind: Metric.Kind
     sum: float
     count: int
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[_Union[Metric.Kind, str]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ...) -> None: ...
+    sketch: Sketch
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., kind: _Optional[_Union[Metric.Kind, str]] = ..., sum: _Optional[float] = ..., count: _Optional[int] = ..., sketch: _Optional[_Union[Sketch, _Mapping]] = ...) -> None: ...
 
 class ExceptionReport(_message.Message):
     __slots__ = ("stacktrace", "first_time_ms", "last_time_ms", "count", "logging")

@@ -40,12 +40,14 @@ class ContainerPacking(_message.Message):
     def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePacking, _Mapping]]] = ..., required: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
 
 class PackingPlan(_message.Message):
-    __slots__ = ("id", "containers")
+    __slots__ = ("id", "containers", "highest_task_id")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_TASK_ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerPacking]
-    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ...) -> None: ...
+    highest_task_id: int
+    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ...) -> None: ...
 
 class StmgrLocation(_message.Message):
     __slots__ = ("id", "container", "host", "port", "pid", "incarnation")
@@ -64,13 +66,15 @@ class StmgrLocation(_message.Message):
     def __init__(self, id: _Optional[str] = ..., container: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class PhysicalPlan(_message.Message):
-    __slots__ = ("version", "topology", "packing", "stmgrs")
+    __slots__ = ("version", "topology", "packing", "stmgrs", "restore_epoch")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     PACKING_FIELD_NUMBER: _ClassVar[int]
     STMGRS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     version: int
     topology: _topology_pb2.Topology
     packing: PackingPlan
     stmgrs: _containers.RepeatedCompositeFieldContainer[StmgrLocation]
-    def __init__(self, version: _Optional[int] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[PackingPlan, _Mapping]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLocation, _Mapping]]] = ...) -> None: ...
+    restore_epoch: int
+    def __init__(self, version: _Optional[int] = ..., topology: _Optional[_Union[_topology_pb2.Topology, _Mapping]] = ..., packing: _Optional[_Union[PackingPlan, _Mapping]] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrLocation, _Mapping]]] = ..., restore_epoch: _Optional[int] = ...) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19heronpy/proto/state.proto\x12\x07heronpy\"a\n\x0fTmasterLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\"[\n\x11SchedulerLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x15\n\rhttp_endpoint\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x05\x12\x10\n\x08job_link\x18\x04 \x01(\t\"\xca\x01\n\x0e\x45xecutionState\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0f\n\x07\x65nviron\x18\x05 \x01(\t\x12\x17\n\x0fsubmission_user\x18\x06 \x01(\t\x12\x19\n\x11submission_time_s\x18\x07 \x01(\x03\x12\x17\n\x0frelease_version\x18\x08 \x01(\t\x12\x14\n\x0ctopology_dir\x18\t \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19heronpy/proto/state.proto\x12\x07heronpy\"a\n\x0fTmasterLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\"V\n\x11SchedulerLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x05\x12\x10\n\x08job_link\x18\x04 \x01(\t\"\xca\x01\n\x0e\x45xecutionState\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0f\n\x07\x65nviron\x18\x05 \x01(\t\x12\x17\n\x0fsubmission_user\x18\x06 \x01(\t\x12\x19\n\x11submission_time_s\x18\x07 \x01(\x03\x12\x17\n\x0frelease_version\x18\x08 \x01(\t\x12\x14\n\x0ctopology_dir\x18\t \x01(\t\"Q\n\x05\x45poch\x12\x13\n\x0btopology_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x0e\n\x06leader\x18\x03 \x01(\x0c\x12\x15\n\rrestore_epoch\x18\x04 \x01(\r\"l\n\x0b\x43heckpoints\x12\x13\n\x0btopology_id\x18\x01 \x01(\t\x12\x0f\n\x07last_id\x18\x02 \x01(\x04\x12\x13\n\x0bin_progress\x18\x03 \x01(\x04\x12\x11\n\tcommitted\x18\x04 \x03(\x04\x12\x0f\n\x07settled\x18\x05 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,7 +34,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TMASTERLOCATION']._serialized_start=38
   _globals['_TMASTERLOCATION']._serialized_end=135
   _globals['_SCHEDULERLOCATION']._serialized_start=137
-  _globals['_SCHEDULERLOCATION']._serialized_end=228
-  _globals['_EXECUTIONSTATE']._serialized_start=231
-  _globals['_EXECUTIONSTATE']._serialized_end=433
+  _globals['_SCHEDULERLOCATION']._serialized_end=223
+  _globals['_EXECUTIONSTATE']._serialized_start=226
+  _globals['_EXECUTIONSTATE']._serialized_end=428
+  _globals['_EPOCH']._serialized_start=430
+  _globals['_EPOCH']._serialized_end=511
+  _globals['_CHECKPOINTS']._serialized_start=513
+  _globals['_CHECKPOINTS']._serialized_end=621
 # @@protoc_insertion_point(module_scope)

@@ -1,5 +1,7 @@
+from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable
 from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -19,16 +21,16 @@ class TmasterLocation(_message.Message):
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ...) -> None: ...
 
 class SchedulerLocation(_message.Message):
-    __slots__ = ("topology", "http_endpoint", "pid", "job_link")
+    __slots__ = ("topology", "endpoint", "pid", "job_link")
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
-    HTTP_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     JOB_LINK_FIELD_NUMBER: _ClassVar[int]
     topology: str
-    http_endpoint: str
+    endpoint: str
     pid: int
     job_link: str
-    def __init__(self, topology: _Optional[str] = ..., http_endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., job_link: _Optional[str] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., job_link: _Optional[str] = ...) -> None: ...
 
 class ExecutionState(_message.Message):
     __slots__ = ("topology", "topology_id", "cluster", "role", "environ", "submission_user", "submission_time_s", "release_version", "topology_dir")
@@ -51,3 +53,29 @@ class ExecutionState(_message.Message):
     release_version: str
     topology_dir: str
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submission_time_s: _Optional[int] = ..., release_version: _Optional[str] = ..., topology_dir: _Optional[str] = ...) -> None: ...
+
+class Epoch(_message.Message):
+    __slots__ = ("topology_id", "term", "leader", "restore_epoch")
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    LEADER_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    topology_id: str
+    term: int
+    leader: bytes
+    restore_epoch: int
+    def __init__(self, topology_id: _Optional[str] = ..., term: _Optional[int] = ..., leader: _Optional[bytes] = ..., restore_epoch: _Optional[int] = ...) -> None: ...
+
+class Checkpoints(_message.Message):
+    __slots__ = ("topology_id", "last_id", "in_progress", "committed", "settled")
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_ID_FIELD_NUMBER: _ClassVar[int]
+    IN_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    topology_id: str
+    last_id: int
+    in_progress: int
+    committed: _containers.RepeatedScalarFieldContainer[int]
+    settled: int
+    def __init__(self, topology_id: _Optional[str] = ..., last_id: _Optional[int] = ..., in_progress: _Optional[int] = ..., committed: _Optional[_Iterable[int]] = ..., settled: _Optional[int] = ...) -> None: ...

@@ -9,29 +9,33 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Batch(_message.Message):
-    __slots__ = ("dest_task", "kind", "count", "body")
+    __slots__ = ("dest_task", "kind", "count", "body", "feedback")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DATA: _ClassVar[Batch.Kind]
         ACK: _ClassVar[Batch.Kind]
         FAIL: _ClassVar[Batch.Kind]
         RESET_TIMEOUT: _ClassVar[Batch.Kind]
+        CONTROL: _ClassVar[Batch.Kind]
     DATA: Batch.Kind
     ACK: Batch.Kind
     FAIL: Batch.Kind
     RESET_TIMEOUT: Batch.Kind
+    CONTROL: Batch.Kind
     DEST_TASK_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    FEEDBACK_FIELD_NUMBER: _ClassVar[int]
     dest_task: int
     kind: Batch.Kind
     count: int
     body: bytes
-    def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ...) -> None: ...
+    feedback: bool
+    def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ..., feedback: _Optional[bool] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
-    __slots__ = ("src_task", "stream", "count", "values", "ids", "roots", "root_counts")
+    __slots__ = ("src_task", "stream", "count", "values", "ids", "roots", "root_counts", "streams", "stream_indexes")
     SRC_TASK_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +43,8 @@ class TupleBatch(_message.Message):
     IDS_FIELD_NUMBER: _ClassVar[int]
     ROOTS_FIELD_NUMBER: _ClassVar[int]
     ROOT_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    STREAMS_FIELD_NUMBER: _ClassVar[int]
+    STREAM_INDEXES_FIELD_NUMBER: _ClassVar[int]
     src_task: int
     stream: str
     count: int
@@ -46,7 +52,9 @@ class TupleBatch(_message.Message):
     ids: bytes
     roots: bytes
     root_counts: bytes
-    def __init__(self, src_task: _Optional[int] = ..., stream: _Optional[str] = ..., count: _Optional[int] = ..., values: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., roots: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ...) -> None: ...
+    streams: _containers.RepeatedScalarFieldContainer[str]
+    stream_indexes: bytes
+    def __init__(self, src_task: _Optional[int] = ..., stream: _Optional[str] = ..., count: _Optional[int] = ..., values: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., roots: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., streams: _Optional[_Iterable[str]] = ..., stream_indexes: _Optional[bytes] = ...) -> None: ...
 
 class RootBatch(_message.Message):
     __slots__ = ("roots", "values")
@@ -55,6 +63,16 @@ class RootBatch(_message.Message):
     roots: bytes
     values: bytes
     def __init__(self, roots: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
+
+class ControlBatch(_message.Message):
+    __slots__ = ("src_task", "watermark", "held")
+    SRC_TASK_FIELD_NUMBER: _ClassVar[int]
+    WATERMARK_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    src_task: int
+    watermark: int
+    held: int
+    def __init__(self, src_task: _Optional[int] = ..., watermark: _Optional[int] = ..., held: _Optional[int] = ...) -> None: ...
 
 class StartBackpressure(_message.Message):
     __slots__ = ("stmgr", "culprit", "full")
@@ -77,13 +95,15 @@ class StopBackpressure(_message.Message):
     def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ..., full: _Optional[bool] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("batches", "plan", "start_backpressure", "stop_backpressure")
+    __slots__ = ("batches", "plan", "start_backpressure", "stop_backpressure", "epoch")
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     START_BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     STOP_BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     batches: _containers.RepeatedCompositeFieldContainer[Batch]
     plan: _plan_pb2.PhysicalPlan
     start_backpressure: _containers.RepeatedCompositeFieldContainer[StartBackpressure]
     stop_backpressure: _containers.RepeatedCompositeFieldContainer[StopBackpressure]
-    def __init__(self, batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., start_backpressure: _Optional[_Iterable[_Union[StartBackpressure, _Mapping]]] = ..., stop_backpressure: _Optional[_Iterable[_Union[StopBackpressure, _Mapping]]] = ...) -> None: ...
+    epoch: int
+    def __init__(self, batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., start_backpressure: _Optional[_Iterable[_Union[StartBackpressure, _Mapping]]] = ..., stop_backpressure: _Optional[_Iterable[_Union[StopBackpressure, _Mapping]]] = ..., epoch: _Optional[int] = ...) -> None: ...

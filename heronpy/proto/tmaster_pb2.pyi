@@ -10,18 +10,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StmgrHello(_message.Message):
-    __slots__ = ("location", "plan_version")
+    __slots__ = ("location", "plan_version", "restore_epoch", "peers")
     LOCATION_FIELD_NUMBER: _ClassVar[int]
     PLAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
     location: _plan_pb2.StmgrLocation
     plan_version: int
-    def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ..., plan_version: _Optional[int] = ...) -> None: ...
+    restore_epoch: int
+    peers: _containers.RepeatedCompositeFieldContainer[_plan_pb2.StmgrLocation]
+    def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ..., plan_version: _Optional[int] = ..., restore_epoch: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[_plan_pb2.StmgrLocation, _Mapping]]] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
-    __slots__ = ("attached",)
+    __slots__ = ("attached", "restore_epoch", "stop_reason")
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     attached: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, attached: _Optional[_Iterable[str]] = ...) -> None: ...
+    restore_epoch: int
+    stop_reason: str
+    def __init__(self, attached: _Optional[_Iterable[str]] = ..., restore_epoch: _Optional[int] = ..., stop_reason: _Optional[str] = ...) -> None: ...
 
 class StmgrMessage(_message.Message):
     __slots__ = ("hello", "heartbeat")
@@ -118,8 +126,42 @@ class StmgrStatus(_message.Message):
     totals: _containers.ScalarMap[str, float]
     def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ..., registered: _Optional[bool] = ..., latest: _Optional[_Mapping[str, float]] = ..., totals: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
+class HealthReason(_message.Message):
+    __slots__ = ("kind", "state", "text")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    state: str
+    text: str
+    def __init__(self, kind: _Optional[str] = ..., state: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class Health(_message.Message):
+    __slots__ = ("state", "reasons", "restarts")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    reasons: _containers.RepeatedCompositeFieldContainer[HealthReason]
+    restarts: int
+    def __init__(self, state: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[HealthReason, _Mapping]]] = ..., restarts: _Optional[int] = ...) -> None: ...
+
 class StatusReply(_message.Message):
-    __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid")
+    __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "health", "restarts", "recent_restarts")
+    class RestartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class RecentRestartsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +171,10 @@ class StatusReply(_message.Message):
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     TMASTER_PID_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    HEALTH_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    RECENT_RESTARTS_FIELD_NUMBER: _ClassVar[int]
     topology: str
     state: str
     ready: bool
@@ -138,20 +184,26 @@ class StatusReply(_message.Message):
     instances: _containers.RepeatedCompositeFieldContainer[InstanceStatus]
     exceptions: _containers.RepeatedCompositeFieldContainer[NamedException]
     tmaster_pid: int
-    def __init__(self, topology: _Optional[str] = ..., state: _Optional[str] = ..., ready: _Optional[bool] = ..., plan_version: _Optional[int] = ..., tmaster_started_ms: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrStatus, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceStatus, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ..., tmaster_pid: _Optional[int] = ...) -> None: ...
+    stop_reason: str
+    health: Health
+    restarts: _containers.ScalarMap[str, int]
+    recent_restarts: _containers.ScalarMap[str, int]
+    def __init__(self, topology: _Optional[str] = ..., state: _Optional[str] = ..., ready: _Optional[bool] = ..., plan_version: _Optional[int] = ..., tmaster_started_ms: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrStatus, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceStatus, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ..., tmaster_pid: _Optional[int] = ..., stop_reason: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., recent_restarts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class NamedException(_message.Message):
-    __slots__ = ("source", "component", "report")
+    __slots__ = ("source", "component", "report", "group")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     REPORT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     source: str
     component: str
     report: _metrics_pb2.ExceptionReport
-    def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., report: _Optional[_Union[_metrics_pb2.ExceptionReport, _Mapping]] = ...) -> None: ...
+    group: str
+    def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., report: _Optional[_Union[_metrics_pb2.ExceptionReport, _Mapping]] = ..., group: _Optional[str] = ...) -> None: ...
 
 class MetricsRequest(_message.Message):
-    __slots__ = ("component", "instances", "metrics", "interval_s", "minutely", "start_s", "end_s", "by_component")
+    __slots__ = ("component", "instances", "metrics", "interval_s", "minutely", "start_s", "end_s", "by_component", "sketches")
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +212,7 @@ class MetricsRequest(_message.Message):
     START_S_FIELD_NUMBER: _ClassVar[int]
     END_S_FIELD_NUMBER: _ClassVar[int]
     BY_COMPONENT_FIELD_NUMBER: _ClassVar[int]
+    SKETCHES_FIELD_NUMBER: _ClassVar[int]
     component: str
     instances: _containers.RepeatedScalarFieldContainer[str]
     metrics: _containers.RepeatedScalarFieldContainer[str]
@@ -168,10 +221,18 @@ class MetricsRequest(_message.Message):
     start_s: int
     end_s: int
     by_component: bool
-    def __init__(self, component: _Optional[str] = ..., instances: _Optional[_Iterable[str]] = ..., metrics: _Optional[_Iterable[str]] = ..., interval_s: _Optional[int] = ..., minutely: _Optional[bool] = ..., start_s: _Optional[int] = ..., end_s: _Optional[int] = ..., by_component: _Optional[bool] = ...) -> None: ...
+    sketches: bool
+    def __init__(self, component: _Optional[str] = ..., instances: _Optional[_Iterable[str]] = ..., metrics: _Optional[_Iterable[str]] = ..., interval_s: _Optional[int] = ..., minutely: _Optional[bool] = ..., start_s: _Optional[int] = ..., end_s: _Optional[int] = ..., by_component: _Optional[bool] = ..., sketches: _Optional[bool] = ...) -> None: ...
 
 class MetricSeries(_message.Message):
-    __slots__ = ("component", "instance", "name", "kind", "value", "weight", "minutes")
+    __slots__ = ("component", "instance", "name", "kind", "value", "weight", "sketch", "minute_sketches", "minutes")
+    class MinuteSketchesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: _metrics_pb2.Sketch
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[_metrics_pb2.Sketch, _Mapping]] = ...) -> None: ...
     class MinutesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +246,8 @@ class MetricSeries(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    SKETCH_FIELD_NUMBER: _ClassVar[int]
+    MINUTE_SKETCHES_FIELD_NUMBER: _ClassVar[int]
     MINUTES_FIELD_NUMBER: _ClassVar[int]
     component: str
     instance: str
@@ -192,8 +255,10 @@ class MetricSeries(_message.Message):
     kind: _metrics_pb2.Metric.Kind
     value: float
     weight: float
+    sketch: _metrics_pb2.Sketch
+    minute_sketches: _containers.MessageMap[int, _metrics_pb2.Sketch]
     minutes: _containers.ScalarMap[int, float]
-    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[_metrics_pb2.Metric.Kind, str]] = ..., value: _Optional[float] = ..., weight: _Optional[float] = ..., minutes: _Optional[_Mapping[int, float]] = ...) -> None: ...
+    def __init__(self, component: _Optional[str] = ..., instance: _Optional[str] = ..., name: _Optional[str] = ..., kind: _Optional[_Union[_metrics_pb2.Metric.Kind, str]] = ..., value: _Optional[float] = ..., weight: _Optional[float] = ..., sketch: _Optional[_Union[_metrics_pb2.Sketch, _Mapping]] = ..., minute_sketches: _Optional[_Mapping[int, _metrics_pb2.Sketch]] = ..., minutes: _Optional[_Mapping[int, float]] = ...) -> None: ...
 
 class MetricsReply(_message.Message):
     __slots__ = ("series", "start_s", "end_s", "interval_s", "unknown_instances", "unknown_metrics", "unknown_component")

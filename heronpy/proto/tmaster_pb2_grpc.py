@@ -57,6 +57,11 @@ class TmasterStub:
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.GetHealth = channel.unary_unary(
+                '/heronpy.Tmaster/GetHealth',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.Health.FromString,
+                _registered_method=True)
         self.GetPhysicalPlan = channel.unary_unary(
                 '/heronpy.Tmaster/GetPhysicalPlan',
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
@@ -116,6 +121,12 @@ class TmasterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHealth(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -186,6 +197,11 @@ def add_TmasterServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.FromString,
                     response_serializer=heronpy_dot_proto_dot_tmaster__pb2.StatusReply.SerializeToString,
+            ),
+            'GetHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetHealth,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_tmaster__pb2.Health.SerializeToString,
             ),
             'GetPhysicalPlan': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPhysicalPlan,
@@ -331,6 +347,33 @@ class Tmaster:
             '/heronpy.Tmaster/GetStatus',
             heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
             heronpy_dot_proto_dot_tmaster__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/GetHealth',
+            heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
+            heronpy_dot_proto_dot_tmaster__pb2.Health.FromString,
             options,
             channel_credentials,
             insecure,

@@ -24,25 +24,25 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cheronpy/proto/topology.proto\x12\x0fheron.proto.api\")\n\x0c\x43PPClassInfo\x12\x19\n\x11\x63lass_constructor\x18\x01 \x02(\t\"\x80\x01\n\x0cStreamSchema\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32%.heron.proto.api.StreamSchema.KeyType\x1a;\n\x07KeyType\x12\x0b\n\x03key\x18\x01 \x02(\t\x12#\n\x04type\x18\x02 \x02(\x0e\x32\x15.heron.proto.api.Type\".\n\x08StreamId\x12\n\n\x02id\x18\x01 \x02(\t\x12\x16\n\x0e\x63omponent_name\x18\x02 \x02(\t\"x\n\x0cOutputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12-\n\x06schema\x18\x02 \x02(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x0e\n\x06\x64irect\x18\x65 \x01(\x08\"\xf3\x01\n\x0bInputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12(\n\x05gtype\x18\x02 \x02(\x0e\x32\x19.heron.proto.api.Grouping\x12\x36\n\x0fgrouping_fields\x18\x03 \x01(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x1e\n\x16\x63ustom_grouping_object\x18\x04 \x01(\x0c\x12\x37\n\x04type\x18\x05 \x01(\x0e\x32).heron.proto.api.CustomGroupingObjectType\"\xa9\x01\n\x06\x43onfig\x12-\n\x03kvs\x18\x01 \x03(\x0b\x32 .heron.proto.api.Config.KeyValue\x1ap\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x18\n\x10serialized_value\x18\x03 \x01(\x0c\x12.\n\x04type\x18\x04 \x01(\x0e\x32 .heron.proto.api.ConfigValueType\"\xdc\x01\n\tComponent\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\x12\n\nclass_name\x18\x02 \x01(\t\x12\x19\n\x11serialized_object\x18\x04 \x01(\x0c\x12\'\n\x06\x63onfig\x18\x03 \x02(\x0b\x32\x17.heron.proto.api.Config\x12\x32\n\x04spec\x18\x05 \x01(\x0e\x32$.heron.proto.api.ComponentObjectSpec\x12\x35\n\x0e\x63pp_class_info\x18\x06 \x01(\x0b\x32\x1d.heron.proto.api.CPPClassInfo\"a\n\x05Spout\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12.\n\x07outputs\x18\x02 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\x8e\x01\n\x04\x42olt\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12,\n\x06inputs\x18\x02 \x03(\x0b\x32\x1c.heron.proto.api.InputStream\x12.\n\x07outputs\x18\x03 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\xd3\x01\n\x08Topology\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04name\x18\x02 \x02(\t\x12&\n\x06spouts\x18\x03 \x03(\x0b\x32\x16.heron.proto.api.Spout\x12$\n\x05\x62olts\x18\x04 \x03(\x0b\x32\x15.heron.proto.api.Bolt\x12-\n\x05state\x18\x05 \x02(\x0e\x32\x1e.heron.proto.api.TopologyState\x12\x30\n\x0ftopology_config\x18\x06 \x01(\x0b\x32\x17.heron.proto.api.Config*\x81\x01\n\x08Grouping\x12\x0b\n\x07SHUFFLE\x10\x01\x12\n\n\x06\x46IELDS\x10\x02\x12\x07\n\x03\x41LL\x10\x03\x12\n\n\x06LOWEST\x10\x04\x12\x08\n\x04NONE\x10\x05\x12\n\n\x06\x44IRECT\x10\x06\x12\n\n\x06\x43USTOM\x10\x07\x12\x14\n\x10LOCAL_OR_SHUFFLE\x10\x65\x12\x0f\n\x0bPARTIAL_KEY\x10\x66*\x12\n\x04Type\x12\n\n\x06OBJECT\x10\x01*q\n\x13\x43omponentObjectSpec\x12\x13\n\x0fJAVA_CLASS_NAME\x10\x01\x12\x1a\n\x16JAVA_SERIALIZED_OBJECT\x10\x02\x12\x15\n\x11PYTHON_CLASS_NAME\x10\x03\x12\x12\n\x0e\x43PP_CLASS_INFO\x10\x04*>\n\x18\x43ustomGroupingObjectType\x12\x0f\n\x0bJAVA_OBJECT\x10\x01\x12\x11\n\rPYTHON_OBJECT\x10\x02*[\n\x0f\x43onfigValueType\x12\x10\n\x0cSTRING_VALUE\x10\x01\x12\x19\n\x15JAVA_SERIALIZED_VALUE\x10\x02\x12\x1b\n\x17PYTHON_SERIALIZED_VALUE\x10\x03*4\n\rTopologyState\x12\x0b\n\x07RUNNING\x10\x01\x12\n\n\x06PAUSED\x10\x02\x12\n\n\x06KILLED\x10\x03')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cheronpy/proto/topology.proto\x12\x0fheron.proto.api\")\n\x0c\x43PPClassInfo\x12\x19\n\x11\x63lass_constructor\x18\x01 \x02(\t\"\x80\x01\n\x0cStreamSchema\x12\x33\n\x04keys\x18\x01 \x03(\x0b\x32%.heron.proto.api.StreamSchema.KeyType\x1a;\n\x07KeyType\x12\x0b\n\x03key\x18\x01 \x02(\t\x12#\n\x04type\x18\x02 \x02(\x0e\x32\x15.heron.proto.api.Type\".\n\x08StreamId\x12\n\n\x02id\x18\x01 \x02(\t\x12\x16\n\x0e\x63omponent_name\x18\x02 \x02(\t\"x\n\x0cOutputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12-\n\x06schema\x18\x02 \x02(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x0e\n\x06\x64irect\x18\x65 \x01(\x08\"\x92\x02\n\x0bInputStream\x12)\n\x06stream\x18\x01 \x02(\x0b\x32\x19.heron.proto.api.StreamId\x12(\n\x05gtype\x18\x02 \x02(\x0e\x32\x19.heron.proto.api.Grouping\x12\x36\n\x0fgrouping_fields\x18\x03 \x01(\x0b\x32\x1d.heron.proto.api.StreamSchema\x12\x1e\n\x16\x63ustom_grouping_object\x18\x04 \x01(\x0c\x12\x37\n\x04type\x18\x05 \x01(\x0e\x32).heron.proto.api.CustomGroupingObjectType\x12\x1d\n\x15\x63ustom_grouping_class\x18\x65 \x01(\t\"\xa9\x01\n\x06\x43onfig\x12-\n\x03kvs\x18\x01 \x03(\x0b\x32 .heron.proto.api.Config.KeyValue\x1ap\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x02(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x18\n\x10serialized_value\x18\x03 \x01(\x0c\x12.\n\x04type\x18\x04 \x01(\x0e\x32 .heron.proto.api.ConfigValueType\"\xdc\x01\n\tComponent\x12\x0c\n\x04name\x18\x01 \x02(\t\x12\x12\n\nclass_name\x18\x02 \x01(\t\x12\x19\n\x11serialized_object\x18\x04 \x01(\x0c\x12\'\n\x06\x63onfig\x18\x03 \x02(\x0b\x32\x17.heron.proto.api.Config\x12\x32\n\x04spec\x18\x05 \x01(\x0e\x32$.heron.proto.api.ComponentObjectSpec\x12\x35\n\x0e\x63pp_class_info\x18\x06 \x01(\x0b\x32\x1d.heron.proto.api.CPPClassInfo\"a\n\x05Spout\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12.\n\x07outputs\x18\x02 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\x8e\x01\n\x04\x42olt\x12(\n\x04\x63omp\x18\x01 \x02(\x0b\x32\x1a.heron.proto.api.Component\x12,\n\x06inputs\x18\x02 \x03(\x0b\x32\x1c.heron.proto.api.InputStream\x12.\n\x07outputs\x18\x03 \x03(\x0b\x32\x1d.heron.proto.api.OutputStream\"\xd3\x01\n\x08Topology\x12\n\n\x02id\x18\x01 \x02(\t\x12\x0c\n\x04name\x18\x02 \x02(\t\x12&\n\x06spouts\x18\x03 \x03(\x0b\x32\x16.heron.proto.api.Spout\x12$\n\x05\x62olts\x18\x04 \x03(\x0b\x32\x15.heron.proto.api.Bolt\x12-\n\x05state\x18\x05 \x02(\x0e\x32\x1e.heron.proto.api.TopologyState\x12\x30\n\x0ftopology_config\x18\x06 \x01(\x0b\x32\x17.heron.proto.api.Config*\x81\x01\n\x08Grouping\x12\x0b\n\x07SHUFFLE\x10\x01\x12\n\n\x06\x46IELDS\x10\x02\x12\x07\n\x03\x41LL\x10\x03\x12\n\n\x06LOWEST\x10\x04\x12\x08\n\x04NONE\x10\x05\x12\n\n\x06\x44IRECT\x10\x06\x12\n\n\x06\x43USTOM\x10\x07\x12\x14\n\x10LOCAL_OR_SHUFFLE\x10\x65\x12\x0f\n\x0bPARTIAL_KEY\x10\x66*\x12\n\x04Type\x12\n\n\x06OBJECT\x10\x01*q\n\x13\x43omponentObjectSpec\x12\x13\n\x0fJAVA_CLASS_NAME\x10\x01\x12\x1a\n\x16JAVA_SERIALIZED_OBJECT\x10\x02\x12\x15\n\x11PYTHON_CLASS_NAME\x10\x03\x12\x12\n\x0e\x43PP_CLASS_INFO\x10\x04*>\n\x18\x43ustomGroupingObjectType\x12\x0f\n\x0bJAVA_OBJECT\x10\x01\x12\x11\n\rPYTHON_OBJECT\x10\x02*|\n\x0f\x43onfigValueType\x12\x10\n\x0cSTRING_VALUE\x10\x01\x12\x19\n\x15JAVA_SERIALIZED_VALUE\x10\x02\x12\x1b\n\x17PYTHON_SERIALIZED_VALUE\x10\x03\x12\x0e\n\nJSON_VALUE\x10\x65\x12\x0f\n\x0b\x42YTES_VALUE\x10\x66*4\n\rTopologyState\x12\x0b\n\x07RUNNING\x10\x01\x12\n\n\x06PAUSED\x10\x02\x12\n\n\x06KILLED\x10\x03')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'heronpy.proto.topology_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GROUPING']._serialized_start=1493
-  _globals['_GROUPING']._serialized_end=1622
-  _globals['_TYPE']._serialized_start=1624
-  _globals['_TYPE']._serialized_end=1642
-  _globals['_COMPONENTOBJECTSPEC']._serialized_start=1644
-  _globals['_COMPONENTOBJECTSPEC']._serialized_end=1757
-  _globals['_CUSTOMGROUPINGOBJECTTYPE']._serialized_start=1759
-  _globals['_CUSTOMGROUPINGOBJECTTYPE']._serialized_end=1821
-  _globals['_CONFIGVALUETYPE']._serialized_start=1823
-  _globals['_CONFIGVALUETYPE']._serialized_end=1914
-  _globals['_TOPOLOGYSTATE']._serialized_start=1916
-  _globals['_TOPOLOGYSTATE']._serialized_end=1968
+  _globals['_GROUPING']._serialized_start=1524
+  _globals['_GROUPING']._serialized_end=1653
+  _globals['_TYPE']._serialized_start=1655
+  _globals['_TYPE']._serialized_end=1673
+  _globals['_COMPONENTOBJECTSPEC']._serialized_start=1675
+  _globals['_COMPONENTOBJECTSPEC']._serialized_end=1788
+  _globals['_CUSTOMGROUPINGOBJECTTYPE']._serialized_start=1790
+  _globals['_CUSTOMGROUPINGOBJECTTYPE']._serialized_end=1852
+  _globals['_CONFIGVALUETYPE']._serialized_start=1854
+  _globals['_CONFIGVALUETYPE']._serialized_end=1978
+  _globals['_TOPOLOGYSTATE']._serialized_start=1980
+  _globals['_TOPOLOGYSTATE']._serialized_end=2032
   _globals['_CPPCLASSINFO']._serialized_start=49
   _globals['_CPPCLASSINFO']._serialized_end=90
   _globals['_STREAMSCHEMA']._serialized_start=93
@@ -54,17 +54,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OUTPUTSTREAM']._serialized_start=271
   _globals['_OUTPUTSTREAM']._serialized_end=391
   _globals['_INPUTSTREAM']._serialized_start=394
-  _globals['_INPUTSTREAM']._serialized_end=637
-  _globals['_CONFIG']._serialized_start=640
-  _globals['_CONFIG']._serialized_end=809
-  _globals['_CONFIG_KEYVALUE']._serialized_start=697
-  _globals['_CONFIG_KEYVALUE']._serialized_end=809
-  _globals['_COMPONENT']._serialized_start=812
-  _globals['_COMPONENT']._serialized_end=1032
-  _globals['_SPOUT']._serialized_start=1034
-  _globals['_SPOUT']._serialized_end=1131
-  _globals['_BOLT']._serialized_start=1134
-  _globals['_BOLT']._serialized_end=1276
-  _globals['_TOPOLOGY']._serialized_start=1279
-  _globals['_TOPOLOGY']._serialized_end=1490
+  _globals['_INPUTSTREAM']._serialized_end=668
+  _globals['_CONFIG']._serialized_start=671
+  _globals['_CONFIG']._serialized_end=840
+  _globals['_CONFIG_KEYVALUE']._serialized_start=728
+  _globals['_CONFIG_KEYVALUE']._serialized_end=840
+  _globals['_COMPONENT']._serialized_start=843
+  _globals['_COMPONENT']._serialized_end=1063
+  _globals['_SPOUT']._serialized_start=1065
+  _globals['_SPOUT']._serialized_end=1162
+  _globals['_BOLT']._serialized_start=1165
+  _globals['_BOLT']._serialized_end=1307
+  _globals['_TOPOLOGY']._serialized_start=1310
+  _globals['_TOPOLOGY']._serialized_end=1521
 # @@protoc_insertion_point(module_scope)

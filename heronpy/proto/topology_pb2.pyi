@@ -40,6 +40,8 @@ class ConfigValueType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STRING_VALUE: _ClassVar[ConfigValueType]
     JAVA_SERIALIZED_VALUE: _ClassVar[ConfigValueType]
     PYTHON_SERIALIZED_VALUE: _ClassVar[ConfigValueType]
+    JSON_VALUE: _ClassVar[ConfigValueType]
+    BYTES_VALUE: _ClassVar[ConfigValueType]
 
 class TopologyState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -65,6 +67,8 @@ PYTHON_OBJECT: CustomGroupingObjectType
 STRING_VALUE: ConfigValueType
 JAVA_SERIALIZED_VALUE: ConfigValueType
 PYTHON_SERIALIZED_VALUE: ConfigValueType
+JSON_VALUE: ConfigValueType
+BYTES_VALUE: ConfigValueType
 RUNNING: TopologyState
 PAUSED: TopologyState
 KILLED: TopologyState
@@ -107,18 +111,20 @@ class OutputStream(_message.Message):
     def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., schema: _Optional[_Union[StreamSchema, _Mapping]] = ..., direct: _Optional[bool] = ...) -> None: ...
 
 class InputStream(_message.Message):
-    __slots__ = ("stream", "gtype", "grouping_fields", "custom_grouping_object", "type")
+    __slots__ = ("stream", "gtype", "grouping_fields", "custom_grouping_object", "type", "custom_grouping_class")
     STREAM_FIELD_NUMBER: _ClassVar[int]
     GTYPE_FIELD_NUMBER: _ClassVar[int]
     GROUPING_FIELDS_FIELD_NUMBER: _ClassVar[int]
     CUSTOM_GROUPING_OBJECT_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    CUSTOM_GROUPING_CLASS_FIELD_NUMBER: _ClassVar[int]
     stream: StreamId
     gtype: Grouping
     grouping_fields: StreamSchema
     custom_grouping_object: bytes
     type: CustomGroupingObjectType
-    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., gtype: _Optional[_Union[Grouping, str]] = ..., grouping_fields: _Optional[_Union[StreamSchema, _Mapping]] = ..., custom_grouping_object: _Optional[bytes] = ..., type: _Optional[_Union[CustomGroupingObjectType, str]] = ...) -> None: ...
+    custom_grouping_class: str
+    def __init__(self, stream: _Optional[_Union[StreamId, _Mapping]] = ..., gtype: _Optional[_Union[Grouping, str]] = ..., grouping_fields: _Optional[_Union[StreamSchema, _Mapping]] = ..., custom_grouping_object: _Optional[bytes] = ..., type: _Optional[_Union[CustomGroupingObjectType, str]] = ..., custom_grouping_class: _Optional[str] = ...) -> None: ...
 
 class Config(_message.Message):
     __slots__ = ("kvs",)
