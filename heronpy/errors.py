@@ -4,11 +4,15 @@ HeronError                      what a user can act on; one line, an exit code, 
 ├── UsageError                  the command or the call is wrong
 │   ├── ConfigError             unknown key, wrong type, impossible pair
 │   └── TopologyError           the topology is not valid
+│       └── NoTopologyError     the user's code defined none
 ├── NotFoundError               no such topology, container, instance, file, class
 ├── AlreadyExistsError          the name is taken
 ├── UserCodeError               the user's code failed to import or to run (carries the traceback)
 ├── TupleError                  a value that cannot travel: unpicklable, too large, ungroupable
-├── StateError                  the state manager cannot be read or written
+├── StateError                  the state manager, or a topology's directory, cannot be read or written
+│   ├── CheckpointError         a checkpoint that cannot be taken, or is damaged, incomplete or another topology's
+│   ├── ReadFailedError         a file that may be whole, and cannot be read now
+│   └── UntrustedError          a file or directory that another user owns, or could have written
 └── UnavailableError            a process of the engine does not answer
 
 Errors carry data: `args` are the constructor's arguments, so that they pickle.
@@ -16,8 +20,11 @@ Errors carry data: `args` are the constructor's arguments, so that they pickle.
 
 from __future__ import annotations
 
-import difflib
+import itertools
 from collections.abc import Iterable
+
+_NEAREST_CHARACTERS_MAX = 200
+_NEAREST_NAMES_MAX = 2_000
 
 
 class HeronError(Exception):
@@ -38,6 +45,10 @@ class ConfigError(UsageError):
 
 class TopologyError(UsageError):
     """The topology is not valid."""
+
+
+class NoTopologyError(TopologyError):
+    """The user's code ran, and defined no topology."""
 
 
 class NotFoundError(HeronError):
@@ -73,6 +84,18 @@ class StateError(HeronError):
     http_status = 503
 
 
+class CheckpointError(StateError):
+    """A checkpoint that cannot be taken, or one that must not be restored: damaged, incomplete, another topology's."""
+
+
+class ReadFailedError(StateError):
+    """A file that may be whole, and cannot be read now: a failing disk, no file descriptors. It proves nothing."""
+
+
+class UntrustedError(StateError):
+    """A file or directory that another user owns, or could have written: it is neither read nor run."""
+
+
 class UnavailableError(HeronError):
     exit_code = 7
     http_status = 503
@@ -80,5 +103,11 @@ class UnavailableError(HeronError):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the known name nearest to `name`, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    if len(name) > _NEAREST_CHARACTERS_MAX:
+        return ""
+    # Comparing is quadratic in the length of names, which others may have chosen.
+    candidates = [k for k in itertools.islice(known, _NEAREST_NAMES_MAX) if len(k) <= 2 * len(name) + 2]
+    import difflib  # here, because nearly every process imports this module and has no such error
+
+    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""

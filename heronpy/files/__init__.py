@@ -1,0 +1,15 @@
+"""Files that are whole, and files that can be trusted.
+
+A reader of a file that is replaced, also one after a crash, finds the old content whole or the new content whole. What
+another user may have planted is read only if its owner and its kind are right.
+
+Imports nothing of the engine but its errors, so that batch workers and sinks can use it alone.
+"""
+
+from heronpy.files._absent import ABSENT
+from heronpy.files._create import create_file
+from heronpy.files._owned_file import read_owned_file
+from heronpy.files._replace import replace_file, replacing
+from heronpy.files._sync import sync
+
+__all__ = ["ABSENT", "create_file", "read_owned_file", "replace_file", "replacing", "sync"]

@@ -1,0 +1,17 @@
+"""What is the same in every process, release and restart: where equal keys go, and which bytes they are."""
+
+from heronpy.hashing._encoded_key import decode_key, encode_key
+from heronpy.hashing._key_groups import KEY_GROUPS, groups_of, index_of_group, key_group, key_groups
+from heronpy.hashing._stable_hash import mix, stable_hash
+
+__all__ = [
+    "KEY_GROUPS",
+    "decode_key",
+    "encode_key",
+    "groups_of",
+    "index_of_group",
+    "key_group",
+    "key_groups",
+    "mix",
+    "stable_hash",
+]
