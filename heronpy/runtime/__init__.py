@@ -1,48 +1,47 @@
-"""What every process shares: how it starts and ends, where its files are, and how it talks."""
+"""What every process shares: how it starts and ends, and where its files are. How it talks is in `heronpy.rpc`."""
 
+from heronpy.files import replace_file
+from heronpy.runtime._clock import sleep_until
 from heronpy.runtime._diagnosis import memory_path, stack_path
+from heronpy.runtime._heartbeat import HEARTBEAT_ENV, Beat, HasTask, Heartbeat, TaskProgress, keep_beating, read_beat
 from heronpy.runtime._launch import Launch, StatemgrSpec
 from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
-from heronpy.runtime._logging import log_to, rotate
+from heronpy.runtime._logging import log_to, rotate, rotate_output
 from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, essential, main, running
-from heronpy.runtime._rpc import (
-    ID_KEY,
-    MESSAGE_BYTES_MAX,
-    TOKEN_KEY,
-    TokenInterceptor,
-    channel,
-    metadata,
-    server,
-)
-from heronpy.runtime._stream import StreamLost, read_message, until_one_ends, wait_connected, write_message
+from heronpy.runtime._profile import START_SIGNAL, STOP_SIGNAL, Profiler, profile_path
+from heronpy.runtime._tasks import StreamLost, until_one_ends
 
 __all__ = [
     "ENGINE",
-    "ID_KEY",
+    "HEARTBEAT_ENV",
     "LEVELS",
-    "MESSAGE_BYTES_MAX",
     "PARENT_ENV",
-    "TOKEN_KEY",
+    "START_SIGNAL",
+    "STOP_SIGNAL",
+    "Beat",
+    "HasTask",
+    "Heartbeat",
     "Launch",
     "LevelSwitch",
+    "Profiler",
     "Service",
     "StatemgrSpec",
     "StreamLost",
-    "TokenInterceptor",
-    "channel",
+    "TaskProgress",
     "die_with_parent",
     "essential",
+    "keep_beating",
     "level_for",
     "log_to",
     "main",
     "memory_path",
-    "metadata",
-    "read_message",
+    "profile_path",
+    "read_beat",
+    "replace_file",
     "rotate",
+    "rotate_output",
     "running",
-    "server",
+    "sleep_until",
     "stack_path",
     "until_one_ends",
-    "wait_connected",
-    "write_message",
 ]

@@ -1,4 +1,4 @@
-"""What a live process tells of itself when it gets a signal, in files beside its log.
+"""What a live process reports of itself when it gets a signal, in files beside its log.
 
     SIGUSR1    <log>.stack     the stacks of all threads, appended. Written by C code within the signal handler, so it
                                works also while user code holds the interpreter, and costs microseconds.
@@ -23,17 +23,18 @@ import signal
 import sys
 import threading
 import time
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
+
+from heronpy.files import replace_file
 
 log = logging.getLogger(__name__)
 
 COUNT_S = 1.0
 """Longest time of counting objects."""
 TYPES_MAX = 200
-"""How many types are told, those with the most bytes first."""
+"""How many types are reported, those with the most bytes first."""
 STACK_BYTES_MAX = 4 * 1024 * 1024
 _STEP = 2000
 _PAUSE_S = 0.001
@@ -71,10 +72,7 @@ def _start_counting(path: Path) -> None:
 
 def _write(path: Path) -> None:
     try:
-        text = json.dumps(memory_summary())
-        new = path.with_suffix(".memory.new")
-        new.write_text(text)
-        os.replace(new, path)
+        replace_file(path, json.dumps(memory_summary()), durable=False)
     except OSError as e:
         log.warning("the memory summary %s cannot be written: %s", path, e)
     finally:
@@ -83,6 +81,8 @@ def _write(path: Path) -> None:
 
 def memory_summary(count_s: float = COUNT_S) -> dict[str, Any]:
     """The memory of this process, and its tracked objects by type."""
+    import tracemalloc  # here, because most processes are never asked
+
     began_s = time.monotonic()
     objects = gc.get_objects()
     counts: Counter[str] = Counter()

@@ -2,8 +2,9 @@
 
 A topology's directory, made at submit and copied to wherever a container runs:
 
-    launch.yaml            name, id, cluster, role, environ, state manager, configuration
+    launch.json            name, id, cluster, role, environ, state manager, configuration
     token                  the topology's secret, 0600
+    tls/                   its certificates: see heronpy.security.authority, 0700
     package/               the user's code, on sys.path of every instance
     container_<n>/         working directory of container n; logs below log-files/
 
@@ -14,21 +15,27 @@ Unix sockets live elsewhere, because their paths may have at most 107 bytes: in
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-import secrets
 import stat
-import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
+from heronpy.config import KIB, EngineConfig
+from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, UntrustedError
+from heronpy.files import read_owned_file
+from heronpy.runtime._route import route_to
+from heronpy.security import Security
 
-from heronpy.config import EngineConfig
-from heronpy.errors import NotFoundError, StateError
-
-LAUNCH_FILE = "launch.yaml"
+LAUNCH_FILE = "launch.json"
 TOKEN_FILE = "token"
+LAUNCH_BYTES_MAX = 256 * KIB
+TOKEN_BYTES_MAX = 4 * KIB
+ADVERTISE_ENV = "HERON_ADVERTISE_ADDRESS"
+"""Set by schedulers that know under which address a container's host is reached."""
+WILDCARDS = frozenset({"0.0.0.0", "::"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +52,7 @@ class StatemgrSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The contents of launch.yaml."""
+    """The contents of launch.json."""
 
     topology: str
     topology_id: str
@@ -62,10 +69,14 @@ class Launch:
     config: EngineConfig = field(default_factory=EngineConfig)
     scheduler: str = "local"
     """Name of the scheduler: see `heron_scheduler.scheduler_of`."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where the configuration's keys were set, in words; a key that is not in it has its default."""
 
     def save(self, token: str | None = None) -> None:
-        """Write launch.yaml, and the token (a new random one unless given) where there is none yet."""
-        self.dir.mkdir(parents=True, exist_ok=True)
+        """Write launch.json, and the token (a new random one unless given) where there is none yet."""
+        self.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.dir.stat().st_uid == os.geteuid() and self.dir.stat().st_mode & 0o022:
+            self.dir.chmod(0o700)  # made under a umask that lets the group write: nothing would be read from it
         values: dict[str, Any] = {
             "topology": self.topology,
             "topology_id": self.topology_id,
@@ -81,55 +92,95 @@ class Launch:
             "main_file": self.main_file,
             "scheduler": self.scheduler,
             "config": self.config.to_keys(),
+            "origins": dict(self.origins),
         }
-        (self.dir / LAUNCH_FILE).write_text(yaml.safe_dump(values, sort_keys=False))
+        fd = os.open(self.dir / LAUNCH_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "w") as f:
+            f.write(json.dumps(values, indent=2) + "\n")
         path = self.dir / TOKEN_FILE
         if not path.exists():
             fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(fd, "w") as f:
-                f.write(token or secrets.token_hex(32))
+                f.write(token or os.urandom(32).hex())
 
     @classmethod
     def load(cls, directory: str | Path) -> Launch:
         """Read a topology's directory.
 
         Raises:
-            NotFoundError: there is no launch.yaml.
+            NotFoundError: there is no launch.json.
+            UntrustedError: the directory or launch.json belongs to another user, or others could have written it.
+            StateError: launch.json is damaged or too large. No message contains any of its content.
         """
         path = Path(directory).absolute()
         try:
-            values = yaml.safe_load((path / LAUNCH_FILE).read_text())
-        except FileNotFoundError:
-            raise NotFoundError(f"{path} is no topology directory: no {LAUNCH_FILE} in it") from None
-        return cls(
-            topology=values["topology"],
-            topology_id=values["topology_id"],
-            cluster=values["cluster"],
-            role=values["role"],
-            environ=values["environ"],
-            statemgr=StatemgrSpec(**values["statemgr"]),
-            dir=path,
-            package_paths=tuple(values["package_paths"]),
-            main_file=values["main_file"],
-            config=EngineConfig.from_keys(values["config"]),
-            scheduler=values["scheduler"],
-        )
+            data = read_owned_file(path / LAUNCH_FILE, max_bytes=LAUNCH_BYTES_MAX)
+        except NotFoundError:
+            raise NotFoundError(f"{path} is not a topology directory: no {LAUNCH_FILE} in it") from None
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError) as e:
+            raise StateError(f"{path / LAUNCH_FILE} is damaged: not valid JSON ({type(e).__name__})") from None
+        try:
+            return _launch(path, values)
+        except (HeronError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as e:
+            raise StateError(
+                f"{path / LAUNCH_FILE} is damaged: a value is missing or wrong ({type(e).__name__})"
+            ) from e
 
     def token(self) -> str:
         """The topology's secret.
 
         Raises:
-            StateError: it cannot be read, or others can read it too.
+            NotFoundError: there is none.
+            UntrustedError: others can read or could have written it.
+            StateError: it cannot be read.
         """
         path = self.dir / TOKEN_FILE
+        data = read_owned_file(path, max_bytes=TOKEN_BYTES_MAX, private=True)
         try:
-            mode = path.stat().st_mode
-            token = path.read_text().strip()
-        except OSError as e:
-            raise StateError(f"the topology's token {path} cannot be read: {e.strerror}") from e
-        if stat.S_IMODE(mode) & 0o077:
-            raise StateError(f"the topology's token {path} is readable by others: chmod 600 it")
-        return token
+            return data.decode("ascii").strip()
+        except UnicodeDecodeError:
+            raise StateError(f"the topology's token {path} is damaged: it is not ASCII") from None
+
+    def security(self, process: str) -> Security:
+        """What the process with this id proves itself with.
+
+        Raises:
+            StateError: the token cannot be read, or others can read it too.
+        """
+        tls = self.tls_dir if self.config.security.tls else None
+        return Security(process=process, topology_id=self.topology_id, token=self.token(), tls=tls)
+
+    @property
+    def tls_dir(self) -> Path:
+        """The topology's certificates."""
+        return self.dir / "tls"
+
+    @property
+    def bind_address(self) -> str:
+        """What servers bind: `host:0`."""
+        host = self.config.network.bind
+        return f"[{host}]:0" if ":" in host else f"{host}:0"
+
+    def advertised_host(self) -> str:
+        """Where others reach the servers of this host. Never decided by the cluster's name.
+
+        Raises:
+            ConfigError: servers bind all addresses, and nothing says which one others can dial.
+        """
+        network = self.config.network
+        if named := os.environ.get(ADVERTISE_ENV) or network.advertise:
+            return named
+        if network.bind not in WILDCARDS:
+            return network.bind
+        host, _, port = self.statemgr.connection.partition(",")[0].partition("/")[0].rpartition(":")
+        if not host:
+            raise ConfigError(
+                f"heron.network.bind.address is {network.bind} and the state manager is not a server: "
+                f"set heron.network.advertise.address, or {ADVERTISE_ENV} on each host"
+            )
+        return route_to(host, int(port))
 
     def container_dir(self, container: int) -> Path:
         return self.dir / f"container_{container}"
@@ -140,20 +191,45 @@ class Launch:
     def socket_root(self) -> Path:
         """Where the topology's sockets are; removed when it is killed."""
         digest = hashlib.sha256(f"{self.topology_id}:{self.dir}".encode()).hexdigest()[:12]
-        return Path(tempfile.gettempdir()) / f"heron-{os.getuid()}" / digest
+        return Path(os.environ.get("TMPDIR") or "/tmp") / f"heron-{os.getuid()}" / digest
 
     def socket_dir(self, container: int) -> Path:
         """The container's socket directory; made here, 0700.
 
         Raises:
-            StateError: it exists and belongs to somebody else.
+            UntrustedError: it exists and belongs to another user.
         """
         path = self.socket_root() / str(container)
         for directory in (path.parent.parent, path.parent, path):
             directory.mkdir(mode=0o700, exist_ok=True)
             found = directory.lstat()
             if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
-                raise StateError(f"{directory} belongs to somebody else: set TMPDIR to a directory of yours")
+                raise UntrustedError(f"{directory} belongs to another user: set TMPDIR to a directory of yours")
             if stat.S_IMODE(found.st_mode) & 0o077:
                 directory.chmod(0o700)
         return path
+
+
+def _origins(values: Any) -> dict[str, str]:
+    if not isinstance(values, dict) or not all(isinstance(text, str) for pair in values.items() for text in pair):
+        raise TypeError("an origin is not text")
+    return values
+
+
+def _launch(path: Path, values: Any) -> Launch:
+    text = {key: values[key] for key in ("topology", "topology_id", "cluster", "role", "environ", "scheduler")}
+    text["main_file"] = values["main_file"]
+    spec = {key: values["statemgr"][key] for key in ("type", "connection", "root")}
+    packages = values["package_paths"]
+    if not isinstance(packages, list) or not all(
+        isinstance(value, str) for value in (*text.values(), *spec.values(), *packages)
+    ):
+        raise TypeError("a name is not text")
+    return Launch(
+        **text,
+        statemgr=StatemgrSpec(**spec),
+        dir=path,
+        package_paths=tuple(packages),
+        config=EngineConfig.from_keys(values["config"]),
+        origins=_origins(values.get("origins", {})),  # directories of earlier versions have none
+    )

@@ -204,7 +204,7 @@ def _print_to(out: Path) -> None:
 
 
 def log_file() -> LogFile | None:
-    """Where this process logs to; None if it is no file."""
+    """Where this process logs to; None if it is not a file."""
     return next((h for h in logging.getLogger().handlers if isinstance(h, LogFile)), None)
 
 

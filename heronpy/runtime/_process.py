@@ -21,8 +21,10 @@ import uvloop
 
 from heronpy.errors import HeronError
 from heronpy.runtime._diagnosis import answer_signals
+from heronpy.runtime._heartbeat import keep_beating
 from heronpy.runtime._logging import bound_output, log_file
-from heronpy.runtime._stream import until_one_ends
+from heronpy.runtime._profile import answer_profiling
+from heronpy.runtime._tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,7 @@ S = TypeVar("S", bound=Service)
 
 @contextlib.asynccontextmanager
 async def running(service: S, *, within_s: float = 10.0) -> AsyncIterator[S]:
-    """Run a service for the time of the block. Entered when the service can answer; its error is raised here."""
+    """Run a service for the duration of the block. Entered when the service can answer; its error is raised here."""
     task = asyncio.create_task(service.run(), name=type(service).__name__)
     started = asyncio.create_task(service.started.wait())
     try:
@@ -71,7 +73,7 @@ async def essential(work: Coroutine[Any, Any, None]) -> NoReturn:
         RuntimeError: the work has ended, and this task was not cancelled.
     """
     await until_one_ends(work)
-    raise RuntimeError(f"{getattr(work, '__qualname__', work)} has ended, and nobody told it to")
+    raise RuntimeError(f"{getattr(work, '__qualname__', work)} has ended, and was not asked to")
 
 
 def main(make: Callable[[], Awaitable[Service]], *, name: str) -> None:
@@ -96,26 +98,27 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
     service = await make()
     task = asyncio.create_task(service.run(), name=type(service).__name__)
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    requested = asyncio.Event()
 
     def end() -> None:
-        told.set()
+        requested.set()
         task.cancel()
 
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, end)
-    output = None
+    beside = [asyncio.create_task(keep_beating(service), name="heartbeat")]
     if (file := log_file()) is not None:
         answer_signals(file.path)
-        output = asyncio.create_task(bound_output(file), name="bound_output")
+        answer_profiling(file.path)
+        beside.append(asyncio.create_task(bound_output(file), name="bound_output"))
     try:
         await task
     except asyncio.CancelledError:
-        if not told.is_set():
-            raise RuntimeError(f"{type(service).__name__} was cancelled, and nobody told it to end") from None
+        if not requested.is_set():
+            raise RuntimeError(f"{type(service).__name__} was cancelled, and was not asked to end") from None
     finally:
-        if output is not None:
-            output.cancel()
+        for one in beside:
+            one.cancel()
 
 
 def die_with_parent() -> None:

@@ -1,0 +1,176 @@
+"""The files of a supervised process: its pid file, and its output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from heronpy.config import KIB, MIB
+from heronpy.errors import HeronError, ReadFailedError
+from heronpy.files import ABSENT, read_owned_file, replace_file
+from heronpy.host._process import HostProcess
+from heronpy.runtime import rotate
+
+log = logging.getLogger(__name__)
+
+OUT_BYTES_MAX = 10 * MIB
+"""A larger .out file is rotated, unless the caller says otherwise."""
+_RECENT_MAX = 100
+_RECORD_BYTES_MAX = 16 * KIB
+_RETIRED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PidFile:
+    """`container_<n>/pids/<process id>.pid`: what is known of a process from outside."""
+
+    pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot: with the pid, the identity of the process."""
+    create_time: float
+    """The same in seconds since the epoch."""
+    started_ms: int
+    """When it was started, in ms since the epoch."""
+    restarts: int
+    """How often it died and was started again since the container came to this host. Ends on purpose do not count."""
+    recent_ms: tuple[int, ...] = ()
+    """When: the last of them, in ms since the epoch."""
+    host: str = ""
+    """The name of the host."""
+    last_end: str = ""
+    """How it ended the last time that it died, e.g. `killed by SIGKILL`."""
+
+    @property
+    def alive(self) -> bool:
+        return HostProcess(self.pid, self.start_ticks).alive
+
+    def restarts_within(self, window_s: float, now_s: float) -> int:
+        """How often it was started again in the last `window_s`."""
+        return sum(1 for at_ms in self.recent_ms if now_s - at_ms / 1000 <= window_s)
+
+
+def pid_path(container_dir: Path, process: str) -> Path:
+    return container_dir / "pids" / f"{process}.pid"
+
+
+def write_pid(container_dir: Path, process: str, found: HostProcess, *, last_end: str = "") -> PidFile:
+    """Record a process that was just started. It is a restart if its predecessor is on record, and not as retired.
+
+    If it cannot be written, on a full disk say, there is none, and the process runs all the same. Nor is it written if
+    the predecessor's cannot be read: then it would begin to count restarts anew.
+    """
+    path = pid_path(container_dir, process)
+    try:
+        before = _read(path)
+    except ReadFailedError as e:
+        log.warning("%s, so %s is not recorded", e, found)
+        return _record(found, None, last_end)
+    record = _record(found, before, last_end)
+    _write(path, record)
+    return record
+
+
+def _record(found: HostProcess, before: PidFile | None, last_end: str) -> PidFile:
+    record = PidFile(
+        pid=found.pid,
+        start_ticks=found.start_ticks,
+        create_time=found.create_time,
+        started_ms=int(found.create_time * 1000),
+        host=socket.gethostname(),
+        restarts=before.restarts if before else 0,
+        recent_ms=before.recent_ms if before else (),
+        last_end=last_end or (before.last_end if before else ""),
+    )
+    if before is not None and before.pid != _RETIRED:
+        recent = (*record.recent_ms, int(time.time() * 1000))[-_RECENT_MAX:]
+        record = replace(record, restarts=record.restarts + 1, recent_ms=recent)
+    return record
+
+
+def retire_pid(container_dir: Path, process: str) -> None:
+    """Record that a process ended on purpose. Its next one goes on counting its restarts, and is none itself."""
+    path = pid_path(container_dir, process)
+    try:
+        before = _read(path)
+    except ReadFailedError as e:
+        log.warning("%s, so the next start of %s counts as a restart", e, process)
+        return
+    if before is not None:
+        _write(path, replace(before, pid=_RETIRED))
+
+
+def read_pids(container_dir: Path) -> dict[str, PidFile]:
+    """The recorded processes of a container by process id, dead ones that wait for their restart too.
+
+    Raises:
+        ReadFailedError: there may be one whose record cannot be read now.
+    """
+    folder = container_dir / "pids"
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(".pid"))
+    except ABSENT:
+        return {}
+    except OSError as e:
+        raise ReadFailedError(f"{folder} cannot be read: {e.strerror}") from e
+    records = {name.removesuffix(".pid"): _read(folder / name) for name in names}
+    return {id: record for id, record in records.items() if record is not None and record.pid != _RETIRED}
+
+
+def forget_pid(container_dir: Path, process: str) -> None:
+    """Remove the record of a process that is to run no more."""
+    pid_path(container_dir, process).unlink(missing_ok=True)
+
+
+def open_out(path: Path, *, file_bytes: int = OUT_BYTES_MAX, files: int = 1) -> IO[bytes]:
+    """Open a process's output file to append to it; rotated first if it is too large."""
+    path.parent.mkdir(exist_ok=True)
+    if path.exists() and path.stat().st_size > file_bytes:
+        rotate(path, files)
+    return path.open("ab")
+
+
+def tail(path: Path, *, from_byte: int = 0, lines: int = 20, max_bytes: int = 4 * KIB) -> str:
+    """The last lines of a file at or after an offset; empty if there are none; why, if it cannot be read.
+
+    A file that is shorter than the offset has been rotated since: then all of it is after the offset.
+    """
+    try:
+        with path.open("rb") as f:
+            size = f.seek(0, os.SEEK_END)
+            f.seek(max(from_byte if from_byte <= size else 0, size - max_bytes, 0))
+            text = f.read(max_bytes).decode(errors="replace")
+    except ABSENT:
+        return ""
+    except OSError as e:
+        return f"({path} cannot be read: {e.strerror})"
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _write(path: Path, record: PidFile) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # but not a topology's directory that was removed
+        replace_file(path, json.dumps(asdict(record)), durable=False, mode=0o600)
+    except OSError as e:
+        log.warning("%s cannot be written, `heron status` will not know the process: %s", path, e.strerror)
+        with contextlib.suppress(OSError):
+            path.unlink()  # it speaks of the predecessor
+
+
+def _read(path: Path) -> PidFile | None:
+    try:
+        # User code can write here, too: no links, nothing that could block, no surprises.
+        values = json.loads(read_owned_file(path, max_bytes=_RECORD_BYTES_MAX))
+        record = PidFile(**{**values, "recent_ms": tuple(values.get("recent_ms", ()))})
+    except ReadFailedError:
+        raise
+    except (HeronError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    numbers = (record.pid, record.start_ticks, record.started_ms, record.restarts, *record.recent_ms)
+    return record if all(type(number) is int for number in numbers) else None

@@ -1,0 +1,154 @@
+"""Processes of this host, found and named so that a number used twice is not taken for the same process.
+
+Linux only, like the rest of the engine: everything is read from /proc.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+log = logging.getLogger(__name__)
+
+_GONE = (FileNotFoundError, ProcessLookupError)
+"""What /proc answers for a process that is not there, the latter if it ended between opening and reading."""
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class HostProcess:
+    """One process of this host: the kernel gives its pid to another one some day, but not its start time too."""
+
+    pid: int
+    start_ticks: int
+    """Start time in clock ticks since boot. Unlike a wall time it never moves when the clock is set."""
+
+    @classmethod
+    def of(cls, pid: int) -> Self | None:
+        """The process that has this pid now; None if there is none, or if it is dead and only waits to be reaped.
+
+        Raises:
+            OSError: it cannot be determined, for want of file descriptors say.
+        """
+        found = _stat(pid)
+        if found is None:
+            return None
+        state, start_ticks = found
+        return None if state in "ZX" else cls(pid, start_ticks)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str()` wrote."""
+        pid, start_ticks = text.split(":")
+        return cls(int(pid), int(start_ticks))
+
+    def __str__(self) -> str:
+        return f"{self.pid}:{self.start_ticks}"
+
+    @property
+    def alive(self) -> bool:
+        """False only if it is known to be dead: what cannot be determined must neither end nor replace a process."""
+        try:
+            return HostProcess.of(self.pid) == self
+        except OSError as error:
+            _warn_unknown(self.pid, str(error))
+            return True
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was stopped by a signal; one that a debugger holds is not. Raises OSError if unknown."""
+        found = _stat(self.pid)
+        return found is not None and found == ("T", self.start_ticks)
+
+    @property
+    def starved_ms(self) -> float:
+        """For how long its main thread has waited for a CPU, ready to run; 0 where the kernel does not say.
+
+        Raises:
+            OSError: it cannot be determined.
+        """
+        try:
+            _ran_ns, waited_ns, _slices = Path("/proc", str(self.pid), "schedstat").read_text().split()
+        except (*_GONE, ValueError):
+            return 0.0
+        return int(waited_ns) / 1e6
+
+    @property
+    def create_time(self) -> float:
+        """Start time in seconds since the epoch, as far as the host's clock is right."""
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + self.start_ticks / _TICKS_PER_S
+
+    def send(self, signum: int) -> bool:
+        """Send a signal; False if the process is gone.
+
+        Raises:
+            OSError: it cannot be determined whether the pid still belongs to it.
+        """
+        if HostProcess.of(self.pid) != self:
+            return False
+        try:
+            os.kill(self.pid, signum)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def find_by_environment(wanted: Mapping[str, str]) -> Iterator[tuple[HostProcess, dict[str, str]]]:
+    """Every live process of this user that was started with all of these environment variables, except this one.
+
+    Raises:
+        OSError: there may be some that cannot be seen, for want of file descriptors say.
+    """
+    needles = [f"{key}={value}".encode() for key, value in wanted.items()]
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        try:
+            process = HostProcess.of(int(entry))
+            pairs = Path("/proc", entry, "environ").read_bytes().split(b"\0")
+        except (*_GONE, PermissionError):  # the latter: of another user
+            continue
+        if process is not None and all(needle in pairs for needle in needles):
+            decoded = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
+            yield process, {key: value for key, _, value in decoded}
+
+
+def sweep(wanted: Mapping[str, str], *, within_s: float = 5.0) -> int:
+    """Kill every process that `find_by_environment` finds, and return how many there were.
+
+    Repeated until none is found, because one of them may have started another in the meantime; gives up after
+    `within_s` (a process in an uninterruptible system call cannot be killed).
+    """
+    killed: set[HostProcess] = set()
+    deadline = time.monotonic() + within_s
+    while found := [process for process, _ in find_by_environment(wanted)]:
+        for process in found:
+            process.send(signal.SIGKILL)
+        killed.update(found)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    return len(killed)
+
+
+def _stat(pid: int) -> tuple[str, int] | None:
+    try:
+        text = Path("/proc", str(pid), "stat").read_text(errors="replace")
+    except _GONE:
+        return None
+    # The name, second, may contain blanks and parentheses: fields are counted from its end (proc(5): 3 and 22).
+    fields = text[text.rindex(")") + 2 :].split()
+    return fields[0], int(fields[19])
+
+
+@functools.lru_cache(maxsize=64)
+def _warn_unknown(pid: int, why: str) -> None:
+    """Once for each: supervisors look at their processes many times a second."""
+    log.warning("cannot tell whether process %d is alive, so it counts as that: %s", pid, why)
