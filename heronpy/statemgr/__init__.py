@@ -9,25 +9,31 @@ ZooKeeper (`zookeeper`):
     <root>/executionstate/<topology>        ExecutionState
     <root>/schedulers/<topology>            SchedulerLocation
     <root>/tmasters/<topology>              TmasterLocation, ephemeral: gone when its owner is
+    <root>/epochs/<topology>                Epoch: which Topology Master may write, and the restore epoch
     <root>/locks/<topology>__<lock>         who holds the lock, ephemeral
     <root>/statefulcheckpoints/<topology>   consistent checkpoints
     <root>/loglevels/<topology>             LogLevels: those that were changed at run time
 
-Sync and thread-safe; from asyncio, call through `asyncio.to_thread`. Every call takes a bounded time. Heartbeats and
-metrics never come here.
+Sync and thread-safe; from asyncio, call through `asyncio.to_thread`, and follow nodes with `follow`. Every call takes a
+bounded time. Heartbeats and metrics never come here. ZooKeeper's is in `heronpy.statemgr.zookeeper`, which only those
+import who use it: `open_statemgr` does.
 """
 
-from heronpy.statemgr._base import Kind, StateManager
+from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._files import FileStateManager
+from heronpy.statemgr._follow import follow, on_loop, opened
 from heronpy.statemgr._open import open_statemgr
 from heronpy.statemgr._watch import Watch
-from heronpy.statemgr._zookeeper import ZookeeperStateManager
 
 __all__ = [
     "FileStateManager",
     "Kind",
     "StateManager",
     "Watch",
-    "ZookeeperStateManager",
+    "check_condition",
+    "check_node",
+    "follow",
+    "on_loop",
     "open_statemgr",
+    "opened",
 ]

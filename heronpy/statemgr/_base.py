@@ -36,6 +36,7 @@ class Kind(enum.Enum):
     LOCKS = "locks"
     STATEFULCHECKPOINTS = "statefulcheckpoints"
     LOGLEVELS = "loglevels"
+    EPOCHS = "epochs"
 
 
 def check_name(name: str, what: str = "topology", bytes_max: int = NAME_BYTES_MAX) -> str:
@@ -48,10 +49,11 @@ def check_name(name: str, what: str = "topology", bytes_max: int = NAME_BYTES_MA
         raise UsageError(f"the {what} name is empty")
     if "/" in name or ".." in name or name.startswith(".") or not name.isprintable():
         raise UsageError(
-            f"{name!r} is no {what} name: it may not begin with a dot nor contain '/', '..' or unprintable characters"
+            f"{name!r} is not a valid {what} name: "
+            "it may not begin with a dot nor contain '/', '..' or unprintable characters"
         )
     if len(name.encode()) > bytes_max:
-        raise UsageError(f"{name!r} is no {what} name: it is longer than {bytes_max} bytes")
+        raise UsageError(f"{name!r} is not a valid {what} name: it is longer than {bytes_max} bytes")
     return name
 
 
@@ -60,6 +62,12 @@ def check_node(kind: Kind, name: str) -> str:
     if kind is Kind.LOCKS:
         return check_name(name, "lock", NAME_BYTES_MAX + 2 + LOCK_BYTES_MAX)
     return check_name(name)
+
+
+def check_condition(kind: Kind, expected: bytes | None, of: Kind | None) -> None:
+    """Refuse a condition of `set_if` that not every store can check at once with the write."""
+    if expected is None and of not in (None, kind):
+        raise UsageError(f"a write to {kind.value} cannot depend on the absence of a node in another folder")
 
 
 class StateManager(ABC):
@@ -106,6 +114,30 @@ class StateManager(ABC):
         """
 
     @abstractmethod
+    def set_if(
+        self, kind: Kind, topology: str, value: bytes, *, expected: bytes | None, of: Kind | None = None
+    ) -> bool:
+        """Create or replace a node, but only while another one, or itself, has a certain value. Atomic and durable.
+
+        With `of` omitted this is compare-and-set. With `of` it is a fenced write: the process that may write is named
+        in the node `of`, and one that was replaced there can write nothing more. Values that are compared must be
+        unique (an id or a growing number in them): A, B, A looks like A.
+
+        Args:
+            kind: The folder of the node to write.
+            topology: The name of both nodes.
+            value: The new value.
+            expected: The value that node `of` must have; None: there must be no such node (of the same kind only).
+            of: The folder of the node to compare; by default `kind`.
+
+        Returns:
+            Whether the node has now been written.
+
+        Raises:
+            AlreadyExistsError: it is the ephemeral node of somebody else who lives.
+        """
+
+    @abstractmethod
     def delete(self, kind: Kind, topology: str) -> bool:
         """Remove the node, whoever owns it. False if there was none."""
 
@@ -142,7 +174,7 @@ class StateManager(ABC):
 
     @contextlib.contextmanager
     def lock(self, topology: str, name: str, timeout_s: float = 5.0) -> Iterator[None]:
-        """Hold a lock of a topology for the time of the block. It is released when the holder dies; not reentrant.
+        """Hold a lock of a topology for the duration of the block. It is released when the holder dies; not reentrant.
 
         Raises:
             UnavailableError: somebody else held it for `timeout_s` seconds.

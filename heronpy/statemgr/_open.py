@@ -6,7 +6,6 @@ from heronpy.errors import ConfigError, nearest
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr._base import StateManager
 from heronpy.statemgr._files import FileStateManager
-from heronpy.statemgr._zookeeper import ZookeeperStateManager
 
 
 def open_statemgr(
@@ -30,6 +29,9 @@ def open_statemgr(
     if spec.type == "file":
         return FileStateManager(spec.root, call_timeout_s=call_timeout_s)
     if spec.type == "zookeeper":
+        # Every process opens a state manager, and kazoo would be a tenth of what starting it costs.
+        from heronpy.statemgr.zookeeper import ZookeeperStateManager
+
         return ZookeeperStateManager(
             spec.connection,
             spec.root,

@@ -6,6 +6,9 @@ kazoo keeps the connection; this file adds what it leaves to its users:
   Here every call has a deadline, attempts come at a steady pace, and no single server may use up the session's time.
 - Answers that were lost with the connection: the call is repeated, and each operation knows how to tell that its first
   attempt went through.
+- A server refuses a client that has seen newer data than it has: for good, if it came back without its data. After a
+  session's time without a connection the client forgets what it has seen. Reads are preceded by a sync, so a follower
+  that lags behind is not a danger.
 - Ephemeral nodes and watches end with the session (watches already with the connection). One thread, the *keeper*,
   makes them again. kazoo's own threads only mark what changed and wake it, so nothing of ours can hold them up.
 
@@ -39,7 +42,7 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.states import KazooState
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
-from heronpy.statemgr._base import Kind, StateManager, check_node
+from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._watch import Watch
 
 log = logging.getLogger(__name__)
@@ -55,7 +58,7 @@ DEFAULT_ROOT = "/heron"
 
 # kazoo applies the jitter to the pause before, so with a backoff of 1 the pauses wander, and in the end to 0: every
 # process of every topology was busy with connecting. A backoff that outweighs the jitter holds them at max_delay.
-_RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.3}
+RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.3}
 _RETRY_S = 0.05
 _KEEPER_RETRY_S = 0.2
 _KEEPER_CHECK_S = 1.0
@@ -136,6 +139,7 @@ class ZookeeperStateManager(StateManager):
         # One change of an own ephemeral node at a time: the keeper must not make again what is being deleted.
         self._owning = threading.RLock()
         self._wake = threading.Event()
+        self._connected_s = time.monotonic()
         self._client = self._connect()
         self._keeper = threading.Thread(target=self._keep, name="statemgr-zookeeper", daemon=True)
         try:
@@ -154,7 +158,7 @@ class ZookeeperStateManager(StateManager):
             hosts=self._hosts,
             timeout=self._session_timeout_s,
             handler=_Handler(max(0.1, self._session_timeout_s / (3 * servers))),
-            connection_retry=dict(_RECONNECT),
+            connection_retry=dict(RECONNECT),
             logger=_kazoo_log,
         )
         client.add_listener(self._state_changed)
@@ -243,10 +247,8 @@ class ZookeeperStateManager(StateManager):
         path = self._path(kind, topology)
 
         def read(attempt: _Attempt) -> bytes | None:
-            # A follower may lag behind; sync first, so that what anybody was told is written is seen.
-            attempt.client.sync_async(path)
             try:
-                value: bytes = attempt.wait(attempt.client.get_async(path))[0]
+                value: bytes = attempt.read(path, attempt.client.get_async)[0]
             except NoNodeError:
                 return None
             return value
@@ -257,9 +259,8 @@ class ZookeeperStateManager(StateManager):
         path = f"{self._root}/{kind.value}"
 
         def read(attempt: _Attempt) -> list[str]:
-            attempt.client.sync_async(path)
             try:
-                return sorted(attempt.wait(attempt.client.get_children_async(path)))
+                return sorted(attempt.read(path, attempt.client.get_children_async))
             except NoNodeError:
                 return []
 
@@ -295,6 +296,75 @@ class ZookeeperStateManager(StateManager):
             except (NoNodeError, NodeExistsError, BadVersionError):
                 continue  # somebody else came between: look again
         raise KazooTimeoutError
+
+    def set_if(
+        self, kind: Kind, topology: str, value: bytes, *, expected: bytes | None, of: Kind | None = None
+    ) -> bool:
+        check_condition(kind, expected, of)
+        path, compared = self._path(kind, topology), self._path(of or kind, topology)
+        _check_size(path, value)
+        with self._turn() if path in self._owned else contextlib.nullcontext():
+            if path == compared:
+                done = self._call(
+                    f"write {path}", lambda attempt: self._compare_and_set(attempt, path, expected, value)
+                )
+            else:
+                assert expected is not None  # else `check_condition` has refused
+                done = self._call(
+                    f"write {path}", lambda attempt: self._fenced_set(attempt, path, value, compared, expected)
+                )
+            if done:
+                self._own(path, value)
+        return done
+
+    def _compare_and_set(self, attempt: _Attempt, path: str, expected: bytes | None, value: bytes) -> bool:
+        while attempt.left_s() > 0:
+            found = self._read_version(attempt, path)
+            if attempt.repeated and found is not None and found[0] == value:
+                return True  # by our own earlier attempt, whose answer was lost: values are unique
+            if (None if found is None else found[0]) != expected:
+                return False
+            try:
+                if found is None:
+                    attempt.wait(attempt.client.create_async(path, value, makepath=True))
+                else:
+                    self._check_owner(path, found[1])
+                    attempt.wait(attempt.client.set_async(path, value, version=found[1].version))
+            except (NoNodeError, NodeExistsError, BadVersionError):
+                continue  # somebody else came between: look again
+            return True
+        raise KazooTimeoutError
+
+    def _fenced_set(self, attempt: _Attempt, path: str, value: bytes, compared: str, expected: bytes) -> bool:
+        # Doing it twice does no harm: who is still named in the fence is the only writer.
+        while attempt.left_s() > 0:
+            fence, found = self._read_version(attempt, compared), self._read_version(attempt, path)
+            if fence is None or fence[0] != expected:
+                return False
+            write = attempt.client.transaction()
+            write.check(compared, fence[1].version)
+            if found is None:
+                attempt.wait(attempt.client.ensure_path_async(path.rpartition("/")[0]))
+                write.create(path, value)
+            else:
+                self._check_owner(path, found[1])
+                write.set_data(path, value, version=found[1].version)
+            results = attempt.wait(write.commit_async())
+            if not any(isinstance(result, Exception) for result in results):
+                return True  # else somebody else came between: look again
+        raise KazooTimeoutError
+
+    def _read_version(self, attempt: _Attempt, path: str) -> tuple[bytes, Any] | None:
+        """Value and stat, or None if there is no such node."""
+        try:
+            value, stat = attempt.read(path, attempt.client.get_async)
+        except NoNodeError:
+            return None
+        return value, stat
+
+    def _check_owner(self, path: str, stat: Any) -> None:
+        if stat.ephemeralOwner not in (0, self._session()):
+            raise AlreadyExistsError(f"{path} belongs to another live process: only its owner may change it")
 
     def create(self, kind: Kind, topology: str, value: bytes, *, ephemeral: bool = False) -> None:
         path = self._path(kind, topology)
@@ -419,6 +489,7 @@ class ZookeeperStateManager(StateManager):
             pause_s = _KEEPER_CHECK_S
             try:
                 self._keep_client()
+                self._accept_older_data()
                 if self._client.connected and not self._keep_all():
                     pause_s = _KEEPER_RETRY_S
             except Exception:
@@ -458,6 +529,13 @@ class ZookeeperStateManager(StateManager):
         log.warning("the ZooKeeper client has stopped: starting another")
         self._stop(self._client)
         self._client = self._connect()
+
+    def _accept_older_data(self) -> None:
+        now_s = time.monotonic()
+        if self._client.connected:
+            self._connected_s = now_s
+        elif now_s - self._connected_s > self._session_timeout_s:
+            self._client.last_zxid = 0
 
     def _remake(self, path: str, session: int) -> None:
         with self._turn():
@@ -565,6 +643,16 @@ class _Attempt:
     def left_s(self) -> float:
         return self._deadline_s - time.monotonic()
 
+    def read(self, path: str, request: Callable[[str], Any]) -> Any:
+        """The answer to a request that reads, and sees everything that anybody knew to be written.
+
+        A follower may lag behind, so a sync goes before. It may be lost with its connection while the request reaches
+        another follower over the next one: an answer counts only if the sync before it was answered.
+        """
+        synced, result = self.client.sync_async(path), request(path)
+        self.wait(synced)
+        return self.wait(result)
+
     def wait(self, result: Any) -> Any:
         """The answer to an asynchronous request, or KazooTimeoutError when the call's time is up."""
         return result.get(timeout=max(0.001, self.left_s()))
@@ -582,5 +670,5 @@ def _parse_connection(connection: str) -> tuple[str, str]:
     for server in servers:
         host, colon, port = server.rpartition(":")
         if not (server and (not colon or (host and port.isdecimal() and 0 < int(port) < 65536))):
-            raise ConfigError(f"{connection!r} is no ZooKeeper connection string: it should be host:port[,host:port…]")
+            raise ConfigError(f"{connection!r} is not a ZooKeeper connection string: use host:port[,host:port…]")
     return ",".join(servers), chroot
