@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from heronpy.runtime import Launch, log_to, main
-from heronpy.stmgr._stmgr import Stmgr
+from heronpy.stmgr import Stmgr
 
 
 def _main() -> None:

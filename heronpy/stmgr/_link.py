@@ -1,80 +1,96 @@
-"""One connection of a Stream Manager, with an instance or with a peer."""
+"""One connection of a Stream Manager, with an instance or with a peer: what the core decides, on a gRPC stream."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable
 from typing import Any
 
 from heronpy.proto import stmgr_pb2
-from heronpy.runtime import StreamLost, until_one_ends, write_message
-from heronpy.stmgr._metrics import StmgrMetrics, Way
-from heronpy.stmgr._outbox import Outbox
+from heronpy.rpc import read_message, write_message
+from heronpy.runtime import StreamLost, until_one_ends
+from heronpy.stmgr.events import Event, FrameReceived, FrameWritten, WriteReady
 
 
 class Link:
-    """Sends what waits in an outbox, and control frames before it, for as long as the other side is read."""
+    """Reads frames while it may, and writes the frames that the core hands out."""
 
-    def __init__(self, name: str, stream: Any, outbox: Outbox, metrics: StmgrMetrics, way: Way) -> None:
-        self.name = name
-        self._stream = stream
-        self._outbox = outbox
-        self._metrics = metrics
-        self._way = way
-        self._control: list[stmgr_pb2.Frame] = []
-        self._control_ready = asyncio.Event()
-        self._writing = asyncio.Lock()
+    def __init__(self, number: int, name: str, stream: Any, step: Callable[[Event], None]) -> None:
+        self.number, self.name = number, name
+        self._stream, self._step = stream, step
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._awake = asyncio.Event()
+        self._frame: bytes | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._closing = asyncio.Event()
         self._closed_because = ""
 
-    def send_control(self, frame: stmgr_pb2.Frame) -> None:
-        """Send a plan or news of backpressure; before the data that still waits."""
-        self._control.append(frame)
-        self._control_ready.set()
+    # effects
 
-    def close(self, because: str) -> None:
+    def write(self, data: bytes) -> None:
+        """Have the writer, which has just reported that it can, write a frame."""
+        self._frame = data
+
+    def wake(self) -> None:
+        """Have the writer report that it can write."""
+        self._awake.set()
+
+    def wake_at(self, at_ns: int) -> None:
+        """The same, later."""
+        delay_s = max(0, at_ns - time.monotonic_ns()) / 1e9
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._awake.set)
+
+    def hold_reads(self) -> None:
+        self._may_read.clear()
+
+    def resume_reads(self) -> None:
+        self._may_read.set()
+
+    def close(self, reason: str) -> None:
         """End the connection soon; `serve` returns."""
-        self._closed_because = because
+        self._closed_because = reason
         self._closing.set()
 
-    async def serve(self, read: Callable[[], Coroutine[Any, Any, None]]) -> str:
-        """Send until the other side closes (then `read` returns), it is lost, or the link is closed here.
+    # the stream
 
-        A lost connection ends nothing but this call. Returns why it ended.
+    async def serve(self) -> str:
+        """Read and write until the other side closes, it is lost, or the link is closed here. Returns why it ended.
+
+        A lost connection ends nothing but this call.
         """
         try:
-            await until_one_ends(read(), self._send_control(), self._send_data(), self._until_closed())
+            await until_one_ends(self._read(), self._write(), self._until_closed())
         except StreamLost as lost:
             return str(lost)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
         return "it closed the connection"
+
+    async def _read(self) -> None:
+        while True:
+            await self._may_read.wait()
+            data = await read_message(self._stream)
+            if data is None:
+                return
+            frame = stmgr_pb2.Frame.FromString(data)
+            self._step(FrameReceived(self.number, frame, len(data), time.monotonic_ns()))
+
+    async def _write(self) -> None:
+        while True:
+            self._awake.clear()
+            self._step(WriteReady(self.number, time.monotonic_ns()))
+            while (data := self._frame) is not None:
+                self._frame = None
+                await write_message(self._stream, data)
+                self._step(FrameWritten(self.number, time.monotonic_ns()))
+            await self._awake.wait()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
 
     async def _until_closed(self) -> None:
         await self._closing.wait()
         raise StreamLost(self._closed_because)
-
-    async def _send_control(self) -> None:
-        while True:
-            await self._control_ready.wait()
-            self._control_ready.clear()
-            while self._control:
-                frame = self._control.pop(0)
-                async with self._writing:
-                    await write_message(self._stream, frame.SerializeToString())
-
-    async def _send_data(self) -> None:
-        while True:
-            batches = await self._outbox.next()
-            written = False
-            try:
-                data = stmgr_pb2.Frame(batches=batches).SerializeToString()
-                async with self._writing:
-                    await write_message(self._stream, data)
-                written = True
-            finally:
-                # Not sent again: executed twice with one id, a tuple would leave its tree open for ever.
-                self._outbox.sent(batches)
-                if not written:
-                    self._metrics.lost(batches, self._way)
-            self._metrics.moved(len(data), self._way)
-            for batch in batches:
-                self._metrics.passed(batch, self._way)

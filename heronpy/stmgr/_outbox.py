@@ -1,120 +1,116 @@
-"""What waits for one link: batches, bounded in bytes, with a high and a low water mark.
+"""What waits for one link: batches, in order of each sender. Pure.
 
-An outbox outlives its connection: what waits for an instance that is being restarted is delivered to the next one.
+An outbox outlives its connection: what waits for an instance that is being restarted is delivered to its next
+incarnation, unless it is tracked (see `_core`). Feedback has a queue of its own, so that what may be held for want of
+room and what may not do not stand in each other's way; frames are taken from both in turn.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from heronpy.config import StmgrConfig
 from heronpy.proto import stmgr_pb2
+from heronpy.stmgr._feedback import BATCH_OVERHEAD_BYTES, FeedbackQueue, Queued, SpillEffect
 
-BATCH_OVERHEAD_BYTES = 64
-"""What a queued batch costs beside its body, about; so that many tiny batches count too."""
-HARD_LIMIT = 3
-"""At so many times the high water mark whoever sends to the link is held too, not only the spouts."""
+SEGMENT_FRAMES = 4
+"""A segment of spilled feedback has about the size of so many frames."""
 
 
 class Outbox:
     """The queue of one link."""
 
-    def __init__(
-        self,
-        name: str,
-        config: StmgrConfig,
-        over_high: Callable[[Outbox], None],
-        under_low: Callable[[Outbox], None],
-        full_changed: Callable[[Outbox], None] = lambda _: None,
-    ) -> None:
-        """Make an empty outbox.
-
-        Args:
-            name: the instance or Stream Manager at the other end.
-            config: water marks and frame size.
-            over_high: called when the high water mark is crossed upwards.
-            under_low: called when, after that, the low water mark is crossed downwards.
-            full_changed: called when `full` has changed.
-        """
+    def __init__(self, name: str, config: StmgrConfig) -> None:
+        """Make an empty outbox for the instance or Stream Manager `name`."""
         self.name = name
         self.bytes = 0
-        self.over = False
-        self.full = False
-        """At the hard limit: whoever sends here is to wait. It ends when less than the high water mark waits."""
-        self._gone = False
-        self._high, self._low = config.outbox_bytes_high, config.outbox_bytes_low
-        self._hard = HARD_LIMIT * config.outbox_bytes_high
+        """Of everything but feedback, what is being written included."""
+        self.feedback = FeedbackQueue(name, config.outbox_bytes_low, SEGMENT_FRAMES * config.frame_bytes)
+        self.feedback_paused = False
+        """The peer takes no feedback."""
         self._frame_bytes = config.frame_bytes
-        self._merge_s, self._merge_bytes = config.merge_interval_ms / 1e3, config.merge_bytes
-        self._last_s = 0.0
-        self._over_high, self._under_low, self._full_changed = over_high, under_low, full_changed
-        self._batches: deque[stmgr_pb2.Batch] = deque()
-        self._ready = asyncio.Event()
-        self._room = asyncio.Event()
+        self._queue: deque[Queued] = deque()
+        self._in_flight: list[Queued] = []
+        self._in_flight_feedback = 0
+        self._feedback_next = False
 
     def __len__(self) -> int:
-        return len(self._batches)
+        """Batches that could be sent now."""
+        return len(self._queue) + (0 if self.feedback_paused else len(self.feedback))
 
-    def put(self, batch: stmgr_pb2.Batch) -> None:
-        """Queue a batch."""
-        self._batches.append(batch)
-        self.bytes += len(batch.body) + BATCH_OVERHEAD_BYTES
-        self._ready.set()
-        if self.bytes >= self._high and not self.over:
-            self.over = True
-            self._over_high(self)
-        if self.bytes >= self._hard and not self.full and not self._gone:
-            self.full = True
-            self._full_changed(self)
+    @property
+    def feedback_bytes(self) -> int:
+        return self.feedback.total_bytes + self._in_flight_feedback
 
-    def leave_plan(self) -> None:
-        """Nobody will ever empty it: let go whoever waits for that."""
-        self._gone = True
-        self.full = False
-        self._room.set()
+    def put(self, batch: stmgr_pb2.Batch, body_bytes: int = 0) -> None:
+        """Queue a batch. A caller that knows the size of the body saves a copy: protobuf only measures by copying."""
+        size = (body_bytes or len(batch.body)) + BATCH_OVERHEAD_BYTES
+        self._queue.append((size, batch))
+        self.bytes += size
 
-    async def has_room(self) -> None:
-        """Wait while the outbox is full."""
-        while self.full:
-            self._room.clear()
-            await self._room.wait()
+    def put_feedback(self, batch: stmgr_pb2.Batch) -> list[SpillEffect]:
+        """Queue a batch that goes round a cycle."""
+        return self.feedback.put(len(batch.body) + BATCH_OVERHEAD_BYTES, batch)
 
-    async def next(self) -> list[stmgr_pb2.Batch]:
-        """Wait for batches, and take about a frame of them. They stay in the account until `sent`."""
-        await self._some()
-        if self.bytes < self._merge_bytes:
-            wait_s = self._last_s + self._merge_s - time.monotonic()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-                await self._some()  # the link that this one replaces may have taken them
-        self._last_s = time.monotonic()
-        taken = [self._batches.popleft()]
-        size = len(taken[0].body)
-        while self._batches and size + len(self._batches[0].body) <= self._frame_bytes:
-            batch = self._batches.popleft()
-            size += len(batch.body)
-            taken.append(batch)
+    def take(self) -> tuple[list[stmgr_pb2.Batch], list[SpillEffect]]:
+        """Take about a frame of batches; there are some. They stay in the account until `written`."""
+        assert not self._in_flight
+        feedback = bool(self.feedback) and not self.feedback_paused and (self._feedback_next or not self._queue)
+        self._feedback_next = not feedback
+        if feedback:
+            taken = self._frame(self.feedback.take, self.feedback.first, self.feedback)
+            self._in_flight_feedback = sum(size for size, _ in taken)
+        else:
+            taken = self._frame(self._queue.popleft, lambda: self._queue[0][0], self._queue)
+        self._in_flight = taken
+        return [batch for _, batch in taken], self.feedback.refill() if feedback else []
+
+    def _frame(
+        self, take: Callable[[], Queued], first: Callable[[], int], queue: deque[Queued] | FeedbackQueue
+    ) -> list[Queued]:
+        taken = [take()]
+        room = self._frame_bytes - taken[0][0]
+        while queue and first() <= room:
+            taken.append(take())
+            room -= taken[-1][0]
         return taken
 
-    async def _some(self) -> None:
-        while not self._batches:
-            self._ready.clear()
-            await self._ready.wait()
+    def written(self) -> list[stmgr_pb2.Batch]:
+        """What was taken has left, or is lost with the connection. Returns it."""
+        taken, self._in_flight = self._in_flight, []
+        if self._in_flight_feedback:
+            self._in_flight_feedback = 0
+        else:
+            self.bytes -= sum(size for size, _ in taken)
+        return [batch for _, batch in taken]
 
-    def sent(self, batches: Sequence[stmgr_pb2.Batch]) -> None:
-        """Batches have left, or are lost with the connection."""
-        self.bytes -= sum(len(b.body) + BATCH_OVERHEAD_BYTES for b in batches)
-        if self.full and self.bytes < self._high:
-            self.full = False
-            self._room.set()
-            self._full_changed(self)
-        if self.over and self.bytes < self._low:
-            self.over = False
-            self._under_low(self)
+    def withdraw(self, unwanted: Callable[[stmgr_pb2.Batch], bool]) -> list[stmgr_pb2.Batch]:
+        """Take out the batches in memory that `unwanted` says; what is on disk stays."""
+        out: list[stmgr_pb2.Batch] = []
+
+        def kept(queue: list[Queued]) -> list[Queued]:
+            keep = []
+            for size, batch in queue:
+                if unwanted(batch):
+                    out.append(batch)
+                else:
+                    keep.append((size, batch))
+            return keep
+
+        before = sum(size for size, _ in self._queue)
+        self._queue = deque(kept(list(self._queue)))
+        self.bytes -= before - sum(size for size, _ in self._queue)
+        self.feedback.replace(kept(list(self.feedback.waiting())))
+        return out
+
+    def clear(self) -> list[SpillEffect]:
+        """Drop everything but what is being written."""
+        self.bytes -= sum(size for size, _ in self._queue)
+        self._queue.clear()
+        return self.feedback.clear()
 
     def check_invariants(self) -> None:
-        assert self.bytes >= sum(len(b.body) + BATCH_OVERHEAD_BYTES for b in self._batches)
-        assert self.over or self.bytes < self._high
+        in_flight = 0 if self._in_flight_feedback else sum(size for size, _ in self._in_flight)
+        assert self.bytes == sum(size for size, _ in self._queue) + in_flight
+        self.feedback.check_invariants()

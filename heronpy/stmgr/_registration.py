@@ -1,6 +1,7 @@
-"""A Stream Manager's life with the Topology Master: find it, register, hear plans, send heartbeats.
+"""A Stream Manager's registration with the Topology Master: find it, register, receive plans, send heartbeats.
 
-The data plane does not depend on any of this: while the Topology Master is away, the last plan stands.
+The data plane does not depend on any of this: while the Topology Master is away, the last plan stands, and the saved
+one is taken by a Stream Manager that has none (see `_plans`).
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 
-from heronpy.errors import StateError
 from heronpy.plan import PhysicalPlan, StmgrLocation
-from heronpy.proto import state_pb2, tmaster_pb2
+from heronpy.proto import plan_pb2, state_pb2, tmaster_pb2
 from heronpy.proto.tmaster_pb2_grpc import TmasterStub
-from heronpy.runtime import Launch, StreamLost, channel, metadata, read_message, until_one_ends, write_message
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.rpc import channel, read_message, write_message
+from heronpy.runtime import Launch, StreamLost, sleep_until, until_one_ends
+from heronpy.security import container_identity
+from heronpy.statemgr import Kind, StateManager, follow, opened
+from heronpy.stmgr._plans import PlanIntake
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +28,7 @@ RETRY_S = 0.2
 
 
 class Registration:
-    """Registers one Stream Manager, again and again."""
+    """Keeps one Stream Manager registered."""
 
     def __init__(
         self,
@@ -32,81 +36,105 @@ class Registration:
         location: StmgrLocation,
         replan: Callable[[PhysicalPlan], None],
         attached: Callable[[], list[str]],
+        stop_reason: Callable[[], str],
     ) -> None:
+        """Prepare the registration of the Stream Manager at `location`.
+
+        Args:
+            launch: of the topology.
+            location: what is registered.
+            replan: called with each plan.
+            attached: ids of the instances that are attached now.
+            stop_reason: why the topology should be stopped; empty: it should not.
+        """
         self._launch = launch
         self._location = location
         self._replan = replan
-        self._attached = attached
-        self._version = 0
+        self._attached, self._stop_reason = attached, stop_reason
+        self._intake = PlanIntake(launch.topology_id, time.monotonic())
         self._master: state_pb2.TmasterLocation | None = None
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Stay registered until cancelled."""
-        state = await self._open_state()
-        loop = asyncio.get_running_loop()
+        async with opened(self._launch.statemgr) as state:
+            await until_one_ends(self._find_master(state), self._follow_saved_plan(state), self._stay_registered())
 
-        def found(value: bytes | None) -> None:
-            loop.call_soon_threadsafe(self._found, value)
+    async def _find_master(self, state: StateManager) -> None:
+        async for value in follow(state, Kind.TMASTERS, self._launch.topology):
+            self._master = state_pb2.TmasterLocation.FromString(value) if value else None
+            self._changed.set()
 
-        watch = await asyncio.to_thread(state.watch, Kind.TMASTERS, self._launch.topology, found)
-        try:
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                while (master := self._master) is not None and not self._changed.is_set():
-                    await self._stay_with(master)
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(RETRY_S):
-                            await self._changed.wait()
-        finally:
-            watch.cancel()
-            state.close()
+    async def _follow_saved_plan(self, state: StateManager) -> None:
+        async for value in follow(state, Kind.PPLANS, self._launch.topology):
+            if value is None:
+                continue
+            saved = PhysicalPlan.from_proto(plan_pb2.PhysicalPlan.FromString(value))
+            self._take(self._intake.saved(saved, time.monotonic()))
+            if (due_s := self._intake.due_s) is not None:
+                await sleep_until(due_s)
+                self._take(self._intake.advance(time.monotonic()))
 
-    async def _open_state(self) -> StateManager:
+    def _take(self, plan: PhysicalPlan | None) -> None:
+        if plan is not None:
+            self._replan(plan)
+
+    async def _stay_registered(self) -> None:
         while True:
-            try:
-                return await asyncio.to_thread(open_statemgr, self._launch.statemgr)
-            except StateError as error:
-                log.warning("%s", error)
-                await asyncio.sleep(1.0)
-
-    def _found(self, value: bytes | None) -> None:
-        self._master = state_pb2.TmasterLocation.FromString(value) if value else None
-        self._changed.set()
+            await self._changed.wait()
+            self._changed.clear()
+            while (master := self._master) is not None and not self._changed.is_set():
+                await self._stay_with(master)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(RETRY_S):
+                        await self._changed.wait()
 
     async def _stay_with(self, master: state_pb2.TmasterLocation) -> None:
         """One registration: until the stream ends or another Topology Master appears."""
-        async with channel(f"{master.host}:{master.port}") as link:
+        security = self._launch.security(self._location.id)
+        async with channel(f"{master.host}:{master.port}", security, container_identity(0)) as link:
             stub: Any = TmasterStub(link)  # type: ignore[no-untyped-call]  # generated without types
-            call = stub.Register(metadata=metadata(self._launch.token(), self._location.id))
+            call = stub.Register(metadata=security.metadata)
             try:
-                await until_one_ends(self._hear(call), self._tell(call), self._leave())
+                await until_one_ends(self._receive_plans(call), self._send_heartbeats(call), self._until_replaced())
             except StreamLost as lost:
-                log.info("no longer with the Topology Master at port %d: %s", master.port, lost)
+                log.info("disconnected from the Topology Master at port %d: %s", master.port, lost)
             finally:
                 call.cancel()
 
-    async def _hear(self, call: Any) -> None:
+    async def _receive_plans(self, call: Any) -> None:
         while (message := await read_message(call)) is not None:
-            plan = PhysicalPlan.from_proto(message.plan)
-            self._version = max(self._version, plan.version)
-            self._replan(plan)
+            self._take(self._intake.sent(PhysicalPlan.from_proto(message.plan)))
         raise StreamLost("it closed the stream")
 
-    async def _leave(self) -> None:
+    async def _until_replaced(self) -> None:
         await self._changed.wait()
         raise StreamLost("it is another one now, or none")
 
-    async def _tell(self, call: Any) -> None:
-        hello = tmaster_pb2.StmgrHello(location=self._location.to_proto(), plan_version=self._version)
-        await write_message(call, tmaster_pb2.StmgrMessage(hello=hello))
-        sent: list[str] | None = None
+    async def _send_heartbeats(self, call: Any) -> None:
+        await write_message(call, tmaster_pb2.StmgrMessage(hello=self._hello()))
+        sent = tmaster_pb2.StmgrHeartbeat()
         while True:
-            # What is attached is told at once when it changes, and every heartbeat interval.
+            # A change is reported at once, and everything every heartbeat interval.
             for _ in range(max(1, self._launch.config.stmgr.heartbeat_interval_ms // 100)):
-                if self._attached() != sent:
+                if self._heartbeat() != sent:
                     break
                 await asyncio.sleep(0.1)
-            sent = self._attached()
-            await write_message(call, tmaster_pb2.StmgrMessage(heartbeat=tmaster_pb2.StmgrHeartbeat(attached=sent)))
+            sent = self._heartbeat()
+            await write_message(call, tmaster_pb2.StmgrMessage(heartbeat=sent))
+
+    def _heartbeat(self) -> tmaster_pb2.StmgrHeartbeat:
+        return tmaster_pb2.StmgrHeartbeat(
+            attached=self._attached(), stop_reason=self._stop_reason(), restore_epoch=self._epoch
+        )
+
+    @property
+    def _epoch(self) -> int:
+        return self._intake.plan.restore_epoch if self._intake.plan is not None else 0
+
+    def _hello(self) -> tmaster_pb2.StmgrHello:
+        hello = tmaster_pb2.StmgrHello(location=self._location.to_proto(), restore_epoch=self._epoch)
+        if (plan := self._intake.plan) is not None:
+            hello.plan_version = plan.version
+            hello.peers.extend(peer.to_proto() for peer in plan.stmgrs)
+        return hello

@@ -1,15 +1,13 @@
-"""Spout backpressure (Heron paper, §5.4): who causes it, and when it starts and ends. Pure.
+"""The culprits of spout backpressure, and how long each of them has throttled the spouts. Pure.
 
-State is a set of culprits, not a flag: two episodes may overlap, and spouts run again when the last one has ended. A
-culprit is a local link whose outbox is over its high water mark, or what a peer announced. What a peer announced is
-forgotten when the peer is lost; it announces again when it comes back.
+State is a set of culprits, not a flag: two episodes may overlap, and spouts run again when the last one has ended.
 
-*Invariant*: spouts are held exactly while the set is not empty; every local culprit that was announced to the peers as
-started is announced as stopped once.
+*Invariant*: no local culprit has throttled the spouts for longer than they were throttled in all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -23,7 +21,7 @@ class Culprit:
     """Instance id, or the id of the peer at the other end."""
 
 
-class Backpressure:
+class Culprits:
     """The set of culprits as one Stream Manager knows it."""
 
     def __init__(self, stmgr: str) -> None:
@@ -33,20 +31,18 @@ class Backpressure:
         self._held_since_ns = 0
         self._held_ns = 0
 
-    @property
-    def holds_spouts(self) -> bool:
+    def __bool__(self) -> bool:
         return bool(self._since_ns)
 
-    @property
-    def culprits(self) -> set[Culprit]:
-        return set(self._since_ns)
+    def __iter__(self) -> Iterator[Culprit]:
+        return iter(list(self._since_ns))
 
     def local(self) -> list[str]:
         """Ids of the local culprits, to announce to a peer that has just connected."""
         return [c.id for c in self._since_ns if c.stmgr == self._stmgr]
 
     def started(self, stmgr: str, culprit: str, now_ns: int) -> bool:
-        """Note a culprit. Returns whether it is news."""
+        """Note a culprit. Returns whether it was none before."""
         key = Culprit(stmgr, culprit)
         if key in self._since_ns:
             return False
@@ -67,12 +63,12 @@ class Backpressure:
         return True
 
     def lost(self, stmgr: str, now_ns: int) -> None:
-        """A peer is gone, and with it what it announced."""
+        """Forget what a lost peer announced; it announces again when it is back."""
         for culprit in [c for c in self._since_ns if c.stmgr == stmgr]:
             self.stopped(stmgr, culprit.id, now_ns)
 
     def spent_ns(self, now_ns: int) -> dict[str, int]:
-        """Time each local culprit has held the spouts since the start, running episodes included."""
+        """Time each local culprit has throttled the spouts since the start, running episodes included."""
         spent = dict(self._spent_ns)
         for culprit, since_ns in self._since_ns.items():
             if culprit.stmgr == self._stmgr:
@@ -80,9 +76,10 @@ class Backpressure:
         return spent
 
     def held_ns(self, now_ns: int) -> int:
-        """Time the spouts were held since the start, whoever caused it."""
+        """Time the spouts were throttled since the start, whoever caused it."""
         return self._held_ns + (now_ns - self._held_since_ns if self._since_ns else 0)
 
-    def check_invariants(self) -> None:
-        assert self.holds_spouts == bool(self.culprits)
-        assert all(v >= 0 for v in self._spent_ns.values())
+    def check_invariants(self, now_ns: int) -> None:
+        held_ns = self.held_ns(now_ns)
+        assert all(0 <= spent_ns <= held_ns for spent_ns in self.spent_ns(now_ns).values())
+        assert all(self._held_since_ns <= since_ns <= now_ns for since_ns in self._since_ns.values())

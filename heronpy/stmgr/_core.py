@@ -1,0 +1,528 @@
+"""The core of a Stream Manager: routing, flow control, outboxes and restore epochs. Pure: events in, effects out.
+
+No socket, file, task or clock is in it, so that a simulator can run it as it is. Its owner (`Stmgr`) numbers
+the links, reports what happens to them, and carries out the effects in order.
+
+Restore epochs: a restore from a checkpoint puts every task back, so what was sent before it must not arrive after it.
+Every frame carries the epoch that its batches were sent in. An older one is dropped; a newer one, from a process that
+had the plan first, is kept until the plan comes, as far as there is room. A new epoch empties the outboxes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from heronpy.config import InstanceConfig, StmgrConfig
+from heronpy.plan import PhysicalPlan
+from heronpy.proto import metrics_pb2, stmgr_pb2
+from heronpy.stmgr._delivered import Delivered
+from heronpy.stmgr._feedback import SpillEffect
+from heronpy.stmgr._metrics import FROM_STMGRS, FROM_WORKERS, TO_WORKERS, StmgrMetrics, to_stmgr
+from heronpy.stmgr._outbox import Outbox
+from heronpy.stmgr._routes import Routes
+from heronpy.stmgr.events import (
+    CloseLink,
+    Effect,
+    Event,
+    FrameReceived,
+    FrameWritten,
+    LinkClosed,
+    LinkOpened,
+    Log,
+    PlanReceived,
+    SpillFailed,
+    SpillRead,
+    SpillWritten,
+    TimePassed,
+    Wake,
+    WakeAt,
+    WriteFrame,
+    WriteReady,
+)
+from heronpy.stmgr.flow import (
+    Announce,
+    BoltAttached,
+    BoltLost,
+    EpochReached,
+    FlowControl,
+    FlowEvent,
+    FlowLimits,
+    FrameParked,
+    FrameRouted,
+    OutboxChanged,
+    OutboxRemoved,
+    PauseFeedback,
+    PeerAnnounced,
+    PeerConnected,
+    PeerLost,
+    PlanChanged,
+    ReaderClosed,
+    ReaderOpened,
+    SpillChanged,
+)
+
+_DATA = stmgr_pb2.Batch.DATA
+_ROOT_KINDS = frozenset((stmgr_pb2.Batch.ACK, stmgr_pb2.Batch.FAIL, stmgr_pb2.Batch.RESET_TIMEOUT))
+"""What belongs to a spout's trees, and is gone with it."""
+_SPILL_FRAMES_WRITING = 16
+"""So many frames may be on their way to the disk before senders of feedback are held."""
+
+
+class _Link:
+    """One connection, with an instance or with a peer."""
+
+    def __init__(self, number: int, outbox: Outbox, *, is_peer: bool, delivered: Delivered | None) -> None:
+        self.number, self.name, self.outbox, self.is_peer = number, outbox.name, outbox, is_peer
+        self.sent = to_stmgr(outbox.name) if is_peer else TO_WORKERS
+        self.received = FROM_STMGRS if is_peer else FROM_WORKERS
+        self.delivered = delivered
+        self.feedback: frozenset[int] = frozenset()
+        """Tasks behind the feedback edges of this instance."""
+        self.control: deque[stmgr_pb2.Frame] = deque()
+        """Plans and backpressure, which overtake batches. What is to arrive in order is a batch."""
+        self.idle = False
+        """The writer waits for a `Wake`, and none is under way."""
+        self.merging = False
+        """The writer waits for a time, so that small batches are sent together."""
+        self.last_ns = 0
+        self.in_flight: bytes | None = None
+        """The frame of batches that is being written."""
+
+
+class StmgrCore:
+    """The core of one Stream Manager."""
+
+    def __init__(self, container: int, config: StmgrConfig, instance: InstanceConfig) -> None:
+        self.id = f"stmgr-{container}"
+        self.metrics = StmgrMetrics()
+        self.routes: Routes | None = None
+        self._container, self._config = container, config
+        self._delivered_bytes = instance.in_queue_bytes
+        limits = FlowLimits(
+            high=config.outbox_bytes_high,
+            low=config.outbox_bytes_low,
+            spill=config.feedback_spill_bytes,
+            writing=_SPILL_FRAMES_WRITING * config.frame_bytes,
+        )
+        self._flow = FlowControl(self.id, limits)
+        self._epoch = 0
+        self._outboxes: dict[str, Outbox] = {}
+        self._by_task: dict[int, Outbox] = {}
+        self._links: dict[int, _Link] = {}
+        self._connected: dict[str, _Link] = {}
+        self._cyclic = False
+        self._lost_spouts: set[int] = set()
+        self._parked: list[tuple[_Link, stmgr_pb2.Frame]] = []
+        self._parked_bytes = 0
+        self._spill_error = ""
+        self._unspilled: list[tuple[str, int]] = []
+        """Segments that could not be written."""
+        self._effects: list[Effect] = []
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            FrameReceived: self._frame_received,
+            WriteReady: self._write_ready,
+            FrameWritten: self._frame_written,
+            PlanReceived: self._plan_received,
+            LinkOpened: self._link_opened,
+            LinkClosed: self._link_closed,
+            SpillWritten: self._spill_written,
+            SpillRead: self._spill_read,
+            SpillFailed: self._spill_failed,
+            TimePassed: self._time_passed,
+        }
+
+    def step(self, event: Event) -> Sequence[Effect]:
+        """Decide what follows from an event."""
+        self._handlers[type(event)](event)
+        effects, self._effects = self._effects, []
+        return effects
+
+    @property
+    def epoch(self) -> int:
+        """The restore epoch."""
+        return self._epoch
+
+    @property
+    def attached(self) -> list[str]:
+        """Ids of the connected instances."""
+        return sorted(name for name, link in self._connected.items() if not link.is_peer)
+
+    @property
+    def connected(self) -> list[str]:
+        """Ids of the connected peers."""
+        return sorted(name for name, link in self._connected.items() if link.is_peer)
+
+    @property
+    def culprits(self) -> set[str]:
+        """Instances and links that throttle the spouts, here or at a peer."""
+        return {culprit.id for culprit in self._flow.culprits}
+
+    def waiting(self) -> dict[str, int]:
+        """How many batches each outbox could send now."""
+        return {name: len(outbox) for name, outbox in self._outboxes.items()}
+
+    def collect(self, now_ns: int) -> Iterator[metrics_pb2.Metric]:
+        """Metrics since the last call."""
+        return self.metrics.collect(self._flow.culprits, self._outboxes.values(), now_ns)
+
+    # plans
+
+    def _plan_received(self, event: PlanReceived) -> None:
+        before, plan = self.routes, event.plan
+        if before is not None and _order(plan) <= _order(before.plan):
+            return
+        text = f"plan {plan.version}: {len(plan.packing.containers)} containers, {plan.state.name}"
+        self._effects.append(Log(logging.INFO, text))
+        routes = self.routes = Routes(plan, self._container)
+        names = [*routes.tasks, *sorted(routes.peers)]
+        # Not `or`: an empty outbox is falsy.
+        outboxes = {n: self._outboxes[n] if n in self._outboxes else Outbox(n, self._config) for n in names}
+        gone = [outbox for name, outbox in self._outboxes.items() if name not in outboxes]
+        self._outboxes = outboxes
+        self._by_task = {task: outboxes[name] for task, name in routes.outbox_of.items()}
+        self._cyclic = routes.cyclic
+        self._lost_spouts &= set(routes.tasks.values())
+        for outbox in gone:
+            self._spill(outbox.clear())
+            self._decide(OutboxRemoved(outbox.name, event.now_ns))
+        self._plan_links(plan)
+        self._sources_changed()
+        if plan.restore_epoch > self._epoch:
+            self._enter(plan.restore_epoch, event.now_ns)
+
+    def _plan_links(self, plan: PhysicalPlan) -> None:
+        assert self.routes is not None
+        frame = stmgr_pb2.Frame(plan=plan.to_proto())
+        for link in list(self._connected.values()):
+            if link.name not in self._outboxes:
+                self._effects.append(CloseLink(link.number, "it is no longer in the plan"))
+            elif not link.is_peer:
+                link.feedback = self.routes.feedback_tasks(link.name)
+                self._control(link, frame)
+
+    def _sources_changed(self) -> None:
+        assert self.routes is not None
+        spouts = frozenset(link.number for name, link in self._connected.items() if name in self.routes.spouts)
+        self._decide(PlanChanged(spouts, self.routes.locations))
+
+    def _enter(self, epoch: int, now_ns: int) -> None:
+        """Drop what was sent in earlier epochs, and go on with what came too early."""
+        self._effects.append(Log(logging.INFO, f"restore epoch {epoch}: outboxes are purged"))
+        self._epoch = epoch
+        for outbox in self._outboxes.values():
+            self._spill(outbox.clear())
+            self._changed(outbox, now_ns)
+        for link in self._connected.values():
+            if link.delivered is not None:
+                link.delivered.drain()
+        parked, self._parked, self._parked_bytes = self._parked, [], 0
+        self._decide(EpochReached())
+        for link, frame in parked:
+            self._take_batches(link, frame, 0, now_ns)
+
+    # links
+
+    def _link_opened(self, event: LinkOpened) -> None:
+        outbox = self._outboxes.get(event.name)
+        if outbox is None or self.routes is None:
+            self._effects.append(CloseLink(event.link, "it is not in the plan"))
+            return
+        if (old := self._connected.get(event.name)) is not None:
+            self._lose(old, event.now_ns)
+            self._effects.append(CloseLink(old.number, "a newer connection has taken its place"))
+        is_peer = event.name in self.routes.peers
+        keeps = self.routes.tracked and not is_peer and event.name not in self.routes.spouts
+        delivered = Delivered(self._delivered_bytes) if keeps else None
+        link = _Link(event.link, outbox, is_peer=is_peer, delivered=delivered)
+        self._links[link.number] = self._connected[link.name] = link
+        self._decide(ReaderOpened(link.number))
+        if is_peer:
+            self.metrics.connected()
+            self._decide(PeerConnected(link.name))
+            return
+        link.feedback = self.routes.feedback_tasks(link.name)
+        self._lost_spouts.discard(self.routes.tasks[link.name])
+        self._control(link, stmgr_pb2.Frame(plan=self.routes.plan.to_proto()))
+        self._sources_changed()
+        self._decide(BoltAttached(link.name, event.now_ns))
+
+    def _link_closed(self, event: LinkClosed) -> None:
+        if (link := self._links.get(event.link)) is not None:
+            self._lose(link, event.now_ns)
+
+    def _lose(self, link: _Link, now_ns: int) -> None:
+        del self._links[link.number], self._connected[link.name]
+        self._decide(ReaderClosed(link.number))
+        # Not sent again: executed twice with one id, a tuple would leave its tree open for ever.
+        lost = link.outbox.written() if link.in_flight is not None else []
+        self.metrics.lost(lost, link.sent)
+        if link.is_peer:
+            self._decide(PeerLost(link.name, now_ns))
+        elif self.routes is not None and link.name in self.routes.tasks:
+            lost += self._lose_instance(link, self.routes)
+            self._sources_changed()
+        self._changed(link.outbox, now_ns)
+        self._fail(lost, now_ns)
+        if link.delivered is not None and link.name in self._outboxes:
+            self._decide(BoltLost(link.name, now_ns))
+
+    def _fail(self, lost: list[stmgr_pb2.Batch], now_ns: int) -> None:
+        """Fail what was tracked of lost batches."""
+        if not lost:
+            return
+        # Here, because nothing else in a Stream Manager decodes batches, which takes numpy: a third of what its start
+        # would cost. Most of them never lose an instance.
+        from heronpy.stmgr._losses import fails_of
+
+        self._route([fail for fail in fails_of(lost) if fail.dest_task not in self._lost_spouts], now_ns)
+
+    def _lose_instance(self, link: _Link, routes: Routes) -> list[stmgr_pb2.Batch]:
+        """What fails with an instance, besides what was being written to it."""
+        if link.name in routes.spouts:
+            # Its trees are gone with it.
+            self._lost_spouts.add(routes.tasks[link.name])
+            link.outbox.withdraw(lambda batch: batch.kind in _ROOT_KINDS)
+            return []
+        if link.delivered is None:
+            return []
+        from heronpy.stmgr._losses import is_tracked  # here for the same reason as in `_fail`
+
+        waiting = link.outbox.withdraw(is_tracked)
+        self.metrics.lost(waiting, link.sent)
+        self._spill(link.outbox.feedback.refill())
+        return [*link.delivered.drain(), *waiting]
+
+    # frames in
+
+    def _frame_received(self, event: FrameReceived) -> None:
+        link = self._links.get(event.link)
+        if link is None:
+            return  # of a connection that was replaced
+        frame = event.frame
+        self.metrics.moved(event.size, link.received)
+        if link.is_peer and (frame.start_backpressure or frame.stop_backpressure):
+            for start in frame.start_backpressure:
+                self._decide(PeerAnnounced(link.name, start.culprit, True, start.full, event.now_ns))
+            for stop in frame.stop_backpressure:
+                self._decide(PeerAnnounced(link.name, stop.culprit, False, stop.full, event.now_ns))
+        self._take_batches(link, frame, event.size, event.now_ns)
+
+    def _take_batches(self, link: _Link, frame: stmgr_pb2.Frame, size: int, now_ns: int) -> None:
+        if frame.epoch != self._epoch and frame.batches:
+            if frame.epoch < self._epoch:
+                self.metrics.lost(frame.batches, link.received)
+                return
+            self._parked.append((link, frame))
+            self._parked_bytes += size or frame.ByteSize()
+            if self._parked_bytes >= self._config.outbox_bytes_high and link.number in self._links:
+                self._decide(FrameParked(link.number))
+            return
+        batches = frame.batches
+        self.metrics.passed(batches, link.received)
+        if self._cyclic or self._lost_spouts:
+            self._route_slowly(link, frame, now_ns)
+        else:
+            # Of a frame with one batch nearly all is its body.
+            self._route(batches, now_ns, size if len(batches) == 1 else 0)
+        if not link.is_peer and not self._flow.quiet:
+            self._decide(self._routed(link, frame))
+
+    def _route(self, batches: Iterable[stmgr_pb2.Batch], now_ns: int, body_bytes: int = 0) -> None:
+        """Put each batch into the outbox of its destination."""
+        find = self._by_task.get
+        touched: dict[Outbox, None] = {}
+        for batch in batches:
+            outbox = find(batch.dest_task)
+            if outbox is not None:  # else the task was scaled away: its tuples time out and are replayed
+                outbox.put(batch, body_bytes)
+                touched[outbox] = None
+        for outbox in touched:
+            self._changed(outbox, now_ns)
+
+    def _route_slowly(self, link: _Link, frame: stmgr_pb2.Frame, now_ns: int) -> None:
+        """The same for topologies with cycles, and while a spout is dead."""
+        touched: dict[Outbox, None] = {}
+        for batch in frame.batches:
+            task = batch.dest_task
+            outbox = self._by_task.get(task)
+            if outbox is None:
+                continue
+            if batch.kind in _ROOT_KINDS:
+                if task in self._lost_spouts:
+                    continue
+                outbox.put(batch)
+            elif task in link.feedback or batch.feedback:
+                batch.feedback = True
+                self._spill(outbox.put_feedback(batch))
+            else:
+                outbox.put(batch)
+            touched[outbox] = None
+        for outbox in touched:
+            self._changed(outbox, now_ns)
+
+    def _routed(self, link: _Link, frame: stmgr_pb2.Frame) -> FrameRouted:
+        # Only tuples hold their sender. The rest is bounded: by the roots of the spouts, and by its interval.
+        assert self.routes is not None
+        destinations: set[str] = set()
+        feedback = False
+        for batch in frame.batches:
+            outbox = self._by_task.get(batch.dest_task)
+            if outbox is None or batch.kind != _DATA:
+                continue
+            if batch.dest_task in link.feedback:
+                feedback = True
+                continue
+            destinations.add(outbox.name)
+            destinations.add(self.routes.remote.get(batch.dest_task, outbox.name))
+        return FrameRouted(link.number, destinations, feedback)
+
+    # frames out
+
+    def _changed(self, outbox: Outbox, now_ns: int) -> None:
+        """Something was put into an outbox, or has left it."""
+        if self._outboxes.get(outbox.name) is not outbox:
+            return  # of an instance or a peer that is no longer in the plan
+        link = self._connected.get(outbox.name)
+        if link is not None and (link.idle or (link.merging and outbox.bytes >= self._config.merge_bytes)):
+            self._wake_if_needed(link)
+        feedback_bytes = outbox.feedback_bytes if self._cyclic else 0
+        self._decide(OutboxChanged(outbox.name, outbox.bytes, feedback_bytes, now_ns))
+
+    def _wake_if_needed(self, link: _Link) -> None:
+        if len(link.outbox):
+            self._wake(link)
+
+    def _wake(self, link: _Link) -> None:
+        link.idle = link.merging = False
+        self._effects.append(Wake(link.number))
+
+    def _control(self, link: _Link, frame: stmgr_pb2.Frame) -> None:
+        assert not frame.batches, "batches are sent in order, through the outbox"
+        link.control.append(frame)
+        if link.idle or link.merging:
+            self._wake(link)
+
+    def _write_ready(self, event: WriteReady) -> None:
+        link = self._links.get(event.link)
+        if link is None:
+            return
+        link.idle = link.merging = False
+        if link.control:
+            self._effects.append(WriteFrame(link.number, link.control.popleft().SerializeToString()))
+            return
+        outbox = link.outbox
+        if not len(outbox):
+            link.idle = True
+            return
+        earliest_ns = link.last_ns + int(self._config.merge_interval_ms * 1e6)
+        if event.now_ns < earliest_ns and outbox.bytes + outbox.feedback_bytes < self._config.merge_bytes:
+            link.merging = True
+            self._effects.append(WakeAt(link.number, earliest_ns))
+            return
+        link.last_ns = event.now_ns
+        batches, spill = outbox.take()
+        link.in_flight = stmgr_pb2.Frame(batches=batches, epoch=self._epoch).SerializeToString()
+        self._effects.append(WriteFrame(link.number, link.in_flight))
+        self._spill(spill)
+
+    def _frame_written(self, event: FrameWritten) -> None:
+        link = self._links.get(event.link)
+        if link is None:
+            return
+        if (data := link.in_flight) is not None:
+            link.in_flight = None
+            self.metrics.moved(len(data), link.sent)
+            self.metrics.passed(link.outbox.written(), link.sent)
+            if link.delivered is not None:
+                link.delivered.add(data)
+            self._changed(link.outbox, event.now_ns)
+        self._write_ready(WriteReady(event.link, event.now_ns))
+
+    # feedback on disk
+
+    def _spill(self, effects: list[SpillEffect]) -> None:
+        if effects:
+            self._effects += effects
+            self._spill_changed()
+
+    def _spill_changed(self) -> None:
+        sizes = {name: outbox.feedback.spilled_bytes for name, outbox in self._outboxes.items()}
+        writing = sum(outbox.feedback.writing_bytes for outbox in self._outboxes.values())
+        largest = max(sizes, key=lambda name: sizes[name], default="")
+        self._decide(SpillChanged(sum(sizes.values()), writing, largest, self._spill_error))
+
+    def _spill_written(self, event: SpillWritten) -> None:
+        self._spill_error = ""
+        if (outbox := self._outboxes.get(event.outbox)) is not None:
+            self._effects += outbox.feedback.written(event.segment)
+            self._spill_changed()
+            self._changed(outbox, event.now_ns)
+
+    def _spill_read(self, event: SpillRead) -> None:
+        if (outbox := self._outboxes.get(event.outbox)) is not None:
+            self._effects += outbox.feedback.read(event.segment, event.data)
+            self._spill_changed()
+            self._changed(outbox, event.now_ns)
+
+    def _spill_failed(self, event: SpillFailed) -> None:
+        self._spill_error = event.error
+        self._unspilled.append((event.outbox, event.segment))
+        self._spill_changed()
+
+    def _time_passed(self, _event: TimePassed) -> None:
+        unspilled, self._unspilled = self._unspilled, []
+        for name, segment in unspilled:
+            if (outbox := self._outboxes.get(name)) is not None:
+                self._effects += outbox.feedback.rewrite(segment)
+
+    # decisions
+
+    def _decide(self, event: FlowEvent) -> None:
+        for effect in self._flow.step(event):  # nearly always none
+            if isinstance(effect, Announce):
+                self._announce(effect)
+            elif isinstance(effect, PauseFeedback):
+                self._pause_feedback(effect)
+            else:
+                self._effects.append(effect)
+
+    def _announce(self, effect: Announce) -> None:
+        if effect.started:
+            start = stmgr_pb2.StartBackpressure(stmgr=self.id, culprit=effect.culprit, full=effect.full)
+            frame = stmgr_pb2.Frame(start_backpressure=[start])
+        else:
+            stop = stmgr_pb2.StopBackpressure(stmgr=self.id, culprit=effect.culprit, full=effect.full)
+            frame = stmgr_pb2.Frame(stop_backpressure=[stop])
+        for link in self._connected.values():
+            if link.is_peer and effect.peer in ("", link.name):
+                self._control(link, frame)
+
+    def _pause_feedback(self, effect: PauseFeedback) -> None:
+        outbox = self._outboxes.get(effect.peer)
+        if outbox is None:
+            return
+        outbox.feedback_paused = effect.paused
+        link = self._connected.get(effect.peer)
+        if link is not None and link.idle:
+            self._wake_if_needed(link)
+
+    def check_invariants(self, now_ns: int) -> None:
+        assert not self._effects
+        self._flow.check_invariants(now_ns)
+        for outbox in self._outboxes.values():
+            outbox.check_invariants()
+        for name, link in self._connected.items():
+            assert self._links[link.number] is link
+            assert link.name == name
+            assert not (link.idle and (link.control or len(link.outbox))), f"{name} sleeps over what waits for it"
+            assert not link.in_flight or not (link.idle or link.merging)
+        assert len(self._links) == len(self._connected)
+        assert bool(self._parked) == bool(self._parked_bytes)
+        assert all(frame.epoch > self._epoch for _, frame in self._parked)
+
+
+def _order(plan: PhysicalPlan) -> tuple[int, int]:
+    return plan.restore_epoch, plan.version
