@@ -1,8 +1,81 @@
 """The Topology Master: owns the life of one topology, never its data.
 
-`python -m heronpy.tmaster --dir D --container 0` runs one. `TopologyMaster` is the service, `_state` decides.
+`python -m heronpy.tmaster --dir D --container 0` runs one. `TopologyMaster` is the service; `Core` is what it decides,
+with its events and effects, for whoever runs it without sockets and clocks.
 """
 
+from heronpy.tmaster._core import (
+    Activated,
+    Core,
+    Effect,
+    Event,
+    Finish,
+    KeepCopy,
+    Reply,
+    RestoreRequested,
+    StateRequested,
+)
+from heronpy.tmaster._durable import KINDS as DURABLE_KINDS
+from heronpy.tmaster._leadership import Leadership, Role
+from heronpy.tmaster._publisher import OfferPlan, PlanPublisher, SavePlan
 from heronpy.tmaster._service import TopologyMaster
+from heronpy.tmaster._state import (
+    CloseSession,
+    HeartbeatReceived,
+    SendPlan,
+    SessionEnded,
+    State,
+    StmgrRegistered,
+    TimePassed,
+)
+from heronpy.tmaster._store import NodeCopies, carry_out
+from heronpy.tmaster._store_effects import (
+    ClaimNode,
+    NodeChanged,
+    NodeClaimed,
+    NodesRead,
+    NodeWritten,
+    ReadNodes,
+    StoreEffect,
+    StoreEvent,
+    StoreFailed,
+    WriteNode,
+)
 
-__all__ = ["TopologyMaster"]
+__all__ = [
+    "DURABLE_KINDS",
+    "Activated",
+    "ClaimNode",
+    "CloseSession",
+    "Core",
+    "Effect",
+    "Event",
+    "Finish",
+    "HeartbeatReceived",
+    "KeepCopy",
+    "Leadership",
+    "NodeChanged",
+    "NodeClaimed",
+    "NodeCopies",
+    "NodeWritten",
+    "NodesRead",
+    "OfferPlan",
+    "PlanPublisher",
+    "ReadNodes",
+    "Reply",
+    "RestoreRequested",
+    "Role",
+    "SavePlan",
+    "SendPlan",
+    "SessionEnded",
+    "State",
+    "StateRequested",
+    "StmgrRegistered",
+    "StoreEffect",
+    "StoreEvent",
+    "StoreFailed",
+    "TimePassed",
+    "TopologyMaster",
+    "WriteNode",
+    "carry_out",
+]

@@ -1,4 +1,4 @@
-"""The exceptions of a topology, one entry per source and stack."""
+"""The exceptions of a topology, one entry per source and group: equal but for numbers and ids in the message."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from heronpy.metricsmgr import Life, life_of
+from heronpy.metricsmgr import Life, exception_group, life_of
 from heronpy.proto import metrics_pb2, tmaster_pb2
 
 LIVES_MAX = 8
@@ -20,12 +20,14 @@ class _Entry:
     first_time_ms: int
     last_time_ms: int
     logging: str
+    stacktrace: str
+    """Of the latest of them."""
     counts: dict[Life, int] = field(default_factory=dict)
     """Of each life of the source; the sum of those before LIVES_MAX is under (0, 0)."""
 
 
 class ExceptionLog:
-    """De-duplicated and bounded: the entry that was longest silent makes room."""
+    """De-duplicated and bounded: the entry that was longest silent is evicted."""
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
@@ -34,10 +36,16 @@ class ExceptionLog:
     def add(self, report: metrics_pb2.MetricsReport) -> None:
         """Take in a report's exceptions. Their counts are sums since the source started: repeats change nothing."""
         for exception in report.exceptions:
-            key = (report.source, exception.stacktrace)
+            key = (report.source, exception_group(exception.stacktrace))
             entry = self._entries.pop(key, None) or _Entry(
-                report.component, exception.first_time_ms, exception.last_time_ms, exception.logging
+                report.component,
+                exception.first_time_ms,
+                exception.last_time_ms,
+                exception.logging,
+                exception.stacktrace,
             )
+            if exception.last_time_ms >= entry.last_time_ms:
+                entry.stacktrace = exception.stacktrace
             entry.last_time_ms = max(entry.last_time_ms, exception.last_time_ms)
             entry.logging = exception.logging or entry.logging
             life = life_of(report)
@@ -53,15 +61,16 @@ class ExceptionLog:
             tmaster_pb2.NamedException(
                 source=source,
                 component=entry.component,
+                group=group,
                 report=metrics_pb2.ExceptionReport(
-                    stacktrace=stacktrace,
+                    stacktrace=entry.stacktrace,
                     first_time_ms=entry.first_time_ms,
                     last_time_ms=entry.last_time_ms,
                     count=sum(entry.counts.values()),
                     logging=entry.logging,
                 ),
             )
-            for (source, stacktrace), entry in self._entries.items()
+            for (source, group), entry in self._entries.items()
         ]
 
 
@@ -72,7 +81,7 @@ def _fold(counts: dict[Life, int]) -> None:
 
 
 def class_name(stacktrace: str) -> str:
-    """The class of the error that a traceback ends with, e.g. `ValueError`; `unknown` if that is no traceback.
+    """The class of the error that a traceback ends with, e.g. `ValueError`; `unknown` if that is not a traceback.
 
     The line with the class is the first one after the frames that is not indented; what follows it belongs to its
     message. Of a chain of errors the last one counts, of a group the group.
@@ -102,3 +111,15 @@ def summary(exceptions: Iterable[tmaster_pb2.NamedException]) -> list[tmaster_pb
         entry.last_time_ms = max(entry.last_time_ms, report.last_time_ms)
         entry.count += report.count
     return sorted(classes.values(), key=lambda c: (-c.count, c.class_name))
+
+
+def matching_exceptions(
+    entries: Iterable[tmaster_pb2.NamedException], request: tmaster_pb2.ExceptionsRequest
+) -> list[tmaster_pb2.NamedException]:
+    """Those of a component and of instances; of all where the request names none."""
+    instances = frozenset(request.instances)
+    return [
+        e
+        for e in entries
+        if (not request.component or e.component == request.component) and (not instances or e.source in instances)
+    ]

@@ -1,6 +1,6 @@
 """Three hours of a topology's metrics by minute, and their sums of all time.
 
-Reports say how much counters have grown since the report before (`News`), and that goes to the minute of the report,
+Reports say how much counters have grown since the report before (`Delta`), and that goes to the minute of the report,
 on the clock of its source but never later than now. Two cases are not that simple:
 
 * A report after a gap of more than a minute (its Metrics Manager was away) is about all minutes since the last one.
@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from heronpy.metricsmgr import News
+from heronpy.metricsmgr import Delta
 from heronpy.proto import metrics_pb2
 from heronpy.tmaster._series import Floats, Ints, SeriesSpace
+from heronpy.tmaster._sketches import SketchSpace
 
 MINUTE_MS = 60_000
 MINUTES = 180
@@ -29,7 +30,7 @@ BIRTH_GRACE_MS = 60_000
 at about the same time, in no order."""
 COUNTER, GAUGE, MEAN = metrics_pb2.Metric.COUNTER, metrics_pb2.Metric.GAUGE, metrics_pb2.Metric.MEAN
 _ONE = np.ones((1, 1))
-HEARD = ""
+REPORTED = ""
 """The name of the series that counts a source's reports; its slot is the source's number."""
 
 
@@ -37,7 +38,7 @@ HEARD = ""
 class _Source:
     number: int
     own_slot: Ints
-    """In `heard`."""
+    """In `reported`."""
     slots: dict[metrics_pb2.Metric.Kind, tuple[list[str], Ints]] = field(default_factory=dict)
     """By kind: the names of the last report, and their slots. Names seldom change from one report to the next."""
 
@@ -51,7 +52,9 @@ class ComponentHistory:
             MEAN: SeriesSpace(width=2, fill=0.0),
             GAUGE: SeriesSpace(width=1, fill=float("nan")),
         }
-        self.heard = SeriesSpace(width=1, fill=0.0)
+        self.sketches = SketchSpace()
+        """Distributions of latencies, of all instances together: one an instance would take as much as all the rest."""
+        self.reported = SeriesSpace(width=1, fill=0.0)
         """Reports by source."""
         self.sources: dict[str, _Source] = {}
         self.ids: dict[int, str] = {}
@@ -64,27 +67,28 @@ class ComponentHistory:
     def source(self, id: str) -> _Source:
         source = self.sources.get(id)
         if source is None:
-            number = self.heard.next_slot
-            self.heard.slots_of(number, [HEARD], room=1)
+            number = self.reported.next_slot
+            self.reported.slots_of(number, [REPORTED], room=1)
             source = self.sources[id] = _Source(number, np.array([number]))
             self.ids[number] = id
         return source
 
-    def heard_in(self, first: int, last: int) -> NDArray[np.bool_]:
+    def reported_in(self, first: int, last: int) -> NDArray[np.bool_]:
         """By source number: whether it reported in these minutes."""
         everybody = np.arange(max(self.ids, default=-1) + 1)
-        heard: NDArray[np.bool_] = self.heard.summed(everybody, first, last)[0] > 0
-        return heard
+        reported: NDArray[np.bool_] = self.reported.summed(everybody, first, last)[0] > 0
+        return reported
 
     def forget(self, id: str) -> None:
         source = self.sources.pop(id, None)
         if source is not None:
-            for space in (*self.spaces.values(), self.heard):
+            for space in (*self.spaces.values(), self.reported):
                 space.forget(source.number)
             del self.ids[source.number]
 
     def keep(self, first: int, last: int) -> None:
-        for space in (*self.spaces.values(), self.heard):
+        self.sketches.keep(first, last)
+        for space in (*self.spaces.values(), self.reported):
             space.keep(first, last)
 
 
@@ -106,22 +110,24 @@ class History:
         self._component_of: dict[str, str] = {}
         self._minute = started_ms // MINUTE_MS
 
-    def add(self, news: News, now_ms: int) -> None:
+    def add(self, delta: Delta, now_ms: int) -> None:
         """Take in what a report brought."""
         self.advance(now_ms)
-        if self._component_of.setdefault(news.source, news.component) != news.component:
-            self.forget(news.source)
-            self._component_of[news.source] = news.component
-        component = self.components.setdefault(news.component, ComponentHistory())
-        source = component.source(news.source)
-        minutes = self._minutes_of(news, now_ms)
+        if self._component_of.setdefault(delta.source, delta.component) != delta.component:
+            self.forget(delta.source)
+            self._component_of[delta.source] = delta.component
+        component = self.components.setdefault(delta.component, ComponentHistory())
+        source = component.source(delta.source)
+        minutes = self._minutes_of(delta, now_ms)
         for minute in minutes:
-            component.heard.add(minute, source.own_slot, _ONE)
-        self._add_counters(component, source, news, minutes)
-        self._add_means(component, source, news, minutes)
-        if news.gauges:
-            slots, numbers = self._placed(component, source, GAUGE, news.gauges, [list(news.gauges.values())])
-            component.spaces[GAUGE].put(min(news.time_ms, now_ms) // MINUTE_MS, slots, numbers)
+            component.reported.add(minute, source.own_slot, _ONE)
+        self._add_counters(component, source, delta, minutes)
+        self._add_means(component, source, delta, minutes)
+        for name, sketch in delta.sketches.items():
+            component.sketches.add(minutes[-1] if minutes else None, name, sketch)
+        if delta.gauges:
+            slots, numbers = self._placed(component, source, GAUGE, delta.gauges, [list(delta.gauges.values())])
+            component.spaces[GAUGE].put(min(delta.time_ms, now_ms) // MINUTE_MS, slots, numbers)
 
     def advance(self, now_ms: int) -> None:
         """Drop what is too old. A clock that was set back loses the minutes that are not yet there."""
@@ -143,26 +149,26 @@ class History:
         assert self._series == sum(c.series for c in self.components.values()) <= self._series_max
         for component in self.components.values():
             assert {id: s.number for id, s in component.sources.items()} == {n: i for i, n in component.ids.items()}
-            for space in (*component.spaces.values(), component.heard):
+            for space in (*component.spaces.values(), component.reported):
                 space.check_invariants()
 
-    def _minutes_of(self, news: News, now_ms: int) -> range:
+    def _minutes_of(self, delta: Delta, now_ms: int) -> range:
         """The minutes that a report's counters are about; none if nobody knows."""
-        if news.first_of_life and news.since_ms < self.started_ms - BIRTH_GRACE_MS:
+        if delta.first_of_life and delta.since_ms < self.started_ms - BIRTH_GRACE_MS:
             return range(0)
-        until_ms = min(news.time_ms, now_ms)
+        until_ms = min(delta.time_ms, now_ms)
         last, oldest = until_ms // MINUTE_MS, self._minute - MINUTES + 1
         if last < oldest:
             return range(0)
-        if until_ms - news.since_ms <= MINUTE_MS:
+        if until_ms - delta.since_ms <= MINUTE_MS:
             return range(last, last + 1)
-        return range(max(news.since_ms // MINUTE_MS + 1, oldest), last + 1)
+        return range(max(delta.since_ms // MINUTE_MS + 1, oldest), last + 1)
 
-    def _add_counters(self, component: ComponentHistory, source: _Source, news: News, minutes: range) -> None:
-        if not news.counters:
+    def _add_counters(self, component: ComponentHistory, source: _Source, delta: Delta, minutes: range) -> None:
+        if not delta.counters:
             return
-        grown = [list(news.counters.values())]
-        slots, numbers = self._placed(component, source, COUNTER, news.counters, grown)
+        grown = [list(delta.counters.values())]
+        slots, numbers = self._placed(component, source, COUNTER, delta.counters, grown)
         space = component.spaces[COUNTER]
         space.add_all_time(slots, numbers)
         if len(minutes) == 1:  # nearly always
@@ -174,11 +180,11 @@ class History:
             space.add(minute, slots, due - done)
             done = due
 
-    def _add_means(self, component: ComponentHistory, source: _Source, news: News, minutes: range) -> None:
-        if not news.means:
+    def _add_means(self, component: ComponentHistory, source: _Source, delta: Delta, minutes: range) -> None:
+        if not delta.means:
             return
-        sums, counts = zip(*news.means.values(), strict=True)
-        slots, numbers = self._placed(component, source, MEAN, news.means, [sums, counts])
+        sums, counts = zip(*delta.means.values(), strict=True)
+        slots, numbers = self._placed(component, source, MEAN, delta.means, [sums, counts])
         component.spaces[MEAN].add_all_time(slots, numbers)
         if minutes:
             component.spaces[MEAN].add(minutes[-1], slots, numbers)

@@ -10,6 +10,8 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from heronpy.errors import NotFoundError, StateError, UsageError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan
@@ -73,9 +75,19 @@ def in_force(levels: loglevels_pb2.LogLevels, now_ms: int) -> loglevels_pb2.LogL
 class LogLevelKeeper:
     """Writes the levels of one topology."""
 
-    def __init__(self, state: StateManager, topology: str) -> None:
+    def __init__(
+        self, state: StateManager, topology: str, write: Callable[[Kind, bytes], Coroutine[Any, Any, None]]
+    ) -> None:
+        """Begin with what the state manager has.
+
+        Args:
+            state: What is read.
+            topology: Whose levels.
+            write: Writes a node of the topology, unless another Topology Master is the leader; raises StateError.
+        """
         self._state = state
         self._topology = topology
+        self._write_node = write
         self._levels: loglevels_pb2.LogLevels | None = None
         self._changing = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -132,7 +144,7 @@ class LogLevelKeeper:
         return max(0.0, (min(times) - _now_ms()) / 1000) if times else None
 
     async def _write(self, levels: loglevels_pb2.LogLevels) -> None:
-        await asyncio.to_thread(self._state.set, Kind.LOGLEVELS, self._topology, levels.SerializeToString())
+        await self._write_node(Kind.LOGLEVELS, levels.SerializeToString())
         self._levels = levels
         self._changed.set()
 

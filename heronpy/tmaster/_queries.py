@@ -16,6 +16,8 @@ from heronpy.tmaster._series import Floats, Ints, SeriesSpace
 INTERVAL_MAX_S = MINUTES * 60
 VALUES_MAX = 500_000
 """Most numbers in one reply, which is some 20 MB; more are refused."""
+SKETCH_VALUES = 16
+"""A distribution counts as so many of them: most have some dozen buckets, of a byte or two."""
 _MINUTE_S = MINUTE_MS // 1000
 
 
@@ -50,6 +52,8 @@ def answer(history: History, request: tmaster_pb2.MetricsRequest, now_ms: int) -
             continue
         for space, kind, slots in _selected(component, request):
             count = len(np.unique(space.name_of(slots))) if request.by_component else len(slots)
+            if kind == MEAN and request.sketches and request.by_component:
+                count *= SKETCH_VALUES
             values += count * (time.last - time.first + 1 if time.minutely else 1)
             if values > VALUES_MAX:
                 raise UsageError(
@@ -57,7 +61,8 @@ def answer(history: History, request: tmaster_pb2.MetricsRequest, now_ms: int) -
                     "ask for fewer metrics or instances, or for less time"
                 )
             series = _Series(component, name, space, kind, slots, time)
-            reply.series.extend(series.by_component() if request.by_component else series.by_instance())
+            found = series.by_component() if request.by_component else series.by_instance()
+            reply.series.extend(series.with_sketches(found) if request.sketches and request.by_component else found)
     _note_unknown(history, request, wanted, reply)
     return reply
 
@@ -144,6 +149,23 @@ class _Series:
                         everything[n].minutes[minute * _MINUTE_S] = value
         return iter(everything.values())
 
+    def with_sketches(self, found: Iterable[tmaster_pb2.MetricSeries]) -> Iterator[tmaster_pb2.MetricSeries]:
+        """The same series, those of latencies with their distributions."""
+        sketches, time = self._component.sketches, self._time
+        for series in found:
+            if self._kind == MEAN:
+                sketch = (
+                    sketches.all_time(series.name)
+                    if time.all_time
+                    else sketches.merged(series.name, time.first, time.last)
+                )
+                if sketch.count:
+                    series.sketch.CopyFrom(sketch.to_proto())
+                if time.minutely:
+                    for minute, each in sketches.minutes(series.name, time.first, time.last).items():
+                        series.minute_sketches[minute * _MINUTE_S].CopyFrom(each.to_proto())
+            yield series
+
     def _message(self, instance: str, name: str, value: float, weight: float) -> tmaster_pb2.MetricSeries:
         return tmaster_pb2.MetricSeries(
             component=self._name,
@@ -155,7 +177,7 @@ class _Series:
         )
 
     def _numbers(self) -> Floats:
-        """Width by slots, over the whole time; NaN for counters of a source that was not heard of in it."""
+        """Width by slots, over the whole time; NaN for counters of a source that reported nothing in it."""
         first, last = self._time.first, self._time.last
         if self._time.all_time:
             return self._space.all_time(self._slots)
@@ -163,13 +185,13 @@ class _Series:
             return self._space.latest(self._slots, first, last)
         numbers = self._space.summed(self._slots, first, last)
         if self._kind == COUNTER:
-            numbers[:, ~self._component.heard_in(first, last)[self._sources]] = np.nan
+            numbers[:, ~self._component.reported_in(first, last)[self._sources]] = np.nan
         return numbers
 
     def _each(self) -> Iterator[tuple[int, Floats]]:
         for minute, numbers in self._space.each(self._slots, self._time.first, self._time.last):
             if self._kind == COUNTER:
-                numbers[:, ~self._component.heard_in(minute, minute)[self._sources]] = np.nan
+                numbers[:, ~self._component.reported_in(minute, minute)[self._sources]] = np.nan
             yield minute, numbers
 
     def _reduced(self, numbers: Floats) -> tuple[Floats, Floats]:
@@ -197,15 +219,3 @@ class _Series:
 def _present(values: Floats, weights: Floats) -> Sequence[tuple[int, float, float]]:
     there = np.flatnonzero(~np.isnan(values))
     return list(zip(there.tolist(), values[there].tolist(), weights[there].tolist(), strict=True))
-
-
-def matching_exceptions(
-    entries: Iterable[tmaster_pb2.NamedException], request: tmaster_pb2.ExceptionsRequest
-) -> list[tmaster_pb2.NamedException]:
-    """Those of a component and of instances; of all where the request names none."""
-    instances = frozenset(request.instances)
-    return [
-        e
-        for e in entries
-        if (not request.component or e.component == request.component) and (not instances or e.source in instances)
-    ]

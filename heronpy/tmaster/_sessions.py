@@ -46,6 +46,8 @@ class Sessions:
     def __init__(self) -> None:
         self._open: dict[int, Session] = {}
         self._number = 0
+        self._plan: PhysicalPlan | None = None
+        self._proto = plan_pb2.PhysicalPlan()
 
     def open(self) -> Session:
         self._number += 1
@@ -61,10 +63,11 @@ class Sessions:
         if session is not None:
             session.close(reason)
 
-    def offer(self, numbers: list[int], plan: PhysicalPlan) -> None:
-        """Send a plan to some of the sessions."""
-        proto = plan.to_proto()
-        for number in numbers:
-            session = self._open.get(number)
-            if session is not None:
-                session.offer(plan.version, proto)
+    def send(self, number: int, plan: PhysicalPlan) -> None:
+        """Send a plan to a session, if it has not ended."""
+        session = self._open.get(number)
+        if session is None:
+            return
+        if self._plan is not plan:  # one message for all the sessions that it is sent to
+            self._plan, self._proto = plan, plan.to_proto()
+        session.offer(plan.version, self._proto)

@@ -2,14 +2,16 @@
 
 Events in, effects out: no clock, no socket, no state manager. The rules:
 
-* Registered is a Stream Manager with an open session. Where a lost one was is only known from the plan in force, which
-  keeps its address until its replacement registers: its peers go on trying to reach it.
+* Registered is a Stream Manager with an open session. A lost one stays in the plan with its last known address until
+  its replacement registers: its peers go on trying to reach it. Last known is the newest incarnation in the plan in
+  force and in what registered Stream Managers say of their peers: a plan that was sent but not saved may be newer.
 * The first plan is made when every Stream Manager of the packing plan is registered. After that a plan is made
   whenever its content changes, and only then.
 * A changed packing plan (scaling) is put into force when all its Stream Managers can be located. Until then the
   packing in force stays, but restarted Stream Managers and state changes still get through.
-* Versions grow over all lives of the Topology Master: after what the state manager holds and after what any Stream
-  Manager says it has, because a plan may have been sent that could not be saved.
+* Versions grow over all incarnations of the Topology Master: after what the state manager holds and after what any
+  Stream Manager says it has, because a plan may have been sent that could not be saved. Restore epochs are durable
+  before any plan has them.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from heronpy.errors import TopologyError
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, StmgrLocation, TopologyState
 
 
-@dataclass(frozen=True, slots=True)
-class StmgrRegistered:
+class StmgrRegistered(Struct, frozen=True):
     """A Stream Manager said hello on a new stream, the session."""
 
     session: int
@@ -30,62 +33,69 @@ class StmgrRegistered:
     plan_version: int
     """Of the plan it has; 0: none."""
     now_s: float
+    restore_epoch: int = 0
+    """Of that plan."""
+    peers: tuple[StmgrLocation, ...] = ()
+    """The addresses in that plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeartbeatReceived:
+class HeartbeatReceived(Struct, frozen=True):
     session: int
     attached: frozenset[str]
     """Ids of the instances attached now."""
     now_s: float
+    stop_reason: str = ""
+    """Why the topology is to be stopped; empty: it is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnded:
+class SessionEnded(Struct, frozen=True):
     session: int
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class TimePassed:
+class TimePassed(Struct, frozen=True):
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PackingChanged:
+class PackingChanged(Struct, frozen=True):
     logical: LogicalPlan
     packing: PackingPlan
     now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StateChanged:
+class StateChanged(Struct, frozen=True):
     """The topology was activated or deactivated, and the state manager knows it."""
 
     runtime: TopologyState
     now_s: float
 
 
-Event = StmgrRegistered | HeartbeatReceived | SessionEnded | TimePassed | PackingChanged | StateChanged
+class RestoreEpochRaised(Struct, frozen=True):
+    """A restore begins, and the state manager knows its epoch."""
+
+    restore_epoch: int
+    now_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class PublishPlan:
+Event = (
+    StmgrRegistered | HeartbeatReceived | SessionEnded | TimePassed | PackingChanged | StateChanged | RestoreEpochRaised
+)
+
+
+class PublishPlan(Struct, frozen=True):
     """Save the plan, then send it to every registered Stream Manager in it."""
 
     plan: PhysicalPlan
 
 
-@dataclass(frozen=True, slots=True)
-class SendPlan:
+class SendPlan(Struct, frozen=True):
     """Send the plan in force to one Stream Manager."""
 
     session: int
     plan: PhysicalPlan
 
 
-@dataclass(frozen=True, slots=True)
-class CloseSession:
+class CloseSession(Struct, frozen=True):
     session: int
     stmgr_id: str
     reason: str
@@ -100,7 +110,7 @@ class Stmgr:
 
     location: StmgrLocation
     session: int
-    heard_s: float
+    last_heartbeat_s: float
     attached: frozenset[str] = frozenset()
 
 
@@ -119,6 +129,9 @@ class State:
     """The highest plan version that anybody is known to have."""
     stmgrs: Mapping[str, Stmgr] = field(default_factory=dict)
     """The registered ones, by id."""
+    known: Mapping[str, StmgrLocation] = field(default_factory=dict)
+    """The newest known location of every Stream Manager that is registered or was in a plan, by id."""
+    restore_epoch: int = 0
 
     @property
     def missing(self) -> list[str]:
@@ -148,10 +161,12 @@ class State:
             return
         assert self.plan.version == self.version, "somebody has a newer plan than the one in force"
         assert self.plan.state == self.runtime
+        assert self.plan.restore_epoch == self.restore_epoch
         assert [s.id for s in self.plan.stmgrs] == [c.stmgr_id for c in self.plan.packing.containers]
         for location in self.plan.stmgrs:
-            stmgr = self.stmgrs.get(location.id)
-            assert stmgr is None or stmgr.location == location, f"the plan has an old address of {location.id}"
+            assert self.known[location.id] == location, f"the plan has an old address of {location.id}"
+        for id, stmgr in self.stmgrs.items():
+            assert self.known[id] == stmgr.location
         if not self.missing:
             assert self.plan.packing == self.packing, "the wanted packing could be in force"
 
@@ -163,6 +178,7 @@ def start(
     saved: PhysicalPlan | None,
     *,
     timeout_s: float,
+    restore_epoch: int = 0,
 ) -> tuple[State, list[Effect]]:
     """The state from what the state manager holds. `saved` stays in force unless its content is out of date.
 
@@ -171,6 +187,10 @@ def start(
     """
     check_fits(logical, packing)
     state = State(timeout_s, logical, packing, runtime, saved, saved.version if saved else 0)
+    if saved is not None:
+        restore_epoch = max(restore_epoch, saved.restore_epoch)
+        state = replace(state, known={location.id: location for location in saved.stmgrs})
+    state = replace(state, restore_epoch=restore_epoch)
     return _planned(state)
 
 
@@ -195,7 +215,7 @@ def step(state: State, event: Event) -> tuple[State, list[Effect]]:
         case StmgrRegistered():
             return _registered(state, event)
         case HeartbeatReceived():
-            return _heard(state, event), []
+            return _heartbeat_received(state, event), []
         case SessionEnded():
             return _without(state, {id for id, s in state.stmgrs.items() if s.session == event.session}), []
         case TimePassed():
@@ -204,6 +224,8 @@ def step(state: State, event: Event) -> tuple[State, list[Effect]]:
             return _planned(replace(state, logical=event.logical, packing=event.packing))
         case StateChanged():
             return _planned(replace(state, runtime=event.runtime))
+        case RestoreEpochRaised():
+            return _planned(replace(state, restore_epoch=max(state.restore_epoch, event.restore_epoch)))
 
 
 def _registered(state: State, event: StmgrRegistered) -> tuple[State, list[Effect]]:
@@ -216,7 +238,12 @@ def _registered(state: State, event: StmgrRegistered) -> tuple[State, list[Effec
             return state, [CloseSession(event.session, id, "a newer one is registered")]
         effects.append(CloseSession(before.session, id, "it registered again"))
     stmgr = Stmgr(event.location, event.session, event.now_s)
-    state = replace(state, stmgrs={**state.stmgrs, id: stmgr}, version=max(state.version, event.plan_version))
+    state = replace(
+        state,
+        stmgrs={**state.stmgrs, id: stmgr},
+        known={**_with_peers(state, event.peers), id: event.location},
+        version=max(state.version, event.plan_version),
+    )
     state, published = _planned(state)
     effects += published
     if not published and state.plan is not None and event.session in state.receivers(state.plan):
@@ -224,16 +251,26 @@ def _registered(state: State, event: StmgrRegistered) -> tuple[State, list[Effec
     return state, effects
 
 
-def _heard(state: State, event: HeartbeatReceived) -> State:
+def _with_peers(state: State, peers: tuple[StmgrLocation, ...]) -> dict[str, StmgrLocation]:
+    known = dict(state.known)
+    for peer in peers:
+        if peer.id in state.stmgrs:
+            continue  # it speaks for itself
+        if peer.id not in known or known[peer.id].incarnation < peer.incarnation:
+            known[peer.id] = peer
+    return known
+
+
+def _heartbeat_received(state: State, event: HeartbeatReceived) -> State:
     for id, stmgr in state.stmgrs.items():
         if stmgr.session == event.session:
-            heard = replace(stmgr, heard_s=event.now_s, attached=event.attached)
-            return replace(state, stmgrs={**state.stmgrs, id: heard})
+            alive = replace(stmgr, last_heartbeat_s=event.now_s, attached=event.attached)
+            return replace(state, stmgrs={**state.stmgrs, id: alive})
     return state  # of a session that is being closed
 
 
 def _time_passed(state: State, event: TimePassed) -> tuple[State, list[Effect]]:
-    silent = {id for id, s in state.stmgrs.items() if event.now_s - s.heard_s > state.timeout_s}
+    silent = {id for id, s in state.stmgrs.items() if event.now_s - s.last_heartbeat_s > state.timeout_s}
     effects: list[Effect] = [
         CloseSession(state.stmgrs[id].session, id, f"silent for more than {state.timeout_s:g} s")
         for id in sorted(silent)
@@ -244,7 +281,12 @@ def _time_passed(state: State, event: TimePassed) -> tuple[State, list[Effect]]:
 def _without(state: State, lost: set[str]) -> State:
     if not lost:
         return state
-    return replace(state, stmgrs={id: s for id, s in state.stmgrs.items() if id not in lost})
+    planned = {location.id for location in state.plan.stmgrs} if state.plan is not None else set()
+    return replace(
+        state,
+        stmgrs={id: s for id, s in state.stmgrs.items() if id not in lost},
+        known={id: location for id, location in state.known.items() if id in planned or id not in lost},
+    )
 
 
 def _planned(state: State) -> tuple[State, list[Effect]]:
@@ -259,15 +301,13 @@ def _planned(state: State) -> tuple[State, list[Effect]]:
 
 
 def _draft(state: State) -> PhysicalPlan | None:
-    located = {s.id: s for s in state.plan.stmgrs} if state.plan is not None else {}
-    located |= {id: s.location for id, s in state.stmgrs.items()}
     logical, packing = state.logical, state.packing
-    if any(c.stmgr_id not in located for c in packing.containers):
+    if any(c.stmgr_id not in state.known for c in packing.containers):
         if state.plan is None:
             return None
         logical, packing = state.plan.logical, state.plan.packing
-    stmgrs = tuple(located[c.stmgr_id] for c in packing.containers)
-    return PhysicalPlan(state.version, logical, packing, stmgrs, state.runtime)
+    stmgrs = tuple(state.known[c.stmgr_id] for c in packing.containers)
+    return PhysicalPlan(state.version, logical, packing, stmgrs, state.runtime, state.restore_epoch)
 
 
 def _same_content(a: PhysicalPlan, b: PhysicalPlan) -> bool:

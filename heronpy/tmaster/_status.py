@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from typing import TYPE_CHECKING
+
 from heronpy.config import TmasterConfig
+from heronpy.health import Health, RestartLog
 from heronpy.metricsmgr import Ledger, Source
 from heronpy.plan import ContainerPacking, InstancePacking, StmgrLocation
 from heronpy.proto import metrics_pb2, tmaster_pb2
 from heronpy.tmaster._exceptions import ExceptionLog
-from heronpy.tmaster._history import History
 from heronpy.tmaster._state import State
+
+if TYPE_CHECKING:
+    from heronpy.tmaster._history import History
 
 SOURCES_MAX = 20_000
 """Most processes whose metrics are kept."""
@@ -27,16 +33,42 @@ class Metrics:
 
     def __init__(self, config: TmasterConfig, interval_s: float, started_ms: int) -> None:
         self.exceptions = ExceptionLog(config.exceptions_max)
-        self.history = History(series_max=config.series_max, started_ms=started_ms)
-        self.ledger = Ledger(sources_max=SOURCES_MAX, forgotten=self.history.forget)
+        self.ledger = Ledger(sources_max=SOURCES_MAX, forgotten=lambda source: self.history.forget(source))
+        self.restarts = RestartLog()
+        self.reported = False
+        """Whether there was any report."""
         self._interval_s = interval_s
+        self._series_max, self._started_ms = config.series_max, started_ms
+
+    @functools.cached_property
+    def history(self) -> History:
+        """The numbers by minute."""
+        # Not before there is a number: the arrays take numpy, whose import would be a third of what it takes to become
+        # the active Topology Master, for which everybody waits.
+        from heronpy.tmaster._history import History
+
+        return History(series_max=self._series_max, started_ms=self._started_ms)
+
+    def answer(self, request: tmaster_pb2.MetricsRequest, now_ms: int) -> tmaster_pb2.MetricsReply:
+        """A piece of the history.
+
+        Raises:
+            UsageError: the reply would be too large.
+        """
+        from heronpy.tmaster._queries import answer  # here for the same reason
+
+        return answer(self.history, request, now_ms)
 
     def add(self, report: metrics_pb2.MetricsReport, now_s: float, now_ms: int) -> None:
         """Take in a report, at a time on the monotonic and on the wall clock."""
+        self.reported = True
         self.exceptions.add(report)
-        news = self.ledger.add(report, now_s)
-        if news is not None:
-            self.history.add(news, now_ms)
+        delta = self.ledger.add(report, now_s)
+        if delta is not None:
+            self.history.add(delta, now_ms)
+            if report.component == "__executor__":
+                for name, value in delta.gauges.items():
+                    self.restarts.observe(name, value, now_s)
 
     def rates(self, source: Source, now_s: float) -> dict[str, float]:
         """Counters per second, now."""
@@ -46,7 +78,9 @@ class Metrics:
         return rates
 
 
-def status(state: State, metrics: Metrics, *, pid: int, started_ms: int, now_s: float) -> tmaster_pb2.StatusReply:
+def status(
+    state: State, metrics: Metrics, health: Health, *, pid: int, started_ms: int, now_s: float
+) -> tmaster_pb2.StatusReply:
     """The whole topology, by the packing in force (the wanted one before there is a plan)."""
     packing = state.plan.packing if state.plan is not None else state.packing
     located = {s.id: s for s in state.plan.stmgrs} if state.plan is not None else {}
@@ -60,6 +94,9 @@ def status(state: State, metrics: Metrics, *, pid: int, started_ms: int, now_s: 
         stmgrs=[_stmgr(state, metrics, c, located.get(c.stmgr_id)) for c in packing.containers],
         instances=[_instance(state, metrics, c, i, now_s) for c in packing.containers for i in c.instances],
         exceptions=metrics.exceptions.to_proto(),
+        health=health.to_proto(),
+        restarts=metrics.restarts.totals,
+        recent_restarts=metrics.restarts.recent(now_s),
     )
 
 

@@ -1,0 +1,441 @@
+"""The Topology Master without sockets, clocks, threads and files: events in, effects out.
+
+    standby --owns the node, has the next term--> leader --has read the state back--> active --another term--> ended
+
+`Leadership` says whether it may act, `_state` which plan is in force, `PlanPublisher` when that is saved and sent, and
+`DurableNodes` what the state manager has lost. This is where they meet: it routes the answers of the state manager, and
+makes every write depend on the term. Once the leadership is lost there is one effect, `Finish`, and then none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from google.protobuf.message import DecodeError
+from msgspec import Struct
+
+from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateError, TopologyError
+from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
+from heronpy.proto import plan_pb2, topology_pb2
+from heronpy.statemgr import Kind
+from heronpy.tmaster import _durable
+from heronpy.tmaster._durable import DurableNodes
+from heronpy.tmaster._leadership import Leadership, Role
+from heronpy.tmaster._publisher import SAVE_WAIT_S, OfferPlan, PlanPublisher, SavePlan
+from heronpy.tmaster._state import (
+    CloseSession,
+    HeartbeatReceived,
+    PackingChanged,
+    PublishPlan,
+    RestoreEpochRaised,
+    SendPlan,
+    State,
+    StateChanged,
+    StmgrRegistered,
+    TimePassed,
+    check_fits,
+    start,
+    step,
+)
+from heronpy.tmaster._state import Effect as StateEffect
+from heronpy.tmaster._state import Event as TopologyEvent
+from heronpy.tmaster._store_effects import (
+    NodeChanged,
+    NodeClaimed,
+    NodesRead,
+    NodeWritten,
+    ReadNodes,
+    StoreEffect,
+    StoreEvent,
+    StoreFailed,
+    WriteNode,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+NOBODY = 0
+"""The number of a request that nobody waits for."""
+_READ_ALL = ReadNodes((*_durable.KINDS, Kind.PPLANS))
+
+
+class StateRequested(Struct, frozen=True):
+    """Somebody asks for the topology to be activated or deactivated; answered by one `Reply`."""
+
+    call: int
+    runtime: TopologyState
+    now_s: float
+
+
+class RestoreRequested(Struct, frozen=True):
+    """A restore is to begin: the restore epoch is raised by one, durably, and published with a plan."""
+
+    now_s: float
+
+
+Event = TopologyEvent | StoreEvent | StateRequested | RestoreRequested
+
+
+class Activated(Struct, frozen=True):
+    """The leader has read the state back: from now on it may be asked anything."""
+
+
+class Reply(Struct, frozen=True):
+    """The answer to a request."""
+
+    call: int
+    error: str
+    """Empty: it was done."""
+
+
+class KeepCopy(Struct, frozen=True):
+    """Keep the value of a node where it survives the loss of the state manager's data and of this process."""
+
+    kind: Kind
+    value: bytes
+
+
+class Finish(Struct, frozen=True):
+    """End this process; nothing more is done."""
+
+    error: HeronError
+
+
+Effect = StoreEffect | SendPlan | CloseSession | Activated | Reply | KeepCopy | Finish
+
+
+class _Change(Struct):
+    """A request for another state that is under way."""
+
+    request: StateRequested
+    write: WriteNode
+    durable: bool = False
+    version: int = 0
+    """Once it is durable: of the plan that has the new state; 0: there is no plan yet."""
+    deadline_s: float = 0.0
+
+
+class Core:
+    """The decisions of one Topology Master."""
+
+    def __init__(
+        self,
+        *,
+        topology: str,
+        topology_id: str,
+        location: bytes,
+        stmgr_timeout_s: float,
+        copy: Mapping[Kind, bytes | ReadFailedError] | None = None,
+    ) -> None:
+        """Begin as a standby.
+
+        Args:
+            topology: The topology's name, for messages.
+            topology_id: What tells this submission from others of the same name.
+            location: This Topology Master's serialized TmasterLocation; unique.
+            stmgr_timeout_s: A Stream Manager that is silent for longer is lost.
+            copy: The values of earlier `KeepCopy` effects; the error in place of one that cannot be read now.
+        """
+        self.leadership = Leadership(topology_id, location)
+        self._topology, self._topology_id = topology, topology_id
+        self._stmgr_timeout_s = stmgr_timeout_s
+        self._copy, self._unreadable = _of_submission(copy or {}, topology_id)
+        self._state: State | None = None
+        self._publisher = PlanPublisher(None)
+        self._nodes = DurableNodes({}, {})
+        self._loading = False
+        self._load_s = 0.0
+        self._plan_write: tuple[WriteNode, PhysicalPlan] | None = None
+        self.stop_reason = ""
+        """Why a Stream Manager has had the topology paused; empty: none has."""
+        self._requests: deque[StateRequested] = deque()
+        self._change: _Change | None = None
+        self._finished = False
+
+    @property
+    def active(self) -> bool:
+        return self._state is not None and not self._finished
+
+    @property
+    def state(self) -> State:
+        """What is known of the topology. Only once it is active."""
+        assert self._state is not None, "not active yet"
+        return self._state
+
+    @property
+    def due_s(self) -> float | None:
+        """When something is to be done next, apart from lost Stream Managers: feed `TimePassed` then."""
+        due = [self.leadership.due_s, self._publisher.due_s, self._nodes.due_s]
+        if self._state is None and self.leadership.role is Role.LEADER and not self._loading:
+            due.append(self._load_s)
+        if self._change is not None and self._change.durable:
+            due.append(self._change.deadline_s)
+        return min((at for at in due if at is not None), default=None)
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take an event; what is to be done."""
+        if self._finished:
+            return []
+        try:
+            effects = [*self._take(event), *self._advance(event.now_s)]
+        except HeronError as error:
+            return self._finish(error)
+        if self.leadership.role is Role.DEPOSED:
+            return self._finish(StateError(f"{self._topology!r}: {self.leadership.deposed_because}: this one ends"))
+        return effects
+
+    def check_invariants(self) -> None:
+        if self._state is not None:
+            self._state.check_invariants()
+            assert self.leadership.role in (Role.LEADER, Role.DEPOSED), "active without being the leader"
+            assert self._publisher.published_version <= self._state.version
+
+    def _finish(self, error: HeronError) -> list[Effect]:
+        self._finished = True
+        return [Finish(error)]
+
+    def _take(self, event: Event) -> Iterable[Effect]:
+        match event:
+            case NodeClaimed() | NodesRead() | NodeWritten() | StoreFailed():
+                return [*self.leadership.on(event), *self._answered(event)]
+            case NodeChanged():
+                return [*self.leadership.on(event), *self._changed(event)]
+            case StateRequested():
+                self._requests.append(event)
+                return []
+            case RestoreRequested():
+                self.leadership.raise_restore_epoch(self.leadership.restore_epoch + 1)
+                return []
+            case StmgrRegistered():
+                # It was durable once, and the state manager has lost it.
+                self.leadership.raise_restore_epoch(event.restore_epoch)
+                return self._topology_event(event)
+            case HeartbeatReceived():
+                self._stop_if_asked(event)
+                return self._topology_event(event)
+            case TimePassed():
+                return self._topology_event(event) if self._state is not None else []
+            case _:
+                return self._topology_event(event)
+
+    def _advance(self, now_s: float) -> list[Effect]:
+        effects: list[Effect] = [*self.leadership.advance(now_s)]
+        if self.leadership.role is not Role.LEADER:
+            return effects
+        if self._state is None:
+            if not self._loading and now_s >= self._load_s:
+                self._loading = True
+                effects.append(_READ_ALL)
+            return effects
+        if self.leadership.restore_epoch > self._state.restore_epoch:
+            effects += self._topology_event(RestoreEpochRaised(self.leadership.restore_epoch, now_s))
+        effects += self._published(self._publisher.advance(now_s))
+        effects += self._nodes.advance(now_s)
+        effects += self._change_state(now_s)
+        return effects
+
+    # -- the topology --------------------------------------------------------------------------------------------------
+
+    def _topology_event(self, event: TopologyEvent) -> list[Effect]:
+        before = self.state
+        self._state, effects = step(before, event)
+        for id in self._state.stmgrs.keys() - before.stmgrs.keys():
+            log.info("%s registered, %d missing", id, len(self._state.missing))
+        for id in before.stmgrs.keys() - self._state.stmgrs.keys():
+            log.warning("%s is lost", id)
+        return self._applied(effects, event.now_s)
+
+    def _applied(self, effects: list[StateEffect], now_s: float) -> list[Effect]:
+        done: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case PublishPlan(plan):
+                    done += self._published(self._publisher.made(plan, now_s))
+                case SendPlan(_, plan):
+                    # One that is not published yet is sent to everybody when it is.
+                    if plan.version <= self._publisher.published_version:
+                        done.append(effect)
+                case CloseSession():
+                    done.append(effect)
+                case _:
+                    assert_never(effect)
+        return done
+
+    def _published(self, effects: Iterable[SavePlan | OfferPlan]) -> list[Effect]:
+        done: list[Effect] = []
+        for effect in effects:
+            match effect:
+                case SavePlan(plan):
+                    value = plan.to_proto().SerializeToString()
+                    write = WriteNode(Kind.PPLANS, value, self.leadership.fence, Kind.EPOCHS)
+                    self._plan_write = write, plan
+                    done.append(write)
+                case OfferPlan(plan):
+                    receivers = self.state.receivers(plan)
+                    log.info("plan %d goes to %d of %d Stream Managers", plan.version, len(receivers), len(plan.stmgrs))
+                    done += [SendPlan(session, plan) for session in receivers]
+        return done
+
+    def _change_state(self, now_s: float) -> list[Effect]:
+        effects: list[Effect] = []
+        change = self._change
+        if change is not None and change.durable:
+            if self._publisher.published_version < change.version and now_s < change.deadline_s:
+                return effects
+            effects.append(Reply(change.request.call, ""))
+            change = self._change = None
+        if change is None and self._requests:
+            request = self._requests.popleft()
+            topology = topology_pb2.Topology.FromString(self._nodes.values[Kind.TOPOLOGIES])
+            topology.state = request.runtime.name  # type: ignore[assignment]  # the setter takes names
+            value = topology.SerializeToString()
+            write = WriteNode(Kind.TOPOLOGIES, value, self.leadership.fence, Kind.EPOCHS)
+            self._change = _Change(request, write)
+            effects.append(write)
+        return effects
+
+    def _stop_if_asked(self, event: HeartbeatReceived) -> None:
+        """Pause the topology when a Stream Manager cannot go on, and keep its reason until somebody activates it."""
+        if event.stop_reason and self.state.runtime is TopologyState.RUNNING and event.stop_reason != self.stop_reason:
+            log.error("the topology is paused: %s", event.stop_reason)
+            self.stop_reason = event.stop_reason
+            self._requests.append(StateRequested(NOBODY, TopologyState.PAUSED, event.now_s))
+
+    # -- the state manager ---------------------------------------------------------------------------------------------
+
+    def _answered(self, event: NodeClaimed | NodesRead | NodeWritten | StoreFailed) -> list[Effect]:
+        match event:
+            case NodesRead(read, values, now_s) if read == _READ_ALL and self._loading:
+                self._loading = False
+                return self._loaded(values, now_s)
+            case StoreFailed(effect, reason, now_s) if effect == _READ_ALL and self._loading:
+                log.warning("the state cannot be read back yet: %s", reason)
+                self._loading, self._load_s = False, now_s + RETRY_S
+            case NodeWritten(write, done, _):
+                if not self._nodes.answered(event):
+                    return self._written(write, "" if done else "this Topology Master's term has changed", event.now_s)
+            case StoreFailed(WriteNode() as write, reason, now_s):
+                if not self._nodes.answered(event):
+                    return self._written(write, reason, now_s)
+            case _:
+                pass
+        return []
+
+    def _written(self, write: WriteNode, error: str, now_s: float) -> list[Effect]:
+        """Take the answer to a write that depended on the term."""
+        if error:
+            self.leadership.check()
+        if self._plan_write is not None and write == self._plan_write[0]:
+            plan, self._plan_write = self._plan_write[1], None
+            if error:
+                self._publisher.failed(error, now_s)
+                return []
+            return self._published(self._publisher.saved(plan, now_s))
+        change = self._change
+        if change is None or write != change.write or change.durable:
+            return []
+        if error:
+            self._change = None
+            if change.request.call == NOBODY:
+                self.stop_reason = ""  # the next heartbeat asks again
+            return [Reply(change.request.call, error)]
+        log.info("the topology is %s", change.request.runtime.name)
+        if change.request.runtime is TopologyState.RUNNING:
+            self.stop_reason = ""
+        effects = self._keep(Kind.TOPOLOGIES, write.value)
+        effects += self._topology_event(StateChanged(change.request.runtime, now_s))
+        change.durable, change.deadline_s = True, now_s + 2 * SAVE_WAIT_S
+        change.version = self.state.plan.version if self.state.plan is not None else 0
+        return effects
+
+    def _loaded(self, values: Mapping[Kind, bytes | None], now_s: float) -> list[Effect]:
+        self._check_readable(values)
+        self._nodes = DurableNodes(values, self._copy)
+        topology = self._topology_message()
+        raw = self._nodes.values.get(Kind.PACKINGPLANS)
+        if raw is None:
+            raise NotFoundError(f"the state manager has no packing plan of {self._topology!r}: submit it again")
+        saved = None
+        if (value := values.get(Kind.PPLANS)) is not None:
+            saved = PhysicalPlan.from_proto(plan_pb2.PhysicalPlan.FromString(value))
+            if saved.logical.id != topology.id:
+                saved = None  # left behind by an earlier topology of the same name
+        self._publisher = PlanPublisher(saved)
+        self._state, effects = start(
+            LogicalPlan.from_proto(topology),
+            PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(raw)),
+            TopologyState(topology.state),
+            saved,
+            timeout_s=self._stmgr_timeout_s,
+            restore_epoch=self.leadership.restore_epoch,
+        )
+        self.leadership.raise_restore_epoch(self._state.restore_epoch)
+        log.info("%s is %s, plan %d", self._topology, self._state.runtime.name, self._state.version)
+        copies = [KeepCopy(kind, value) for kind, value in self._nodes.values.items() if self._copy.get(kind) != value]
+        return [*copies, Activated(), *self._applied(effects, now_s)]
+
+    def _check_readable(self, values: Mapping[Kind, bytes | None]) -> None:
+        """Refuse to begin without a copy that is needed and may be there: the next incarnation may read it."""
+        for kind in _durable.KINDS:
+            if values.get(kind) is None and kind in self._unreadable:
+                error = self._unreadable[kind]
+                raise StateError(f"the state manager has no {kind.value} of {self._topology!r}, and the copy: {error}")
+
+    def _topology_message(self) -> topology_pb2.Topology:
+        value = self._nodes.values.get(Kind.TOPOLOGIES)
+        if value is None:
+            raise NotFoundError(f"the state manager has no topology {self._topology!r}: submit it again")
+        topology = topology_pb2.Topology.FromString(value)
+        if topology.id != self._topology_id:
+            raise StateError(f"the state manager has {topology.id!r}, another submission of {self._topology!r}")
+        return topology
+
+    def _changed(self, event: NodeChanged) -> list[Effect]:
+        if self._state is None:
+            return []
+        if event.kind is Kind.PPLANS:
+            return self._published(self._publisher.vanished(event.now_s)) if event.value is None else []
+        if event.kind not in _durable.KINDS:
+            return []
+        self._nodes.changed(event)
+        effects = [] if event.value is None else self._keep(event.kind, event.value)
+        if event.kind is Kind.PACKINGPLANS and event.value is not None:
+            effects += self._repacked(event.value, event.now_s)
+        return effects
+
+    def _repacked(self, value: bytes, now_s: float) -> list[Effect]:
+        """Put a packing plan to the test, and then into the state."""
+        try:
+            logical = LogicalPlan.from_proto(self._topology_message())
+            packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+            check_fits(logical, packing)
+        except (TopologyError, DecodeError) as e:
+            log.error("the new packing plan is not used: %s", e)
+            return []
+        return self._topology_event(PackingChanged(logical, packing, now_s))
+
+    def _keep(self, kind: Kind, value: bytes) -> list[Effect]:
+        self._nodes.values[kind] = value
+        if self._copy.get(kind) == value:
+            return []
+        self._copy[kind] = value
+        return [KeepCopy(kind, value)]
+
+
+def _of_submission(
+    copy: Mapping[Kind, bytes | ReadFailedError], topology_id: str
+) -> tuple[dict[Kind, bytes], dict[Kind, ReadFailedError]]:
+    """What was read of the copy and what could not be, unless it is of an earlier submission in the same directory."""
+    read = {kind: value for kind, value in copy.items() if isinstance(value, bytes)}
+    unread = {kind: error for kind, error in copy.items() if isinstance(error, ReadFailedError)}
+    if Kind.TOPOLOGIES in unread:  # then of which submission the others are is unknown, too
+        return {}, dict.fromkeys(copy, unread[Kind.TOPOLOGIES])
+    try:
+        topology = topology_pb2.Topology.FromString(read.get(Kind.TOPOLOGIES, b""))
+    except DecodeError as e:
+        log.warning("the copy of the topology is damaged: %s", e)
+        return {}, {}
+    return (read, unread) if topology.id == topology_id else ({}, {})

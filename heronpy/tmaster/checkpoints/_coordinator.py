@@ -1,0 +1,460 @@
+"""The checkpoint coordinator of a Topology Master: events in, effects out.
+
+    standby --leads--> loading --> adopting --all run in this epoch--> running <--all have restored-- restoring
+                          ^            |                                  |                               ^  |
+                          |            +--somebody does not---+-----------+--something was lost           |  |
+                          |                                   v                                           |  |
+                          +--the epoch is raised, durably-- raising <--something was lost again-----------|--+
+                          |                                                                               |
+                          +--the record is read back, and says what was committed-------------------------+
+
+A checkpoint is begun durably, so that no id is used twice; collects one snapshot from each task of the plan; and is
+committed by a write that depends on the fence, which holds term *and* restore epoch. Three things follow from that:
+
+* A Topology Master whose term is over begins and commits nothing.
+* Once the epoch is raised, no checkpoint of an earlier one can be committed any more, not even by a write of our own
+  whose answer was lost. So what to restore is read back *after* the raise, and is then final: one epoch restores one
+  checkpoint, the last that was committed.
+* What may have been lost or repeated (`taint`) costs the checkpoint that is under way, and never a committed one.
+
+A new Topology Master aborts what its predecessor had under way, and rolls nothing back if every member still runs in
+the epoch. When somebody does not, or the predecessor died between "all have restored" and the last resume, it begins a
+newer epoch, because it cannot know what ran in between.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import DecodeError
+
+from heronpy.config import ReliabilityMode
+from heronpy.errors import StateError
+from heronpy.proto import state_pb2
+from heronpy.statemgr import Kind
+from heronpy.tmaster._store_effects import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
+from heronpy.tmaster.checkpoints._events import (
+    INITIAL,
+    AbortCheckpoint,
+    AnnounceCommit,
+    BeginCheckpoint,
+    CheckLeadership,
+    DiscardCheckpoints,
+    Effect,
+    Event,
+    FenceChanged,
+    RaiseRestoreEpoch,
+    RestoreTasks,
+    ResumeTasks,
+    RollbackRequested,
+    StmgrDisconnected,
+    StmgrReported,
+    TaskPhase,
+    TasksChanged,
+    TaskSnapshotFailed,
+    TaskSnapshotted,
+    TimePassed,
+)
+from heronpy.tmaster.checkpoints._members import Members
+from heronpy.tmaster.checkpoints._record import Record
+from heronpy.tmaster.checkpoints._settings import CheckpointCounts, CheckpointSettings, Failure
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+_READ = ReadNodes((Kind.STATEFULCHECKPOINTS,))
+
+
+class Phase(enum.Enum):
+    STANDBY = "standby"
+    LOADING = "loading"
+    """The record is being read."""
+    ADOPTING = "adopting"
+    """A new Topology Master finds out whether everybody runs in the epoch."""
+    RAISING = "raising"
+    """A newer epoch is being made durable."""
+    RESTORING = "restoring"
+    RUNNING = "running"
+
+
+@dataclass(slots=True)
+class _Checkpoint:
+    """The one under way."""
+
+    id: int
+    began_s: float
+    members: dict[int, int]
+    """Incarnation of each task that must report."""
+    missing: set[int]
+    begun: bool = False
+    """Durably: markers may be sent."""
+    unaligned: bool = False
+
+
+class CheckpointCoordinator:
+    """Takes checkpoints one at a time, and restores the last one. At most one of its writes is under way."""
+
+    def __init__(self, topology_id: str, settings: CheckpointSettings) -> None:
+        self.phase = Phase.STANDBY
+        self.counts = CheckpointCounts()
+        self.record = Record(topology_id)
+        """As the state manager has it."""
+        self.epoch = 0
+        self.restoring = INITIAL
+        """What this epoch was, or is being, restored from. Not known to a Topology Master that has adopted it."""
+        self._settings = settings
+        self._strict = settings.mode is ReliabilityMode.EFFECTIVELY_ONCE
+        self._members = Members(strict=self._strict)
+        self._fence = b""
+        self._adopt = True
+        self._current: _Checkpoint | None = None
+        self._last_id = 0
+        """The newest that was tried, durable or not."""
+        self._wanted: Record | None = None
+        """To be made durable."""
+        self._sent: tuple[WriteNode, Record] | None = None
+        """The write under way. There is no other beside it: they could overtake each other."""
+        self._reading = False
+        self._retry_s = 0.0
+        self._due_s = 0.0
+
+    @property
+    def in_progress(self) -> int:
+        """The checkpoint under way; 0: none."""
+        return self._current.id if self._current is not None else 0
+
+    @property
+    def missing(self) -> list[int]:
+        """Tasks that have not reported their snapshots."""
+        return sorted(self._current.missing) if self._current is not None else []
+
+    @property
+    def due_s(self) -> float | None:
+        """When `TimePassed` has something to do next."""
+        if self._reading or self._sent is not None:
+            return None
+        if self._wanted is not None or self.phase is Phase.LOADING:
+            return self._retry_s
+        if self._current is not None:
+            return self._current.began_s + self._settings.timeout_s
+        return self._due_s if self.phase is Phase.RUNNING else None
+
+    def step(self, event: Event) -> list[Effect]:
+        """Take an event; what is to be done, in this order.
+
+        Raises:
+            StateError: nobody can tell any more what was committed.
+        """
+        return [*self._take(event), *self._advance(event.now_s)]
+
+    def _take(self, event: Event) -> Iterable[Effect]:
+        match event:
+            case FenceChanged():
+                return self._fence_changed(event)
+            case TasksChanged():
+                before = bool(self._members.tasks)
+                changed = self._members.changed(event)
+                return self._lost("the plan has other tasks", event.now_s) if before and changed else ()
+            case StmgrReported():
+                return self._reported(event)
+            case StmgrDisconnected():
+                self._members.disconnected(event.stmgr_id)
+                return ()
+            case RollbackRequested():
+                if event.epoch == self.epoch:
+                    self._members.reject(f"task {event.task}: {event.reason}")
+                return self._checked(event.now_s)
+            case TaskSnapshotted():
+                return self._snapshotted(event)
+            case TaskSnapshotFailed():
+                if self._is_current(event) and event.task in self.missing:
+                    return self._abort(Failure.TASK, f"task {event.task}: {event.reason}", event.now_s)
+                return ()
+            case NodesRead():
+                return self._read(event)
+            case NodeWritten():
+                return self._written(event)
+            case StoreFailed():
+                return self._store_failed(event)
+            case NodeChanged():
+                return self._vanished() if event.kind is Kind.STATEFULCHECKPOINTS and event.value is None else ()
+            case TimePassed():
+                return ()
+
+    def _advance(self, now_s: float) -> Iterable[Effect]:
+        """What is due."""
+        if self.phase is Phase.LOADING and not self._reading and now_s >= self._retry_s:
+            self._reading = True
+            return [_READ]
+        if self._sent is not None:
+            return ()
+        if self._wanted is not None:
+            return self._send(self._wanted) if now_s >= self._retry_s else ()
+        current = self._current
+        if current is not None and now_s >= current.began_s + self._settings.timeout_s:
+            waiting = ", ".join(map(str, self.missing[:10]))
+            return self._abort(Failure.TIMEOUT, f"no snapshot of {len(current.missing)} tasks: {waiting}", now_s)
+        if current is None and self.phase is Phase.RUNNING and now_s >= self._due_s:
+            return self._begin(now_s)
+        return ()
+
+    # -- epochs --------------------------------------------------------------------------------------------------------
+
+    def _fence_changed(self, event: FenceChanged) -> Iterable[Effect]:
+        if event.fence == self._fence:
+            return ()
+        # Whatever was being written depended on the old fence: it has happened by now, or never will.
+        self._adopt = not self._fence or event.epoch == self.epoch
+        self._fence, self.epoch = event.fence, event.epoch
+        self.phase, self._reading, self._retry_s = Phase.LOADING, False, event.now_s
+        self._wanted = self._sent = None
+        self._members.enter(event.epoch)
+        return ()
+
+    def _read(self, event: NodesRead) -> Iterable[Effect]:
+        if event.read != _READ or self.phase is not Phase.LOADING or not self._reading:
+            return ()
+        self._reading = False
+        value = event.values[Kind.STATEFULCHECKPOINTS]
+        found = _record_of(value, self.record)
+        lost_or_damaged = found is self.record and found.last_id > 0
+        effects: list[Effect] = []
+        current, self._current = self._current, None
+        if current is not None and found.newest == current.id:
+            self._count_commit(current, event.now_s)  # its answer was lost, or overtaken by the raise
+        elif current is not None:
+            self._count_failure(current.id, Failure.LOSS, "a restore has begun")
+        elif self._adopt and found.in_progress:
+            self._count_failure(found.in_progress, Failure.LEADER, "its successor cannot know who has reported")
+        self.record, self._last_id = found, max(self._last_id, found.last_id)
+        self._due_s = event.now_s + self._settings.interval_s
+        if lost_or_damaged:
+            self._wanted = found
+        if found.committed:
+            effects.append(DiscardCheckpoints(found.committed, found.newest))
+        if self._adopt:
+            self.phase = Phase.ADOPTING
+            return [*effects, *self._adopted(event.now_s)]
+        self.phase, self.restoring = Phase.RESTORING, found.newest
+        self.counts.restores += 1
+        log.info("restore epoch %d: checkpoint %d is restored", self.epoch, self.restoring)
+        if lost := [*self._checked(event.now_s)]:
+            return [*effects, *lost]
+        return [*effects, *self._orders_to_all()]
+
+    def _adopted(self, now_s: float) -> Iterable[Effect]:
+        """Go on in the epoch of the Topology Master before, if everybody does."""
+        if not self._members.tasks:
+            return ()
+        if strangers := self._members.strangers():
+            return self._lost(f"not in restore epoch {self.epoch}: {', '.join(strangers[:10])}", now_s)
+        if lost := [*self._checked(now_s)]:
+            return lost
+        if not self._members.awaited():
+            self.phase = Phase.RUNNING
+            log.info("everybody runs in restore epoch %d", self.epoch)
+            return [*self._to_all(AbortCheckpoint, self._last_id, self.epoch), *self._orders_to_all()]
+        return ()
+
+    def _reported(self, event: StmgrReported) -> Iterable[Effect]:
+        self._members.reported(event)
+        if max((event.epoch, *(status.epoch for status in event.tasks.values()))) > self.epoch:
+            return [CheckLeadership()] if self._fence else ()  # somebody else has raised it
+        effects = [*self._checked(event.now_s)]
+        if self.phase not in (Phase.ADOPTING, Phase.RESTORING, Phase.RUNNING):
+            return effects
+        if self.phase is Phase.ADOPTING:
+            effects += self._adopted(event.now_s)
+        if self.phase is Phase.RESTORING and not [*self._members.behind(TaskPhase.RESTORED)]:
+            log.info("restore epoch %d: all have restored checkpoint %d, and resume", self.epoch, self.restoring)
+            self.phase, self._due_s = Phase.RUNNING, event.now_s + self._settings.interval_s
+            return self._orders_to_all()
+        if (current := self._current) is not None:
+            for task in self._members.tasks_of(event.stmgr_id):
+                if not self._members.is_member(task, current.members[task]):
+                    effects += self._abort(Failure.TASK, f"task {task} was restarted", event.now_s)
+                    break
+        return [*effects, *self._orders(event.stmgr_id)]
+
+    def _orders(self, stmgr_id: str) -> Iterable[Effect]:
+        """What the tasks behind a Stream Manager have not done yet; repeated with each report until they have."""
+        members, effects = self._members, list[Effect]()
+        if stmgr_id not in members.connected or self.phase not in (Phase.RESTORING, Phase.RUNNING):
+            return effects
+        if [*members.behind(TaskPhase.RESTORED, stmgr_id)]:
+            effects.append(self._restore_order(stmgr_id))
+        if self.phase is Phase.RUNNING:
+            if [*members.behind(TaskPhase.RUNNING, stmgr_id)]:
+                effects.append(ResumeTasks(stmgr_id, self.epoch, members.incarnations(stmgr_id)))
+            if self.record.newest and members.unaware(stmgr_id, self.record.newest):
+                effects.append(AnnounceCommit(stmgr_id, self.record.newest, self.record.settled))
+        return effects
+
+    def _restore_order(self, stmgr_id: str) -> RestoreTasks:
+        members, tasks, restored = self._members, frozenset(self._members.tasks_of(stmgr_id)), self.restoring
+        if self.phase is Phase.RUNNING:  # only those join that have nothing to restore
+            tasks, restored = frozenset(task for task in tasks if not members.counts(task)), INITIAL
+        settled, keep = self.record.settled, members.keepers(stmgr_id)
+        return RestoreTasks(stmgr_id, self.epoch, restored, settled, tasks, keep)
+
+    def _orders_to_all(self) -> list[Effect]:
+        return [effect for id in self._members.connected for effect in self._orders(id)]
+
+    def _checked(self, now_s: float) -> Iterable[Effect]:
+        problem = self._members.problem
+        return self._lost(problem, now_s) if problem else ()
+
+    def _lost(self, reason: str, now_s: float) -> Iterable[Effect]:
+        """Something that was sent in this epoch may be lost or repeated: begin a newer one."""
+        if self.phase not in (Phase.ADOPTING, Phase.RESTORING, Phase.RUNNING):
+            return ()
+        log.warning("restore epoch %d ends: %s", self.epoch, reason)
+        effects = self._abort(Failure.LOSS, reason, now_s)
+        self.phase = Phase.RAISING
+        return [*effects, RaiseRestoreEpoch(self.epoch, reason)]
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, now_s: float) -> Iterable[Effect]:
+        members = self._members
+        if [*members.behind(TaskPhase.RUNNING)]:
+            self._due_s = now_s + RETRY_S  # somebody is out of reach, or resumes just now
+            return ()
+        self._last_id += 1
+        incarnations = {task: i for id in members.connected for task, i in members.incarnations(id).items()}
+        self._current = _Checkpoint(self._last_id, now_s, incarnations, set(members.tasks))
+        self._due_s = now_s + self._settings.interval_s
+        return self._save(self.record.begun(self._last_id))
+
+    def _snapshotted(self, event: TaskSnapshotted) -> Iterable[Effect]:
+        current = self._current
+        if current is None or not self._is_current(event) or event.task not in current.missing:
+            return ()
+        if current.members[event.task] != event.incarnation:
+            return ()
+        current.missing.discard(event.task)
+        current.unaligned |= event.unaligned
+        if current.missing:
+            return ()
+        record = self.record.with_commit(current.id, self._settings.retained, unaligned=current.unaligned)
+        return self._save(record)
+
+    def _is_current(self, event: TaskSnapshotted | TaskSnapshotFailed) -> bool:
+        return (event.checkpoint, event.epoch) == (self.in_progress, self.epoch)
+
+    def _abort(self, failure: Failure, reason: str, now_s: float) -> Iterable[Effect]:
+        """Give up the checkpoint under way. Not while its commit is being written: that may have happened."""
+        current = self._current
+        if current is None or self._committing:
+            return ()
+        self._current = self._wanted = None
+        self._count_failure(current.id, failure, reason)
+        return self._to_all(AbortCheckpoint, current.id, self.epoch)
+
+    def _committed(self, record: Record, now_s: float) -> Iterable[Effect]:
+        current, self._current = self._current, None
+        assert current is not None, "only what is under way is committed"
+        self._count_commit(current, now_s)
+        return [
+            *(AnnounceCommit(id, record.newest, record.settled) for id in self._members.connected),
+            DiscardCheckpoints(record.committed, record.newest),
+        ]
+
+    def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
+        self.counts.committed += 1
+        self.counts.last_took_s = now_s - checkpoint.began_s
+        log.info("checkpoint %d is committed after %.1f s", checkpoint.id, self.counts.last_took_s)
+
+    def _count_failure(self, checkpoint: int, failure: Failure, reason: str) -> None:
+        self.counts.failed[failure] += 1
+        self.counts.last_failure = f"checkpoint {checkpoint}: {failure.value}: {reason}"
+        log.warning("%s", self.counts.last_failure)
+
+    def _to_all(self, effect: type[BeginCheckpoint | AbortCheckpoint], *args: int) -> list[Effect]:
+        return [effect(id, *args) for id in self._members.connected]
+
+    # -- the state manager ---------------------------------------------------------------------------------------------
+
+    @property
+    def _committing(self) -> bool:
+        """Whether the checkpoint under way is being committed: from here on only the state manager knows its end."""
+        return self._wanted is not None and self.in_progress == self._wanted.newest != INITIAL
+
+    def _save(self, record: Record) -> Iterable[Effect]:
+        self._wanted = record
+        return self._send(record) if self._sent is None else ()
+
+    def _send(self, record: Record) -> Iterable[Effect]:
+        value = record.to_proto().SerializeToString()
+        write = WriteNode(Kind.STATEFULCHECKPOINTS, value, self._fence, Kind.EPOCHS)
+        self._sent = write, record
+        return [write]
+
+    def _written(self, event: NodeWritten) -> Iterable[Effect]:
+        if self._sent is None or event.write != self._sent[0]:
+            return ()
+        record, self._sent = self._sent[1], None
+        if not event.done:
+            self._retry_s = event.now_s + RETRY_S
+            return [CheckLeadership()]
+        self.record = record
+        if record != self._wanted:
+            return ()  # what is wanted by now is written next
+        committing, self._wanted = self._committing, None
+        if committing:
+            return self._committed(record, event.now_s)
+        if (current := self._current) is not None and not current.begun:
+            current.begun = True
+            return self._to_all(BeginCheckpoint, current.id, self.epoch)
+        return ()
+
+    def _store_failed(self, event: StoreFailed) -> Iterable[Effect]:
+        if event.effect == _READ and self._reading:
+            log.warning("the checkpoints cannot be read back yet: %s", event.reason)
+            self._reading, self._retry_s = False, event.now_s + RETRY_S
+            return ()
+        if self._sent is None or event.effect != self._sent[0]:
+            return ()
+        self._sent, self._retry_s = None, event.now_s + RETRY_S
+        if self._current is not None and not self._current.begun:
+            return self._abort(Failure.STORE, event.reason, event.now_s)
+        log.warning("the record of checkpoints cannot be written yet: %s", event.reason)
+        return ()
+
+    def _vanished(self) -> Iterable[Effect]:
+        """The state manager has lost the record: write it again."""
+        if self._wanted is not None or self.phase in (Phase.STANDBY, Phase.LOADING):
+            return ()
+        log.warning("the record of checkpoints has vanished from the state manager: it is written again")
+        return self._save(self.record)
+
+    def check_invariants(self) -> None:
+        self._members.check_invariants()
+        assert self._last_id >= self.record.last_id >= self.record.newest
+        assert list(self.record.committed) == sorted(set(self.record.committed)), "commits are out of order"
+        assert self._wanted is None or self._wanted.last_id >= self.record.last_id
+        if (current := self._current) is not None:
+            assert self.phase in (Phase.RUNNING, Phase.RAISING, Phase.LOADING)
+            assert current.missing or self._committing or self.phase is Phase.LOADING
+            assert self.phase is Phase.RUNNING or self._committing or self.phase is Phase.LOADING
+
+
+def _record_of(value: bytes | None, known: Record) -> Record:
+    """What the state manager holds. It knows less than we do only if it has lost its data.
+
+    Raises:
+        StateError: it is damaged, and we know nothing: to begin without the committed state would be a silent loss.
+    """
+    try:
+        found = Record.from_proto(state_pb2.Checkpoints.FromString(value or b""))
+    except DecodeError as e:
+        if not known.last_id:
+            raise StateError(f"the record of checkpoints is damaged, so what to restore is not known: {e}") from e
+        log.error("the record of checkpoints is damaged, and is written again: %s", e)
+        return known
+    if found.topology_id != known.topology_id or found.last_id < known.last_id:
+        return known  # of an earlier topology of the same name, or lost
+    return found

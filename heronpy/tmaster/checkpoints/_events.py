@@ -1,0 +1,234 @@
+"""What the checkpoint coordinator takes (events, in the past tense) and asks for (effects).
+
+Stream Managers report levels, not edges: every report says all that its sender knows, after each change and with every
+heartbeat. So a report that is lost, repeated or late costs time and nothing else. Only a snapshot is reported once; one
+whose report is lost makes its checkpoint time out.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heronpy.tmaster._store_effects import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
+
+INITIAL = 0
+"""The checkpoint of a topology that has none yet: every task begins without state."""
+
+
+class TaskPhase(enum.IntEnum):
+    """How far a task is in its restore epoch."""
+
+    STARTED = 0
+    """It has restored nothing yet."""
+    RESTORED = 1
+    """It has its state, and waits until all others have theirs."""
+    RUNNING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """What a task says of itself."""
+
+    incarnation: int
+    """Tells its process from an earlier one; unique."""
+    epoch: int
+    """The restore epoch that the phase belongs to."""
+    phase: TaskPhase
+    committed: int = 0
+    """The newest checkpoint of whose commit it knows, `post_save` included."""
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FenceChanged:
+    """This Topology Master leads, and the node `epochs` holds this value as long as it does."""
+
+    fence: bytes
+    epoch: int
+    """The restore epoch, durable."""
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TasksChanged:
+    """The physical plan has these tasks, the first one included."""
+
+    tasks: Mapping[int, str]
+    """Every task, and the Stream Manager of its container."""
+    stateful: frozenset[int]
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StmgrReported:
+    """A Stream Manager said hello, or sent a heartbeat."""
+
+    stmgr_id: str
+    incarnation: int
+    epoch: int
+    """The restore epoch in whose restore it took part; 0: none, it is new."""
+    taint: str
+    """Why something may be lost or repeated in that epoch (a gap between frames, an instance that died, a batch that
+    was refused); empty: nothing is. It stays until the next epoch."""
+    tasks: Mapping[int, TaskStatus]
+    """Of the attached instances."""
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StmgrDisconnected:
+    """The session of a Stream Manager has ended. It may be alive."""
+
+    stmgr_id: str
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshotted:
+    """The snapshot of a task is stored, with all that belongs to it."""
+
+    task: int
+    incarnation: int
+    checkpoint: int
+    epoch: int
+    now_s: float
+    unaligned: bool = False
+    """What was sent before its sources' markers is in its log, not in its state."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshotFailed:
+    """A task cannot take part in a checkpoint."""
+
+    task: int
+    checkpoint: int
+    epoch: int
+    reason: str
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackRequested:
+    """User code of a task failed in a way that only a restore undoes."""
+
+    task: int
+    epoch: int
+    reason: str
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    now_s: float
+
+
+Event = (
+    FenceChanged
+    | TasksChanged
+    | StmgrReported
+    | StmgrDisconnected
+    | TaskSnapshotted
+    | TaskSnapshotFailed
+    | RollbackRequested
+    | TimePassed
+    | NodesRead
+    | NodeWritten
+    | NodeChanged
+    | StoreFailed
+)
+
+# -- effects -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCheckpoint:
+    """Have the tasks without inputs behind a Stream Manager take their snapshots, and send markers."""
+
+    stmgr_id: str
+    checkpoint: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortCheckpoint:
+    """Have all tasks let go of a checkpoint that will not be committed."""
+
+    stmgr_id: str
+    checkpoint: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceCommit:
+    """Have all tasks told that this checkpoint is committed, and all before it are done with."""
+
+    stmgr_id: str
+    checkpoint: int
+    settled: int
+    """Trees that were complete before the marker of this one are in all state."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTasks:
+    """Have tasks that are not in this epoch yet enter it with the state of a checkpoint, and then wait.
+
+    All others wait for an order of their own: a task may not restore on its own account.
+    """
+
+    stmgr_id: str
+    epoch: int
+    checkpoint: int
+    settled: int
+    """Trees that were complete before the marker of this one are in all state."""
+    tasks: frozenset[int]
+    """Whom it concerns."""
+    keep: Mapping[int, int]
+    """At least once: the incarnations that keep the state they have, which is that of the checkpoint or newer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeTasks:
+    """Have tasks that have restored this epoch run, if they are these incarnations."""
+
+    stmgr_id: str
+    epoch: int
+    incarnations: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseRestoreEpoch:
+    """Make the restore epoch larger than this one, durably; answered by `FenceChanged`."""
+
+    above: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardCheckpoints:
+    """Checkpoints older than the newest committed one may be deleted, except for those that are kept."""
+
+    keep: tuple[int, ...]
+    before: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckLeadership:
+    """A write was refused: look whether this Topology Master still leads."""
+
+
+Effect = (
+    BeginCheckpoint
+    | AbortCheckpoint
+    | AnnounceCommit
+    | RestoreTasks
+    | ResumeTasks
+    | RaiseRestoreEpoch
+    | DiscardCheckpoints
+    | CheckLeadership
+    | ReadNodes
+    | WriteNode
+)

@@ -1,0 +1,55 @@
+"""What the state manager knows of a topology's checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from heronpy.proto import state_pb2
+from heronpy.tmaster.checkpoints._events import INITIAL
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The value of the node `statefulcheckpoints`."""
+
+    topology_id: str
+    last_id: int = 0
+    """The newest that was begun."""
+    in_progress: int = 0
+    """Begun and not committed; 0: none."""
+    committed: tuple[int, ...] = ()
+    """Those that are kept, oldest first."""
+    settled: int = INITIAL
+    """What was complete at a spout before its marker of this one, every task has in its state, logs not counted."""
+
+    @property
+    def newest(self) -> int:
+        """What a restore takes."""
+        return self.committed[-1] if self.committed else INITIAL
+
+    def begun(self, checkpoint: int) -> Record:
+        """With a checkpoint under way."""
+        assert checkpoint > self.last_id, "ids of checkpoints only grow"
+        return replace(self, last_id=checkpoint, in_progress=checkpoint)
+
+    def with_commit(self, checkpoint: int, retained: int, *, unaligned: bool = False) -> Record:
+        """With a checkpoint committed, and the newest `retained` kept."""
+        assert checkpoint == self.in_progress, "only what is under way is committed"
+        committed = (*self.committed, checkpoint)[-retained:]
+        # A task that was not aligned took its snapshot before some markers came; but not before the last commit, and so
+        # after the markers of that one. Markers of what was aborted in between may have been sent at any time.
+        settled = self.newest if unaligned else checkpoint
+        return replace(self, in_progress=0, committed=committed, settled=settled)
+
+    def to_proto(self) -> state_pb2.Checkpoints:
+        return state_pb2.Checkpoints(
+            topology_id=self.topology_id,
+            last_id=self.last_id,
+            in_progress=self.in_progress,
+            committed=self.committed,
+            settled=self.settled,
+        )
+
+    @classmethod
+    def from_proto(cls, p: state_pb2.Checkpoints) -> Record:
+        return cls(p.topology_id, p.last_id, p.in_progress, tuple(p.committed), p.settled)

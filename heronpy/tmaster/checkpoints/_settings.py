@@ -1,0 +1,50 @@
+"""How checkpoints are taken, and what is counted of them."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from dataclasses import dataclass, field
+
+from heronpy.config import ReliabilityMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """How checkpoints are taken."""
+
+    mode: ReliabilityMode
+    """`EFFECTIVELY_ONCE`: any loss is a rollback. `ATLEAST_ONCE`: only stateful tasks that died are restored."""
+    interval_s: float
+    """From the beginning of a checkpoint to that of the next; a longer one delays its successor."""
+    timeout_s: float = 600.0
+    """A checkpoint that takes longer is aborted."""
+    retained: int = 1
+    """So many committed checkpoints are kept."""
+
+    def __post_init__(self) -> None:
+        assert self.mode is not ReliabilityMode.ATMOST_ONCE, "at most once has no checkpoints"
+        assert self.interval_s > 0
+        assert self.timeout_s > 0
+        assert self.retained >= 1
+
+
+class Failure(enum.Enum):
+    """Why a checkpoint was aborted; the names are for users."""
+
+    TASK = "a task failed"
+    TIMEOUT = "timed out"
+    LOSS = "tuples may be lost or repeated"
+    STORE = "the state manager failed"
+    LEADER = "the Topology Master was replaced"
+
+
+@dataclass(slots=True)
+class CheckpointCounts:
+    """What has happened so far in this Topology Master, for the UI."""
+
+    committed: int = 0
+    failed: Counter[Failure] = field(default_factory=Counter)
+    restores: int = 0
+    last_failure: str = ""
+    last_took_s: float = 0.0

@@ -1,0 +1,34 @@
+"""The parts of the Topology Master behind its core, each of which is tested alone."""
+
+from heronpy.tmaster._aggregation import Rule, rule_of
+from heronpy.tmaster._exceptions import ExceptionLog, class_name
+from heronpy.tmaster._history import MINUTE_MS, MINUTES
+from heronpy.tmaster._log_levels import changed as changed_levels
+from heronpy.tmaster._log_levels import check as check_level
+from heronpy.tmaster._log_levels import in_force as levels_in_force
+from heronpy.tmaster._queries import answer as answer_metrics
+from heronpy.tmaster._state import Effect as StateEffect
+from heronpy.tmaster._state import Event as StateEvent
+from heronpy.tmaster._state import PackingChanged, PublishPlan, StateChanged, start, step
+from heronpy.tmaster._status import Metrics
+
+__all__ = [
+    "MINUTES",
+    "MINUTE_MS",
+    "ExceptionLog",
+    "Metrics",
+    "PackingChanged",
+    "PublishPlan",
+    "Rule",
+    "StateChanged",
+    "StateEffect",
+    "StateEvent",
+    "answer_metrics",
+    "changed_levels",
+    "check_level",
+    "class_name",
+    "levels_in_force",
+    "rule_of",
+    "start",
+    "step",
+]
