@@ -31,7 +31,7 @@ def as_anchors(anchors: Any) -> tuple[Tuple, ...]:
     """The anchors given to an emit, whatever they were collected in.
 
     Raises:
-        TupleError: they are no collection of received tuples, or too many.
+        TupleError: they are not collection of received tuples, or too many.
     """
     try:
         found = tuple(anchors)
@@ -78,7 +78,7 @@ def anchored(tags: Sequence[Any]) -> Anchors | None:
         origins = set(map(_origin_of, tags))
         if len(origins) == 1:
             return _of_one_batch(next(iter(origins)), np.fromiter(map(_index_of, tags), np.int64, len(tags)))
-    return _of_many(tags)
+    return anchored_to_many(tags)
 
 
 def _of_one_batch(origin: Any, index: Index) -> Anchors | None:
@@ -91,7 +91,7 @@ def _of_one_batch(origin: Any, index: Index) -> Anchors | None:
     return Anchors(ids, origin.roots[positions], counts)
 
 
-def _of_many(tags: Sequence[Any]) -> Anchors | None:
+def anchored_to_many(tags: Sequence[Any]) -> Anchors | None:
     """Any mixture. Collects (tuple, anchor) pairs by batch, then combines the ids of each (tuple, root) pair."""
     pairs: dict[InBatch, tuple[list[int], list[int]]] = {}
     for number, tag in enumerate(tags):

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from heronpy.api.exceptions import FailedException
-from heronpy.api.task_hook import BoltAckInfo, BoltExecuteInfo, BoltFailInfo, EmitInfo
+from heronpy.api.task_hook import BoltExecuteInfo
 from heronpy.api.tuple import Tuple, TupleHelper
 from heronpy.errors import TupleError
-from heronpy.instance._anchors import Anchors, anchored, as_anchors
+from heronpy.instance._acks import Acks
+from heronpy.instance._anchors import anchored
 from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
-from heronpy.instance._edges import Edge
-from heronpy.instance._inbatch import ACKED, FAILED, OPEN, InBatch, root_batches
-from heronpy.instance._outputs import Rejected, as_values
+from heronpy.instance._edges import AnchoredFan, Fan, Taken
+from heronpy.instance._emitter import Process, make_emitter
+from heronpy.instance._holding import HoldingReports
+from heronpy.instance._inbatch import InBatch, root_batches
 from heronpy.instance._pacing import Pacing
+from heronpy.instance._sender import packed, watermarks
+from heronpy.instance._serializing import Rejected
+from heronpy.instance._task_config import tick_interval_ns
 from heronpy.proto import stmgr_pb2
-from heronpy.wire import ACK, FAIL, RESET_TIMEOUT, tuple_batch
+from heronpy.wire import CONTROL, DATA, FAIL, MalformedBatch, Tuples, decode_control, decode_tuples
 
-Process = Callable[[Tuple], None]
 RESETS_EVERY_NS = 5_000_000
+POLL_USER_METRICS_NS = 1_000_000_000
 
 
 class BoltTask:
@@ -36,150 +42,32 @@ class BoltTask:
         self._pacing = Pacing(core.config.drain_interval_ms)
         self._done = 0
         """Tuples executed since the last flush: about as many acks wait."""
-        self._dirty: list[InBatch] = []
-        self._resets: list[Tuple] = []
+        self._sending = False
+        self._rejected: deque[Rejected] = deque()
+        """Tuples that could not be sent, and were not reported yet. Any thread appends."""
         self._reset_at_ns = 0
         self._tick_ns = 0
         self._tick_at_ns = 0
         self._poll_user_at_ns = 0
         self._process_began_ns = 0
         self._batch_began_ns = 0
-        self._now_running: tuple[str, Iterator[int], int] = ("", iter(()), 0)
-        self._batch = BatchSize(core.config, len(core.outputs.edges))
+        self._running: tuple[Tuples, Sequence[InBatch], Iterator[int], int] | None = None
+        """The batch in hand, its origins, what is left of its numbers, and how many of its tuples were counted."""
+        core.open_outputs(AnchoredFan if core.tracking else Fan)
+        self._batch = BatchSize(core.config, len(core.outputs.pairs))
+        self._emitter = make_emitter(core, self._batch, flush=self.flush, service_signals=self.service_signals)
+        self._acks = Acks(core, self._since_start_ms)
+        self._holding = HoldingReports(core.task_id)
         delegate = Delegate(core)
-        self._make_emit(delegate)
+        delegate.emit, delegate.ack, delegate.fail = self._emitter.emit, self._acks.ack, self._acks.fail
+        delegate.reset_timeout, delegate.send_watermark = self._reset_timeout, self.send_watermark
         self.user_object: Any = core.make_component(delegate)
-        self._auto_ack = bool(getattr(self.user_object, "auto_ack", False))
-        self._auto_anchor = bool(getattr(self.user_object, "auto_anchor", False))
-        self._auto_fail = bool(getattr(self.user_object, "auto_fail", False))
-
-    # The hot path: closures over shared variables, as in the spout. `current` is the tuple in process(), for automatic
-    # anchors; `room` counts down to the flush that bounds the memory of one process().
-    def _make_emit(self, delegate: Delegate) -> None:
-        core, dirty, signal = self.core, self._dirty, self.core.signal
-        choosers = core.outputs.choosers
-        tracking = core.tracking
-        room = self._batch.tuples
-        current: Tuple | None = None
-
-        def emit(
-            tup: Any,
-            stream: str = "default",
-            anchors: Sequence[Tuple] | None = None,
-            direct_task: int | None = None,
-            need_task_ids: bool = False,
-        ) -> list[int]:
-            nonlocal room
-            if type(tup) is list:
-                tup = [*tup]  # user code may go on using its list
-            elif type(tup) is not tuple:
-                tup = as_values(tup)
-            target = choosers[stream](tup) if direct_task is None else core.outputs.direct(stream, direct_task)
-            if tracking:
-                tag: Any = current
-                if anchors is not None:
-                    if type(anchors) is list and len(anchors) == 1 and type(anchors[0]) is Tuple:
-                        tag = anchors[0]
-                    else:
-                        tag = as_anchors(anchors)  # a copy: user code may go on using its list
-                        room -= len(tag)  # they travel too: 16 bytes for each
-                # Both or neither: nothing may raise from here on.
-                target.append(tup)
-                target.tag(tag)
-            else:
-                target.append(tup)
-            room -= 1
-            if room <= 0:
-                self.flush()
-            return target.ids
-
-        def ack(tup: Tuple) -> None:
-            origin: Any = tup.origin_
-            origin.marks[tup.index_] = ACKED
-            if not origin.dirty:
-                origin.dirty = True
-                dirty.append(origin)
-
-        def fail(tup: Tuple) -> None:
-            origin: Any = tup.origin_
-            if origin.marks[tup.index_]:
-                return  # acked before, e.g. by a process() that raised afterwards
-            origin.marks[tup.index_] = FAILED
-            if not origin.dirty:
-                origin.dirty = True
-                dirty.append(origin)
-
-        def run(tuples: Iterable[Tuple], process: Process) -> None:
-            for tup in tuples:
-                process(tup)
-                if signal.due:
-                    self.look_up()
-
-        def run_auto(tuples: Iterable[Tuple], process: Process) -> None:
-            nonlocal current
-            anchor, acks = self._auto_anchor, self._auto_ack
-            ack = delegate.ack  # type: ignore[attr-defined]  # the observed one, if there are hooks
-            for tup in tuples:
-                if anchor:
-                    current = tup
-                process(tup)
-                if acks and not tup.origin_.marks[tup.index_]:  # type: ignore[attr-defined]  # InBatch has it
-                    ack(tup)
-                if signal.due:
-                    current = None
-                    self.look_up()
-            current = None
-
-        def refill() -> None:
-            nonlocal room
-            room = self._batch.tuples
-
-        def rebind() -> None:
-            nonlocal choosers, current
-            choosers, current = core.outputs.choosers, None
-
-        def no_anchor() -> None:
-            nonlocal current
-            current = None
-
-        self._run, self._run_auto = run, run_auto
-        self._refill, self._rebind, self._no_anchor = refill, rebind, no_anchor
-        self._nothing_unsent: Callable[[], bool] = lambda: room == self._batch.tuples and not dirty
-        self._fail = fail
-        delegate.emit, delegate.ack, delegate.fail = emit, ack, fail  # type: ignore[attr-defined]
-        delegate.reset_timeout = self._reset_timeout  # type: ignore[attr-defined]
-        if core.debug or core.hooks:
-            self._observe(delegate)
-
-    def _observe(self, delegate: Any) -> None:
-        """emit, ack and fail for topology.debug and task hooks: slower, so only there."""
-        core, emit, ack, fail = self.core, delegate.emit, delegate.ack, delegate.fail
-
-        def observed_emit(
-            tup: Any,
-            stream: str = "default",
-            anchors: Sequence[Tuple] | None = None,
-            direct_task: int | None = None,
-            need_task_ids: bool = False,
-        ) -> list[int]:
-            tasks: list[int] = emit(tup, stream, anchors, direct_task, need_task_ids)
-            if core.debug:
-                core.logger.info("emitted %r to %s on stream %s", tup, tasks, stream)
-            for hook in core.hooks:
-                hook.emit(EmitInfo(tup, stream, core.task_id, tasks))
-            return tasks
-
-        def observed_ack(tup: Tuple) -> None:
-            ack(tup)
-            for hook in core.hooks:
-                hook.bolt_ack(BoltAckInfo(tup, core.task_id, self._since_start_ms()))
-
-        def observed_fail(tup: Tuple) -> None:
-            fail(tup)
-            for hook in core.hooks:
-                hook.bolt_fail(BoltFailInfo(tup, core.task_id, self._since_start_ms()))
-
-        delegate.emit, delegate.ack, delegate.fail = observed_emit, observed_ack, observed_fail
+        acks = bool(getattr(self.user_object, "auto_ack", False))
+        anchors = bool(getattr(self.user_object, "auto_anchor", False))
+        self._loop = self._emitter.bolt_loop(anchors, self._acks.ack if acks else None)
+        self._receive_watermark: Callable[[int, int], None] | None = getattr(
+            self.user_object, "receive_watermark", None
+        )
 
     def _since_start_ms(self) -> float:
         return (self.core.clock() - self._process_began_ns) / 1e6
@@ -199,14 +87,10 @@ class BoltTask:
     def open(self) -> None:
         """Call the user's initialize()."""
         core = self.core
-        self.user_object.initialize(core.settings, core.context)
+        self.user_object.initialize(core.user_config, core.context)
         for hook in core.hooks:
-            hook.prepare(core.settings, core.context)
-        # Read after initialize(), which may set it: Heron's window bolts do.
-        if (ms := core.settings.get("topology.tick.tuple.freq.ms")) is not None:
-            self._tick_ns = int(float(ms) * 1e6)
-        elif (secs := core.settings.get("topology.tick.tuple.freq.secs")) is not None:
-            self._tick_ns = int(float(secs) * 1e9)
+            hook.prepare(core.user_config, core.context)
+        self._tick_ns = tick_interval_ns(core.user_config)
         if self._tick_ns:
             self._tick_at_ns = core.clock() + self._tick_ns
 
@@ -217,9 +101,9 @@ class BoltTask:
         """Nothing, likewise."""
 
     def close(self) -> None:
-        """The end: tell user code, then flush, also if user code raises."""
+        """Clean up the user's component, then flush, even if it raises."""
         self.core.signal.due = False
-        self._no_anchor()
+        self._emitter.no_anchor()
         try:
             for hook in self.core.hooks:
                 hook.clean_up()
@@ -231,107 +115,173 @@ class BoltTask:
             self.core.metrics.poll_user(0, final=True)
 
     def replan(self, plan: Any) -> None:
-        self.flush()
-        self.core.replan(plan)
-        self._rebind()
+        with self.core.lock:
+            self.flush()
+            self.core.replan(plan)
+            self._emitter.rebind()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if the bookkeeping contradicts itself. For tests."""
+        assert self._acks.held >= 0, "more tuples were settled than came"
+
+    def doze(self, asleep: bool) -> bool:
+        """The task is about to sleep, or awake: see Emitter."""
+        return self._emitter.doze(asleep) and not (asleep and self._acks and self._emitter.doze(False))
 
     def offer(self, batch: stmgr_pb2.Batch) -> None:
-        """Run user code on a batch of tuples."""
-        core = self.core
-        body = stmgr_pb2.TupleBatch.FromString(batch.body)
-        component = core.component_of[body.src_task]
-        fields = core.plan.logical.components[component].outputs[body.stream].fields
-        origin = InBatch(body, component, fields)
-        origin.began_ns = received_ns = core.clock()
+        """Run user code on a batch of tuples, or take control."""
         try:
-            values = core.deserialize(body.values)
+            if batch.kind == DATA:
+                self._execute(decode_tuples(batch.body))
+            elif batch.kind == CONTROL:
+                self._control(decode_control(batch.body))
+            else:
+                raise MalformedBatch("a batch of acks or fails came to a bolt")
+        except MalformedBatch as error:
+            self.core.malformed(error)
+
+    def _control(self, control: stmgr_pb2.ControlBatch) -> None:
+        if control.WhichOneof("control") == "watermark" and self._receive_watermark is not None:
+            try:
+                self._receive_watermark(control.src_task, control.watermark)
+            except Exception as error:
+                self._user_error("receive_watermark()", error)
+
+    def _execute(self, tuples: Tuples) -> None:
+        core = self.core
+        received_ns = core.clock()
+        component = core.component_of.get(tuples.src_task)
+        if component is None:
+            raise MalformedBatch(f"a batch of tuples is from task {tuples.src_task}, which is in no plan")
+        declared = core.plan.logical.components[component].outputs
+        if unknown := [stream for stream in tuples.streams if stream not in declared]:
+            raise MalformedBatch(f"a batch of tuples is of stream {component}:{unknown[0]}, which is not declared")
+        try:
+            values = core.deserialize(tuples.values)
+            if len(values) != tuples.count:
+                raise MalformedBatch(f"a batch of {tuples.count} tuples holds {len(values)}")
         except Exception as error:
-            self._refuse(origin, error)
+            self._refuse(tuples, component, error)
             return
-        # The range is the batch's clock: what is left of it tells how many tuples were begun.
-        numbers = iter(range(len(values)))
-        tuples = map(Tuple, values, itertools.repeat(origin), numbers)
-        began_ns = self._batch_began_ns = self.core.clock()
-        core.metrics.add(f"__tuple-deserialization-time-ns/{component}/{body.stream}", began_ns - received_ns)
-        core.metrics.mean(
-            f"__av-tuple-deserialization-time-ns/{component}/{body.stream}", began_ns - received_ns, len(values)
-        )
+        origins = [InBatch(tuples, component, stream, declared[stream].fields) for stream in tuples.streams]
+        if tuples.stream_indexes is None:
+            origin_of_each: Iterator[InBatch] = itertools.repeat(origins[0])
+        else:
+            origin_of_each = map(origins.__getitem__, tuples.stream_indexes.tolist())
+        began_ns = self._batch_began_ns = core.clock()
+        for origin in origins:
+            origin.began_ns = received_ns
+        self._count_received(tuples, origins, began_ns - received_ns)
+        # The range is the batch's clock: what is left of it says how many tuples were begun.
+        numbers = iter(range(tuples.count))
+        self._run(tuples, origins, map(Tuple, values, origin_of_each, numbers), numbers)
+
+    def _count_received(self, tuples: Tuples, origins: Sequence[InBatch], took_ns: int) -> None:
+        metrics = self.core.metrics
+        for origin, count in _per_origin(tuples, origins, 0, tuples.count):
+            source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (tuples.count or 1)
+            metrics.add(f"__tuple-deserialization-time-ns/{source}", share_ns)
+            metrics.mean(f"__av-tuple-deserialization-time-ns/{source}", share_ns, count)
+            if origin.tracked:
+                self._acks.held += count
+        if len(tuples.roots):
+            self._holding.received(tuples.roots)
+
+    def _run(
+        self, tuples: Tuples, origins: Sequence[InBatch], received: Iterator[Tuple], numbers: Iterator[int]
+    ) -> None:
+        core = self.core
         if self._nothing_unsent():
-            self._pacing.waits_since(began_ns)
-        self._now_running = f"{component}/{body.stream}", numbers, len(values)
+            self._pacing.waits_since(self._batch_began_ns)
+        self._running = tuples, origins, numbers, 0
         process = self.user_object.process
         if core.hooks:
             process = self._observed_process(process)
-        run = self._run_auto if self._auto_ack or self._auto_anchor else self._run
         try:
             while operator.length_hint(numbers):
                 try:
-                    run(tuples, process)
+                    self._loop(received, process)
                 except FailedException:
-                    self._fail_last(origin, numbers, len(values))
+                    self._fail_last(tuples, origins, numbers)
                 except Exception as error:
-                    self._fail_last(origin, numbers, len(values))
+                    self._fail_last(tuples, origins, numbers)
                     self._user_error("process()", error)
                 except (SystemExit, KeyboardInterrupt):
-                    self._fail_last(origin, numbers, len(values))  # sent by close()
+                    self._fail_last(tuples, origins, numbers)  # sent by close()
                     raise
         finally:
             self._count_executed()
-        self._flush_if_due(self.core.clock())
+        self._flush_if_due(core.clock())
+        if self._rejected:
+            self._report_rejected()
 
-    def _refuse(self, origin: InBatch, error: Exception) -> None:
-        """Fail a batch that cannot be read. Which of its tuples is to blame cannot be told."""
-        origin.marks[:] = bytes([FAILED]) * origin.count
-        origin.dirty = True
-        self._dirty.append(origin)
+    def _refuse(self, tuples: Tuples, component: str, error: Exception) -> None:
+        """Fail a batch that cannot be read. It is unknown which of its tuples is to blame."""
+        if len(tuples.roots):
+            self._dispatch([*root_batches(FAIL, [(tuples.roots, None)])])
+        for stream in tuples.streams:
+            self.core.metrics.add(f"__fail-count/{component}/{stream}", tuples.count / len(tuples.streams))
         unreadable = TupleError(
-            f"{origin.count} tuples of {origin.component}:{origin.stream} cannot be deserialized: {error}"
+            f"{tuples.count} tuples of {component}:{', '.join(tuples.streams)} cannot be deserialized: {error}"
         )
         unreadable.__cause__ = error
         self._user_error("deserialize()", unreadable)
 
+    def _nothing_unsent(self) -> bool:
+        return not self._emitter.unsent() and not self._acks
+
     def _flush_if_due(self, now_ns: int) -> None:
         """Flush a bolt that has more to do."""
         if self._pacing.drained(now_ns) and not self._nothing_unsent():
-            destinations = 1 + sum(1 for edge in self.core.outputs.edges if edge.values)
+            destinations = 1 + sum(1 for pair in self.core.outputs.pairs if pair)
             if self._pacing.busy_due(now_ns, self._done, destinations):
                 self.flush()
 
     def _count_executed(self) -> None:
         """Count what was executed since the last call, and the time it took."""
-        source, numbers, before = self._now_running
-        left = operator.length_hint(numbers)
-        executed = before - left
-        if executed:
-            now_ns = self.core.clock()
-            took_ns = now_ns - self._batch_began_ns
-            metrics = self.core.metrics
-            metrics.add(f"__execute-count/{source}", executed)
-            metrics.add(f"__execute-time-ns/{source}", took_ns)
-            metrics.mean(f"__execute-latency/{source}", took_ns, executed)
-            self._batch_began_ns = now_ns
-            self._done += executed
-            self._now_running = source, numbers, left
+        if self._running is None:
+            return
+        tuples, origins, numbers, counted = self._running
+        begun = tuples.count - operator.length_hint(numbers)
+        if begun == counted:
+            return
+        now_ns = self.core.clock()
+        took_ns = now_ns - self._batch_began_ns
+        metrics = self.core.metrics
+        for origin, count in _per_origin(tuples, origins, counted, begun):
+            source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (begun - counted)
+            metrics.add(f"__execute-count/{source}", count)
+            metrics.add(f"__execute-time-ns/{source}", share_ns)
+            metrics.mean(f"__execute-latency/{source}", share_ns, count)
+        self._batch_began_ns = now_ns
+        self._done += begun - counted
+        self._running = tuples, origins, numbers, begun
 
-    def _fail_last(self, origin: InBatch, numbers: Iterator[int], count: int) -> None:
+    def _fail_last(self, tuples: Tuples, origins: Sequence[InBatch], numbers: Iterator[int]) -> None:
         """Fail the tuple whose process() raised."""
-        self._no_anchor()
-        index = count - operator.length_hint(numbers) - 1
-        self._fail(Tuple([], origin, index))
+        self._emitter.no_anchor()
+        index = tuples.count - operator.length_hint(numbers) - 1
+        stream = 0 if tuples.stream_indexes is None else int(tuples.stream_indexes[index])
+        self._acks.fail(Tuple([], origins[stream], index))
 
     def poll(self) -> float:
         """Do what is due. Returns how many seconds the task may sleep if no message comes."""
-        self._no_anchor()
+        self._emitter.no_anchor()
         self.core.signal.due = False
         now_ns = self.core.clock()
         self._housekeep(now_ns)
-        if not self._nothing_unsent() or self._resets:
+        if self._rejected:
+            self._report_rejected()
+        if not self._nothing_unsent():
             if (wait_ns := self._pacing.idle_ns(now_ns)) > 0:
                 return wait_ns / 1e9
             self.flush()
-        return min(1.0, max(0.0, (self._tick_at_ns - now_ns) / 1e9)) if self._tick_ns else 1.0
+        if self._acks.held and (reports := self._holding.due(self._acks.held, now_ns)):
+            self._dispatch(reports)
+        wait_s = self._holding.wait_s if self._acks.held else 1.0
+        return min(wait_s, max(0.0, (self._tick_at_ns - now_ns) / 1e9)) if self._tick_ns else wait_s
 
-    def look_up(self) -> None:
+    def service_signals(self) -> None:
         """Between two tuples of a batch: flush, tick, or stop."""
         signal = self.core.signal
         signal.due = False
@@ -339,6 +289,8 @@ class BoltTask:
         self._count_executed()
         self._flush_if_due(now_ns)
         self._housekeep(now_ns)
+        if self._rejected:
+            self._report_rejected()
         if signal.stopping:
             raise Stopped
 
@@ -353,120 +305,86 @@ class BoltTask:
             except Exception as error:
                 self._user_error("process_tick()", error)
         if now_ns >= self._poll_user_at_ns:
-            self._poll_user_at_ns = now_ns + 1_000_000_000
+            self._poll_user_at_ns = now_ns + POLL_USER_METRICS_NS
             self.core.metrics.poll_user(now_ns / 1e9)
 
+    def send_watermark(self, watermark: int) -> None:
+        """Send a watermark to every task that reads this one, after what was emitted before."""
+        with self.core.lock:
+            self.flush()
+            self._dispatch(watermarks(self.core, watermark))
+
     def flush(self) -> None:
-        """Send what was emitted, then what was acked and failed: an ack carries the ids of the children."""
+        """Send what was emitted, then what was acked and failed: an ack carries the ids of the children.
+
+        Any thread. A tuple that cannot be sent is reported later, by the task's own thread.
+        """
+        with self.core.lock:
+            if self._sending:
+                return  # emitted while a value was being serialized
+            self._sending = True
+            try:
+                self._send()
+            finally:
+                self._sending = False
+
+    def _send(self) -> None:
         core = self.core
+        settled = self._acks.take()  # before the emitted tuples: see there
         batches: list[stmgr_pb2.Batch] = []
-        rejected: list[tuple[Rejected, Sequence[Tuple]]] = []
-        for stream, n in core.outputs.emitted().items():
-            core.metrics.add(f"__emit-count/{stream}", n)
-        for edge in core.outputs.edges:
-            if edge.values:
-                self._pack(edge, batches, rejected)
-                edge.clear()
-        if self._resets:
-            batches += self._reset_batches()
-        for anchor in itertools.chain.from_iterable(anchors for _, anchors in rejected):
-            self._spoil(anchor)
-        if self._dirty:
-            batches += self._settle()
-        if batches:
-            core.send(batches)
-            self._batch.sent(batches)
+        spoiled: list[Tuple] = []
+        for taken in self._emitter.drain():
+            self._pack(taken, batches, spoiled)
+        batches += self._acks.batches(settled, spoiled, core.clock())
+        self._dispatch(batches)
         self._pacing.sent(core.clock())
         self._done = 0
-        self._refill()
-        if rejected:
-            for other, _anchors in rejected[1:]:
-                core.user_error("emit()", other.error)
-            self._user_error("emit()", rejected[0][0].error, flushed=True)
 
-    def _spoil(self, anchor: Tuple) -> None:
-        """Fail a tuple even if it was acked: what was to come of it cannot be sent."""
-        origin = anchor.origin_
-        if isinstance(origin, InBatch):
-            origin.marks[anchor.index_] = OPEN
-            self._fail(anchor)
-
-    def _pack(
-        self, edge: Edge, batches: list[stmgr_pb2.Batch], rejected: list[tuple[Rejected, Sequence[Tuple]]]
-    ) -> None:
+    def _pack(self, taken: Taken, batches: list[stmgr_pb2.Batch], spoiled: list[Tuple]) -> None:
         core = self.core
-        parts = core.serialized(edge)
+        parts = core.serialized(taken)
         for part in parts:
             if isinstance(part, Rejected):
-                rejected.append((part, _anchors_of(edge.tags[part.index]) if core.tracking else ()))
+                self._rejected.append(part)
+                core.signal.due = True
                 if core.tracking:
-                    edge.tags[part.index] = ()  # not sent, so it is nobody's child
-        tree: Anchors | None = anchored(edge.tags) if core.tracking else None
-        for part in parts:
-            if isinstance(part, Rejected):
-                continue
-            start, stop, data = part
-            ids, roots, counts = tree.part(start, stop) if tree else (None, None, None)
-            batches.append(
-                tuple_batch(
-                    src_task=core.task_id,
-                    dest_task=edge.task,
-                    stream=edge.stream,
-                    count=stop - start,
-                    values=data,
-                    ids=ids,
-                    roots=roots,
-                    root_counts=counts,
-                )
-            )
+                    spoiled += _anchors_of(taken.tags[part.index])
+                    taken.tags[part.index] = ()  # not sent, so it is not a child of its anchors
+        batches += packed(core, taken, parts, anchored(taken.tags) if core.tracking else None)
 
-    def _settle(self) -> Iterable[stmgr_pb2.Batch]:
-        """Batches of acks and fails for everything marked since the last flush."""
-        acks: list[tuple[Any, Any]] = []
-        fails: list[tuple[Any, Any]] = []
-        metrics, now_ns = self.core.metrics, self.core.clock()
-        for origin in self._dirty:
-            acked, failed = origin.settle()
-            source = f"{origin.component}/{origin.stream}"
-            # A clock per tuple would cost more than many a bolt does: latencies are those of the batch, from when the
-            # task took it up until its acks leave.
-            took_ns = now_ns - origin.began_ns
-            if len(acked):
-                metrics.add(f"__ack-count/{source}", len(acked))
-                metrics.mean(f"__process-latency/{source}", took_ns * len(acked), len(acked))
-                if origin.tracked:
-                    acks.append(origin.ack_values(acked))
-            if len(failed):
-                metrics.add(f"__fail-count/{source}", len(failed))
-                metrics.mean(f"__fail-latency/{source}", took_ns * len(failed), len(failed))
-                if origin.tracked:
-                    fails.append((origin.roots[origin.positions(failed)[0]], None))
-        self._dirty.clear()
-        return [*root_batches(ACK, acks), *root_batches(FAIL, fails)]
+    def _dispatch(self, batches: list[stmgr_pb2.Batch]) -> None:
+        if batches:
+            with self.core.lock:
+                self.core.send(batches)
+                self._batch.sent(batches)
+
+    def _report_rejected(self) -> None:
+        rejected = [self._rejected.popleft() for _ in range(len(self._rejected))]
+        for other in rejected[1:]:
+            self.core.user_error("emit()", other.error)
+        self._user_error("emit()", rejected[0].error)
 
     def _reset_timeout(self, tup: Tuple) -> None:
         """Sent with the next flush; but a process() that takes long must not keep it until it returns."""
-        self._resets.append(tup)
+        self._acks.reset_timeout(tup)
         now_ns = self.core.clock()
         if now_ns >= self._reset_at_ns:
             self._reset_at_ns = now_ns + RESETS_EVERY_NS
-            self.core.send([*self._reset_batches()])
+            self._dispatch(self._acks.reset_batches())
 
-    def _reset_batches(self) -> Iterable[stmgr_pb2.Batch]:
-        parts: list[tuple[Any, Any]] = []
-        for tup in self._resets:
-            origin = tup.origin_
-            if isinstance(origin, InBatch) and origin.tracked:
-                parts.append((origin.roots[origin.positions(np.array([tup.index_]))[0]], None))
-        self._resets.clear()
-        return root_batches(RESET_TIMEOUT, parts)
-
-    def _user_error(self, where: str, error: Exception, *, flushed: bool = False) -> None:
+    def _user_error(self, where: str, error: Exception) -> None:
         self.core.user_error(where, error)
-        if not self.core.fail_only:
-            if not flushed:
-                self.flush()  # the failed tuple is replayed at once, not after its timeout
+        if not self.core.settings.fail_only:
+            self.flush()  # the failed tuple is replayed at once, not after its timeout
             raise TaskFailed(where) from error
+
+
+def _per_origin(tuples: Tuples, origins: Sequence[InBatch], start: int, stop: int) -> list[tuple[InBatch, int]]:
+    """How many of the tuples from `start` to `stop` are of each origin."""
+    if tuples.stream_indexes is None:
+        return [(origins[0], stop - start)]
+    counts = np.bincount(tuples.stream_indexes[start:stop]).tolist()
+    return [(origin, count) for origin, count in zip(origins, counts, strict=False) if count]
 
 
 def _anchors_of(tag: Any) -> Sequence[Tuple]:

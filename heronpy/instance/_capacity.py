@@ -11,7 +11,7 @@ from heronpy.config import InstanceConfig
 
 
 class QueueCapacity:
-    """Capacity in bytes. Pure: told what waits, at a regular interval."""
+    """Capacity in bytes. Pure: given what waits, at a regular interval."""
 
     def __init__(self, config: InstanceConfig) -> None:
         self._most = config.in_queue_bytes

@@ -34,6 +34,9 @@ class ThreadChannel:
         self._out_capacity = config.out_queue_bytes
         # data-in
         self._inbox: queue.SimpleQueue[stmgr_pb2.Batch | Command] = queue.SimpleQueue()
+        self._batches_put = 0
+        self._batches_done = 0
+        self._stale_until = 0
         self._in_put = 0
         self._in_taken = 0
         self._reader_waits = False
@@ -52,19 +55,32 @@ class ThreadChannel:
         """How often the task had to wait for room in data-out."""
         self.busy = False
         """The task thread is at work, not waiting."""
+        self.epoch = 0
+        """The restore epoch that the task sends in."""
         self.stopping = False
-        """The task is to stop: nobody waits for room any more."""
+        """The task is to stop: nothing waits for room any more."""
 
     # gateway thread
 
     def put(self, batch: stmgr_pb2.Batch) -> None:
         """Hand a batch to the task."""
+        self._batches_put += 1
         self._in_put += len(batch.body)
         self._inbox.put(batch)
 
     def command(self, command: Command) -> None:
         """Have the task thread do something between two batches."""
         self._inbox.put(command)
+
+    def enter_epoch(self) -> int:
+        """Have the task pass over the batches that wait: they were sent before a restore. Returns how many wait."""
+        self._stale_until = self._batches_put
+        return self._batches_put - self._batches_done
+
+    @property
+    def has_work(self) -> bool:
+        """The task is at work, or will be as soon as its thread is awake."""
+        return self.busy or self._batches_done != self._batches_put
 
     async def has_in_room(self) -> None:
         """Wait while the data-in queue is full."""
@@ -122,8 +138,14 @@ class ThreadChannel:
         finally:
             self.busy = True
 
+    @property
+    def stale(self) -> bool:
+        """Whether the batch that the task has taken was sent before a restore."""
+        return self._batches_done < self._stale_until
+
     def done(self, batch: stmgr_pb2.Batch) -> None:
         """The task has finished a batch."""
+        self._batches_done += 1
         self._in_taken += len(batch.body)
         if self._reader_waits and self.in_bytes <= self.in_capacity:
             self._loop.call_soon_threadsafe(self._in_room.set)
@@ -149,7 +171,7 @@ class ThreadChannel:
                 self.wait_out_room(OUT_HARD_WAIT_S)
 
     def _enqueue(self, batches: list[stmgr_pb2.Batch]) -> None:
-        data = stmgr_pb2.Frame(batches=batches).SerializeToString()
+        data = stmgr_pb2.Frame(batches=batches, epoch=self.epoch).SerializeToString()
         self._out_put += len(data)
         self._out.append(data)
         if not self._woken:

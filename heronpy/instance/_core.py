@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,46 +20,52 @@ from heronpy.api.serializer import IHeronSerializer, PythonSerializer
 from heronpy.api.spout import Spout
 from heronpy.api.task_hook import ITaskHook
 from heronpy.api.topology_context import TopologyContext
+from heronpy.api.tuple import Tuple
 from heronpy.config import InstanceConfig
 from heronpy.errors import ConfigError, NotFoundError
-from heronpy.instance._edges import Edge
+from heronpy.instance._edges import Fan, Taken
 from heronpy.instance._error_log import ErrorLog
 from heronpy.instance._grouping import CustomGrouping
 from heronpy.instance._metrics import TaskMetrics
-from heronpy.instance._outputs import Outputs, Part, Rejected, Serialize, pickled, serialized
+from heronpy.instance._outputs import Outputs
+from heronpy.instance._serializing import Part, Rejected, Serialize, pickled, serialized
+from heronpy.instance._task_config import TaskConfig
 from heronpy.loader import load_class
 from heronpy.plan import Component, InputDecl, PhysicalPlan
 from heronpy.proto import stmgr_pb2
+from heronpy.wire import MalformedBatch
 
 LEVELS = {"trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING}
 LEVELS |= {"warning": logging.WARNING, "error": logging.ERROR}
 
-Deserialize = Callable[[bytes], list[list[Any]]]
+Deserialize = Callable[[bytes], Any]
 Send = Callable[[list[stmgr_pb2.Batch]], None]
 
 
 class Signal:
     """How other threads reach a task that is busy in user code.
 
-    `due` is read after every tuple (15 ns); it means "look up from your work": something may have to be flushed, ticked
+    `due` is read after every tuple (15 ns); it means that something may have to be flushed, ticked
     or stopped.
     """
 
-    __slots__ = ("due", "stopping")
+    __slots__ = ("dozing", "due", "stopping")
 
     def __init__(self) -> None:
         self.due = False
         self.stopping = False
+        self.dozing = False
+        """The task sleeps until something comes: another thread of user code that emits or acks has to wake it."""
 
 
 class Stopped(BaseException):
-    """Raised through a task's loops when it is told to stop. No Exception, so that nobody catches it by accident."""
+    """Raised through a task's loops when it has to stop. Not an Exception: user code must not catch it by accident."""
 
 
 class TaskFailed(BaseException):
     """User code failed and the exception policy is `restart`: the process ends.
 
-    No Exception either: it may come out of an emit, and user code that catches everything must not keep it.
+    Not an Exception either: it may come out of an emit, and user code that catches everything must not keep it.
     """
 
 
@@ -70,8 +77,10 @@ class TaskCore:
     task_id: int
     config: InstanceConfig
     send: Send
-    """Takes batches on their way. Whoever drives the task looks at the queue before polling it, so it rarely blocks."""
+    """Sends batches. The runner checks the queue before it polls the task, so it rarely blocks."""
     report_exception: Callable[[str], None] = lambda _stacktrace: None
+    wake: Callable[[], None] = lambda: None
+    """Ends the sleep of the task; any thread."""
     signal: Signal = field(default_factory=Signal)
     clock: Callable[[], int] = time.monotonic_ns
     """The time in ns. Tests give their own."""
@@ -80,21 +89,42 @@ class TaskCore:
     def __post_init__(self) -> None:
         _, instance = self.plan.tasks[self.task_id]
         self.component: Component = self.plan.logical.components[instance.component]
-        self.settings: dict[str, Any] = self.plan.logical.config_of(self.component.name)
+        self.user_config: dict[str, Any] = self.plan.logical.config_of(self.component.name)
         """The component's configuration over the topology's. User code may change it in initialize()."""
-        self.context = TopologyContext(self.plan, self.task_id, self.settings, metrics=self.metrics)
-        self.serialize, self.deserialize = _serializer(self.settings)
-        self.tracking = self.settings.get("topology.reliability.mode", "ATMOST_ONCE") == "ATLEAST_ONCE"
-        self.fail_only = self.settings.get("topology.exception.policy", "restart") == "fail"
+        self.context = TopologyContext(self.plan, self.task_id, self.user_config, metrics=self.metrics)
+        self.settings = TaskConfig.of(self.user_config, self.plan.logical.components.values())
+        self.tracking = self.settings.reliability.tracks_trees
+        self.serialize, self.deserialize = self._serializer()
+        self.lock = threading.RLock()
+        """Held by the thread that takes emitted tuples out and sends them: the task's, or one of user code."""
+        self.outputs: Outputs
+        self._make_fan: Callable[..., Fan] = Fan
         self.logger = logging.getLogger(f"{self.component.name}.{self.task_id}")
         self._errors = ErrorLog(self.logger, self.component.name, self.clock)
-        self.debug = str(self.settings.get("topology.debug", "false")).lower() == "true"
-        self.outputs = Outputs(self.plan, self.task_id, self._load_grouping)
         self.component_of: dict[int, str] = {}
         """Component of every task, also of those that were in an earlier plan: tuples of theirs may still arrive."""
         self._learn_tasks()
-        for path in _class_paths(self.settings.get("topology.auto.task.hooks")):
+        for path in self.settings.hooks:
             self.context.add_task_hook(_make(path, ITaskHook))
+
+    def open_outputs(self, make_fan: Callable[..., Fan]) -> None:
+        """Make the outputs, before anything is emitted.
+
+        Args:
+            make_fan: makes the target of a tuple that goes to several tasks, or to none.
+        """
+        self._make_fan = make_fan
+        self.outputs = self._make_outputs()
+
+    def _make_outputs(self) -> Outputs:
+        return Outputs(
+            self.plan,
+            self.task_id,
+            self._load_grouping,
+            key_groups=self.plan.logical.key_groups,
+            tagged=self.tracking,
+            make_fan=self._make_fan,
+        )
 
     @property
     def hooks(self) -> Sequence[ITaskHook]:
@@ -105,7 +135,7 @@ class TaskCore:
         if plan.packing != self.plan.packing:
             self.plan = plan
             self.context.replan(plan)
-            self.outputs = Outputs(plan, self.task_id, self._load_grouping)
+            self.outputs = self._make_outputs()
         self.plan = plan
         self._learn_tasks()
 
@@ -123,15 +153,23 @@ class TaskCore:
                 setattr(component, name, getattr(delegate, name))
         return component
 
-    def serialized(self, edge: Edge) -> list[Part | Rejected]:
-        """An edge's values as parts of at most a frame; their number and size and the time that took are counted."""
+    def serialized(self, taken: Taken) -> list[Part | Rejected]:
+        """Tuples as parts of at most a frame; their number and size and the time that took are counted."""
         began_ns = self.clock()
-        parts = list(serialized(self.component, edge, self.serialize, self.config))
+        parts = list(serialized(self.component, taken, self.serialize, self.config))
         took_ns = self.clock() - began_ns
-        sent = [part for part in parts if not isinstance(part, Rejected)]
-        size = sum(len(data) for _, _, data in sent)
-        self.metrics.queued(edge.stream, sum(stop - start for start, stop, _ in sent), size, took_ns)
+        sent = sum(part[1] - part[0] for part in parts if not isinstance(part, Rejected))
+        size = sum(len(part[2]) for part in parts if not isinstance(part, Rejected))
+        if sent:
+            for stream, count in taken.counts(0, len(taken.values)):
+                share = count / len(taken.values)
+                self.metrics.queued(stream, round(sent * share), round(size * share), round(took_ns * share))
         return parts
+
+    def malformed(self, error: MalformedBatch) -> None:
+        """Log and count a batch that cannot be read: a bug of the sender. What it held times out."""
+        self._errors.log("receiving", error, str(error))
+        self.metrics.add("__malformed-batch-count", 1)
 
     def user_error(self, where: str, error: BaseException) -> None:
         """Log, count and report an exception of user code."""
@@ -139,6 +177,14 @@ class TaskCore:
         self._errors.log(where, error, text)
         self.metrics.add("__exception-count", 1)
         self.report_exception(text)
+
+    def _serializer(self) -> tuple[Serialize, Deserialize]:
+        path = self.settings.serializer
+        if not path or path == f"{PythonSerializer.__module__}.{PythonSerializer.__qualname__}":
+            return pickled, pickle.loads
+        serializer = _make(path, IHeronSerializer)
+        serializer.initialize(self.user_config)
+        return serializer.serialize, serializer.deserialize
 
     def _load_grouping(self, decl: InputDecl, targets: list[int]) -> CustomGrouping:
         found = pickle.loads(decl.custom)
@@ -150,6 +196,13 @@ class TaskCore:
 class Delegate:
     """What a user's component holds as `self.delegate`."""
 
+    emit: Callable[..., list[int]]
+    send_watermark: Callable[[int], None]
+    ack: Callable[[Tuple], None]
+    """A bolt's, as the following."""
+    fail: Callable[[Tuple], None]
+    reset_timeout: Callable[[Tuple], None]
+
     def __init__(self, core: TaskCore) -> None:
         self.logger = core.logger
         self.context = core.context
@@ -157,15 +210,6 @@ class Delegate:
     def log(self, message: str, level: str | None = None) -> None:
         """Log for the component; level trace, debug, info (default), warn or error."""
         self.logger.log(LEVELS.get((level or "info").lower(), logging.INFO), "%s", message)
-
-
-def _serializer(settings: dict[str, Any]) -> tuple[Serialize, Deserialize]:
-    path = settings.get("topology.serializer.classname")
-    if not path or path == f"{PythonSerializer.__module__}.{PythonSerializer.__qualname__}":
-        return pickled, pickle.loads
-    serializer = _make(str(path), IHeronSerializer)
-    serializer.initialize(settings)
-    return serializer.serialize, serializer.deserialize
 
 
 def _make(path: str, kind: type) -> Any:
@@ -177,14 +221,8 @@ def _make(path: str, kind: type) -> Any:
     except Exception as e:
         raise ConfigError(f"{path} cannot be made: {e}") from e
     if not isinstance(made, kind):
-        raise ConfigError(f"{path} is no {kind.__name__}")
+        raise ConfigError(f"{path} is not a {kind.__name__}")
     return made
-
-
-def _class_paths(value: Any) -> list[str]:
-    if not value:
-        return []
-    return [str(v) for v in value] if isinstance(value, (list, tuple)) else [p for p in str(value).split(",") if p]
 
 
 __all__ = ["Delegate", "Signal", "Stopped", "TaskCore", "TaskFailed"]

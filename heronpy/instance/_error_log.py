@@ -13,7 +13,7 @@ from dataclasses import dataclass
 PER_SECOND = 10
 """Exceptions of one kind that are logged in a second."""
 KINDS_MAX = 64
-"""Kinds that are told apart; the one that was logged first makes room."""
+"""Kinds that are distinguished; the one that was logged first is evicted."""
 _SECOND_NS = 1_000_000_000
 
 Kind = tuple[str, type[BaseException], str, int]

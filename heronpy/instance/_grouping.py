@@ -13,11 +13,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
 from heronpy.errors import TupleError
-from heronpy.instance._edges import NOWHERE, Edge, Fan, Target
-from heronpy.instance._stable_hash import mix, stable_hash
+from heronpy.hashing import KEY_GROUPS, index_of_group, key_group, mix, stable_hash
+from heronpy.instance._edges import Edge, Fan, MakeFan, Target
 from heronpy.plan import GroupingKind
 
-Chooser = Callable[[list[Any]], Target]
+Chooser = Callable[[Sequence[Any]], Target]
 
 KEYS_MAX = 1 << 18
 """Keys whose task is remembered, per stream and consumer; when full the memory starts anew."""
@@ -26,7 +26,7 @@ KEYS_MAX = 1 << 18
 class CustomGrouping(Protocol):
     """Heron's ICustomGrouping, after `prepare`."""
 
-    def choose_tasks(self, values: list[Any]) -> Sequence[int]: ...
+    def choose_tasks(self, values: Any) -> Sequence[int]: ...
 
 
 def shuffle(edges: Sequence[Edge], seed: int) -> Chooser:
@@ -44,20 +44,21 @@ def constant(target: Target) -> Chooser:
     return lambda _values: target
 
 
-def fields(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
-    """Equal keys meet: the stable hash of the key fields decides."""
+def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int) -> Chooser:
+    """Equal keys meet: the stable hash of the key fields gives their group, and each task owns a range of groups."""
     if len(edges) == 1:
         return constant(edges[0])
     count = len(edges)
+    owners = [edges[index_of_group(group, count, key_groups)] for group in range(key_groups)]
     known: dict[Hashable, Edge] = {}
     key_of = operator.itemgetter(*indexes)
 
-    def learn(values: list[Any]) -> Edge:
+    def learn(values: Sequence[Any]) -> Edge:
         try:
             key = key_of(values)
         except IndexError:
             raise _lacks_key(edges, values) from None
-        edge = edges[stable_hash(key) % count]
+        edge = owners[key_group(key, key_groups)]
         try:
             if len(known) >= KEYS_MAX:
                 known.clear()
@@ -69,7 +70,7 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
     if len(indexes) == 1:
         index = indexes[0]
 
-        def choose_by_one(values: list[Any]) -> Edge:
+        def choose_by_one(values: Sequence[Any]) -> Edge:
             # A key type with a stable hash that compares equal to another has the same hash, so the dictionary can
             # not answer differently from the computation.
             try:
@@ -79,7 +80,7 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
 
         return choose_by_one
 
-    def choose(values: list[Any]) -> Edge:
+    def choose(values: Sequence[Any]) -> Edge:
         try:
             return known[key_of(values)]
         except (KeyError, TypeError, IndexError):
@@ -102,7 +103,7 @@ def partial_key(edges: Sequence[Edge], indexes: Sequence[int]) -> Chooser:
         second = (first + 1 + mix(number ^ 0x9E3779B97F4A7C15) % (len(edges) - 1)) % len(edges)
         return edges[first], edges[second]
 
-    def choose(values: list[Any]) -> Edge:
+    def choose(values: Sequence[Any]) -> Edge:
         try:
             key = key_of(values)
         except IndexError:
@@ -126,12 +127,12 @@ def _lacks_key(edges: Sequence[Edge], values: Sequence[Any]) -> TupleError:
     return TupleError(f"a tuple of {len(values)} values on stream {edges[0].stream!r} lacks a field it is grouped by")
 
 
-def custom(edges: Sequence[Edge], grouping: CustomGrouping) -> Chooser:
+def custom(edges: Sequence[Edge], grouping: CustomGrouping, make_fan: MakeFan = Fan) -> Chooser:
     """The user's own choice of tasks, checked."""
     by_task = {edge.task: edge for edge in edges}
     fans: dict[tuple[int, ...], Target] = {}
 
-    def choose(values: list[Any]) -> Target:
+    def choose(values: Sequence[Any]) -> Target:
         tasks = tuple(grouping.choose_tasks(values))
         target = fans.get(tasks)
         if target is None:
@@ -143,34 +144,32 @@ def custom(edges: Sequence[Edge], grouping: CustomGrouping) -> Chooser:
                 )
             if len(fans) >= KEYS_MAX:
                 fans.clear()
-            target = fans[tasks] = combine([by_task[task] for task in tasks])
+            target = fans[tasks] = combine([by_task[task] for task in tasks], make_fan)
         return target
 
     return choose
 
 
-def combine(edges: Sequence[Edge]) -> Target:
-    """One target for several edges."""
-    if len(edges) == 1:
-        return edges[0]
-    return Fan(edges) if edges else NOWHERE
+def combine(edges: Sequence[Edge], make_fan: MakeFan = Fan) -> Target:
+    """One target for several edges, or for none."""
+    return edges[0] if len(edges) == 1 else make_fan(edges)
 
 
-def both(choosers: Sequence[Chooser]) -> Chooser:
+def for_all(choosers: Sequence[Chooser], make_fan: MakeFan = Fan) -> Chooser:
     """Several consumers of one stream: each gets the tuple by its own grouping."""
     if len(choosers) == 1:
         return choosers[0]
     if not choosers:
-        return constant(NOWHERE)
+        return constant(make_fan(()))
     fans: dict[tuple[Target, ...], Fan] = {}
 
-    def choose(values: list[Any]) -> Target:
+    def choose(values: Sequence[Any]) -> Target:
         targets = tuple(chooser(values) for chooser in choosers)
         fan = fans.get(targets)
         if fan is None:
             if len(fans) >= KEYS_MAX:
                 fans.clear()
-            fan = fans[targets] = Fan([edge for target in targets for edge in target.edges])
+            fan = fans[targets] = make_fan([edge for target in targets for edge in target.edges])
         return fan
 
     return choose
@@ -181,9 +180,11 @@ def chooser(
     edges: Sequence[Edge],
     *,
     indexes: Sequence[int] = (),
+    key_groups: int = KEY_GROUPS,
     local: Callable[[Edge], bool] = lambda _edge: False,
     grouping: CustomGrouping | None = None,
     seed: int = 0,
+    make_fan: MakeFan = Fan,
 ) -> Chooser:
     """The chooser of one consumer.
 
@@ -191,23 +192,25 @@ def chooser(
         kind: the grouping.
         edges: the consumer's tasks, ascending by task id.
         indexes: positions of the key fields (fields, partial key).
+        key_groups: number of key groups (fields).
         local: whether an edge's task is in the sender's container (local-or-shuffle).
         grouping: the prepared custom grouping (custom).
         seed: differs between senders, so that they do not all start with the same task.
+        make_fan: makes the target of a tuple that goes to several tasks, or to none.
     """
     if kind is GroupingKind.FIELDS:
-        return fields(edges, indexes)
+        return fields(edges, indexes, key_groups)
     if kind is GroupingKind.PARTIAL_KEY:
         return partial_key(edges, indexes)
     if kind is GroupingKind.ALL:
-        return constant(combine(edges))
+        return constant(combine(edges, make_fan))
     if kind is GroupingKind.LOWEST:
         return constant(min(edges, key=lambda edge: edge.task))
     if kind is GroupingKind.CUSTOM:
         assert grouping is not None, "a custom grouping must be loaded before it is used"
-        return custom(edges, grouping)
+        return custom(edges, grouping, make_fan)
     if kind is GroupingKind.LOCAL_OR_SHUFFLE:
         return shuffle([edge for edge in edges if local(edge)] or edges, seed)
     if kind is GroupingKind.DIRECT:
-        return constant(NOWHERE)  # only an emit with direct_task reaches the consumer of a direct grouping
+        return constant(make_fan(()))  # only an emit with direct_task reaches the consumer of a direct grouping
     return shuffle(edges, seed)  # SHUFFLE and NONE

@@ -3,10 +3,12 @@
 `InBatch` is the origin that all tuples of a batch share (see `heronpy.api.tuple`). User code marks tuples as acked or
 failed by writing a byte; ids and roots stay packed arrays until a flush turns all marks since the last one into a few
 batches of acks with numpy. A tuple that is held back (joins, windows) keeps its batch alive, and may be acked any time
-later.
+later, by any thread.
+
+A batch with tuples of several streams has an `InBatch` for each stream, over the same arrays.
 
 Ids and roots are flat arrays with one entry for each root of each tuple ("position"). Nearly always a tuple has one
-root, and its position is its index; `_offsets` exists only in batches where that is not so.
+root, and its position is its index; offsets exist only in batches where that is not so.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from heronpy.proto import stmgr_pb2
-from heronpy.wire import ACK, SEQUENCE_BITS, U32, U64, root_batch
+from heronpy.wire import ACK, SEQUENCE_BITS, Tuples, root_batch
 
 ROOTS_MAX: Final = 1 << 16
 """Most roots in a batch of acks or fails: one MiB. A window may ack millions of tuples at once."""
@@ -29,11 +30,10 @@ FAILED: Final = 2
 
 U64s = NDArray[np.uint64]
 Index = NDArray[np.int64]
-_NO_U64: U64s = np.zeros(0, dtype=np.uint64)
 
 
 class InBatch:
-    """Origin of the tuples of one received batch."""
+    """Origin of the tuples of one stream in a received batch."""
 
     __slots__ = (
         "_children",
@@ -43,6 +43,7 @@ class InBatch:
         "component",
         "count",
         "dirty",
+        "failed",
         "fields",
         "ids",
         "marks",
@@ -51,26 +52,23 @@ class InBatch:
         "task",
     )
 
-    def __init__(self, body: stmgr_pb2.TupleBatch, component: str, fields: Sequence[str]) -> None:
+    def __init__(self, tuples: Tuples, component: str, stream: str, fields: Sequence[str]) -> None:
         self.component = component
-        self.stream = body.stream
-        self.task = body.src_task
+        self.stream = stream
+        self.task = tuples.src_task
         self.fields = fields
-        self.count = body.count
-        self.marks = bytearray(body.count)
+        self.count = tuples.count
+        self.marks = bytearray(tuples.count)
         """What became of each tuple: OPEN, ACKED or FAILED. User code's ack() and fail() write here."""
+        self.failed: set[int] | None = None
+        """Indexes of the tuples that were failed: an ack that comes later overwrites the mark, but does not count."""
         self.began_ns = 0
         """When the task took it up."""
         self.dirty = False
-        """Marked since the last flush; then it is in the bolt's list of batches to settle."""
-        self.ids: U64s = np.frombuffer(body.ids, dtype=U64) if body.ids else _NO_U64
-        self.roots: U64s = np.frombuffer(body.roots, dtype=U64) if body.ids else _NO_U64
+        """Marked since the last flush; then it is among those to settle."""
+        self.ids, self.roots, self._offsets = tuples.ids, tuples.roots, tuples.offsets
         self._children: U64s | None = None
         self._settled: NDArray[np.bool_] | None = None
-        self._offsets: Index | None = None
-        if body.root_counts:
-            self._offsets = np.zeros(body.count + 1, dtype=np.int64)
-            np.cumsum(np.frombuffer(body.root_counts, dtype=U32), out=self._offsets[1:])
 
     @property
     def tracked(self) -> bool:
@@ -101,10 +99,19 @@ class InBatch:
             self._children = np.zeros(len(self.ids), dtype=np.uint64)
         np.bitwise_xor.at(self._children, positions, ids)
 
-    def settle(self) -> tuple[Index, Index]:
-        """Indexes of the tuples that were acked, and failed, since the last call. A second ack is ignored."""
-        self.dirty = False
+    def settle(self) -> tuple[Index, Index, int]:
+        """Indexes of the tuples that were acked, and failed, since the last call; and how many were acked after fail.
+
+        The first of ack() and fail() wins. A second ack is ignored.
+        """
+        self.dirty = False  # before the marks are read: a mark that is written later sets it again
         marks = np.frombuffer(self.marks, dtype=np.uint8)
+        contradicted = 0
+        if self.failed:
+            marks = marks.copy()
+            failed_at = np.fromiter(self.failed.copy(), dtype=np.int64)
+            contradicted = int((marks[failed_at] == ACKED).sum())
+            marks[failed_at] = FAILED
         if self._settled is None:
             self._settled = np.zeros(self.count, dtype=np.bool_)
         else:
@@ -112,7 +119,16 @@ class InBatch:
         acked, failed = np.flatnonzero(marks == ACKED), np.flatnonzero(marks == FAILED)
         self._settled[acked] = True
         self._settled[failed] = True
-        return acked, failed
+        return acked, failed, contradicted
+
+    def spoil(self, index: int) -> bool:
+        """Settle a tuple as failed. Returns whether it was not settled before."""
+        if self._settled is None:
+            self._settled = np.zeros(self.count, dtype=np.bool_)
+        was_open = not self._settled[index]
+        self._settled[index] = True
+        self.marks[index] = FAILED
+        return was_open
 
     def ack_values(self, index: Index) -> tuple[U64s, U64s]:
         """For each root of the tuples at `index`: the root, and what to XOR into its tree."""
@@ -121,6 +137,10 @@ class InBatch:
         if self._children is not None:
             values = values ^ self._children[positions]
         return self.roots[positions], values
+
+    def roots_of(self, index: Index) -> U64s:
+        """The roots of the tuples at `index`."""
+        return self.roots[self.positions(index)[0]]
 
 
 def root_batches(kind: Any, parts: Sequence[tuple[U64s, U64s | None]]) -> Iterator[Any]:

@@ -20,22 +20,16 @@ from heronpy.errors import HeronError
 from heronpy.instance._capacity import QueueCapacity
 from heronpy.instance._channel import ThreadChannel
 from heronpy.instance._core import Signal, TaskCore, TaskFailed
+from heronpy.instance._intake import Intake
 from heronpy.instance._metrics import GAUGE, TaskMetrics
+from heronpy.instance._progress import ProgressMeter
+from heronpy.instance._prompter import Prompter
 from heronpy.instance._thread import TaskThread, apply_plan
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import metrics_pb2, stmgr_pb2
-from heronpy.runtime import (
-    Launch,
-    StreamLost,
-    channel,
-    essential,
-    metadata,
-    read_message,
-    until_one_ends,
-    wait_connected,
-    write_message,
-)
+from heronpy.rpc import channel, read_message, wait_connected, write_message
+from heronpy.runtime import Launch, StreamLost, TaskProgress, essential, until_one_ends
 
 log = logging.getLogger(__name__)
 
@@ -56,16 +50,18 @@ class Instance:
         self._config = launch.config.instance
         self._container = container
         self._id = instance_id
+        self._security = launch.security(instance_id)
         self._component, self._task_id = component, _ = _parse(instance_id)
         self._channel = ThreadChannel(self._config)
         self._signal = Signal()
         self._metrics = TaskMetrics()
+        self._progress = ProgressMeter(self._config)
         self._thread: TaskThread | None = None
         self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-        self._plan: PhysicalPlan | None = None
-        self._armed = False
+        self._intake = Intake()
+        self._prompter = Prompter(self._config, self._channel, self._signal, self._progress)
         self._leaving = False
-        """The task ends or has ended: nothing more is read, so it waits at the Stream Manager for the next life."""
+        """The task ends or has ended: nothing more is read; it waits at the Stream Manager for the next incarnation."""
         self._capacity = QueueCapacity(self._config)
         self._packets = {"received": 0, "sent": 0, "received_bytes": 0, "sent_bytes": 0}
         self._collected: dict[str, int] = {}
@@ -91,11 +87,11 @@ class Instance:
             finally:
                 self._leaving = True
                 await self._drain()
-                # Before the last metrics: what arrives from here on is better off with the next life of this task.
+                # Before the last metrics: what arrives from here on is for the next incarnation of this task.
                 attached.cancel()
                 reporting.cancel()
                 tuning.cancel()
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # what ends this process matters more than its last metrics
                     await self._reporter.flush(1.0)
         if error is not None:
             # Not the error itself: sys.exit(0) in user code would look like an end in order.
@@ -121,7 +117,7 @@ class Instance:
     async def _stay_attached(self) -> None:
         target = f"unix:{self._launch.socket_dir(self._container) / 'stmgr.sock'}"
         while True:
-            async with channel(target) as link:
+            async with channel(target, self._security) as link:
                 try:
                     await self._attach(link)
                 except StreamLost as lost:
@@ -129,7 +125,7 @@ class Instance:
             await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
 
     async def _attach(self, link: grpc.aio.Channel) -> None:
-        call: Any = link.stream_stream(ATTACH)(metadata=metadata(self._launch.token(), self._id))
+        call: Any = link.stream_stream(ATTACH)(metadata=self._security.metadata)
         try:
             await until_one_ends(self._read(call), self._write(call))
         finally:
@@ -143,9 +139,9 @@ class Instance:
                 self._take_plan(PhysicalPlan.from_proto(frame.plan))
             self._packets["received"] += 1
             self._packets["received_bytes"] += len(data)
-            for batch in frame.batches:
+            for batch in self._intake.received(frame):
                 self._channel.put(batch)
-            self._arm()
+            self._prompter.arm()
             await self._channel.has_in_room()
             if self._leaving:
                 await asyncio.get_running_loop().create_future()
@@ -163,11 +159,16 @@ class Instance:
             self._packets["sent_bytes"] += len(frame)
 
     def _take_plan(self, plan: PhysicalPlan) -> None:
-        if self._plan is not None and plan.version < self._plan.version:
+        before = self._intake.epoch
+        if not self._intake.planned(plan):
             return
-        self._plan = plan
+        if plan.restore_epoch > before and (waiting := self._channel.enter_epoch()):
+            log.info("restore epoch %d: %d batches that wait are dropped", plan.restore_epoch, waiting)
         if self._thread is None:
+            self._progress.configure(plan.logical.config_of(self._component))
+            self._prompter.always = plan.logical.components[self._component].is_spout
             log.info("%s starts with plan %d", self._id, plan.version)
+            self._channel.epoch = plan.restore_epoch
             loop = asyncio.get_running_loop()
 
             def ended(error: BaseException | None) -> None:
@@ -180,6 +181,7 @@ class Instance:
                     config=self._config,
                     send=self._channel.send,
                     report_exception=self._reporter.exception,
+                    wake=lambda: self._channel.command(lambda _task: None),
                     signal=self._signal,
                     metrics=self._metrics,
                 )
@@ -194,12 +196,18 @@ class Instance:
             )
             self._thread.start()
             self.started.set()
-            self._arm()
+            self._prompter.arm()
         else:
-            self._channel.command(lambda task: apply_plan(task, plan))
+
+            def apply(task: Any) -> None:
+                apply_plan(task, plan)  # what was emitted until now is sent in the epoch before
+                self._channel.epoch = plan.restore_epoch
+
+            self._channel.command(apply)
 
     def _finish(self, error: BaseException | None) -> None:
         self._leaving = True
+        self._progress.ended()
         if error is not None:
             log.error("the task ended: %r", error, exc_info=None if isinstance(error, TaskFailed) else error)
             if not isinstance(error, TaskFailed):  # else it was reported where it was raised
@@ -208,19 +216,12 @@ class Instance:
         if not self._ended.done():
             self._ended.set_result(error)
 
-    def _arm(self) -> None:
-        """While the task is busy, have it look up from its work every drain interval."""
-        if not self._armed:
-            self._armed = True
-            asyncio.get_running_loop().call_later(max(1.0, self._config.drain_interval_ms) / 1e3, self._look_up)
-
-    def _look_up(self) -> None:
-        self._armed = False
-        if self._channel.busy:
-            self._signal.due = True
-            self._arm()
-        elif self._plan is not None and self._plan.logical.components[self._component].is_spout:
-            self._arm()
+    def task_progress(self) -> TaskProgress:
+        """For the heartbeats: see `ProgressMeter`."""
+        rounds = None
+        if self._thread is not None:
+            rounds = 0 if self._thread.runner is None else self._thread.runner.rounds
+        return self._progress.progress(rounds=rounds, busy=self._channel.busy, waits=self._channel.out_waits)
 
     async def _tune(self) -> None:
         while True:
@@ -251,11 +252,11 @@ class Instance:
             # The task's own view, so it has no __gateway- before it.
             "__out-queue-full-count": self._channel.out_waits,
         }
-        if self._thread is not None:
+        if self._thread is not None and (runner := self._thread.runner) is not None:
             totals |= {
-                "__task-run-count": self._thread.rounds,
-                "__continue-work-count": self._thread.continued,
-                "__execution-count": self._thread.executed,
+                "__task-run-count": runner.rounds,
+                "__continue-work-count": runner.continued,
+                "__execution-count": runner.executed,
             }
         for name, total in totals.items():
             yield metrics_pb2.Metric(name=name, value=total - self._collected.get(name, 0))

@@ -13,13 +13,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from heronpy.proto import metrics_pb2
+from heronpy.sketch import BUCKETS, Sketch, bucket_of, buckets_of
 
 log = logging.getLogger(__name__)
+
+Counts = NDArray[np.int64]
 
 COUNTER = metrics_pb2.Metric.COUNTER
 GAUGE = metrics_pb2.Metric.GAUGE
 MEAN = metrics_pb2.Metric.MEAN
+SKETCHED = ("__complete-latency/", "__execute-latency/", "__process-latency/")
+"""Latencies in ns whose percentiles are known; those of a bolt are of its batches, weighed by their tuples."""
 
 
 class UserMetric(Protocol):
@@ -44,6 +52,8 @@ class TaskMetrics:
         self._sums: dict[str, tuple[float, int]] = {}
         self._gauges: dict[str, float] = {}
         self._queued: dict[str, tuple[int, int, int]] = {}
+        self._sketches: dict[str, Counts] = {}
+        self._reported_sketches: dict[str, Counts] = {}
         self._reported_counts: dict[str, float] = {}
         self._reported_sums: dict[str, tuple[float, int]] = {}
         self._user: list[_Registered] = []
@@ -52,11 +62,27 @@ class TaskMetrics:
         """Add to a counter. Task thread only."""
         self._counts[name] = self._counts.get(name, 0) + count
 
-    def mean(self, name: str, total: float, count: int) -> None:
-        """Add `count` measurements that sum to `total`. Task thread only."""
-        if count:
-            old_total, old_count = self._sums.get(name, (0.0, 0))
-            self._sums[name] = (old_total + total, old_count + count)
+    def mean(self, name: str, total: float, count: int, each: NDArray[np.int64] | None = None) -> None:
+        """Add `count` measurements that sum to `total`. Task thread only.
+
+        Args:
+            name: Heron's name. Of those in SKETCHED the distribution is kept, too.
+            total: the sum of the measurements.
+            count: how many there are.
+            each: every one of them; None: all are taken to be as large as their mean.
+        """
+        if not count:
+            return
+        old_total, old_count = self._sums.get(name, (0.0, 0))
+        self._sums[name] = (old_total + total, old_count + count)
+        if name.startswith(SKETCHED):
+            counts = self._sketches.get(name)
+            if counts is None:
+                counts = self._sketches[name] = np.zeros(BUCKETS, dtype=np.int64)
+            if each is None:
+                counts[bucket_of(total / count)] += count
+            else:
+                np.add.at(counts, buckets_of(each), 1)
 
     def queued(self, stream: str, tuples: int, size: int, took_ns: int) -> None:
         """Note tuples that were serialized, `size` bytes in `took_ns`, and go out on a stream. Task thread only."""
@@ -82,7 +108,7 @@ class TaskMetrics:
     def _take(self, name: str, metric: UserMetric) -> None:
         try:
             value = metric.get_value_and_reset()
-        except Exception as e:  # the user's code; a number that is not known is no reason to end their task
+        except Exception as e:  # the user's code; an unknown number is not a reason to end their task
             log.warning("user metric %s cannot be read: %s: %s", name, type(e).__name__, e)
             return
         counts = hasattr(metric, "incr")  # CountMetric and MultiCountMetric, also the user's own kinds of them
@@ -95,7 +121,7 @@ class TaskMetrics:
                 elif number is not None:
                     self.gauge(full, float(number))
             except (TypeError, ValueError):
-                log.warning("user metric %s has a value that is no number: %.60r", full, number)
+                log.warning("user metric %s has a value that is not a number: %.60r", full, number)
 
     def collect(self) -> Iterator[metrics_pb2.Metric]:
         """What happened since the last call. Gateway thread only."""
@@ -114,9 +140,18 @@ class TaskMetrics:
             self._reported_sums[name] = (total, number)
             if number > old_number:
                 new, count = total - old_total, number - old_number
-                yield metrics_pb2.Metric(name=name, value=new / count, kind=MEAN, sum=new, count=count)
+                metric = metrics_pb2.Metric(name=name, value=new / count, kind=MEAN, sum=new, count=count)
+                if name in self._sketches:
+                    metric.sketch.CopyFrom(self._new_sketch(name).to_proto())
+                yield metric
         for name, value in dict(self._gauges).items():
             yield metrics_pb2.Metric(name=name, value=value, kind=GAUGE)
+
+    def _new_sketch(self, name: str) -> Sketch:
+        counts = self._sketches[name].copy()
+        new = counts - self._reported_sketches[name] if name in self._reported_sketches else counts
+        self._reported_sketches[name] = counts
+        return Sketch.of_dense(new.tolist())
 
     def total(self, name: str) -> float:
         """A counter's sum since the start."""

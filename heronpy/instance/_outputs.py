@@ -1,21 +1,16 @@
-"""What a task emits, from user code to batches.
-
-`Outputs` holds the edges and choosers of all output streams of one task; `serialized` turns an edge's tuples into one
-or more byte strings, splits what is too large, and finds the one tuple to blame when a batch cannot be serialized.
-"""
+"""The output streams of one task: where `emit` finds the target of a tuple, and what waits to be sent."""
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from heronpy.config import InstanceConfig
 from heronpy.errors import TupleError, nearest
-from heronpy.instance._edges import NOWHERE, Edge, Target
-from heronpy.instance._grouping import Chooser, CustomGrouping, both, chooser
-from heronpy.plan import Component, GroupingKind, InputDecl, PhysicalPlan
+from heronpy.instance._edges import Edge, Fan, MakeFan, Pair, Taken, Target
+from heronpy.instance._grouping import Chooser, CustomGrouping, chooser, for_all
+from heronpy.plan import GroupingKind, InputDecl, PhysicalPlan
 
 ONE_TARGET = frozenset(
     {
@@ -29,11 +24,9 @@ ONE_TARGET = frozenset(
 )
 """Groupings that send a tuple to exactly one task."""
 
-Serialize = Callable[[list[list[Any]]], bytes]
-
 
 class _Choosers(dict[str, Chooser]):
-    """Choosers by stream. A miss is the user's mistake, told in one line."""
+    """Choosers by stream. A miss is the user's mistake, reported in one line."""
 
     component: str
 
@@ -45,17 +38,17 @@ class _Choosers(dict[str, Chooser]):
 
 @dataclass(slots=True)
 class _Counter:
-    """How many tuples were emitted to a stream, without counting each where the edges know it."""
+    """How many tuples were emitted to a stream, without counting each where the pairs know it."""
 
-    sum_of: Sequence[Edge] = ()
-    """Each tuple is on exactly one of these …"""
-    counted: int = 0
-    """… and these were counted one by one."""
+    tasks: Sequence[int] = ()
+    """Each tuple went to exactly one of these …"""
+    counted: list[None] = field(default_factory=list)
+    """… and these were counted one by one; a list, because appending is safe from any thread."""
 
-    def take(self) -> int:
-        count = self.counted + sum(len(edge.values) for edge in self.sum_of)
-        self.counted = 0
-        return count
+    def take(self, stream: str, sent: dict[tuple[int, str], int]) -> int:
+        count = len(self.counted)
+        del self.counted[:count]
+        return count + sum(sent.get((task, stream), 0) for task in self.tasks)
 
 
 class Outputs:
@@ -66,49 +59,69 @@ class Outputs:
         plan: PhysicalPlan,
         task_id: int,
         load_grouping: Callable[[InputDecl, list[int]], CustomGrouping],
+        *,
+        key_groups: int,
+        tagged: bool = False,
+        make_fan: Callable[[Sequence[Edge], str], Fan] = Fan,
     ) -> None:
-        """Build the edges and choosers of the task's streams.
+        """Build the pairs and choosers of the task's streams.
 
         Args:
             plan: where everything is.
             task_id: the sender.
             load_grouping: makes the prepared custom grouping for an input, given the target tasks.
+            key_groups: number of key groups of the topology.
+            tagged: whether tuples are emitted with tags.
+            make_fan: makes the target of a tuple that goes to several tasks, or to none, given the stream.
         """
         _, instance = plan.tasks[task_id]
         self.component = plan.logical.components[instance.component]
         self.choosers = _Choosers()
         self.choosers.component = self.component.name
-        self.edges: list[Edge] = []
         self._direct: dict[tuple[str, int], Edge] = {}
         self._counters: dict[str, _Counter] = {}
+        pairs: dict[int, Pair] = {}
         home = plan.container_of(task_id)
-        for stream in self.component.outputs.values():
+        read: list[tuple[str, list[tuple[InputDecl, list[Edge]]]]] = []
+        for stream in self.component.outputs:
+            consumers = []
+            for consumer, decl in plan.logical.consumers(self.component.name, stream):
+                tasks = plan.component_tasks[consumer.name]
+                consumers.append(
+                    (decl, [Edge(stream, pairs.setdefault(task, Pair(task, tagged=tagged))) for task in tasks])
+                )
+            read.append((stream, consumers))
+        self.pairs: Sequence[Pair] = tuple(pairs.values())
+        for stream, consumers in read:
             choosers: list[Chooser] = []
-            counter = _Counter()
+            fan_of: MakeFan = partial(make_fan, stream=stream)  # type: ignore[call-arg]  # every kind of fan has it
+            counter = self._counters[stream] = _Counter()
             exact = False
-            for consumer, decl in plan.logical.consumers(self.component.name, stream.id):
-                edges = [Edge(stream.id, task) for task in plan.component_tasks[consumer.name]]
-                self.edges += edges
+            for decl, edges in consumers:
+                for edge in edges:
+                    edge.seal()
                 if decl.grouping is GroupingKind.DIRECT:
-                    self._direct.update({(stream.id, edge.task): edge for edge in edges})
+                    self._direct.update({(stream, edge.task): edge for edge in edges})
                     continue
                 if not exact and decl.grouping in ONE_TARGET:
-                    counter.sum_of, exact = edges, True
+                    counter.tasks, exact = [edge.task for edge in edges], True
+                fields = self.component.outputs[stream].fields
                 choosers.append(
                     chooser(
                         decl.grouping,
                         edges,
-                        indexes=[stream.fields.index(name) for name in decl.fields],
+                        indexes=[fields.index(name) for name in decl.fields],
+                        key_groups=key_groups,
                         local=lambda edge: plan.container_of(edge.task) == home,
                         grouping=load_grouping(decl, [edge.task for edge in edges])
                         if decl.grouping is GroupingKind.CUSTOM
                         else None,
                         seed=task_id,
+                        make_fan=fan_of,
                     )
                 )
-            choose = both(choosers)
-            self.choosers[stream.id] = choose if exact else _counting(choose, counter)
-            self._counters[stream.id] = counter
+            choose = for_all(choosers, fan_of)
+            self.choosers[stream] = choose if exact else _counting(choose, counter)
 
     def direct(self, stream: str, task: Any) -> Target:
         """The target of an emit with `direct_task`.
@@ -118,23 +131,30 @@ class Outputs:
         """
         edge = self._direct.get((stream, task))
         if edge is None:
-            _ = self.choosers[stream]  # an undeclared stream is the better news
+            _ = self.choosers[stream]  # an undeclared stream is the more helpful error
             tasks = sorted(t for s, t in self._direct if s == stream)
             raise TupleError(
                 f"{self.component.name} emits to task {task!r} on stream {stream!r}, which is none of the tasks "
                 f"that read it with a direct grouping: {tasks}"
             )
-        self._counters[stream].counted += 1
+        self._counters[stream].counted.append(None)
         return edge
 
-    def emitted(self) -> dict[str, int]:
-        """Tuples emitted since the last call, by stream. Call before the edges are cleared."""
-        return {stream: n for stream, counter in self._counters.items() if (n := counter.take())}
+    def take(self) -> list[Taken]:
+        """All that waits, by destination."""
+        return [pair.take() for pair in self.pairs if pair]
+
+    def emitted(self, taken: Iterable[Taken]) -> dict[str, int]:
+        """Tuples emitted by stream, given what was taken since the last call."""
+        sent = {(t.task, stream): n for t in taken for stream, n in t.counts(0, len(t.values))}
+        return {stream: n for stream, counter in self._counters.items() if (n := counter.take(stream, sent))}
 
 
 def _counting(choose: Chooser, counter: _Counter) -> Chooser:
-    def counted(values: list[Any]) -> Target:
-        counter.counted += 1
+    count = counter.counted.append
+
+    def counted(values: Sequence[Any]) -> Target:
+        count(None)
         return choose(values)
 
     return counted
@@ -145,90 +165,3 @@ def as_values(tup: Any) -> list[Any]:
     if isinstance(tup, (list, tuple)):
         return list(tup)
     raise TupleError(f"emit() takes a list or tuple of values, not {type(tup).__qualname__} {tup!r:.60}")
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A tuple that cannot be sent."""
-
-    index: int
-    error: TupleError
-
-
-Part = tuple[int, int, bytes]
-"""Start, stop and serialized values of some of an edge's tuples."""
-
-
-def serialized(
-    component: Component, edge: Edge, serialize: Serialize, config: InstanceConfig
-) -> Iterator[Part | Rejected]:
-    """An edge's tuples as `(start, stop, bytes)` in order, and the tuples that cannot be sent.
-
-    A batch larger than `frame_bytes` is cut in two, again and again. If a batch cannot be serialized, its halves are
-    tried, until the tuples to blame stand alone.
-    """
-    pending = [(0, len(edge.values))]
-    while pending:
-        start, stop = pending.pop()
-        values = edge.values if stop - start == len(edge.values) else edge.values[start:stop]
-        try:
-            data = serialize(values)
-        except Exception as error:
-            if stop - start == 1:
-                yield Rejected(start, _blame(component, edge, values[0], serialize, error))
-                continue
-        else:
-            if len(data) <= config.frame_bytes:
-                yield start, stop, data
-                continue
-            if stop - start == 1:
-                if len(data) <= config.tuple_bytes_max:
-                    yield start, stop, data
-                else:
-                    yield Rejected(start, _too_large(component, edge, values[0], len(data), serialize, config))
-                continue
-        middle = (start + stop) // 2
-        pending += [(middle, stop), (start, middle)]
-
-
-def _blame(component: Component, edge: Edge, values: list[Any], serialize: Serialize, error: Exception) -> TupleError:
-    """Say which field of which stream cannot be serialized."""
-    for position, value in enumerate(values):
-        try:
-            serialize([[value]])
-        except Exception as cause:
-            return TupleError(
-                f"{component.name} emitted a tuple on stream {edge.stream!r} whose field "
-                f"{_field(component, edge, position)} cannot be serialized: {type(value).__qualname__}: {cause}"
-            )
-    return TupleError(f"{component.name} emitted a tuple on stream {edge.stream!r} that cannot be serialized: {error}")
-
-
-def _too_large(
-    component: Component, edge: Edge, values: list[Any], size: int, serialize: Serialize, config: InstanceConfig
-) -> TupleError:
-    sizes = [len(serialize([[value]])) for value in values]
-    largest = sizes.index(max(sizes)) if sizes else 0
-    return TupleError(
-        f"{component.name} emitted a tuple of {size} bytes on stream {edge.stream!r}, more than "
-        f"heron.instance.network.options.maximum.packetsize.bytes = {config.tuple_bytes_max}; its largest field is "
-        f"{_field(component, edge, largest)}"
-    )
-
-
-def _field(component: Component, edge: Edge, position: int) -> str:
-    fields = component.outputs[edge.stream].fields
-    return repr(fields[position]) if position < len(fields) else f"number {position}"
-
-
-def pickled(values: list[list[Any]]) -> bytes:
-    """The default serialization: one pickle for the whole batch; cloudpickle for what pickle cannot (lambdas, …)."""
-    try:
-        return pickle.dumps(values, 5)
-    except Exception:
-        import cloudpickle  # costs 30 ms, and nearly nobody emits functions
-
-        return bytes(cloudpickle.dumps(values, 5))
-
-
-__all__ = ["NOWHERE", "Outputs", "Part", "Rejected", "as_values", "pickled", "serialized"]

@@ -1,7 +1,7 @@
 """When a task sends what it has emitted and acked.
 
 A frame costs about as much CPU as a hundred tuples, in each of the processes that it passes. So frames are filled, but
-nobody waits for nothing:
+no tuple waits needlessly:
 
 - idle (nothing more to do): at once after a quiet time, and every `QUIET_SHARE` of the drain interval while tuples
   trickle;
@@ -9,6 +9,10 @@ nobody waits for nothing:
   many destinations or the CPU is shared by many processes, small frames would only make it worse: then up to
   `BUSY_INTERVALS` drain intervals. A busy bolt has a queue before it, so the wait is small beside the queue's.
 - a source whose single calls are slow counts as neither: it gets the drain interval exactly.
+
+And when a spout that has nothing to emit is asked again: after a hundredth of the time for which it has had nothing, so
+that what comes at last waits for a hundredth of that longer at the most. Asked every millisecond for ever, a spout of a
+quiet source takes several per cent of a core.
 """
 
 from __future__ import annotations
@@ -16,9 +20,10 @@ from __future__ import annotations
 from typing import Final
 
 QUIET_SHARE: Final = 0.4
-BUSY_INTERVALS: Final = 10
+BUSY_INTERVALS: Final = 20
 DECENT_TUPLES: Final = 2048
 """Tuples for one destination that make a frame worth its price."""
+IDLE_SHARE: Final = 100
 
 
 class Pacing:
@@ -52,3 +57,24 @@ class Pacing:
     def busy_due(self, now_ns: int, tuples: int, destinations: int) -> bool:
         """Whether a task with more to do sends now; asked when `drained`."""
         return tuples >= DECENT_TUPLES * destinations or now_ns - self._since_ns >= self._busy_ns
+
+
+class IdlePause:
+    """Pure: how long a spout that has nothing to emit is left alone."""
+
+    __slots__ = ("_max_ns", "_min_ns", "_since_ns")
+
+    def __init__(self, min_ms: float, max_ms: float) -> None:
+        self._min_ns = int(min_ms * 1e6)
+        self._max_ns = max(self._min_ns, int(max_ms * 1e6))
+        self._since_ns = 0
+
+    def emitted(self) -> None:
+        """It had something."""
+        self._since_ns = 0
+
+    def pause_ns(self, now_ns: int) -> int:
+        """It has nothing, again."""
+        if not self._since_ns:
+            self._since_ns = now_ns
+        return min(max(self._min_ns, (now_ns - self._since_ns) // IDLE_SHARE), self._max_ns)

@@ -7,6 +7,9 @@ rate. A bolt of 1 ms a tuple gets a few hundred pending, one of 1 us a few hundr
 
 Tuples that a bolt holds on purpose, for a window, look just like tuples that wait in queues. Where a bolt says that it
 holds them (`topology.component.holds.tuples`), the limit is `HELD`, and only backpressure bounds what waits in queues.
+A bolt that does not say so, and collects more tuples than the limit before it acks any, would never get them. So bolts
+report what they hold while their own queue is empty; when nothing is acked meanwhile the limit grows, and does not
+shrink below that again for as long as there are such reports.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ PENDING_MIN: Final = 1000
 PENDING_MAX: Final = 1 << 20
 HELD: Final = 1_000_000
 RESUME_PART: Final = 8
+FORGET_HELD_NS: Final = 60_000_000_000
+"""After so long without a report the limit follows the acks alone again."""
 
 
 class PendingLimit:
@@ -29,16 +34,54 @@ class PendingLimit:
         self._acked = 0
         self._since_ns = 0
         self._reached = False
+        self._least = PENDING_MIN
+        self._held_at_ns = 0
+        self._acked_since_held = 0
+        self._advised = False
 
     def acked(self, count: int) -> None:
         """Note acks."""
         self._acked += count
+        self._acked_since_held += count
+
+    def held(self, component: str, count: int, pending: int, now_ns: int) -> str | None:
+        """A bolt has nothing to execute, and holds tuples without acking them.
+
+        Args:
+            component: the bolt's.
+            count: how many it holds.
+            pending: trees on their way.
+            now_ns: the time.
+
+        Returns:
+            What the user should know; None if there is nothing new.
+        """
+        self._held_at_ns = now_ns
+        starved = not self._acked_since_held and pending + self.limit // RESUME_PART >= self.limit
+        self._acked_since_held = 0
+        if not starved or self.limit >= PENDING_MAX:
+            return None
+        if self.fixed:
+            if self._advised:
+                return None
+            self._advised = True
+            return (
+                f"{component} holds {count} tuples and waits for more, and topology.max.spout.pending = {self.limit} "
+                "keeps them back: set it higher"
+            )
+        self._least = self.limit = min(2 * self.limit, PENDING_MAX)
+        return (
+            f"{component} holds {count} tuples and waits for more: up to {self.limit} may be pending now; set "
+            "topology.component.holds.tuples for it to have that from the beginning"
+        )
 
     def room(self, pending: int, now_ns: int) -> int:
         """How many more trees may be started: none from when the limit is reached until a part of it is free again."""
         if not self.fixed and now_ns - self._since_ns >= WINDOW_NS:
             elapsed = now_ns - self._since_ns
-            self.limit = min(max(self._acked * WINDOW_NS // elapsed, PENDING_MIN), PENDING_MAX)
+            if now_ns - self._held_at_ns >= FORGET_HELD_NS:
+                self._least = PENDING_MIN
+            self.limit = min(max(self._acked * WINDOW_NS // elapsed, self._least), PENDING_MAX)
             self._acked, self._since_ns = 0, now_ns
         room = self.limit - pending
         if room <= 0:

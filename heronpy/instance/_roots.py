@@ -45,7 +45,7 @@ class Finished:
     """Roots that are done, one way or another."""
 
     message_ids: Sequence[Any]
-    """The user's ids, in the order of emission; empty when nobody asked for them (`keep_ids=False`)."""
+    """The user's ids, in the order of emission; empty unless they are kept (`keep_ids=False`)."""
     latencies_ns: NDArray[np.int64]
     """How long each was on its way."""
     streams: NDArray[np.uint16]
@@ -66,7 +66,7 @@ class RootRing:
             task: the spout's task id.
             keep_ids: whether message ids are kept and returned.
             keep_streams: whether the streams of roots are kept and returned.
-            first: first sequence number. Random by default, so that acks for an earlier life of this task match none.
+            first: first sequence number. Random by default, so that acks for an earlier incarnation match none.
         """
         self.base = self.next = secrets.randbits(SEQUENCE_BITS - 1) if first is None else first
         self.pending = 0
@@ -107,7 +107,7 @@ class RootRing:
             streams: their `count` streams, as numbers (ignored without `keep_streams`).
 
         Returns:
-            The roots that are done at once, because nobody got a copy.
+            The roots that are done at once, because there is no copy.
         """
         if self.next + count - self.base > self._capacity:
             self._make_room(count)

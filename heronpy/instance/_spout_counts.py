@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -32,14 +33,15 @@ class SpoutCounts:
     def acked(self, done: Finished) -> None:
         for stream, count, latency_ns in self._by_stream(done):
             self._metrics.add(f"__ack-count/{stream}", count)
-            self._metrics.mean(f"__complete-latency/{stream}", latency_ns, count)
+            each = done.latencies_ns
+            if len(self._streams) > 1:
+                each = each[done.streams == self._streams.index(stream)]
+            self._metrics.mean(f"__complete-latency/{stream}", latency_ns, count, each)
 
-    def acked_at_once(self, streams: Sequence[int], count: int) -> None:
-        """Note `count` untracked tuples, which count as acked. `streams` is empty if the spout has only one."""
-        counts = np.bincount(streams).tolist() if streams else [count]
-        for stream, n in zip(self._streams, counts, strict=False):
-            if n:
-                self._metrics.add(f"__ack-count/{stream}", n)
+    def acked_at_once(self, streams: Sequence[str]) -> None:
+        """Note untracked tuples, which count as acked, by the streams that they were emitted to."""
+        for stream, count in Counter(streams).items():
+            self._metrics.add(f"__ack-count/{stream}", count)
 
     def failed(self, gone: Finished) -> None:
         for stream, count, latency_ns in self._by_stream(gone):

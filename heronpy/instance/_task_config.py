@@ -1,0 +1,72 @@
+"""What the configuration says about a task, typed once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from heronpy.config import ReliabilityMode
+from heronpy.plan import Component
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskConfig:
+    """The keys of the topology and of the component that the engine itself reads."""
+
+    reliability: ReliabilityMode = ReliabilityMode.ATMOST_ONCE
+    """What is promised for a tuple."""
+    message_timeout_ns: int = 30_000_000_000
+    """A tree that takes longer is failed; 0: never."""
+    max_spout_pending: int | None = None
+    """Most trees on their way; None: follow the rate of acks."""
+    holds_tuples: bool = False
+    """Whether some bolt of the topology declares that it acks long after it got a tuple."""
+    fail_only: bool = False
+    """Whether an exception of user code only fails its tuple, instead of ending the process."""
+    debug: bool = False
+    """Whether every emitted tuple is logged."""
+    serializer: str = ""
+    """Dotted path of the serializer; empty: pickle."""
+    hooks: tuple[str, ...] = ()
+    """Dotted paths of the task hooks."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], components: Iterable[Component] = ()) -> TaskConfig:
+        """Read the settings of a component, which include the topology's.
+
+        Args:
+            settings: typed values by key.
+            components: all components of the topology.
+        """
+        timeouts = _flag(settings.get("topology.enable.message.timeouts", True))
+        pending = settings.get("topology.max.spout.pending")
+        return cls(
+            reliability=ReliabilityMode.of(settings),
+            message_timeout_ns=int(float(settings.get("topology.message.timeout.secs", 30)) * 1e9) if timeouts else 0,
+            max_spout_pending=None if pending in (None, "") else int(pending),
+            holds_tuples=any(_flag(c.config.get("topology.component.holds.tuples", False)) for c in components),
+            fail_only=settings.get("topology.exception.policy", "restart") == "fail",
+            debug=_flag(settings.get("topology.debug", False)),
+            serializer=str(settings.get("topology.serializer.classname") or ""),
+            hooks=_paths(settings.get("topology.auto.task.hooks")),
+        )
+
+
+def tick_interval_ns(settings: Mapping[str, Any]) -> int:
+    """Time between two ticks; 0: none. Read after initialize(), which may set it: Heron's window bolts do."""
+    if (ms := settings.get("topology.tick.tuple.freq.ms")) is not None:
+        return int(float(ms) * 1e6)
+    if (secs := settings.get("topology.tick.tuple.freq.secs")) is not None:
+        return int(float(secs) * 1e9)
+    return 0
+
+
+def _flag(value: Any) -> bool:
+    return str(value).lower() == "true"
+
+
+def _paths(value: Any) -> tuple[str, ...]:
+    if not value:
+        return ()
+    return tuple(str(v) for v in value) if isinstance(value, (list, tuple)) else tuple(p for p in value.split(",") if p)
