@@ -6,7 +6,8 @@ import argparse
 import os
 from pathlib import Path
 
-from heronpy.executor import OWNER_ENV, Executor, HostProcess
+from heronpy.executor import Executor
+from heronpy.host import OWNER_ENV, SUPERVISES_SERVICE_ENV, HostProcess
 from heronpy.runtime import Launch, log_to, main
 
 
@@ -20,7 +21,12 @@ def _main() -> None:
         launch = Launch.load(args.dir)
         log_to(launch.log_dir(args.container) / "executor.log", launch.config.logging, topology=launch.topology)
         owner = os.environ.get(OWNER_ENV)
-        return Executor(launch, args.container, owner=HostProcess.parse(owner) if owner else None)
+        return Executor(
+            launch,
+            args.container,
+            owner=HostProcess.parse(owner) if owner else None,
+            supervises_service=SUPERVISES_SERVICE_ENV in os.environ,
+        )
 
     main(make, name="executor")
 

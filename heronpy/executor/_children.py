@@ -10,12 +10,29 @@ import subprocess
 import time
 from pathlib import Path
 
-from heronpy.executor._commands import CONTAINER_ENV, Command, child_environment
-from heronpy.executor._files import forget_pid, open_out, tail, write_pid
-from heronpy.executor._host import HostProcess
-from heronpy.runtime import PARENT_ENV, Launch
+from heronpy.config import KIB
+from heronpy.executor._commands import Command
+from heronpy.host import (
+    CONTAINER_ENV,
+    HostProcess,
+    child_environment,
+    forget_pid,
+    heartbeat_path,
+    look_at,
+    open_out,
+    prepare_heartbeat,
+    retire_pid,
+    tail,
+    write_pid,
+)
+from heronpy.runtime import HEARTBEAT_ENV, PARENT_ENV, Launch, stack_path
+from heronpy.supervision import Look
 
 log = logging.getLogger(__name__)
+
+STACK_LINES_MAX = 400
+STACK_BYTES_MAX = 32 * KIB
+"""How much of a hung process's stacks is logged."""
 
 
 class Children:
@@ -30,12 +47,17 @@ class Children:
         self._container = container
         self._dir = launch.container_dir(container)
         self._children: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
+        self._hosts: dict[int, HostProcess] = {}
+        self._stack_start: dict[int, int] = {}
+        self._last_end: dict[str, str] = {}
         self._out_start: dict[str, int] = {}
         self._started_s: dict[str, float] = {}
 
     def start(self, command: Command) -> int | None:
         """Start a process and return its pid; None (and a line in the log) if the system refuses."""
         ours = {PARENT_ENV: str(os.getpid()), CONTAINER_ENV: str(self._container), **command.env}
+        if prepare_heartbeat(heartbeat := heartbeat_path(self._dir, command.id)):
+            ours[HEARTBEAT_ENV] = str(heartbeat)
         bounds = self._launch.config.logging
         try:
             with open_out(self.out_path(command.id), file_bytes=bounds.file_bytes, files=bounds.files) as out:
@@ -54,11 +76,19 @@ class Children:
             return None
         self._children[process.pid] = command.id, process
         self._started_s[command.id] = time.monotonic()
-        found = HostProcess.of(process.pid)
+        found = self._identified(command.id, process.pid)
         if found is not None:  # else it is dead already, and `dead` will tell
-            record = write_pid(self._dir, command.id, found)
+            self._hosts[process.pid] = found
+            record = write_pid(self._dir, command.id, found, last_end=self._last_end.pop(command.id, ""))
             log.info("%s started: pid %d, restarts %d", command.id, process.pid, record.restarts)
         return process.pid
+
+    def _identified(self, id: str, pid: int) -> HostProcess | None:
+        try:
+            return HostProcess.of(pid)
+        except OSError as e:
+            log.warning("%s started: pid %d, but it is not recorded, and a hang will not be noticed: %s", id, pid, e)
+            return None
 
     def terminate(self, pid: int) -> None:
         """SIGTERM to the process alone: what it started itself may be needed while it ends."""
@@ -70,8 +100,28 @@ class Children:
     def kill(self, pid: int) -> None:
         """SIGKILL to the process and its group."""
         if pid in self._children:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):  # gone; or it has become another user's
                 os.killpg(pid, signal.SIGKILL)
+
+    def looks(self) -> dict[str, Look]:
+        """What the heartbeats of all children say; those that write none are left out."""
+        found = ((id, look_at(self._dir, id, host)) for pid, host in self._hosts.items() if (id := self._id(pid)))
+        return {id: look for id, look in found if look is not None}
+
+    def dump_stacks(self, pid: int) -> None:
+        """Have a child write its stacks to its .stack file."""
+        if id := self._id(pid):
+            path = self._stack_path(id)
+            self._stack_start[pid] = path.stat().st_size if path.exists() else 0
+            os.kill(pid, signal.SIGUSR1)
+
+    def stacks(self, pid: int) -> str:
+        """What it has written since; empty if nothing."""
+        id = self._id(pid)
+        start = self._stack_start.pop(pid, None)
+        if id is None or start is None:
+            return ""
+        return tail(self._stack_path(id), from_byte=start, lines=STACK_LINES_MAX, max_bytes=STACK_BYTES_MAX)
 
     def dead(self) -> list[tuple[str, int, int]]:
         """Reap what has died since the last call: process id, pid, return code (negative: minus the signal)."""
@@ -82,23 +132,37 @@ class Children:
                 continue
             self.kill(pid)  # what is left of its group
             del self._children[pid]
+            self._hosts.pop(pid, None)
+            self._stack_start.pop(pid, None)
             dead.append((id, pid, process.wait()))
         return dead
 
-    def report(self, id: str, pid: int, code: int, *, expected: bool) -> None:
-        """Log a death: how, after how long, and the last words on stdout and stderr."""
+    def report(self, id: str, pid: int, code: int, *, expected: bool, why: str = "") -> None:
+        """Log a death: how (and why, if it was decided here), after how long, and the end of its output."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         lived_s = time.monotonic() - self._started_s.get(id, time.monotonic())
         if expected:
             log.info("%s ended: pid %d, %s, after %.1f s", id, pid, how, lived_s)
             return
+        self._last_end[id] = why or how
+        how += f" ({why})" if why else ""
         last = tail(self.out_path(id), from_byte=self._out_start.get(id, 0))
         words = f"; the end of {self.out_path(id).name}:\n{last}" if last else ""
         log.warning("%s died: pid %d, %s, after %.1f s%s", id, pid, how, lived_s, words)
 
+    def retire(self, id: str) -> None:
+        """Record that a process ended with its container."""
+        retire_pid(self._dir, id)
+
     def forget(self, id: str) -> None:
         """Remove the record of a process that is to run no more."""
         forget_pid(self._dir, id)
+
+    def _id(self, pid: int) -> str | None:
+        return self._children[pid][0] if pid in self._children else None
+
+    def _stack_path(self, id: str) -> Path:
+        return stack_path(self._launch.log_dir(self._container) / f"{id}.log")
 
     def out_path(self, id: str) -> Path:
         return self._launch.log_dir(self._container) / f"{id}.out"

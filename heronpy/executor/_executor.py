@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import functools
 import logging
 import os
 import time
@@ -14,34 +13,47 @@ from typing import assert_never
 
 from heronpy.errors import AlreadyExistsError
 from heronpy.executor._children import Children
-from heronpy.executor._commands import CONTAINER_ENV, TOPOLOGY_ENV, Command, process_table
-from heronpy.executor._files import forget_pid, write_pid
-from heronpy.executor._host import HostProcess, sweep
-from heronpy.executor._supervision import (
+from heronpy.executor._commands import Command, process_table
+from heronpy.executor._service import ServiceSupervisor
+from heronpy.host import (
+    CONTAINER_ENV,
+    EXECUTOR,
+    TOPOLOGY_ENV,
+    DirectoryWatch,
+    HostProcess,
+    retire_pid,
+    sweep,
+    write_pid,
+)
+from heronpy.plan import PackingPlan
+from heronpy.proto import loglevels_pb2, plan_pb2
+from heronpy.runtime import Launch, LevelSwitch
+from heronpy.statemgr import Kind, StateManager, Watch, on_loop, open_statemgr
+from heronpy.supervision import (
+    DumpStacks,
     Event,
     Exited,
+    HangDetector,
+    Hung,
     Kill,
     Phase,
     Start,
     Started,
     StartFailed,
-    StopAsked,
+    StopRequested,
     Supervision,
     Terminate,
     Ticked,
     Wanted,
 )
-from heronpy.plan import PackingPlan
-from heronpy.proto import loglevels_pb2, plan_pb2
-from heronpy.runtime import Launch, LevelSwitch
-from heronpy.statemgr import Kind, StateManager, Watch, open_statemgr
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
 """How soon a death is noticed. One waitid per child and poll; pidfd would need a newer kernel than some
 clusters have."""
-PID_FILE = "executor"
+LOOK_S = 1.0
+"""How often heartbeats are looked at."""
 
 Table = Callable[[Launch, int, PackingPlan], Sequence[Command]]
 
@@ -51,7 +63,8 @@ class Executor:
 
     Cancelled, it ends them in order; a process that takes longer than the stop timeout is killed with all of its
     process group, and at last whatever user code left running in the container is killed too. `owner` is for
-    clusters that must not outlive a test: the executor ends by itself, in the same order, when that process is gone.
+    clusters that must not outlive a test: the executor ends by itself, in the same order, when that process is gone. So
+    it does when the topology's directory is gone, or says that the topology was killed.
     """
 
     def __init__(
@@ -61,6 +74,7 @@ class Executor:
         *,
         table: Table = process_table,
         owner: HostProcess | None = None,
+        supervises_service: bool = False,
     ) -> None:
         self.started = asyncio.Event()
         self._launch = launch
@@ -72,6 +86,16 @@ class Executor:
         self._level = LevelSwitch(process=f"executor-{container}", component="__executor__")
         self._children = Children(launch, container)
         self._commands: dict[str, Command] = {}
+        self._hangs = HangDetector(launch.config.executor.heartbeat_timeout_ms, LOOK_S * 1000)
+        self._hung: dict[int, str] = {}
+        """Why a process is taken for hung, by its pid."""
+        self._looping: set[str] = set()
+        """What is known to be in a crash loop."""
+        self._look_at_s = 0.0
+        self._directory = DirectoryWatch(launch.dir)
+        self._service: ServiceSupervisor | None = None
+        if supervises_service:
+            self._service = ServiceSupervisor(launch, owner=owner, interval_ms=LOOK_S * 1000)
 
     async def run(self) -> None:
         """Serve until cancelled or until the owner is gone. On return every process of the container has ended.
@@ -80,7 +104,6 @@ class Executor:
             AlreadyExistsError: another executor runs this container.
             StateError: the state manager cannot be reached.
         """
-        loop = asyncio.get_running_loop()
         watches: list[Watch] = []
         with self._only_one():
             self._sweep("left by an earlier executor")
@@ -88,8 +111,8 @@ class Executor:
             statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr)
             try:
                 for kind, changed in ((Kind.LOGLEVELS, self._on_levels), (Kind.PACKINGPLANS, self._on_plan)):
-                    callback = functools.partial(_call_soon, loop, changed)
-                    watches.append(await asyncio.to_thread(statemgr.watch, kind, self._launch.topology, callback))
+                    topology, callback = self._launch.topology, on_loop(changed)
+                    watches.append(await asyncio.to_thread(statemgr.watch, kind, topology, callback))
                 await self._supervise()
             finally:
                 for watch in watches:
@@ -99,7 +122,7 @@ class Executor:
     async def _end(self, statemgr: StateManager) -> None:
         self._sweep("left running by user code")
         for id in self._commands:
-            self._children.forget(id)
+            self._children.retire(id)
         await asyncio.to_thread(statemgr.close)
 
     async def _supervise(self) -> None:
@@ -110,14 +133,31 @@ class Executor:
             except asyncio.CancelledError as e:
                 # Cancelled again and again it still ends in order: that takes at most a stop timeout per stage.
                 cancelled = e
-                self._apply(StopAsked(_now_ms()))
-            if self._owner is not None and not self._supervision.stopping and not self._owner.alive:
-                log.info("the owner, pid %d, is gone", self._owner.pid)
-                self._apply(StopAsked(_now_ms()))
+                self._apply(StopRequested(_now_ms()))
             self._reap()
             self._apply(Ticked(_now_ms()))
+            if time.monotonic() >= self._look_at_s:
+                self._look_at_s = time.monotonic() + LOOK_S
+                self._look()
         if cancelled is not None:
             raise cancelled
+
+    def _look(self) -> None:
+        """What is done once a second."""
+        self._find_hung()
+        if self._supervision.stopping:
+            return
+        if why := self._at_its_end():
+            log.info("%s: the container ends", why)
+            self._apply(StopRequested(_now_ms()))
+        elif self._service is not None:
+            self._service.tick(_now_ms())
+
+    def _at_its_end(self) -> str:
+        """Why the container has to end, without anybody's asking; empty if it has not to."""
+        if self._owner is not None and not self._owner.alive:
+            return f"the owner, pid {self._owner.pid}, is gone"
+        return self._directory.ended(time.monotonic())
 
     def _on_plan(self, value: bytes | None) -> None:
         if value is None:
@@ -135,13 +175,32 @@ class Executor:
     def _on_levels(self, value: bytes | None) -> None:
         self._level.follow(loglevels_pb2.LogLevels.FromString(value or b""))
 
+    def _find_hung(self) -> None:
+        phases = self._supervision.phases
+        looks = {id: look for id, look in self._children.looks().items() if phases.get(id) is Phase.RUNNING}
+        hang = self._hangs.looked(looks, _now_ms())
+        if hang is not None:
+            log.error("%s is hung: pid %d, %s; it will be killed", hang.id, hang.pid, hang.why)
+            self._hung[hang.pid] = hang.why
+            self._apply(Hung(hang.id, hang.pid, hang.stopped, _now_ms()))
+
     def _reap(self) -> None:
         for id, pid, code in self._children.dead():
             expected = self._supervision.phases.get(id) is Phase.ENDING
-            self._children.report(id, pid, code, expected=expected)
+            self._children.report(id, pid, code, expected=expected, why=self._hung.pop(pid, ""))
             self._apply(Exited(id, pid, _now_ms()))
+            self._report_crash_loop(id)
             if id not in self._supervision.phases:
-                self._children.forget(id)
+                (self._children.retire if self._supervision.stopping else self._children.forget)(id)
+
+    def _report_crash_loop(self, id: str) -> None:
+        """Once for each crash loop, not for each crash."""
+        looping = self._supervision.in_crash_loop(id, _now_ms())
+        if looping and id not in self._looping:
+            config = self._launch.config.executor
+            window_s = config.crash_loop_window_ms / 1000
+            log.error("%s is in a crash loop: it died %d times in %g s", id, config.crash_loop_restarts, window_s)
+        (self._looping.add if looping else self._looping.discard)(id)
 
     def _apply(self, event: Event) -> None:
         """Carry out what an event entails, and what that entails, until nothing is left to do."""
@@ -155,8 +214,13 @@ class Executor:
                     effects += self._supervision.on(done)
                 case Terminate(_, pid):
                     self._children.terminate(pid)
+                case DumpStacks(_, pid):
+                    self._children.dump_stacks(pid)
                 case Kill(id, pid):
-                    log.warning("%s did not end in time: killed", id)
+                    if pid in self._hung:
+                        log.error("the stacks of %s:\n%s", id, self._children.stacks(pid) or "(none were written)")
+                    else:
+                        log.warning("%s did not end in time: killed", id)
                     self._children.kill(pid)
                 case _:
                     assert_never(effect)
@@ -169,7 +233,7 @@ class Executor:
     @contextlib.contextmanager
     def _only_one(self) -> Iterator[None]:
         """Hold the container's lock: two executors would run every task twice and sweep each other's processes."""
-        self._dir.mkdir(parents=True, exist_ok=True)
+        self._dir.mkdir(exist_ok=True)
         with (self._dir / "executor.lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -177,18 +241,12 @@ class Executor:
                 raise AlreadyExistsError(f"another executor runs container {self._container} of {self._dir}") from None
             me = HostProcess.of(os.getpid())
             assert me is not None
-            write_pid(self._dir, PID_FILE, me)
+            write_pid(self._dir, EXECUTOR, me)
             try:
                 yield
             finally:
                 if self._supervision.finished:  # else the record stays, and the next executor counts as a restart
-                    forget_pid(self._dir, PID_FILE)
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[[bytes | None], None], value: bytes | None) -> None:
-    # The state manager's thread may still report a change while this process ends.
-    with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(callback, value)
+                    retire_pid(self._dir, EXECUTOR)
 
 
 def _now_ms() -> float:

@@ -5,20 +5,31 @@ A scheduler implements `Scheduler` and is found by its name (`scheduler_of`). On
 `job_links` are that service seen from outside. They block: from a coroutine call them through `asyncio.to_thread`.
 """
 
-from heron_scheduler._client import job_links, kill, launch_service, owned_by, restart
+from heron_scheduler._client import (
+    end_processes,
+    ensure_service,
+    job_links,
+    kill,
+    launch_service,
+    owned_by,
+    restart,
+    revive,
+)
+from heron_scheduler._engine_state import remove_engine_state
 from heron_scheduler._local import LocalScheduler
-from heron_scheduler._service import SchedulerService, service_log_dir
 from heron_scheduler._spi import Scheduler, scheduler_of
 
 __all__ = [
     "LocalScheduler",
     "Scheduler",
-    "SchedulerService",
+    "end_processes",
+    "ensure_service",
     "job_links",
     "kill",
     "launch_service",
     "owned_by",
+    "remove_engine_state",
     "restart",
+    "revive",
     "scheduler_of",
-    "service_log_dir",
 ]

@@ -6,22 +6,29 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import socket
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import grpc
-import grpc.aio
-
-from heron_scheduler._local import SERVICE
-from heron_scheduler._service import ALL_CONTAINERS, service_log_dir
-from heron_scheduler._spi import scheduler_of
+from heron_scheduler._engine_state import remove_engine_state
+from heron_scheduler._spi import ALL_CONTAINERS, scheduler_of
 from heronpy.errors import NotFoundError, UnavailableError
-from heronpy.executor import OWNER_ENV, HostProcess, child_environment, open_out, python_module, tail
-from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.host import (
+    EXECUTOR,
+    HostProcess,
+    is_killed,
+    read_pids,
+    service_log_dir,
+    service_record,
+    start_service,
+    tail,
+)
+from heronpy.proto import scheduler_pb2, state_pb2
+from heronpy.runtime import Launch
+from heronpy.security import SCHEDULER
 from heronpy.statemgr import Kind, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -50,20 +57,12 @@ def launch_service(launch: Launch) -> None:
     Raises:
         UnavailableError: it ended, or does not answer in time; carries the end of its log. It does not run then.
     """
-    out, log_file = (service_log_dir(launch) / name for name in ("scheduler.out", "scheduler.log"))
-    owner = _owner.get()
-    ours = {} if owner is None else {OWNER_ENV: str(owner)}
-    with open_out(out) as f:
-        starts = {path: path.stat().st_size if path.exists() else 0 for path in (out, log_file)}
-        child = subprocess.Popen(
-            python_module("heron_scheduler.service", "--dir", str(launch.dir)),
-            cwd=launch.dir,
-            env=child_environment(launch, SERVICE, **ours),
-            stdin=subprocess.DEVNULL,
-            stdout=f,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the terminal of the submitter is not meant for it
-        )
+    logs = [service_log_dir(launch) / name for name in ("scheduler.out", "scheduler.log")]
+    starts = {path: path.stat().st_size if path.exists() else 0 for path in logs}
+    try:
+        child = start_service(launch, owner=_owner.get(), new_session=True)
+    except OSError as e:
+        raise UnavailableError(f"the scheduler service of {launch.topology} cannot be started: {e}") from e
     try:
         why = _wait_for_answer(launch, child)
     except BaseException:
@@ -79,6 +78,42 @@ def launch_service(launch: Launch) -> None:
     threading.Thread(target=child.wait, name="reap-scheduler", daemon=True).start()
 
 
+def ensure_service(launch: Launch) -> None:
+    """Start the topology's scheduler service, unless there is one; somebody else may do the same just now.
+
+    Raises:
+        UnavailableError: there is none that answers.
+    """
+    location = _location(launch)
+    if location is not None and _answers(launch, location):
+        return
+    try:
+        launch_service(launch)
+    except UnavailableError:
+        location = _location(launch)
+        if location is None or not _answers(launch, location):
+            raise
+
+
+def revive(launch: Launch) -> bool:
+    """Start the scheduler service of a topology that was running on this host if nobody else will do it.
+
+    Executor 0 starts a dead service again; when both are dead, after all processes died at once or after a reboot, it
+    is done here. Returns whether it was.
+
+    Raises:
+        UnavailableError: the service cannot be started.
+    """
+    record = service_record(launch)
+    if record is None or record.alive or record.host != socket.gethostname() or is_killed(launch.dir):
+        return False
+    executor = read_pids(launch.container_dir(0)).get(EXECUTOR)
+    if executor is not None and executor.alive:
+        return False
+    ensure_service(launch)
+    return True
+
+
 def kill(launch: Launch) -> None:
     """End a topology. On return no process, state, socket or file of it is left; safe to repeat.
 
@@ -88,7 +123,7 @@ def kill(launch: Launch) -> None:
         StateError: the state manager cannot be written.
         UnavailableError: the executors do not end.
     """
-    location = _location(launch)
+    location = _location(launch) if launch.dir.exists() else None  # without its token the service cannot be asked
     if location is not None and _answers(launch, location):
         service = HostProcess.of(location.pid)
         # Twice the time that an executor may take: killed ones have to be noticed too.
@@ -100,6 +135,16 @@ def kill(launch: Launch) -> None:
         else:
             _wait_for_end(service)
             return
+    end_processes(launch)
+    remove_engine_state(launch)
+
+
+def end_processes(launch: Launch) -> None:
+    """End all processes of a topology without its service; its state stays.
+
+    Raises:
+        UnavailableError: the executors do not end.
+    """
     scheduler_of(launch.scheduler)(launch).on_kill()
 
 
@@ -110,11 +155,9 @@ def restart(launch: Launch, container: int | None = None) -> None:
         NotFoundError: there is no such container.
         UnavailableError: the service cannot be started, or the containers do not start.
     """
+    ensure_service(launch)
     location = _location(launch)
-    if location is None or not _answers(launch, location):
-        launch_service(launch)
-        location = _location(launch)
-        assert location is not None, "it answers, so it has told where it is"
+    assert location is not None, "it answers, so it has told where it is"
     timeout_s = 3 * launch.config.executor.stop_timeout_ms / 1000 + 20
     request = scheduler_pb2.RestartRequest(container=ALL_CONTAINERS if container is None else container)
     _ask(launch, location, "Restart", request, timeout_s)
@@ -145,6 +188,7 @@ def _answers(launch: Launch, location: state_pb2.SchedulerLocation) -> bool:
         try:
             _ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), _ATTEMPT_S)
         except UnavailableError:
+            time.sleep(_POLL_S)
             continue
         return True
     return False
@@ -172,18 +216,25 @@ def _wait_for_end(service: HostProcess | None) -> None:
 def _ask(
     launch: Launch, location: state_pb2.SchedulerLocation, method: str, request: Any, timeout_s: float
 ) -> scheduler_pb2.SchedulerReply:
-    return asyncio.run(_call(launch, location.http_endpoint, method, request, timeout_s))
+    return asyncio.run(_call(launch, location.endpoint, method, request, timeout_s))
 
 
 async def _call(
     launch: Launch, endpoint: str, method: str, request: Any, timeout_s: float
 ) -> scheduler_pb2.SchedulerReply:
-    async with channel(endpoint) as link:
+    # Here, because commands that ask nobody would wait for gRPC.
+    import grpc.aio
+
+    from heronpy.proto import scheduler_pb2_grpc
+    from heronpy.rpc import channel
+
+    security = launch.security("heron")
+    async with channel(endpoint, security, SCHEDULER) as link:
         stub = scheduler_pb2_grpc.SchedulerStub(link)  # type: ignore[no-untyped-call]  # generated
         call = getattr(stub, method)
         try:
             reply: scheduler_pb2.SchedulerReply = await call(
-                request, metadata=metadata(launch.token(), "heron"), timeout=timeout_s, wait_for_ready=True
+                request, metadata=security.metadata, timeout=timeout_s, wait_for_ready=True
             )
         except grpc.aio.AioRpcError as e:
             if e.code() is grpc.StatusCode.NOT_FOUND:

@@ -15,47 +15,59 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import assert_never
 
 from heron_scheduler._spi import Scheduler
-from heronpy.errors import NotFoundError, StateError, UnavailableError
-from heronpy.executor import (
+from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.host import (
     CONTAINER_ENV,
+    EXECUTOR,
     OWNER_ENV,
     PROCESS_ENV,
+    SERVICE,
+    SUPERVISES_SERVICE_ENV,
     TOPOLOGY_ENV,
-    Effect,
-    Event,
-    Exited,
-    Found,
     HostProcess,
-    Kill,
-    RestartAsked,
-    Start,
-    Started,
-    StartFailed,
-    StopAsked,
-    Supervision,
-    Terminate,
-    Ticked,
-    Wanted,
     child_environment,
     find_by_environment,
+    heartbeat_path,
+    look_at,
+    mark_killed,
     open_out,
+    prepare_heartbeat,
     python_module,
     sweep,
 )
 from heronpy.plan import PackingPlan
-from heronpy.proto import plan_pb2, state_pb2
-from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.proto import plan_pb2
+from heronpy.runtime import HEARTBEAT_ENV, Launch
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.supervision import (
+    DumpStacks,
+    Effect,
+    Event,
+    Exited,
+    Found,
+    HangDetector,
+    Hung,
+    Kill,
+    Phase,
+    RestartRequested,
+    Start,
+    Started,
+    StartFailed,
+    StopRequested,
+    Supervision,
+    Terminate,
+    Ticked,
+    Wanted,
+)
 
 log = logging.getLogger(__name__)
 
-EXECUTOR = "executor"
-SERVICE = "scheduler"
 POLL_S = 0.05
+LOOK_S = 1.0
+"""How often the heartbeats of executors are looked at."""
 _STAGE = 0
 """The same for every container: they end in parallel."""
 _EXECUTOR_STAGES = 3
@@ -66,6 +78,7 @@ class LocalScheduler(Scheduler):
     """Starts an executor per container on this host, and starts the dead ones again.
 
     With an `owner`, executors end by themselves when that process is gone: for clusters that must not outlive a test.
+    The executor of container 0 looks after the scheduler service, as this does after the executors.
     """
 
     def __init__(self, launch: Launch, *, owner: HostProcess | None = None) -> None:
@@ -77,6 +90,8 @@ class LocalScheduler(Scheduler):
         self._supervision = Supervision(dataclasses.replace(config, stop_timeout_ms=self._stop_timeout_ms))
         self._executors: dict[str, HostProcess] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._hangs = HangDetector(config.heartbeat_timeout_ms, LOOK_S * 1000)
+        self._look_at_s = 0.0
 
     def on_schedule(self, plan: PackingPlan) -> None:
         """Start the executors that do not run; adopt those that do."""
@@ -104,7 +119,7 @@ class LocalScheduler(Scheduler):
             known = ", ".join(sorted(self._supervision.phases, key=int))
             raise NotFoundError(f"topology {self.launch.topology} has no container {unknown.pop()}; it has {known}")
         before = {id: self._executors.get(id) for id in chosen}
-        self._apply(RestartAsked(tuple(chosen), _now_ms()))
+        self._apply(RestartRequested(tuple(chosen), _now_ms()))
         self._wait(
             lambda: all(id in self._supervision.pids and self._executors[id] != before[id] for id in chosen),
             f"containers {', '.join(chosen)} to restart",
@@ -122,23 +137,39 @@ class LocalScheduler(Scheduler):
             self._children.pop(process.pid, None)
             del self._executors[id]
             self._apply(Exited(id, process.pid, _now_ms()))
+        if time.monotonic() >= self._look_at_s:
+            self._look_at_s = time.monotonic() + LOOK_S
+            self._find_hung()
         self._apply(Ticked(_now_ms()))
 
     def on_kill(self) -> None:
-        """End the service, if it is another process, all executors in parallel, and whatever they left behind."""
+        """End all executors in parallel, the service, if it is another process, and whatever they left behind."""
         mine = {TOPOLOGY_ENV: self.launch.topology_id}
-        # First, because it would start executors again.
+        mark_killed(self.launch.dir)  # first: else executor 0 would start the service again, and that the executors
         sweep(mine | {PROCESS_ENV: SERVICE})
         for container, process in self._find_executors().items():
             self._adopt(container, process)
-        self._apply(StopAsked(_now_ms()))
+        self._apply(StopRequested(_now_ms()))
         self._wait(lambda: self._supervision.finished, "the executors to end", self._stop_timeout_ms * 2)
         sweep(mine)
-        self._forget()
 
     def job_links(self) -> Sequence[str]:
         """The topology's directory: there are the logs."""
         return [self.launch.dir.as_uri()]
+
+    def _find_hung(self) -> None:
+        phases = self._supervision.phases
+        looks = {
+            id: look_at(self.launch.container_dir(int(id)), EXECUTOR, process)
+            for id, process in self._executors.items()
+            if phases.get(id) is Phase.RUNNING
+        }
+        hang = self._hangs.looked({id: look for id, look in looks.items() if look is not None}, _now_ms())
+        if hang is not None:
+            log.error(
+                "the executor of container %s is hung: pid %d, %s; it will be killed", hang.id, hang.pid, hang.why
+            )
+            self._apply(Hung(hang.id, hang.pid, hang.stopped, _now_ms()))
 
     def _adopt(self, container: str, process: HostProcess) -> None:
         if self._executors.get(container) == process:
@@ -162,8 +193,10 @@ class LocalScheduler(Scheduler):
                     effects += self._supervision.on(self._start(id))
                 case Terminate(id):
                     self._executors[id].send(signal.SIGTERM)
+                case DumpStacks(id):
+                    self._executors[id].send(signal.SIGUSR1)  # to executor.stack, beside its log
                 case Kill(id):
-                    log.warning("the executor of container %s did not end in time: killed", id)
+                    log.warning("the executor of container %s is killed", id)
                     self._executors[id].send(signal.SIGKILL)  # and the kernel ends its children
                 case _:
                     assert_never(effect)
@@ -180,10 +213,14 @@ class LocalScheduler(Scheduler):
     def _spawn(self, container: int) -> HostProcess | None:
         launch = self.launch
         ours = {CONTAINER_ENV: str(container)}
+        if container == 0:
+            ours[SUPERVISES_SERVICE_ENV] = "1"
         if self._owner is not None:
             ours[OWNER_ENV] = str(self._owner)
         try:
-            launch.container_dir(container).mkdir(parents=True, exist_ok=True)
+            launch.container_dir(container).mkdir(exist_ok=True)  # but never a directory of the topology anew
+            if prepare_heartbeat(heartbeat := heartbeat_path(launch.container_dir(container), EXECUTOR)):
+                ours[HEARTBEAT_ENV] = str(heartbeat)
             with open_out(launch.log_dir(container) / "executor.out") as out:
                 child = subprocess.Popen(
                     python_module("heronpy.executor", "--dir", str(launch.dir), "--container", str(container)),
@@ -199,7 +236,11 @@ class LocalScheduler(Scheduler):
             return None
         self._children[child.pid] = child
         log.info("started the executor of container %d: pid %d", container, child.pid)
-        return HostProcess.of(child.pid)
+        try:
+            return HostProcess.of(child.pid)
+        except OSError as e:
+            log.error("the executor of container %d cannot be looked at, it is adopted later: %s", container, e)
+            return None
 
     def _wait(self, done: Callable[[], bool], what: str, within_ms: float | None = None) -> None:
         deadline = _now_ms() + (within_ms or self._stop_timeout_ms + 10_000)
@@ -208,7 +249,7 @@ class LocalScheduler(Scheduler):
             if done():
                 return
             if _now_ms() > deadline:
-                raise UnavailableError(f"topology {self.launch.topology}: waited in vain for {what}")
+                raise UnavailableError(f"topology {self.launch.topology}: timed out waiting for {what}")
             time.sleep(POLL_S)
 
     def _plan(self) -> PackingPlan:
@@ -221,48 +262,9 @@ class LocalScheduler(Scheduler):
             raise NotFoundError(f"topology {self.launch.topology} has no packing plan: it is not running")
         return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
 
-    def _forget(self) -> None:
-        """Remove the topology from the state manager and from this host."""
-        statemgr = open_statemgr(self.launch.statemgr)
-        try:
-            if _is_ours(statemgr, self.launch):
-                # The execution state last: by it a kill that was interrupted here finds the topology again.
-                kinds = [kind for kind in Kind if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS)]
-                for kind in (*kinds, Kind.EXECUTIONSTATE):
-                    statemgr.delete(kind, self.launch.topology)
-        finally:
-            statemgr.close()
-        root = self.launch.socket_root()
-        _remove_tree(root)
-        _remove_if_empty(root.parent)
-        _remove_tree(self.launch.dir)
-        log.info("topology %s is gone", self.launch.topology)
-
-
-def _is_ours(statemgr: StateManager, launch: Launch) -> bool:
-    """Whether the state under the topology's name is of this submission, not of a later one with the same name."""
-    value = statemgr.get(Kind.EXECUTIONSTATE, launch.topology)
-    return value is None or state_pb2.ExecutionState.FromString(value).topology_id == launch.topology_id
-
 
 def _containers(plan: PackingPlan) -> dict[str, int]:
     return {str(id): _STAGE for id in (0, *(container.id for container in plan.containers))}
-
-
-def _remove_tree(path: Path) -> None:
-    try:
-        shutil.rmtree(path)
-    except FileNotFoundError:
-        return
-    except OSError as e:
-        raise StateError(f"{path} cannot be removed: {e.strerror or e}") from e
-
-
-def _remove_if_empty(path: Path) -> None:
-    try:
-        path.rmdir()
-    except OSError:
-        return  # another topology has its sockets there
 
 
 def _how(code: int | None) -> str:

@@ -7,34 +7,33 @@ import contextlib
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
-from heron_scheduler._spi import Scheduler
+from heron_scheduler._certificates import keep_renewed
+from heron_scheduler._engine_state import remove_engine_state
+from heron_scheduler._spi import ALL_CONTAINERS, Scheduler
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError
-from heronpy.executor import HostProcess
+from heronpy.host import SERVICE, DirectoryWatch, HostProcess, end_submission, is_killed, write_pid
 from heronpy.plan import PackingPlan
 from heronpy.proto import plan_pb2, scheduler_pb2, scheduler_pb2_grpc, state_pb2
-from heronpy.runtime import Launch, server
+from heronpy.rpc import CONTROL_BYTES_MAX, listen
+from heronpy.runtime import Launch, until_one_ends
+from heronpy.security import CLI, TRACKER, container_identity
 from heronpy.statemgr import Kind, open_statemgr
 
 log = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
 TICK_S = 0.1
-ALL_CONTAINERS = -1
+OPERATORS = frozenset({CLI, TRACKER, container_identity(0)})
+"""Whose calls it answers: not those of containers that run user code."""
 
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-def service_log_dir(launch: Launch) -> Path:
-    """Where scheduler.log and scheduler.out are."""
-    return launch.dir / "log-files"
 
 
 class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
@@ -58,18 +57,28 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
 
         Raises:
             AlreadyExistsError: the topology has a service already.
-            NotFoundError: the topology has no packing plan.
+            NotFoundError: the topology has no packing plan, or was killed.
         """
+        directory = DirectoryWatch(self._launch.dir)
         with self._only_one():
-            grpc_server = server(self._launch.token())
+            launch = self._launch
+            security = launch.security("scheduler")
+            listener = listen(
+                launch.bind_address,
+                launch.advertised_host(),
+                security,
+                callers=OPERATORS.__contains__,
+                message_bytes_max=CONTROL_BYTES_MAX,
+            )
+            grpc_server = listener.server
             scheduler_pb2_grpc.add_SchedulerServicer_to_server(self, grpc_server)  # type: ignore[no-untyped-call]  # generated
-            port = grpc_server.add_insecure_port(f"{HOST}:0")
             await grpc_server.start()
             try:
-                plan = await asyncio.to_thread(self._register, f"{HOST}:{port}")
+                plan = await asyncio.to_thread(self._register, listener.address)
                 await self._in_turn(self._scheduler.on_schedule, plan)
+                end_submission(self._launch.dir)  # also if the submitter has died meanwhile
                 self.started.set()
-                await self._keep_running()
+                await until_one_ends(self._keep_running(directory), keep_renewed(launch))
             finally:
                 await grpc_server.stop(grace=1.0)  # time for the reply to the kill
 
@@ -86,7 +95,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         """Where to look at the job; also the question whether the service is there."""
         return scheduler_pb2.SchedulerReply(job_links=self._scheduler.job_links())
 
-    async def _keep_running(self) -> None:
+    async def _keep_running(self, directory: DirectoryWatch) -> None:
         while not self._killed.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -94,6 +103,12 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             if self._owner is not None and not self._owner.alive:
                 log.info("the owner, pid %d, is gone: the topology is killed", self._owner.pid)
                 await self._kill()
+            elif why := directory.ended(time.monotonic()):
+                # Executors end by the same sign. What the state manager has is left for `heron kill`: it may be that
+                # a file system was unmounted, and the topology's owner wants to know what is lost.
+                log.warning("%s: the containers are ended", why)
+                await self._in_turn(self._scheduler.on_kill)
+                return
             await self._in_turn(self._scheduler.on_tick)
 
     async def _kill(self) -> None:
@@ -101,6 +116,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
 
         def kill() -> None:
             self._scheduler.on_kill()
+            remove_engine_state(self._launch)
             loop.call_soon_threadsafe(self._killed.set)  # also when nobody waits for the end any more
 
         await self._in_turn(kill)
@@ -134,7 +150,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         topology = self._launch.topology
         location = state_pb2.SchedulerLocation(
             topology=topology,
-            http_endpoint=endpoint,
+            endpoint=endpoint,
             pid=os.getpid(),
             job_link=next(iter(self._scheduler.job_links()), ""),
         )
@@ -152,4 +168,9 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise AlreadyExistsError(f"topology {self._launch.topology} has a scheduler service already") from None
+            if is_killed(self._launch.dir):
+                raise NotFoundError(f"topology {self._launch.topology} was killed")
+            me = HostProcess.of(os.getpid())
+            assert me is not None
+            write_pid(self._launch.dir, SERVICE, me)
             yield

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 
 from heronpy.errors import ConfigError, NotFoundError, nearest
 from heronpy.plan import PackingPlan
@@ -13,6 +11,8 @@ from heronpy.runtime import Launch
 
 GROUP = "heron.schedulers"
 """Entry point group of schedulers from other distributions."""
+ALL_CONTAINERS = -1
+"""In place of a container's number, in a request to the service."""
 
 
 class Scheduler(ABC):
@@ -32,7 +32,9 @@ class Scheduler(ABC):
 
     @abstractmethod
     def on_kill(self) -> None:
-        """End everything. On return no process, state, socket or file of the topology is left; safe to repeat."""
+        """End all containers and the scheduler service, unless that is this process. On return no process of the
+        topology is left; safe to repeat. Its state, sockets and files are not the scheduler's: the engine removes them.
+        """
 
     @abstractmethod
     def on_restart(self, container: int | None) -> None:
@@ -59,12 +61,15 @@ def scheduler_of(name: str) -> type[Scheduler]:
 
     Raises:
         NotFoundError: there is none; the nearest known name is named.
-        ConfigError: what the entry point names is no scheduler.
+        ConfigError: what the entry point names is not a scheduler.
     """
     if name == "local":
         from heron_scheduler._local import LocalScheduler  # here: it builds on this module
 
         return LocalScheduler
+    import inspect
+    from importlib.metadata import entry_points  # here: it costs every service and command 10 ms, and few need it
+
     found = {point.name: point for point in entry_points(group=GROUP)}
     if name not in found:
         raise NotFoundError(f"no scheduler {name!r} is installed{nearest(name, ['local', *found])}")
@@ -73,5 +78,5 @@ def scheduler_of(name: str) -> type[Scheduler]:
     except (ImportError, AttributeError) as e:
         raise ConfigError(f"scheduler {name!r} ({found[name].value}) cannot be loaded: {e}") from e
     if not (inspect.isclass(cls) and issubclass(cls, Scheduler)):
-        raise ConfigError(f"scheduler {name!r} ({found[name].value}) is no subclass of heron_scheduler.Scheduler")
+        raise ConfigError(f"scheduler {name!r} ({found[name].value}) is not a subclass of heron_scheduler.Scheduler")
     return cls

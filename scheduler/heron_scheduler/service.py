@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from heron_scheduler._local import LocalScheduler
-from heron_scheduler._service import SchedulerService, service_log_dir
+from heron_scheduler._service import SchedulerService
 from heron_scheduler._spi import scheduler_of
-from heronpy.executor import OWNER_ENV, HostProcess
+from heronpy.host import OWNER_ENV, HostProcess, service_log_dir
 from heronpy.runtime import Launch, log_to, main
 
 
@@ -25,10 +25,11 @@ def _main() -> None:
         owner = os.environ.get(OWNER_ENV)
         if owner is None:
             return SchedulerService(launch, cls(launch))
-        # Owned: the service ends with its owner, and local executors with the service, so that a kill -9 of either
-        # leaves nothing behind.
-        scheduler = LocalScheduler(launch, owner=HostProcess.of(os.getpid())) if cls is LocalScheduler else cls(launch)
-        return SchedulerService(launch, scheduler, owner=HostProcess.parse(owner))
+        # Owned: the service and local executors end with their owner, each by itself, so that nothing is left behind
+        # whichever of them is dead by then.
+        process = HostProcess.parse(owner)
+        scheduler = LocalScheduler(launch, owner=process) if cls is LocalScheduler else cls(launch)
+        return SchedulerService(launch, scheduler, owner=process)
 
     main(make, name="scheduler")
 

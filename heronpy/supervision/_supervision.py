@@ -5,7 +5,8 @@ by stage: first the instances, so that they can still hand over what they emitte
 Metrics Manager, so that the last metrics arrive.
 
 A dead process is started again after a pause that doubles with each death, so that a process that cannot start does
-not eat the machine; one that lived for the stable time has earned the shortest pause again.
+not eat the machine; one that lived for the stable time has earned the shortest pause again. One that dies too often
+within a window is in a crash loop, however long it lives in between: that is reported, and changes nothing else.
 
 The scheduler service supervises its executors with the same rules: there, "process" is a container.
 """
@@ -13,105 +14,31 @@ The scheduler service supervises its executors with the same rules: there, "proc
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections import deque
 from dataclasses import dataclass, field
 
 from heronpy.config import ExecutorConfig
+from heronpy.supervision._events import (
+    DumpStacks,
+    Effect,
+    Event,
+    Exited,
+    Found,
+    Hung,
+    Kill,
+    RestartRequested,
+    Start,
+    Started,
+    StartFailed,
+    StopRequested,
+    Terminate,
+    Ticked,
+    Wanted,
+)
 
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """These processes, with their stages, are to run; all others are to end."""
-
-    stages: Mapping[str, int]
-    now_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A process runs that an earlier supervisor started. It is wanted until the next `Wanted` leaves it out."""
-
-    id: str
-    stage: int
-    pid: int
-    now_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A process runs: the answer to `Start`."""
-
-    id: str
-    pid: int
-    now_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class StartFailed:
-    """The operating system refused to start a process."""
-
-    id: str
-    now_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Exited:
-    """A process is dead, whoever killed it."""
-
-    id: str
-    pid: int
-    now_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class RestartAsked:
-    """A user wants these processes ended and started again, without a pause."""
-
-    ids: tuple[str, ...]
-    now_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class StopAsked:
-    """Everything is to end, stage by stage. There is no way back."""
-
-    now_ms: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ticked:
-    """Time has passed."""
-
-    now_ms: float
-
-
-Event = Wanted | Found | Started | StartFailed | Exited | RestartAsked | StopAsked | Ticked
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start it, and answer with `Started` or `StartFailed`."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Terminate:
-    """Ask it to end: SIGTERM."""
-
-    id: str
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """It did not end in time: SIGKILL to it and to all of its process group."""
-
-    id: str
-    pid: int
-
-
-Effect = Start | Terminate | Kill
+DEATHS_MAX = 1000
+STACKS_MS = 1000
+"""How long a hung process may take to write its stacks."""
 
 
 class Phase(enum.Enum):
@@ -124,6 +51,8 @@ class Phase(enum.Enum):
     RUNNING = "running"
     ENDING = "ending"
     """It was asked to end; it is killed at `kill_at_ms`."""
+    HUNG = "hung"
+    """It writes its stacks, and is killed at `kill_at_ms`."""
 
 
 @dataclass(slots=True)
@@ -136,6 +65,8 @@ class _Process:
     start_at_ms: float = 0.0
     kill_at_ms: float = 0.0
     quick_deaths: int = 0
+    deaths_ms: deque[float] = field(default_factory=lambda: deque(maxlen=DEATHS_MAX))
+    """When it died unasked: the last ones."""
 
 
 @dataclass(slots=True)
@@ -174,9 +105,11 @@ class Supervision:
                 self._on_start_failed(event)
             case Exited():
                 self._on_exited(event)
-            case RestartAsked():
+            case Hung():
+                return self._on_hung(event) + self._due(event.now_ms)
+            case RestartRequested():
                 return self._on_restart(event) + self._due(event.now_ms)
-            case StopAsked():
+            case StopRequested():
                 self.stopping = True
             case Ticked():
                 pass
@@ -188,10 +121,17 @@ class Supervision:
         doubled: float = self.config.restart_backoff_ms * 2 ** min(max(quick_deaths - 1, 0), 30)
         return min(doubled, self.config.restart_backoff_max_ms)
 
+    def in_crash_loop(self, id: str, now_ms: float) -> bool:
+        """Whether a process died too often within the window."""
+        process = self._processes.get(id)
+        deaths = process.deaths_ms if process is not None else ()
+        limit = min(self.config.crash_loop_restarts, DEATHS_MAX)
+        return len(deaths) >= limit and now_ms - deaths[-limit] <= self.config.crash_loop_window_ms
+
     def check_invariants(self) -> None:
         for id, p in self._processes.items():
-            assert bool(p.pid) == (p.phase in (Phase.RUNNING, Phase.ENDING)), (id, p)
-            assert p.wanted or p.phase in (Phase.STARTING, Phase.ENDING), (id, p)
+            assert bool(p.pid) == (p.phase in (Phase.RUNNING, Phase.ENDING, Phase.HUNG)), (id, p)
+            assert p.wanted or p.phase in (Phase.STARTING, Phase.ENDING, Phase.HUNG), (id, p)
             assert not (self.stopping and p.phase is Phase.WAITING), (id, p)
         pids = [p.pid for p in self._processes.values() if p.pid]
         assert len(pids) == len(set(pids)), pids
@@ -231,7 +171,15 @@ class Supervision:
             process.quick_deaths = 0
         self._wait(process, event.now_ms)
 
-    def _on_restart(self, event: RestartAsked) -> list[Effect]:
+    def _on_hung(self, event: Hung) -> list[Effect]:
+        process = self._processes.get(event.id)
+        if process is None or process.pid != event.pid or process.phase is not Phase.RUNNING:
+            return []
+        process.phase = Phase.HUNG
+        process.kill_at_ms = event.now_ms + (0 if event.stopped else STACKS_MS)
+        return [] if event.stopped else [DumpStacks(event.id, event.pid)]
+
+    def _on_restart(self, event: RestartRequested) -> list[Effect]:
         effects: list[Effect] = []
         for id in event.ids:
             process = self._processes.get(id)
@@ -245,6 +193,7 @@ class Supervision:
 
     def _wait(self, process: _Process, now_ms: float) -> None:
         process.quick_deaths += 1
+        process.deaths_ms.append(now_ms)
         process.phase = Phase.WAITING
         process.start_at_ms = now_ms + self.pause_ms(process.quick_deaths)
 
@@ -261,7 +210,7 @@ class Supervision:
                 effects.append(Start(id))
             elif process.phase is Phase.RUNNING and (not process.wanted or (self.stopping and process.stage == stage)):
                 effects.append(self._terminate(id, process, now_ms))
-            elif process.phase is Phase.ENDING and process.kill_at_ms <= now_ms:
+            elif process.phase in (Phase.ENDING, Phase.HUNG) and process.kill_at_ms <= now_ms:
                 process.kill_at_ms = now_ms + self.config.stop_timeout_ms
                 effects.append(Kill(id, process.pid))
         return effects
