@@ -1,0 +1,91 @@
+"""Checkpoints in a directory, of this host or shared by all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+from urllib.parse import unquote, urlsplit
+
+from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
+from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError
+from heronpy.files import ABSENT, create_file, replacing
+
+_MODE = 0o600  # what flows through a topology is its owner's
+
+
+class DirectoryStorage(CheckpointStorage):
+    """Files below a directory: objects are renamed into place, manifests are linked; all is synced."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Of `/path` or `file:///path`.
+
+        Raises:
+            ConfigError: it is relative, or on another host.
+        """
+        parts = urlsplit(url)
+        path = unquote(parts.path) if parts.scheme else url
+        if parts.scheme and parts.netloc not in ("", "localhost"):
+            raise ConfigError(f"{url}: a directory's URL is file:///path, without a host")
+        if not path.startswith("/"):
+            raise ConfigError(f"{url}: the path of a storage must be absolute")
+        return cls(Path(path))
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        with self._errors(name, StateError), replacing(self._path(name), mode=_MODE) as f:
+            f.writelines(chunks)
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        with self._errors(name, StateError):
+            return create_file(path, data, mode=_MODE) or path.read_bytes() == data
+
+    def size(self, name: str) -> int:
+        with self._errors(name, ReadFailedError):
+            return self._path(name).stat().st_size
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        with self._errors(name, ReadFailedError), self._path(name).open("rb") as f:
+            f.seek(offset)
+            return f.read(-1 if length is None else length)
+
+    def names(self, prefix: str = "") -> list[str]:
+        # Of the directory that the prefix names, not of everything.
+        start = self.directory / prefix.rpartition("/")[0]
+        found = []
+        with self._errors(prefix, ReadFailedError):
+            for folder, _, files in os.walk(start, onerror=_raise_unless_absent):
+                relative = Path(folder).relative_to(self.directory).as_posix()
+                found += [name if relative == "." else f"{relative}/{name}" for name in files if name[0] != "."]
+        return sorted(name for name in found if name.startswith(prefix))
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            with self._errors(name, StateError), contextlib.suppress(*ABSENT):
+                self._path(name).unlink()
+
+    def _path(self, name: str) -> Path:
+        return self.directory / check_storage_name(name)
+
+    @contextlib.contextmanager
+    def _errors(self, name: str, kind: type[StateError]) -> Iterator[None]:
+        try:
+            yield
+        except ABSENT as e:
+            raise NotFoundError(f"there is no {name} in {self.directory}") from e
+        except OSError as e:
+            raise kind(f"{self.directory}/{name}: {e.strerror or e}") from e
+
+    def __repr__(self) -> str:
+        return f"DirectoryStorage({str(self.directory)!r})"
+
+
+def _raise_unless_absent(error: OSError) -> None:
+    if not isinstance(error, ABSENT):
+        raise error

@@ -1,0 +1,110 @@
+"""The newest checkpoint that can be restored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heronpy.checkpoints._manifest import MANIFEST_BYTES_MAX, MANIFESTS, Manifest, ObjectRef, manifest_id
+from heronpy.checkpoints._object import ObjectReader
+from heronpy.checkpoints._restore import parts_for
+from heronpy.checkpoints._storage import CheckpointStorage, StoredObject
+from heronpy.errors import CheckpointError, NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A checkpoint that cannot be restored."""
+
+    manifest: str
+    """Its name."""
+    why: str
+    """One line."""
+
+    def __str__(self) -> str:
+        return f"{self.manifest} is not restored: {self.why}"
+
+
+def read_manifest(storage: CheckpointStorage, name: str) -> Manifest:
+    """Read and check a manifest, not its objects.
+
+    Raises:
+        NotFoundError: there is none of this name.
+        CheckpointError: it is damaged.
+    """
+    size = storage.size(name)
+    if size > MANIFEST_BYTES_MAX:
+        raise CheckpointError(f"{name}: it has {size} bytes, and {MANIFEST_BYTES_MAX} are allowed")
+    return Manifest.decode(storage.read(name), name)
+
+
+def open_object(storage: CheckpointStorage, ref: ObjectRef) -> ObjectReader:
+    """Open an object that a manifest names.
+
+    Raises:
+        CheckpointError: it is missing, of another size, or damaged.
+    """
+    try:
+        source = StoredObject.find(storage, ref.name)
+    except NotFoundError as e:
+        raise CheckpointError(f"checkpoint object {ref.name}: it is missing") from e
+    if source.size != ref.size:
+        raise CheckpointError(f"checkpoint object {ref.name}: it has {source.size} bytes, not {ref.size}: truncated?")
+    return ObjectReader(source)
+
+
+def check_intact(storage: CheckpointStorage, manifest: Manifest, *, blocks: bool = True) -> None:
+    """Check that a checkpoint can be restored.
+
+    Args:
+        storage: Where it is.
+        manifest: Of the checkpoint.
+        blocks: Whether to read everything. Without it only the ends of the objects are read: what is torn, truncated,
+            missing or another object is found, and flipped bits are not, before they are restored.
+
+    Raises:
+        CheckpointError: why not.
+    """
+    for component in manifest.components:
+        refs = [ref for ref in manifest.objects if ref.component == component]
+        parts_for(refs, range(manifest.groups), manifest.name)
+    for ref in manifest.objects:
+        reader = open_object(storage, ref)
+        manifest.check(ref, reader)
+        if blocks:
+            reader.verify()
+
+
+def newest_intact(
+    storage: CheckpointStorage, *, topology_id: str | None = None, at_most: int | None = None, blocks: bool = True
+) -> tuple[Manifest, Sequence[Refused]]:
+    """The newest checkpoint that can be restored, and why each newer one cannot. Say the latter loudly.
+
+    Args:
+        storage: Where they are.
+        topology_id: Whose; None: anybody's.
+        at_most: The newest id that was committed, where that is known: a manifest beyond it was never decided upon.
+        blocks: As in `check_intact`.
+
+    Raises:
+        NotFoundError: there is none at all.
+        CheckpointError: there are some, and none can be restored; says why of each.
+        UnavailableError, ReadFailedError: the storage cannot be read now. That says nothing about a checkpoint, so no
+            older one takes its place.
+    """
+    stored = [(of, name) for name in storage.names(MANIFESTS) if (of := manifest_id(name)) is not None]
+    names = [name for of, name in stored if at_most is None or of <= at_most]
+    if not names:
+        raise NotFoundError(f"there is no checkpoint in {storage!r}")
+    refused: list[Refused] = []
+    for name in reversed(names):
+        try:
+            manifest = read_manifest(storage, name)
+            if topology_id is not None and manifest.topology_id != topology_id:
+                raise CheckpointError(f"{name}: it is of topology {manifest.topology_id}, not of {topology_id}")
+            check_intact(storage, manifest, blocks=blocks)
+        except (CheckpointError, NotFoundError) as e:
+            refused.append(Refused(name, str(e)))
+            continue
+        return manifest, refused
+    raise CheckpointError(f"no checkpoint in {storage!r} can be restored: " + "; ".join(map(str, refused)))

@@ -1,0 +1,382 @@
+"""The objects of a checkpoint: what one task wrote, as bytes.
+
+    magic "HERONST\\0" | format u16 | header length u32 | header CRC-32 u32 | header
+    block | block | …
+    header length u32 | header CRC-32 u32 | one record for each block        the index
+    index offset u64 | index length u32 | index CRC-32 u32 | "HERONEND"      the trailer
+
+All numbers are little-endian. The header is a msgpack map, see `Header`. A block has entries of one state in one key
+group; its record in the index says where it is, whose, of how many entries, and its CRC-32. So a reader that knows the
+CRC-32 of the index, from the manifest, has checked every byte it uses, whichever of the blocks it reads: a task that
+takes over a part of another's groups reads that part. What is not divided by key group has group `first_group`.
+
+The trailer is written last: a torn object has none. Nothing is allocated by a length before the object's real size, or
+the bytes that are there, bound it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Final, Protocol
+from zlib import crc32
+
+import msgspec
+
+from heronpy.checkpoints._header import Header, StateEntry
+from heronpy.errors import CheckpointError
+from heronpy.hashing import decode_key
+
+FORMAT: Final = 1
+MAGIC: Final = b"HERONST\0"
+END_MAGIC: Final = b"HERONEND"
+BLOCK_BYTES: Final = 256 * 1024
+"""A block is ended when its entries have so many bytes; one with a larger value has only that."""
+VALUE_BYTES_MAX: Final = 1 << 30
+HEADER_BYTES_MAX: Final = 4 * 1024 * 1024
+INDEX_BYTES_MAX: Final = 256 * 1024 * 1024
+READ_BYTES: Final = 8 * 1024 * 1024
+"""Neighbouring blocks are read at once, up to about so many bytes."""
+_TAIL_BYTES = 64 * 1024
+_ROW_BYTES = 32  # a key and a number, about
+
+_PREFIX = struct.Struct("<8sHII")
+_TRAILER = struct.Struct("<QII8s")
+_INDEX_PREFIX = struct.Struct("<II")
+_RECORD = struct.Struct("<QIIIII")
+
+
+class Source(Protocol):
+    """An object that can be read in parts."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """So many bytes from there; fewer, if it is shorter than `size`."""
+
+
+@dataclass(frozen=True, slots=True)
+class BytesSource:
+    """An object in memory."""
+
+    name: str
+    data: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.data[offset : offset + length]
+
+
+Ext = msgspec.msgpack.Ext
+DELETED: Final = Ext(0, b"")
+"""Instead of a value: the key was deleted."""
+_ENCODED: Final = 1
+_VALUE_TYPES: Final = frozenset((type(None), bool, int, float, str, bytes, Ext))
+
+
+def encoded(data: bytes) -> Ext:
+    """A value as a codec has made it.
+
+    Raises:
+        CheckpointError: it is too large.
+    """
+    if len(data) > VALUE_BYTES_MAX:
+        raise CheckpointError(f"it has {len(data)} bytes; {VALUE_BYTES_MAX} are allowed")
+    return Ext(_ENCODED, data)
+
+
+class Entries(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The entries of a block, in columns."""
+
+    keys: bytes
+    """All keys in one, in the form of `heronpy.hashing.encode_key` of their tuple: equal keys are equal here."""
+    originals: dict[int, bytes]
+    """By position, the pickled key where it is not what its encoding decodes to (True, a NamedTuple, an Enum)."""
+    values: list[Any]
+    """Plain values (None, bool, int, float, str, bytes) as they are, others as `encoded` by their state's codec, and
+    `DELETED`."""
+    stamps: list[int]
+    """When each was written, in ms since 1970; 0 where the state needs no times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Entries of one state in one key group, checked."""
+
+    state: StateEntry
+    group: int
+    keys: tuple[object, ...]
+    entries: Entries
+
+
+@dataclass(slots=True)
+class _Open:
+    """A block that is being filled."""
+
+    rows: list[Row]
+    bytes: int = 0
+
+
+Row = tuple[Any, "bytes | None", Any, int]
+"""An entry to be written: the key, the pickled key, the value, and when it was written (in ms, or 0).
+
+The key is text that is UTF-8, an int of 64 bits, or `msgspec.Raw` of what `encode_key` makes of it. The pickled key is
+None unless the encoding decodes to another one. The value is as in `Entries`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    offset: int
+    length: int
+    state: int
+    group: int
+    count: int
+    crc: int
+
+
+class ObjectWriter:
+    """Makes an object of entries, piece by piece. What is ready must be taken from `chunks`, in order."""
+
+    def __init__(self, header: Header) -> None:
+        self.header = header
+        self.chunks: list[bytes] = []
+        self.size = 0
+        """Bytes so far, also those that were taken."""
+        self.checksum = 0
+        """Of the index, when it is finished: what the manifest has."""
+        body = msgspec.msgpack.encode(header)
+        self._header = _INDEX_PREFIX.pack(len(body), crc32(body))
+        self._records: list[bytes] = []
+        self._open: dict[tuple[int, int], _Open] = {}
+        self._append(_PREFIX.pack(MAGIC, FORMAT, len(body), crc32(body)) + body)
+
+    def add(self, state: int, groups: Iterable[int], rows: Iterable[Row]) -> None:
+        """Add entries.
+
+        Args:
+            state: Position of their state in the header.
+            groups: The key group of each, which must be one of the header's.
+            rows: The entries.
+        """
+        blocks = self._open
+        for group, row in zip(groups, rows, strict=True):
+            block = blocks.get((state, group))
+            if block is None:
+                block = blocks[state, group] = _Open([])
+            block.rows.append(row)
+            value = row[2]
+            kind = type(value)
+            block.bytes += _ROW_BYTES
+            if kind is Ext:
+                block.bytes += len(value.data)
+            elif kind is str or kind is bytes:
+                block.bytes += len(value)
+            if block.bytes >= BLOCK_BYTES:
+                self._end(state, group)
+
+    def flush(self, deadline_s: float = float("inf"), clock: Callable[[], float] = perf_counter) -> bool:
+        """End the open blocks, until a time. Whether none is left."""
+        # Blocks of one state in the order of their groups lie together: whoever reads a range reads it at once.
+        for state, group in sorted(self._open):
+            self._end(state, group)
+            if clock() >= deadline_s:
+                break
+        return not self._open
+
+    def finish(self) -> None:
+        """End the open blocks, and write the index."""
+        self.flush()
+        index = self._header + b"".join(self._records)
+        self.checksum = crc32(index)
+        self._append(index + _TRAILER.pack(self.size, len(index), self.checksum, END_MAGIC))
+
+    def _end(self, state: int, group: int) -> None:
+        rows = self._open.pop((state, group)).rows
+        keys, originals, values, stamps = zip(*rows, strict=True)
+        pickled = {at: original for at, original in enumerate(originals) if original is not None}
+        data = _encode(Entries(_encode(keys), pickled, list(values), list(stamps)))
+        self._records.append(_RECORD.pack(self.size, len(data), state, group, len(rows), crc32(data)))
+        self._append(data)
+
+    def _append(self, data: bytes) -> None:
+        self.chunks.append(data)
+        self.size += len(data)
+
+
+class ObjectReader:
+    """An object whose header and index have been checked; its blocks are when they are read.
+
+    Every error is a CheckpointError that names the object. Errors of the source pass.
+    """
+
+    def __init__(self, source: Source) -> None:
+        """Read and check header and index.
+
+        Raises:
+            CheckpointError: torn, truncated, damaged, another kind of file, or written by a later release.
+        """
+        self._source = source
+        self.name = source.name
+        self.size = source.size
+        index_offset, index = self._read_index()
+        self.checksum = crc32(index)
+        self.header = self._read_header(index, index_offset)
+        self._records = self._parse(index, index_offset)
+        self._by_group: dict[int, list[_Record]] = {}
+        for record in self._records:
+            self._by_group.setdefault(record.group, []).append(record)
+
+    def bytes_of(self, group: int) -> int:
+        """Of all blocks of a key group."""
+        return sum(record.length for record in self._by_group.get(group, ()))
+
+    def blocks(
+        self, wanted: Callable[[StateEntry], bool] = lambda state: True, groups: Iterable[int] | None = None
+    ) -> Iterator[Block]:
+        """Read and check the blocks of the wanted states, in the key groups or in all of them, as they were written.
+
+        Raises:
+            CheckpointError: a block is not what was written.
+        """
+        states = [wanted(state) for state in self.header.states]
+        if groups is None:
+            records = [record for record in self._records if states[record.state]]
+        else:
+            records = [record for group in groups for record in self._by_group.get(group, ()) if states[record.state]]
+            records.sort(key=lambda record: record.offset)
+        for record, data in self._checked(records):
+            yield self._block(record, data)
+
+    def verify(self) -> None:
+        """Read everything, and check it.
+
+        Raises:
+            CheckpointError: as `blocks`.
+        """
+        for _ in self._checked(self._records):
+            pass
+
+    def _checked(self, records: Sequence[_Record]) -> Iterator[tuple[_Record, bytes]]:
+        for run in _runs(records):
+            start = run[0].offset
+            data = memoryview(self._read(start, run[-1].offset + run[-1].length - start, "its blocks"))
+            for record in run:
+                at = record.offset - start
+                block = bytes(data[at : at + record.length])
+                if crc32(block) != record.crc:
+                    raise self._damaged(f"the checksum of its {self._where(record)} is wrong")
+                yield record, block
+
+    def _where(self, record: _Record) -> str:
+        name = self.header.states[record.state].name
+        return f"block of state {name!r}, key group {record.group}, at byte {record.offset}"
+
+    def _block(self, record: _Record, data: bytes) -> Block:
+        try:
+            entries = _decode_entries(data)
+            keys = decode_key(entries.keys)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as e:
+            raise self._damaged(f"its {self._where(record)} is malformed: {e}") from e
+        count = record.count
+        if not (
+            type(keys) is tuple
+            and len(keys) == len(entries.values) == len(entries.stamps) == count
+            and _VALUE_TYPES.issuperset(map(type, entries.values))
+            and all(0 <= at < count for at in entries.originals)
+        ):
+            raise self._damaged(
+                f"the columns of its {self._where(record)} differ in length, or have what no writer writes"
+            )
+        return Block(self.header.states[record.state], record.group, keys, entries)
+
+    def _read_index(self) -> tuple[int, bytes]:
+        least = _PREFIX.size + _INDEX_PREFIX.size + _TRAILER.size
+        if self.size < least:
+            raise self._damaged(f"it has {self.size} bytes, and an object has {least} or more: it is torn or truncated")
+        tail = self._read(max(0, self.size - _TAIL_BYTES), min(self.size, _TAIL_BYTES), "its end")
+        offset, length, checksum, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
+        if magic != END_MAGIC:
+            raise self._damaged("it does not end as an object does: it is torn or truncated, or another kind of file")
+        if not (_PREFIX.size <= offset and offset + length + _TRAILER.size == self.size and length <= INDEX_BYTES_MAX):
+            raise self._damaged(f"its index would be {length} bytes at {offset}, and it has {self.size}")
+        if length + _TRAILER.size <= len(tail):
+            index = tail[-_TRAILER.size - length : -_TRAILER.size]
+        else:
+            index = self._read(offset, length, "its index")
+        if length < _INDEX_PREFIX.size or (length - _INDEX_PREFIX.size) % _RECORD.size:
+            raise self._damaged(f"its index has {length} bytes")
+        if crc32(index) != checksum:
+            raise self._damaged("the checksum of its index is wrong")
+        return offset, index
+
+    def _read_header(self, index: bytes, index_offset: int) -> Header:
+        length, checksum = _INDEX_PREFIX.unpack_from(index)
+        if length > HEADER_BYTES_MAX or _PREFIX.size + length > index_offset:
+            raise self._damaged(f"its header would have {length} bytes")
+        data = self._read(0, _PREFIX.size + length, "its header")
+        magic, version, again, checksum_again = _PREFIX.unpack_from(data)
+        if magic != MAGIC:
+            raise self._damaged("it does not begin as an object does: another kind of file")
+        if version != FORMAT:
+            raise self._damaged(f"its format is {version}, and this release reads {FORMAT}")
+        body = data[_PREFIX.size :]
+        if (length, checksum) != (again, checksum_again) or crc32(body) != checksum:
+            raise self._damaged("the checksum of its header is wrong")
+        try:
+            return _decode_header(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as e:
+            raise self._damaged(f"its header is malformed: {e}") from e
+
+    def _parse(self, index: bytes, index_offset: int) -> list[_Record]:
+        header = self.header
+        records = [_Record(*fields) for fields in _RECORD.iter_unpack(index[_INDEX_PREFIX.size :])]
+        offset = _PREFIX.size + _INDEX_PREFIX.unpack_from(index)[0]
+        for record in records:
+            if record.offset != offset or record.length == 0:
+                raise self._damaged(f"its index has a block at {record.offset}, and the last one ends at {offset}")
+            if record.state >= len(header.states) or not header.first_group <= record.group < header.end_group:
+                raise self._damaged(f"its index has a block of state {record.state} in key group {record.group}")
+            if record.count > record.length:  # an entry has a byte or more
+                raise self._damaged(f"its index has a block of {record.count} entries in {record.length} bytes")
+            offset += record.length
+        if offset != index_offset:
+            raise self._damaged(f"its blocks end at {offset}, and its index begins at {index_offset}")
+        return records
+
+    def _read(self, offset: int, length: int, what: str) -> bytes:
+        data = self._source.read(offset, length)
+        if len(data) != length:
+            raise self._damaged(f"{what} is {len(data)} bytes long, not {length}: it is truncated")
+        return data
+
+    def _damaged(self, why: str) -> CheckpointError:
+        return CheckpointError(f"checkpoint object {self.name}: {why}")
+
+
+def _runs(records: Sequence[_Record]) -> Iterator[list[_Record]]:
+    """Neighbours that are read at once."""
+    run: list[_Record] = []
+    size = 0
+    for record in records:
+        if run and (run[-1].offset + run[-1].length != record.offset or size + record.length > READ_BYTES):
+            yield run
+            run, size = [], 0
+        run.append(record)
+        size += record.length
+    if run:
+        yield run
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_entries = msgspec.msgpack.Decoder(Entries).decode
+_decode_header = msgspec.msgpack.Decoder(Header).decode

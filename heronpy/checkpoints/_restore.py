@@ -1,0 +1,187 @@
+"""Which objects, and which parts of them, make the state of one task; and reading them.
+
+What is kept by key is divided by key group: a task reads its range of groups out of the objects of all tasks that owned
+them, whatever their number was. For each group the newest base that covers it counts, and what is newer than that.
+
+Everything else is complete in the objects of one generation, that is between two changes of the number of tasks: after
+such a change every task writes all of it again. So only the newest generation counts; how it is divided among another
+number of tasks is for whoever owns the state (`heronpy.state`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from heronpy.checkpoints._header import Kind
+from heronpy.checkpoints._manifest import Manifest, ObjectRef
+from heronpy.checkpoints._object import Block, ObjectReader
+from heronpy.errors import CheckpointError
+from heronpy.hashing import groups_of
+
+Opened = Callable[[ObjectRef], ObjectReader]
+"""Opens an object of a manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Key groups of an object that are needed of it."""
+
+    ref: ObjectRef
+    groups: frozenset[int]
+
+
+@dataclass(slots=True)
+class SavedState:
+    """What a checkpoint has of one state of one task."""
+
+    name: str
+    kind: Kind
+    blocks: list[Block] = field(default_factory=list)
+    """For state by key: to be applied in this order."""
+    tasks: int = 1
+    """For other kinds: how many tasks had it."""
+    by_task: dict[int, list[Block]] = field(default_factory=dict)
+    """For other kinds: the blocks of each of those tasks by index, to be applied in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a checkpoint has of one task."""
+
+    checkpoint_id: int
+    """0: nothing; the component is new."""
+    generation: int
+    """The one that the task writes from now on."""
+    since: int
+    """What its next changes are relative to."""
+    rescaled: bool
+    """Whether the number of tasks is another one than at the checkpoint."""
+    states: Mapping[str, SavedState]
+    index: int = 0
+    """The task that it was read for."""
+    tasks: int = 0
+    groups: int = 0
+    """Number of key groups; 0: nothing is saved."""
+
+
+NOTHING_SAVED = Saved(checkpoint_id=0, generation=0, since=0, rescaled=False, states={})
+"""For a task that starts for the first time."""
+
+
+def order(refs: Iterable[ObjectRef]) -> list[ObjectRef]:
+    """Objects in the order in which they are applied. A base of a checkpoint comes after the delta that is in it."""
+    return sorted(refs, key=lambda ref: (ref.checkpoint_id, ref.since == 0, ref.index))
+
+
+def parts_for(refs: Iterable[ObjectRef], groups: range, manifest: str) -> list[Part]:
+    """What makes up the state by key of some key groups, in the order in which it is applied.
+
+    Args:
+        refs: All objects of one component.
+        groups: The wanted key groups.
+        manifest: What to call it in errors.
+
+    Raises:
+        CheckpointError: for some group there is no base, or a delta between two is missing.
+    """
+    missing = set(groups)
+    after: dict[int, int] = {}  # by group, the checkpoint that the next newer object is relative to
+    parts = []
+    for ref in reversed(order(refs)):
+        wanted = frozenset(missing.intersection(ref.groups))
+        if not wanted:
+            continue
+        broken = next((group for group in wanted if after.get(group, 0) > ref.checkpoint_id), None)
+        if broken is not None:
+            raise CheckpointError(
+                f"{manifest}: component {ref.component!r}, key group {broken}: changes since checkpoint "
+                f"{after[broken]} are named, and nothing of that checkpoint"
+            )
+        after.update(dict.fromkeys(wanted, ref.since))
+        parts.append(Part(ref, wanted))
+        if ref.since == 0:
+            missing -= wanted
+    if missing:
+        raise CheckpointError(f"{manifest}: there is no base of key group {min(missing)} ({len(missing)} in all)")
+    return parts[::-1]
+
+
+def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opened: Opened) -> Saved:
+    """What a checkpoint has for task `index` of `tasks`, whatever the number of tasks was that wrote it.
+
+    Args:
+        manifest: Of the checkpoint.
+        component: The task's component.
+        index: Of the task in it.
+        tasks: How many the component has now.
+        opened: Opens an object; the header is checked against the manifest here.
+
+    Raises:
+        CheckpointError: a part is missing, damaged or another object's; or the tasks are more than the key groups.
+    """
+    entry = manifest.components.get(component)
+    if entry is None:
+        return NOTHING_SAVED
+    if not 0 <= index < tasks <= manifest.groups:
+        raise CheckpointError(f"{manifest.name} has {manifest.groups} key groups, and this is task {index} of {tasks}")
+    refs = order(ref for ref in manifest.objects if ref.component == component)
+    readers: dict[str, ObjectReader] = {}
+
+    def reader(ref: ObjectRef) -> ObjectReader:
+        if ref.name not in readers:
+            readers[ref.name] = opened(ref)
+            manifest.check(ref, readers[ref.name])
+        return readers[ref.name]
+
+    parts = parts_for(refs, groups_of(index, tasks, manifest.groups), manifest.name)
+    states: dict[str, SavedState] = {}
+    for part in parts:
+        _add_keyed(states, reader(part.ref), part.groups)
+    rescaled = tasks != entry.tasks
+    for task in range(entry.tasks) if rescaled else (index,):
+        own = [ref for ref in refs if (ref.generation, ref.index) == (entry.generation, task)]
+        if not own:
+            raise CheckpointError(
+                f"{manifest.name}: no object of {component!r}, task {task} of {entry.tasks}, is named"
+            )
+        bases = [at for at, ref in enumerate(own) if ref.since == 0]
+        for ref in own[bases[-1] if bases else 0 :]:
+            _add_otherwise(states, reader(ref), task, entry.tasks)
+    newest: dict[int, int] = {}
+    for part in parts:
+        newest.update(dict.fromkeys(part.groups, part.ref.checkpoint_id))
+    return Saved(
+        checkpoint_id=manifest.checkpoint_id,
+        generation=manifest.checkpoint_id if rescaled else entry.generation,
+        since=min(newest.values()),
+        rescaled=rescaled,
+        states=states,
+        index=index,
+        tasks=tasks,
+        groups=manifest.groups,
+    )
+
+
+def _add_keyed(states: dict[str, SavedState], reader: ObjectReader, groups: frozenset[int]) -> None:
+    """Add the blocks of some key groups."""
+    for entry in reader.header.states:
+        if entry.kind == Kind.KEYED:
+            states.setdefault(entry.name, SavedState(entry.name, entry.kind))
+    for block in reader.blocks(lambda state: state.kind == Kind.KEYED, groups):
+        states[block.state.name].blocks.append(block)
+
+
+def _add_otherwise(states: dict[str, SavedState], reader: ObjectReader, task: int, tasks: int) -> None:
+    """Add the blocks of one of the tasks that is not divided by key."""
+    for entry in reader.header.states:
+        if entry.kind == Kind.KEYED:
+            continue
+        saved = states.setdefault(entry.name, SavedState(entry.name, entry.kind, tasks=tasks))
+        if saved.kind != entry.kind:
+            raise CheckpointError(
+                f"checkpoint object {reader.name}: its state {entry.name!r} is of another kind elsewhere"
+            )
+        saved.by_task.setdefault(task, [])
+    for block in reader.blocks(lambda state: state.kind != Kind.KEYED):
+        states[block.state.name].by_task[task].append(block)

@@ -1,0 +1,51 @@
+"""Which objects may be deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from heronpy.checkpoints._manifest import Manifest, manifest_id, object_checkpoint_id
+
+KEPT: Final = 5
+"""How many checkpoints are kept."""
+
+
+def references(manifests: Iterable[Manifest]) -> Counter[str]:
+    """By object, how many of the manifests name it."""
+    return Counter(ref.name for manifest in manifests for ref in manifest.objects)
+
+
+def removable_manifests(stored: Iterable[str], *, keep: int = KEPT, savepoints: Collection[int] = ()) -> list[str]:
+    """Names of manifests that are not kept: all but the newest ones and the savepoints. The oldest is the first.
+
+    Args:
+        stored: Names of everything that is stored.
+        keep: How many of the newest stay; at least one does.
+        savepoints: Ids of checkpoints that stay however old they are.
+    """
+    found = sorted((of, name) for name in stored if (of := manifest_id(name)) is not None)
+    return [name for of, name in found[: -max(1, keep)] if of not in savepoints]
+
+
+def removable_objects(stored: Iterable[str], kept: Sequence[Manifest], pinned: Collection[str] = ()) -> list[str]:
+    """Names of objects that no checkpoint needs, now or later. Delete the manifests that are not kept before them.
+
+    What is newer than the newest kept manifest may belong to a checkpoint under way, and stays; without any manifest
+    everything stays.
+
+    Args:
+        stored: Names of everything that is stored. Only what has the name of an object is ever returned.
+        kept: All manifests that stay.
+        pinned: Objects that a merge is writing, or that no manifest names yet.
+    """
+    if not kept:
+        return []
+    named = references(kept)
+    newest = max(manifest.checkpoint_id for manifest in kept)
+    return [
+        name
+        for name in stored
+        if name not in named and name not in pinned and (of := object_checkpoint_id(name)) is not None and of <= newest
+    ]

@@ -1,0 +1,194 @@
+"""Checkpoints in S3, or in what speaks its protocol and honours `If-None-Match: *`."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
+from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
+
+PART_BYTES = 8 * 1024 * 1024
+"""An object is uploaded in parts of so many bytes (S3 asks for 5 MiB or more); a smaller one at once."""
+_CONNECT_S = 5.0
+_ANSWER_S = 30.0
+_ATTEMPTS = 3
+_DELETED_AT_ONCE = 1000
+_ABSENT = frozenset(("NoSuchKey", "404", "NotFound"))
+_TAKEN = frozenset(("PreconditionFailed", "412"))
+_REFUSED = frozenset(("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket"))
+
+
+class S3Storage(CheckpointStorage):
+    """Objects of a bucket below a prefix. Credentials are found as boto3 does (environment, profile, role).
+
+    Uploads of which a process died are left to the bucket's rule for incomplete multipart uploads.
+    """
+
+    def __init__(
+        self, bucket: str, prefix: str = "", *, endpoint: str | None = None, region: str | None = None
+    ) -> None:
+        """Connect with the first request.
+
+        Raises:
+            ConfigError: boto3 is not installed, or there are no such endpoint and region.
+        """
+        try:
+            boto3: Any = importlib.import_module("boto3")
+        except ImportError as e:
+            raise ConfigError("a storage of s3:// needs boto3: pip install 'heron-engine[s3]'") from e
+        from botocore import exceptions
+        from botocore.config import Config
+
+        self._client_error: Any = exceptions.ClientError
+        self._any_error: Any = exceptions.BotoCoreError
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        own_server: dict[str, Any] = {"s3": {"addressing_style": "path"}} if endpoint else {}
+        try:
+            # A session of its own: boto3's default one is not safe to make in several threads.
+            self._client: Any = boto3.session.Session().client(
+                "s3",
+                endpoint_url=endpoint,
+                region_name=region,
+                config=Config(
+                    connect_timeout=_CONNECT_S,
+                    read_timeout=_ANSWER_S,
+                    retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                    **own_server,
+                ),
+            )
+        except (exceptions.BotoCoreError, ValueError) as e:
+            raise ConfigError(f"the storage {self!r}: {e}") from e
+
+    @classmethod
+    def open(cls, url: str) -> Self:
+        """Of `s3://bucket/prefix?endpoint=…&region=…`.
+
+        Raises:
+            ConfigError: as the constructor, or there is no bucket, or another option.
+        """
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query))
+        unknown = options.keys() - {"endpoint", "region"}
+        if not parts.netloc or "@" in parts.netloc or unknown:
+            raise ConfigError(
+                "the URL of a storage in S3 is s3://bucket/prefix?endpoint=…&region=…; credentials are not in it"
+            )
+        return cls(parts.netloc, parts.path, endpoint=options.get("endpoint"), region=options.get("region"))
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        parts = _parts(chunks)
+        first = next(parts, b"")
+        with self._errors(name):
+            second = next(parts, None)
+            if second is None:
+                self._client.put_object(**self._of(name), Body=first)
+            else:
+                self._put_parts(name, chain((first, second), parts))
+
+    def _put_parts(self, name: str, parts: Iterable[bytes]) -> None:
+        upload = {**self._of(name), "UploadId": self._client.create_multipart_upload(**self._of(name))["UploadId"]}
+        try:
+            tags = [self._put_part(upload, number, part) for number, part in enumerate(parts, 1)]
+            self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": tags})
+        except BaseException:
+            with contextlib.suppress(self._client_error, self._any_error):
+                self._client.abort_multipart_upload(**upload)
+            raise
+
+    def _put_part(self, upload: dict[str, Any], number: int, part: bytes) -> dict[str, Any]:
+        return {"PartNumber": number, "ETag": self._client.upload_part(**upload, PartNumber=number, Body=part)["ETag"]}
+
+    def create(self, name: str, data: bytes) -> bool:
+        with self._errors(name):
+            try:
+                self._client.put_object(**self._of(name), Body=data, IfNoneMatch="*")
+            except self._client_error as e:
+                if _code(e) not in _TAKEN:
+                    raise
+            else:
+                return True
+            return bool(self._client.get_object(**self._of(name))["Body"].read() == data)
+
+    def size(self, name: str) -> int:
+        with self._errors(name):
+            return int(self._client.head_object(**self._of(name))["ContentLength"])
+
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        if length == 0:
+            return b""
+        end = "" if length is None else str(offset + length - 1)
+        with self._errors(name):
+            try:
+                found = self._client.get_object(**self._of(name), Range=f"bytes={offset}-{end}")
+                return bytes(found["Body"].read())
+            except self._client_error as e:
+                if _code(e) == "InvalidRange":
+                    return b""
+                raise
+
+    def names(self, prefix: str = "") -> list[str]:
+        found = []
+        with self._errors(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=self._prefix + prefix
+            )
+            for page in pages:
+                found += [one["Key"][len(self._prefix) :] for one in page.get("Contents", ())]
+        return sorted(found)
+
+    def delete(self, names: Iterable[str]) -> None:
+        keys = [{"Key": self._of(name)["Key"]} for name in names]
+        for start in range(0, len(keys), _DELETED_AT_ONCE):
+            some = keys[start : start + _DELETED_AT_ONCE]
+            with self._errors(some[0]["Key"]):
+                answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": some, "Quiet": True})
+            if failed := answer.get("Errors"):
+                raise StateError(f"{self!r}: {failed[0].get('Key')} cannot be deleted: {failed[0].get('Message')}")
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _of(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket, "Key": self._prefix + check_storage_name(name)}
+
+    @contextlib.contextmanager
+    def _errors(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except self._client_error as e:
+            code = _code(e)
+            if code in _ABSENT:
+                raise NotFoundError(f"there is no {name} in {self!r}") from e
+            kind = StateError if code in _REFUSED else UnavailableError
+            raise kind(f"{self!r}, {name}: {e}") from e
+        except self._any_error as e:
+            raise UnavailableError(f"{self!r}, {name}: {e}") from e
+
+    def __repr__(self) -> str:
+        return f"S3Storage({self._bucket!r}, {self._prefix!r})"
+
+
+def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces of the size of a part; the last may be smaller."""
+    some: list[bytes] = []
+    size = 0
+    for chunk in chunks:
+        some.append(chunk)
+        size += len(chunk)
+        if size >= PART_BYTES:
+            yield b"".join(some)
+            some, size = [], 0
+    if some:
+        yield b"".join(some)
+
+
+def _code(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))

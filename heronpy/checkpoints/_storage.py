@@ -1,0 +1,131 @@
+"""What a storage of checkpoints is, and which one a URL means."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+from urllib.parse import urlsplit
+
+from heronpy.errors import ConfigError
+
+_NAME = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*(?:/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*)*")
+_NAME_CHARACTERS_MAX = 800
+
+
+class CheckpointStorage(ABC):
+    """Named byte strings that stay: objects, which are written once, and manifests, which are created or not.
+
+    All of it may be used by several processes at once, and by one thread in each. What has returned is durable as far
+    as the storage is. No method waits for ever.
+
+    Raises, from all methods:
+        UnavailableError: the storage does not answer as it should; nothing is known.
+        ReadFailedError: something that is there cannot be read now.
+        StateError: it cannot be written (a full disk, a missing permission).
+    """
+
+    @abstractmethod
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Store an object. It is there whole, or, if this fails or the process dies, as it was before."""
+
+    @abstractmethod
+    def create(self, name: str, data: bytes) -> bool:
+        """Store something small unless the name is taken, atomically: of several callers one succeeds.
+
+        Returns:
+            Whether it is there with this very content, so that a repeated call whose answer was lost succeeds, too.
+        """
+
+    @abstractmethod
+    def size(self, name: str) -> int:
+        """How many bytes it has.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+
+    @abstractmethod
+    def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        """A part of it, or all; less, if it ends before.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+
+    @abstractmethod
+    def names(self, prefix: str = "") -> list[str]:
+        """All names that begin so, sorted."""
+
+    @abstractmethod
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete some. What is not there is passed over."""
+
+    def close(self) -> None:
+        """Give back connections."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object in a storage, to be read in parts."""
+
+    storage: CheckpointStorage
+    name: str
+    size: int
+
+    @classmethod
+    def find(cls, storage: CheckpointStorage, name: str) -> Self:
+        """Raises NotFoundError like `size`."""
+        return cls(storage, name, storage.size(name))
+
+    def read(self, offset: int, length: int) -> bytes:
+        """As `CheckpointStorage.read`."""
+        return self.storage.read(self.name, offset, length)
+
+
+def check_storage_name(name: str) -> str:
+    """A name that every storage takes, and that leads nowhere else.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if len(name) > _NAME_CHARACTERS_MAX or not _NAME.fullmatch(name):
+        raise ValueError(f"{name[:100]!r} cannot be the name of an object")
+    return name
+
+
+def open_storage(url: str) -> CheckpointStorage:
+    """The storage of a URL: a directory (`/path` or `file:///path`, local or shared), `s3://bucket/prefix`, or
+    `redis://host:port/db?prefix=…`.
+
+    Options of S3 are in its query: `endpoint` (of a server that is not Amazon's), `region`.
+
+    Raises:
+        ConfigError: no such kind of storage, or what it needs is not installed.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as e:
+        raise ConfigError(f"the URL of a storage is not one: {e}") from None
+    match parts.scheme:
+        case "" | "file":
+            from heronpy.checkpoints._directory import DirectoryStorage
+
+            return DirectoryStorage.open(url)
+        case "s3":
+            from heronpy.checkpoints._s3 import S3Storage
+
+            return S3Storage.open(url)
+        case "redis" | "rediss" | "unix":
+            from heronpy.checkpoints._redis import RedisStorage
+
+            return RedisStorage.open(url)
+    raise ConfigError(f"no storage has URLs of {parts.scheme}://; known are a path, file, s3, redis, rediss, unix")

@@ -1,0 +1,81 @@
+"""Keys as a checkpoint has them."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import fractions
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from heronpy.errors import TupleError
+from heronpy.hashing import encode_key
+
+_EXACT = frozenset((type(None), int, str, bytes))
+
+
+def key_bytes(key: Any) -> bytes:
+    """A key as bytes, equal for equal keys: that of `encode_key`, for all types that have a stable hash.
+
+    Raises:
+        TupleError: its type has none.
+    """
+    try:
+        return encode_key(key)
+    except TypeError:
+        return encode_key(_plain(key))
+
+
+def comes_back(key: Any) -> bool:
+    """Whether `decode_key` of its bytes gives this very key, type and all, and not only one that is equal."""
+    kind = type(key)
+    if kind in _EXACT:
+        return True
+    if kind is float:
+        return key == key and not key.is_integer()
+    return kind is tuple and all(map(comes_back, key))
+
+
+def _plain(key: Any) -> Any:
+    """A key of plain types, another one for each key that is another."""
+    if isinstance(key, (tuple, list)):
+        return tuple(map(_plain, key))
+    if isinstance(key, (frozenset, set)):
+        return frozenset(map(_plain, key))
+    try:
+        encode_key(key)
+    except TypeError:
+        return _tagged(key)
+    return key
+
+
+def _tagged(key: Any) -> Any:
+    kind = type(key)
+    of_class = f"{kind.__module__}.{kind.__qualname__}"
+    stable_key = getattr(key, "__stable_key__", None)
+    if stable_key is not None:
+        return ("\0stable", of_class, _plain(stable_key()))
+    if isinstance(key, enum.Enum):
+        return ("\0enum", of_class, key.name)
+    if is_dataclass(key):
+        return ("\0dataclass", of_class, *(_plain(getattr(key, field.name)) for field in fields(key) if field.compare))
+    if isinstance(key, fractions.Fraction):
+        return ("\0fraction", key.numerator, key.denominator)
+    if isinstance(key, complex):
+        return _plain(key.real) if key.imag == 0 else ("\0complex", _plain(key.real), _plain(key.imag))
+    if isinstance(key, datetime.timedelta):
+        return ("\0timedelta", key // datetime.timedelta(microseconds=1))
+    if isinstance(key, datetime.time):
+        return ("\0time", _time_us(key), key.utcoffset() is not None)
+    if isinstance(key, Mapping):
+        return ("\0mapping", frozenset((_plain(k), _plain(v)) for k, v in key.items()))
+    if hasattr(key, "tolist"):
+        return _plain(key.tolist())
+    raise TupleError(f"a {kind.__qualname__} cannot be a key: use text, numbers, or give the class a __stable_key__()")
+
+
+def _time_us(time: datetime.time) -> int:
+    us = ((time.hour * 60 + time.minute) * 60 + time.second) * 1_000_000 + time.microsecond
+    offset = time.utcoffset()
+    return us if offset is None else us - offset // datetime.timedelta(microseconds=1)

@@ -1,0 +1,217 @@
+"""State by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, ItemsView, Iterator, ValuesView
+from typing import Any
+
+from heronpy.errors import ConfigError
+from heronpy.hashing import key_groups
+from heronpy.state._immutable import immutable
+from heronpy.state._place import Place
+from heronpy.state._schema import Schema
+from heronpy.state._tracked import UNSET, Tracked
+
+_EXPIRED_AT_ONCE = 2
+
+
+class KeyedState(Tracked):
+    """The keys of this task, with their values. Behaves as a dict.
+
+    A key of another task is refused, whether it is read or written. A value that was read may be changed until the call
+    of user code ends in which it was read; what changes it later must read it again. Of equal keys of different types
+    (1 and True) a restore brings back one, not always the first that was used.
+    """
+
+    __slots__ = ()
+
+    def _check(self, key: Any) -> None:
+        if key is not self._checked:
+            self.place.check_key(self.schema.name, key)
+            self._checked = key
+
+    def _groups(self, keys: list[Any]) -> list[int]:
+        return key_groups(keys, self.place.groups)
+
+
+class BoundedKeyedState(KeyedState):
+    """State by key that forgets: what was not written for a time, and what was not used for the longest time.
+
+    With `ttl_s` a key is gone when its last write is so long ago. With `max_keys` a new key takes the place of the one
+    that was neither read nor written for the longest time. What is forgotten is deleted from checkpoints, too. Times of
+    writes are in the checkpoint, the order of reads is not: after a restore, keys were last used when they were last
+    written. Expired keys are removed two at a time by writes, and all of them by `expire`.
+    """
+
+    __slots__ = ("_clock_ms", "_max_keys", "_now_ms", "_ttl_ms", "_used", "_written")
+
+    def __init__(
+        self,
+        schema: Schema,
+        place: Place,
+        default: Any = UNSET,
+        *,
+        clock_ms: Callable[[], int],
+        ttl_s: float | None = None,
+        max_keys: int | None = None,
+    ) -> None:
+        """As `Tracked`.
+
+        Args:
+            schema: As there.
+            place: As there.
+            default: As there.
+            clock_ms: Milliseconds since 1970. If it jumps back, time stands still until it is there again.
+            ttl_s: How long a key lives after it was written.
+            max_keys: How many keys this task keeps.
+
+        Raises:
+            ConfigError: neither positive.
+        """
+        super().__init__(schema, place, default)
+        if ttl_s is not None and ttl_s <= 0:
+            raise ConfigError(f"state {schema.name!r}: ttl_s must be more than 0, not {ttl_s!r}")
+        if max_keys is not None and max_keys < 1:
+            raise ConfigError(f"state {schema.name!r}: max_keys must be 1 or more, not {max_keys!r}")
+        self._clock_ms = clock_ms
+        self._now_ms = 0
+        self._ttl_ms = None if ttl_s is None else max(1, int(ttl_s * 1000))
+        self._max_keys = max_keys
+        self._written: dict[Any, int] = {}  # in the order of writes
+        self._used: dict[Any, None] = {}  # in the order of uses; only with max_keys
+
+    def __getitem__(self, key: Any) -> Any:
+        self._forget_if_expired(key)
+        try:
+            value = self._data[key]
+        except KeyError:
+            return self._missing(key)
+        if not immutable(value):
+            if key not in self._dirty:
+                self._touch(key)
+            self._wrote(key)
+        if self._max_keys is not None:
+            self._use(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if key not in self._dirty:
+            self._touch(key)
+        self._data[key] = value
+        self._wrote(key)
+        if self._max_keys is not None:
+            self._use(key)
+            self._evict()
+        if self._ttl_ms is not None:
+            self.expire(_EXPIRED_AT_ONCE)
+
+    def __delitem__(self, key: Any) -> None:
+        self._forget_if_expired(key)
+        self._forget(key)
+
+    def __contains__(self, key: Any) -> bool:
+        self._forget_if_expired(key)
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A list: what happens in the loop may remove other keys, which a dict does not allow while it is iterated.
+        self.expire()
+        return iter(list(self._data))
+
+    def __len__(self) -> int:
+        self.expire()
+        return len(self._data)
+
+    def items(self) -> ItemsView[Any, Any]:
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        return _Values(self)
+
+    def expire(self, at_most: int | None = None) -> int:
+        """Remove keys that have expired; how many it were."""
+        if self._ttl_ms is None:
+            return 0
+        expired: list[Any] = []
+        before = self._now() - self._ttl_ms
+        for key, written_ms in self._written.items():
+            if written_ms > before or len(expired) == at_most:
+                break
+            expired.append(key)
+        for key in expired:
+            self._forget(key)
+        return len(expired)
+
+    def load(self, data: dict[Any, Any], stamps: dict[Any, int]) -> None:
+        super().load(data, stamps)
+        self._written = dict(sorted(((key, stamps.get(key, 0)) for key in data), key=lambda item: item[1]))
+        # Before there were bounds no time was noted down; such keys were written now.
+        self._now_ms = max(self._written.values(), default=0)
+        now_ms = self._now()
+        for key in [key for key, written_ms in self._written.items() if written_ms == 0]:
+            del self._written[key]
+            self._written[key] = now_ms
+        if self._max_keys is not None:
+            self._used = dict.fromkeys(self._written)
+            self._evict()
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        assert self._written.keys() == self._data.keys()
+        assert self._max_keys is None or self._used.keys() == self._data.keys()
+        assert self._max_keys is None or len(self._data) <= self._max_keys
+        assert list(self._written.values()) == sorted(self._written.values())
+
+    def _stamp(self, key: Any) -> int:
+        return self._written.get(key, 0)
+
+    def _now(self) -> int:
+        self._now_ms = max(self._now_ms, self._clock_ms())
+        return self._now_ms
+
+    def _wrote(self, key: Any) -> None:
+        self._written.pop(key, None)
+        self._written[key] = self._now()
+
+    def _use(self, key: Any) -> None:
+        self._used.pop(key, None)
+        self._used[key] = None
+
+    def _evict(self) -> None:
+        assert self._max_keys is not None
+        while len(self._data) > self._max_keys:
+            self._forget(next(iter(self._used)))
+
+    def _forget(self, key: Any) -> None:
+        super().__delitem__(key)
+        del self._written[key]
+        self._used.pop(key, None)
+
+    def _forget_if_expired(self, key: Any) -> None:
+        if self._ttl_ms is not None:
+            written_ms = self._written.get(key)
+            if written_ms is not None and written_ms <= self._now() - self._ttl_ms:
+                self._forget(key)
+
+
+class _Items(ItemsView[Any, Any]):
+    """Of the keys that are still there when their turn comes."""
+
+    def __init__(self, state: BoundedKeyedState) -> None:
+        super().__init__(state)
+        self._state = state
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for key in self._state:
+            value = self._state.get(key, UNSET)
+            if value is not UNSET:
+                yield key, value
+
+
+class _Values(ValuesView[Any]):
+    def __init__(self, state: BoundedKeyedState) -> None:
+        super().__init__(state)
+        self._state = state
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in _Items(self._state))

@@ -1,0 +1,140 @@
+"""State that is not divided by key: by split, one value per task, and the same in all tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+from heronpy.errors import UsageError
+from heronpy.hashing import index_of_group, key_group
+from heronpy.state._key_bytes import key_bytes
+from heronpy.state._place import Place, shown
+from heronpy.state._schema import Schema
+from heronpy.state._tracked import UNSET, Tracked
+
+Split = Callable[[Any, int], Sequence[Any]]
+Merge = Callable[[Sequence[Any]], Any]
+
+
+class BroadcastState(Tracked):
+    """Keys and values that every task of the component has, from inputs that are grouped `all`. Behaves as a dict.
+
+    A task that is new after a change of their number gets those of one of the former tasks.
+    """
+
+    __slots__ = ()
+
+
+class SplitEntries(Tracked):
+    """By split: (position,), or () for one that is finished."""
+
+    __slots__ = ("owner",)
+
+    owner: Callable[[Any], int]
+
+    def _check(self, key: Any) -> None:
+        if key is self._checked:
+            return
+        key_bytes(key)
+        owner = self.owner(key)
+        if owner != self.place.index:
+            raise UsageError(
+                f"component {self.place.component!r}, state {self.schema.name!r}: split {shown(key)} belongs to task "
+                f"{owner} of {self.place.tasks}, not to this one ({self.place.index}); ask owns(split) before"
+            )
+        self._checked = key
+
+
+class SplitState(MutableMapping[Any, Any]):
+    """By split of a source (a partition, a file): the position that was reached. Behaves as a dict of own splits.
+
+    Splits are divided among the tasks by key group, or by a number modulo the number of tasks; they are divided again
+    at a restore with another number of tasks, and only there. A finished split stays known as such.
+    """
+
+    def __init__(self, schema: Schema, place: Place, index: Callable[[Any], int] | None = None) -> None:
+        """Empty.
+
+        Args:
+            schema: Its name, and the form of the positions.
+            place: The task.
+            index: The number of a split, where splits are to be divided by number.
+        """
+        self._index = index
+        self._place = place
+        self.entries = SplitEntries(schema, place)
+        self.entries.owner = self.owner
+
+    def owner(self, split: Any) -> int:
+        """Index of the task that a split belongs to."""
+        if self._index is not None:
+            return self._index(split) % self._place.tasks
+        return index_of_group(key_group(split, self._place.groups), self._place.tasks, self._place.groups)
+
+    def owns(self, split: Any) -> bool:
+        """Whether it belongs to this task."""
+        return self.owner(split) == self._place.index
+
+    def finish(self, split: Any) -> None:
+        """Note down that nothing more comes of a split. Its position is forgotten."""
+        self.entries[split] = ()
+
+    def is_finished(self, split: Any) -> bool:
+        """Whether a split of this task is finished."""
+        return split in self.entries and not self.entries[split]
+
+    def __getitem__(self, split: Any) -> Any:
+        entry = self.entries[split]
+        if not entry:
+            raise KeyError(split)
+        return entry[0]
+
+    def __setitem__(self, split: Any, position: Any) -> None:
+        self.entries[split] = (position,)
+
+    def __delitem__(self, split: Any) -> None:
+        del self.entries[split]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([split for split in self.entries if not self.is_finished(split)])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return f"<SplitState {self.entries.schema.name!r}: {len(self.entries)} splits>"
+
+
+class TaskState:
+    """One value of this task.
+
+    When the number of tasks changes, the values of all of them are merged into one, and that is split again.
+    """
+
+    def __init__(
+        self, schema: Schema, place: Place, default: Any = UNSET, split: Split | None = None, merge: Merge | None = None
+    ) -> None:
+        """With the default for a value.
+
+        Args:
+            schema: Its name, and the form of the value.
+            place: The task.
+            default: The value that was never set, or a function that makes it.
+            split: `split(value, n)`: n values of it.
+            merge: `merge(values)`: one value of those of all tasks that had one, in the order of their indexes.
+        """
+        self.split = split
+        self.merge = merge
+        self.entries = Tracked(schema, place, None if default is UNSET else default)
+
+    @property
+    def value(self) -> Any:
+        """The present value. It may be changed in place during the call of user code in which it was read."""
+        return self.entries[None]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.entries[None] = value
+
+    def __repr__(self) -> str:
+        return f"<TaskState {self.entries.schema.name!r}>"

@@ -1,0 +1,112 @@
+"""From what a checkpoint has of a state to the dict that a task goes on with."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from msgspec.msgpack import Ext
+
+from heronpy.checkpoints import DELETED, Block, SavedState
+from heronpy.errors import CheckpointError
+from heronpy.state._other_kinds import TaskState
+from heronpy.state._place import Place, shown
+from heronpy.state._schema import CODECS, Schema
+
+
+def decoded(schema: Schema, place: Place, blocks: Iterable[Block]) -> tuple[dict[Any, Any], dict[Any, int]]:
+    """Values and times of writes by key, of blocks that are applied in order.
+
+    Raises:
+        CheckpointError: a value cannot be decoded or migrated (names component, state and key), or the checkpoint is of
+            a newer version or another kind of state.
+    """
+    data: dict[Any, Any] = {}
+    stamps: dict[Any, int] = {}
+    for block in blocks:
+        decode, migrated = _decoder(schema, place, block)
+        entries = block.entries
+        key: Any = None
+        try:
+            for at, (key, value) in enumerate(zip(block.keys, entries.values, strict=True)):
+                if at in entries.originals:
+                    data.pop(key, None)  # else the old key would stay, which is equal and may be of another type
+                    key = pickle.loads(entries.originals[at])
+                if type(value) is not Ext:
+                    data[key] = value if migrated is None else migrated(value)
+                elif value == DELETED:
+                    data.pop(key, None)
+                else:
+                    data[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
+        except Exception as e:  # what unpickling and the user's migrate raise
+            raise CheckpointError(
+                f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
+                f"restored: {type(e).__name__}: {' '.join(str(e).split())}"
+            ) from e
+        if any(entries.stamps):
+            stamps.update(zip(block.keys, entries.stamps, strict=True))
+    return data, stamps
+
+
+def _decoder(schema: Schema, place: Place, block: Block) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:
+    """What makes values of bytes, and what makes values of this version of those, if they are of an older one."""
+    of = block.state
+    where = f"component {place.component!r}, state {schema.name!r}"
+    if of.kind != schema.kind:
+        raise CheckpointError(f"{where}: the checkpoint has {of.kind} state of this name, and this is {schema.kind}")
+    if of.codec not in CODECS:
+        raise CheckpointError(f"{where}: the checkpoint has it in codec {of.codec!r}, which this release does not know")
+    decode = CODECS[of.codec].decode
+    if of.version == schema.version:
+        return decode, None
+    if of.version > schema.version:
+        raise CheckpointError(
+            f"{where}: the checkpoint has version {of.version}, and this program version {schema.version}: it is older"
+        )
+    migrate = schema.migrate
+    if migrate is None:
+        raise CheckpointError(
+            f"{where}: the checkpoint has version {of.version}, this program version {schema.version} and no migrate()"
+        )
+    return decode, lambda value: migrate(of.version, value)
+
+
+def restored_splits(schema: Schema, place: Place, owner: Callable[[Any], int], saved: SavedState) -> dict[Any, Any]:
+    """The entries of the splits that belong to this task now."""
+    if (migrate := schema.migrate) is not None:
+        of_position = migrate
+        schema = replace(schema, migrate=lambda old, entry: tuple(of_position(old, position) for position in entry))
+    data: dict[Any, Any] = {}
+    for blocks in saved.by_task.values():
+        data.update(decoded(schema, place, blocks)[0])
+    return {split: tuple(entry) for split, entry in data.items() if owner(split) == place.index}
+
+
+def restored_value(state: TaskState, schema: Schema, place: Place, saved: SavedState) -> dict[Any, Any]:
+    """The value that this task has now, under the key None; or nothing, if no task had one.
+
+    Raises:
+        CheckpointError: the number of tasks has changed, and there is no way to divide the value, or it failed.
+    """
+    if saved.tasks == place.tasks:
+        return decoded(schema, place, saved.by_task.get(place.index, ()))[0]
+    values = [
+        data[None] for task in range(saved.tasks) if None in (data := decoded(schema, place, saved.by_task[task])[0])
+    ]
+    if not values:
+        return {}
+    where = f"component {place.component!r}, state {schema.name!r}"
+    if (saved.tasks > 1 and state.merge is None) or (place.tasks > 1 and state.split is None):
+        raise CheckpointError(
+            f"{where}: {saved.tasks} tasks had it, now there are {place.tasks}: give it a split and a merge"
+        )
+    try:
+        whole = values[0] if saved.tasks == 1 or state.merge is None else state.merge(values)
+        parts = [whole] if place.tasks == 1 or state.split is None else list(state.split(whole, place.tasks))
+    except Exception as e:  # the user's functions
+        raise CheckpointError(f"{where}: its split or merge failed: {type(e).__name__}: {e}") from e
+    if len(parts) != place.tasks:
+        raise CheckpointError(f"{where}: its split made {len(parts)} values for {place.tasks} tasks")
+    return {None: parts[place.index]}

@@ -1,0 +1,299 @@
+"""All states of one task: declared by the component, restored, and written at checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from time import perf_counter
+from typing import Any, Final
+
+from heronpy.checkpoints import NOTHING_SAVED, Header, ObjectRef, ObjectWriter, Saved, SavedState, object_name
+from heronpy.errors import CheckpointError, ConfigError
+from heronpy.state._keyed import BoundedKeyedState, KeyedState
+from heronpy.state._other_kinds import BroadcastState, Merge, Split, SplitState, TaskState
+from heronpy.state._place import Place
+from heronpy.state._restored import decoded, restored_splits, restored_value
+from heronpy.state._schema import Kind, Schema
+from heronpy.state._tracked import UNSET, Clock, Tracked
+
+SLICE_S: Final = 0.002
+"""How long a task may be busy with a checkpoint between two batches."""
+
+Migrate = Callable[[int, Any], Any]
+
+
+def wall_clock_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class TaskStates:
+    """The states of one task. Used by its thread.
+
+    The component declares them while it is initialized; each is restored as it is declared. Then the engine calls, for
+    each checkpoint: `begin` at the marker, `write` between batches until it returns the object's reference, and
+    `commit` or `abort` when it is told; in between, `release` when there is time.
+    """
+
+    def __init__(
+        self, place: Place, saved: Saved = NOTHING_SAVED, *, clock_ms: Callable[[], int] = wall_clock_ms
+    ) -> None:
+        """Nothing is declared.
+
+        Args:
+            place: The task.
+            saved: What it is restored from.
+            clock_ms: For states with a `ttl_s`.
+
+        Raises:
+            CheckpointError: it was saved with another number of key groups.
+        """
+        if saved.groups and saved.groups != place.groups:
+            raise CheckpointError(
+                f"component {place.component!r}: checkpoint {saved.checkpoint_id} has {saved.groups} key groups, and "
+                f"the topology {place.groups}: set topology.state.key.groups to {saved.groups}"
+            )
+        assert not saved.groups or (saved.index, saved.tasks) == (place.index, place.tasks), "another task's state"
+        self.place = place
+        self._saved = saved
+        self._unclaimed: dict[str, SavedState] = dict(saved.states)
+        self._clock_ms = clock_ms
+        self._states: dict[str, Tracked] = {}
+        self._since = saved.since
+        self._must_write = saved.since == 0 or saved.rescaled
+        self._writer: ObjectWriter | None = None
+        self._writing: list[Tracked] = []
+        self._begun: tuple[int, bool] | None = None
+        """The checkpoint that is neither committed nor aborted, and whether it is written."""
+
+    # --- What the component declares
+
+    def keyed_state(
+        self,
+        name: str,
+        *,
+        default: Any = UNSET,
+        ttl_s: float | None = None,
+        max_keys: int | None = None,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Migrate | None = None,
+    ) -> KeyedState:
+        """State by key; every input must be grouped by the key.
+
+        Raises:
+            ConfigError: the name is taken, or an argument cannot be.
+            CheckpointError: it cannot be restored.
+        """
+        schema = Schema(name, Kind.KEYED, codec, version, migrate)
+        if ttl_s is None and max_keys is None:
+            state = KeyedState(schema, self.place, default)
+        else:
+            state = BoundedKeyedState(
+                schema, self.place, default, clock_ms=self._clock_ms, ttl_s=ttl_s, max_keys=max_keys
+            )
+        if saved := self._claim(schema):
+            state.load(*decoded(schema, self.place, saved.blocks))
+        self._states[name] = state
+        return state
+
+    def split_state(
+        self,
+        name: str,
+        *,
+        index: Callable[[Any], int] | None = None,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Migrate | None = None,
+    ) -> SplitState:
+        """State by split of a source. Raises like `keyed_state`."""
+        schema = Schema(name, Kind.SPLIT, codec, version, migrate)
+        state = SplitState(schema, self.place, index)
+        if saved := self._claim(schema):
+            self._restore(state.entries, restored_splits(schema, self.place, state.owner, saved))
+        self._states[name] = state.entries
+        return state
+
+    def task_state(
+        self,
+        name: str,
+        *,
+        default: Any = UNSET,
+        split: Split | None = None,
+        merge: Merge | None = None,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Migrate | None = None,
+    ) -> TaskState:
+        """One value of this task. Raises like `keyed_state`."""
+        schema = Schema(name, Kind.TASK, codec, version, migrate)
+        state = TaskState(schema, self.place, default, split, merge)
+        if saved := self._claim(schema):
+            self._restore(state.entries, restored_value(state, schema, self.place, saved))
+        self._states[name] = state.entries
+        return state
+
+    def broadcast_state(
+        self,
+        name: str,
+        *,
+        default: Any = UNSET,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Migrate | None = None,
+    ) -> BroadcastState:
+        """State that all tasks have alike. Raises like `keyed_state`."""
+        schema = Schema(name, Kind.BROADCAST, codec, version, migrate)
+        state = BroadcastState(schema, self.place, default)
+        if saved := self._claim(schema):
+            # Its own where it had some; a task that is new takes those of one that was there.
+            blocks = saved.by_task[self.place.index % saved.tasks]
+            self._restore(state, decoded(schema, self.place, blocks)[0])
+        self._states[name] = state
+        return state
+
+    def _claim(self, schema: Schema) -> SavedState | None:
+        if schema.name in self._states:
+            raise ConfigError(f"component {self.place.component!r} declares two states {schema.name!r}")
+        saved = self._unclaimed.pop(schema.name, None)
+        if saved is not None and saved.kind != schema.kind:
+            raise CheckpointError(
+                f"component {self.place.component!r}, state {schema.name!r}: the checkpoint has {saved.kind} state of "
+                f"this name, and this is {schema.kind}"
+            )
+        return saved
+
+    def _restore(self, state: Tracked, data: dict[Any, Any]) -> None:
+        state.load(data, {})
+        if self._saved.rescaled:
+            state.touch_all()  # a generation of objects is complete in itself
+
+    def check_claimed(self, dropped: Collection[str] = ()) -> None:
+        """After the component was initialized: refuse to lose a state that it no longer declares.
+
+        Args:
+            dropped: Names of those that may be lost.
+
+        Raises:
+            CheckpointError: the checkpoint has others.
+        """
+        if lost := sorted(self._unclaimed.keys() - set(dropped)):
+            raise CheckpointError(
+                f"component {self.place.component!r}: the checkpoint has state {', '.join(map(repr, lost))}, which the "
+                "program does not declare"
+            )
+        self._unclaimed.clear()
+
+    # --- Checkpoints
+
+    @property
+    def pending(self) -> bool:
+        """Whether `write` has anything to do."""
+        return self._writer is not None
+
+    def begin(self, checkpoint_id: int, epoch: int) -> bool:
+        """The marker has come: what the states are now is what the checkpoint has. O(1) in their size.
+
+        Returns:
+            False if nothing has changed: there is no object, and nothing to write.
+        """
+        assert self._writer is None, "the last checkpoint is still being written: abort it first"
+        self._begun = (checkpoint_id, False)
+        if not (self._must_write or any(state.dirty for state in self._states.values())):
+            return False
+        own = self.place.own
+        header = Header(
+            topology_id=self.place.topology_id,
+            component=self.place.component,
+            index=self.place.index,
+            tasks=self.place.tasks,
+            generation=self._saved.generation,
+            checkpoint_id=checkpoint_id,
+            since=self._since,
+            epoch=epoch,
+            groups=self.place.groups,
+            first_group=own.start,
+            end_group=own.stop,
+            states=tuple(state.schema.entry() for state in self._states.values()),
+        )
+        self._writer = ObjectWriter(header)
+        self._writing = list(self._states.values())
+        for position, state in enumerate(self._writing):
+            state.begin(self._writer, position)
+        self._writing.reverse()
+        return True
+
+    def write(self, budget_s: float = SLICE_S, clock: Clock = perf_counter) -> tuple[list[bytes], ObjectRef | None]:
+        """Write a slice of the object; a single value that takes longer than that is not divided.
+
+        Args:
+            budget_s: How long it may take by the clock.
+            clock: In seconds.
+
+        Returns:
+            Pieces of the object, to be sent on in order; and when these are the last, how a manifest names it.
+
+        Raises:
+            CheckpointError: a value cannot be saved; names component, state and key. The checkpoint was aborted, and
+                the states live on.
+        """
+        writer = self._writer
+        assert writer is not None, "no checkpoint is being written"
+        deadline_s = clock() + budget_s
+        try:
+            while self._writing:
+                if not self._writing[-1].write(deadline_s, clock):
+                    return self._taken(), None
+                self._writing.pop()
+                if clock() >= deadline_s:
+                    return self._taken(), None
+        except CheckpointError:
+            self._abort()
+            raise
+        if not writer.flush(deadline_s, clock):
+            return self._taken(), None
+        writer.finish()
+        chunks = self._taken()
+        self._writer = None
+        assert self._begun is not None
+        self._begun = (self._begun[0], True)
+        return chunks, ObjectRef.of(writer, object_name(writer.header))
+
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint was committed, and all before it with it. A repeated or late call changes nothing."""
+        if self._begun is None or checkpoint_id < self._begun[0]:
+            return  # what is begun covers what was uncommitted then
+        begun, written = self._begun
+        assert begun == checkpoint_id, f"checkpoint {checkpoint_id} is committed, and {begun} is the last that began"
+        for state in self._states.values():
+            state.commit()
+        if written:
+            self._since = checkpoint_id
+            self._must_write = False
+        self._begun = None
+
+    def abort(self, checkpoint_id: int) -> None:
+        """A checkpoint will not be committed: its changes belong to the next. Repeated or late, it changes nothing."""
+        if self._begun is not None and self._begun[0] == checkpoint_id:
+            self._abort()
+
+    def release(self, budget_s: float = SLICE_S, clock: Clock = perf_counter) -> bool:
+        """Free memory that earlier checkpoints needed. Whether none is left."""
+        deadline_s = clock() + budget_s
+        return all(state.release(deadline_s, clock) for state in self._states.values())
+
+    def check_invariants(self) -> None:
+        """What must hold between any two calls."""
+        for state in self._states.values():
+            state.check_invariants()
+        assert self._writer is None or self._begun is not None
+
+    def _abort(self) -> None:
+        for state in self._states.values():
+            state.abort()
+        self._writer, self._writing, self._begun = None, [], None
+
+    def _taken(self) -> list[bytes]:
+        assert self._writer is not None
+        chunks, self._writer.chunks = self._writer.chunks, []
+        return chunks
