@@ -1,0 +1,73 @@
+"""What an engine answers with. The owner emits, acks, counts or logs it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import msgspec
+
+from heronpy.windows._spans import Span
+
+
+class Timing(enum.Enum):
+    """When a pane fires, seen from its window."""
+
+    EARLY = "early"
+    """Before the watermark has passed the window's end: more will come."""
+    ON_TIME = "on time"
+    """As the watermark passes the window's end."""
+    LATE = "late"
+    """After it."""
+
+
+class Pane(msgspec.Struct, frozen=True, gc=False):
+    """A result of one window of one key."""
+
+    key: Any
+    span: Span
+    value: Any
+    """The fold's result."""
+    timing: Timing
+    released: tuple[Any, ...] = ()
+    """Accumulators that are in no window any more."""
+
+
+class Late(msgspec.Struct, frozen=True):
+    """An element that came after all of its windows were closed."""
+
+    key: Any
+    value: Any
+    time_ms: int
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """The element is in so many accumulators, which are released one by one. Only said where it is not one."""
+
+    times: int
+
+
+class FoldFailed(msgspec.Struct, frozen=True):
+    """Elements that each fit, but not with one another: a window has no result."""
+
+    key: Any
+    span: Span
+    accs: tuple[Any, ...]
+    """What could not be merged."""
+    error: Exception
+    released: tuple[Any, ...] = ()
+    """As of a pane."""
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """A window is closed, and there was nothing new since its last pane."""
+
+    key: Any
+    span: Span
+    released: tuple[Any, ...]
+    """As of a pane."""
+
+
+Effect = Pane | Late | Placed | FoldFailed | Closed
+
+__all__ = ["Closed", "Effect", "FoldFailed", "Late", "Pane", "Placed", "Timing"]

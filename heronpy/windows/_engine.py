@@ -1,0 +1,114 @@
+"""What all engines have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
+
+from heronpy.windows._effects import Effect, FoldFailed, Pane, Timing
+from heronpy.windows._folds import Fold
+from heronpy.windows._spans import FOREVER, NEVER, Span
+from heronpy.windows._triggers import AfterCount, AfterProcessingTime, AfterWatermark, Repeated, Windowing
+
+NOTHING: Sequence[Effect] = ()
+
+
+class WindowEngine(ABC):
+    """The windows of all keys of one task: elements and watermarks in, panes out. See the package.
+
+    `state` is all that there is to know, a plain value for each key; everything else here is an index of it, made anew
+    from a restored state.
+    """
+
+    def __init__(
+        self, windowing: Windowing, fold: Fold, state: MutableMapping[Any, Any] | None = None, watermark: int = NEVER
+    ) -> None:
+        """Begin with a state.
+
+        Args:
+            windowing: the windows.
+            fold: what is kept of their elements.
+            state: where the values of keys are kept; a dict without it. What it has is gone on with.
+            watermark: how far time had come when `state` was saved.
+        """
+        self.windowing = windowing
+        self.fold = fold
+        self.state: MutableMapping[Any, Any] = {} if state is None else state
+        self.watermark = watermark
+        """How far time has come."""
+        self._now_ms = NEVER
+        trigger = windowing.trigger
+        self._watermarked = isinstance(trigger, AfterWatermark)
+        self._early: Repeated | None = trigger.early if isinstance(trigger, AfterWatermark) else trigger
+        self._late: Repeated = trigger.late if isinstance(trigger, AfterWatermark) else trigger
+        self._lateness_ms = windowing.lateness_ms
+
+    def __len__(self) -> int:
+        """Number of keys that have anything."""
+        return len(self.state)
+
+    @abstractmethod
+    def add(self, key: Any, value: Any, time_ms: int, now_ms: int = 0) -> Sequence[Effect]:
+        """An element came.
+
+        Args:
+            key: its key; must be hashable.
+            value: what is folded.
+            time_ms: its time.
+            now_ms: processing time, of any clock; what goes back is taken for standing still.
+
+        Raises:
+            Exception: whatever the fold or the key's hash raises. An element of one window is in none then.
+        """
+
+    def advance(self, watermark: int, now_ms: int = 0) -> Iterator[Effect]:
+        """Time has come this far; a watermark that goes back changes nothing, unless nothing is ever late.
+
+        Go through all effects before the next call: they are made as they are asked for.
+        """
+        if now_ms > self._now_ms:
+            self._now_ms = now_ms
+        if watermark > self.watermark or self._lateness_ms == FOREVER:
+            self.watermark = watermark
+        return self._due()
+
+    @abstractmethod
+    def check_invariants(self) -> None:
+        """Raise AssertionError if index and state contradict each other. For tests."""
+
+    @abstractmethod
+    def _due(self) -> Iterator[Effect]:
+        """What is due at `watermark` and `_now_ms`."""
+
+    def _clock(self, now_ms: int) -> int:
+        if now_ms > self._now_ms:
+            self._now_ms = now_ms
+        return self._now_ms
+
+    def _too_late(self, end_ms: int) -> bool:
+        """Whether a window has closed."""
+        return self._lateness_ms != FOREVER and end_ms + self._lateness_ms <= self.watermark
+
+    def _pane(
+        self, key: Any, span: Span, accs: Sequence[Any], timing: Timing, released: tuple[Any, ...]
+    ) -> Pane | FoldFailed:
+        fold = self.fold
+        try:
+            value = fold.result(accs[0] if len(accs) == 1 else fold.combine(accs))
+        except Exception as error:
+            return FoldFailed(key, span, tuple(accs), error, released)
+        return Pane(key, span, value, timing, released)
+
+
+def reached(rule: Repeated | None, count: int) -> bool:
+    """Whether so many new elements are enough for a pane."""
+    return type(rule) is AfterCount and count >= rule.count
+
+
+def delay_of(rule: Repeated | None) -> int | None:
+    """After how long there is a pane; None: not because of time."""
+    return rule.delay_ms if type(rule) is AfterProcessingTime else None
+
+
+__all__ = ["NOTHING", "WindowEngine", "delay_of", "reached"]
