@@ -2,8 +2,19 @@
 
 from heronpy.api import api_constants
 from heronpy.api._config import tick_interval_s, typed_config, validate_config
+from heronpy.api._foreign_keys import without_effect
 from heronpy.api.api_constants import TopologyExceptionPolicy, TopologyReliabilityMode
-from heronpy.api.bolt import BasicBolt, Bolt, SlidingWindowBolt, TumblingWindowBolt, WindowContext
+from heronpy.api.bolt import (
+    BaseWindowedBolt,
+    BasicBolt,
+    Bolt,
+    Count,
+    Duration,
+    SlidingWindowBolt,
+    TumblingWindowBolt,
+    TupleWindow,
+    WindowContext,
+)
 from heronpy.api.component import GlobalStreamId, HeronComponentSpec
 from heronpy.api.custom_grouping import ICustomGrouping
 from heronpy.api.exceptions import FailedException, InvalidTopologyError
@@ -35,9 +46,12 @@ from heronpy.api.tuple import Tuple
 
 __all__ = [
     "AssignableMetrics",
+    "BaseWindowedBolt",
     "BasicBolt",
     "Bolt",
+    "Count",
     "CountMetric",
+    "Duration",
     "FailedException",
     "GaugeMetric",
     "GlobalStreamId",
@@ -74,9 +88,11 @@ __all__ = [
     "TopologyReliabilityMode",
     "TumblingWindowBolt",
     "Tuple",
+    "TupleWindow",
     "WindowContext",
     "api_constants",
     "tick_interval_s",
     "typed_config",
     "validate_config",
+    "without_effect",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 import pickle
@@ -10,19 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from heronpy.api import api_constants as keys
+from heronpy.api._foreign_keys import has_no_effect
 from heronpy.api.serializer import default_serializer
 from heronpy.config import KEYS as ENGINE_KEYS
 from heronpy.config import EngineConfig
 from heronpy.errors import ConfigError, UserCodeError, nearest
-from heronpy.plan import Pickled
+from heronpy.plan import Pickled, as_plain, key_value
 from heronpy.proto import topology_pb2
 
-# What Storm's users would write, where Heron's name is so different that the nearest one would mislead.
-_STORM_NAMES = {
-    "topology.workers": keys.TOPOLOGY_STMGRS,
-    "topology.acker.executors": keys.TOPOLOGY_RELIABILITY_MODE,
-    "topology.ackers": keys.TOPOLOGY_RELIABILITY_MODE,
-}
+_NEAR = 0.8
+"""How much of an unknown key's name a known one must share to be taken for a slip of the pen."""
+_PREFIX = "topology."
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?(e[+-]?[0-9]+)?")
 
@@ -31,16 +30,15 @@ def validate_config(config: Mapping[str, Any]) -> None:
     """Refuse what the engine would not understand, before anything runs.
 
     Raises:
-        ConfigError: an unknown `topology.` or `heron.` key (the nearest known one is named), or a value that its key
-            cannot have.
-        TypeError: a key that is no string.
+        ConfigError: an unknown `heron.` key, a `topology.` key that is nearly a known one (which is named), or a value
+            that its key cannot have. Other `topology.` keys are accepted; see `without_effect`.
+        TypeError: a key that is not a string.
     """
     for key, value in config.items():
         if not isinstance(key, str):
             raise TypeError(f"configuration keys must be strings, not {key!r}")
         if key.startswith("topology."):
-            if key not in keys.TOPOLOGY_KEYS:
-                raise ConfigError(f"unknown configuration key {key!r}{_hint(key)}")
+            _refuse_slip(key)
             _CHECKS.get(key, _anything)(key, value)
         elif key.startswith("heron."):
             if key not in ENGINE_KEYS:
@@ -55,7 +53,7 @@ def sanitize_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """Values as Heron stores them: `true`/`false` for booleans, text for numbers, everything else as it is.
 
     Raises:
-        TypeError: a key that is no string, or `config` that is no dict.
+        TypeError: a key that is not a string, or `config` that is not a dict.
     """
     if not isinstance(config, Mapping):
         raise TypeError(f"configuration must be a dict, not {config!r}")
@@ -77,15 +75,13 @@ def sanitize_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def config_to_proto(config: Mapping[str, Any]) -> topology_pb2.Config:
-    """A sanitized configuration as a message: text as it is, other objects pickled."""
-    proto = topology_pb2.Config()
-    for key, value in config.items():
-        if isinstance(value, str):
-            proto.kvs.add(key=key, value=value, type=topology_pb2.STRING_VALUE)
-        else:
-            serialized = default_serializer.serialize(value)
-            proto.kvs.add(key=key, serialized_value=serialized, type=topology_pb2.PYTHON_SERIALIZED_VALUE)
-    return proto
+    """A sanitized configuration as a message: plain values readable everywhere, other objects pickled."""
+    return topology_pb2.Config(
+        kvs=[
+            key_value(key, as_plain(value) if key.startswith("topology.") else value, default_serializer.serialize)
+            for key, value in config.items()
+        ]
+    )
 
 
 def typed_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -127,10 +123,13 @@ def _typed(key: str, value: Any) -> Any:
     return value
 
 
-def _hint(key: str) -> str:
-    if key in _STORM_NAMES:
-        return f"; did you mean {_STORM_NAMES[key]!r}?"
-    return nearest(key, keys.TOPOLOGY_KEYS)
+def _refuse_slip(key: str) -> None:
+    if key in keys.TOPOLOGY_KEYS or has_no_effect(key):
+        return
+    names = {known.removeprefix(_PREFIX): known for known in keys.TOPOLOGY_KEYS}
+    close = difflib.get_close_matches(key.removeprefix(_PREFIX), names, n=1, cutoff=_NEAR)
+    if close:
+        raise ConfigError(f"unknown configuration key {key!r}; did you mean {names[close[0]]!r}?")
 
 
 def _anything(_key: str, _value: Any) -> None:
@@ -152,6 +151,12 @@ def _number(least: float, *, whole: bool = False, above: bool = False) -> Callab
             raise wrong
 
     return check
+
+
+def _power_of_two(key: str, value: Any) -> None:
+    _number(1, whole=True)(key, value)
+    if int(value) & (int(value) - 1):
+        raise ConfigError(f"{key} must be a power of two, not {value!r}")
 
 
 def _boolean(key: str, value: Any) -> None:
@@ -216,8 +221,17 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     keys.TOPOLOGY_REMOTE_DEBUGGING_ENABLE: _boolean,
     keys.TOPOLOGY_DROPTUPLES_UPON_BACKPRESSURE: _boolean,
     keys.TOPOLOGY_COMPONENT_HOLDS_TUPLES: _boolean,
+    keys.TOPOLOGY_COMPONENT_TASK_TIMEOUT_SECS: _SHARE,
     keys.TOPOLOGY_COMPONENT_OUTPUT_BPS: _POSITIVE_INT,
     keys.TOPOLOGY_COMPONENT_OUTPUT_TPS: _POSITIVE_INT,
+    keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_COUNT: _POSITIVE_INT,
+    keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_DURATION_MS: _POSITIVE_INT,
+    keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_COUNT: _POSITIVE_INT,
+    keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_DURATION_MS: _POSITIVE_INT,
+    keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS: _number(0, whole=True),
+    keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS: _POSITIVE_INT,
+    keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS: _POSITIVE_INT,
+    keys.TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS: _POSITIVE_INT,
     keys.TOPOLOGY_CONTAINER_CPU_REQUESTED: _SHARE,
     keys.TOPOLOGY_CONTAINER_RAM_REQUESTED: _BYTES,
     keys.TOPOLOGY_CONTAINER_DISK_REQUESTED: _BYTES,
@@ -234,6 +248,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     keys.TOPOLOGY_STMGR_RAM: _BYTES,
     keys.TOPOLOGY_METRICSMGR_RAM: _BYTES,
     keys.TOPOLOGY_PACKING_FFD_SORTING_STRATEGY: _one_of("RAM_FIRST", "CPU_FIRST"),
+    keys.TOPOLOGY_STATE_KEY_GROUPS: _power_of_two,
     keys.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS: _SECONDS,
     keys.TOPOLOGY_STATEFUL_START_CLEAN: _boolean,
     keys.TOPOLOGY_STATEFUL_CKPTMGR_RAM: _BYTES,

@@ -1,7 +1,8 @@
 """Names of the configuration keys that a topology, or one of its components, may set.
 
 Keys that do not begin with `topology.` or `heron.` are the user's own and reach `initialize()` untouched. The others
-are checked when the topology is built (see `heronpy.api.validate_config`).
+are checked when the topology is built (see `heronpy.api.validate_config`). A few are Heron's and have no effect here,
+nor do those of Storm: `heron submit` names the ones that a topology sets.
 """
 
 
@@ -55,9 +56,26 @@ TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
 TOPOLOGY_COMPONENT_HOLDS_TUPLES = "topology.component.holds.tuples"
 """For a bolt, not in Heron: it acks tuples long after it got them, as windows and joins do. Where there is one, and no
 `topology.max.spout.pending`, spouts may have a million tuples on their way instead of what was acked lately."""
+TOPOLOGY_COMPONENT_TASK_TIMEOUT_SECS = "topology.component.task.timeout.secs"
+"""Not in Heron: how long one call of the component's code may take before its instance is killed and started again.
+0: for ever. Without it `heron.instance.task.timeout.ms` holds."""
 TOPOLOGY_COMPONENT_OUTPUT_TPS = "topology.component.output.tps"
 
-# Heron's Java instances: accepted, without effect here.
+# Windowed bolts, as in Storm (see `heronpy.api.bolt.BaseWindowedBolt`). The last two are not in Storm.
+TOPOLOGY_BOLTS_WINDOW_LENGTH_COUNT = "topology.bolts.window.length.count"
+TOPOLOGY_BOLTS_WINDOW_LENGTH_DURATION_MS = "topology.bolts.window.length.duration.ms"
+TOPOLOGY_BOLTS_SLIDING_INTERVAL_COUNT = "topology.bolts.window.sliding.interval.count"
+TOPOLOGY_BOLTS_SLIDING_INTERVAL_DURATION_MS = "topology.bolts.window.sliding.interval.duration.ms"
+TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME = "topology.bolts.tuple.timestamp.field.name"
+TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS = "topology.bolts.tuple.timestamp.max.lag.ms"
+TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS = "topology.bolts.watermark.event.interval.ms"
+TOPOLOGY_BOLTS_LATE_TUPLE_STREAM = "topology.bolts.late.tuple.stream"
+TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS = "topology.bolts.watermark.idle.after.ms"
+"""After how long without tuples a stream is not waited for; 60 s without it."""
+TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS = "topology.bolts.watermark.max.advance.ms"
+"""How far ahead of its stream a single tuple's time may be to be believed; one day without it."""
+
+# Heron's Java instances.
 TOPOLOGY_WORKER_CHILDOPTS = "topology.worker.childopts"
 TOPOLOGY_COMPONENT_JVMOPTS = "topology.component.jvmopts"
 TOPOLOGY_ADDITIONAL_CLASSPATH = "topology.additional.classpath"
@@ -88,6 +106,9 @@ TOPOLOGY_METRICSMGR_RAM = "topology.metricsmgr.ram"
 TOPOLOGY_PACKING_FFD_SORTING_STRATEGY = "topology.packing.ffd.sorting.strategy"
 
 # State.
+TOPOLOGY_STATE_KEY_GROUPS = "topology.state.key.groups"
+"""Not in Heron: number of groups that fields groupings divide keys into, a power of two; a component can have at most
+so many tasks. Fixed for the life of a topology's state."""
 TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS = "topology.stateful.checkpoint.interval.seconds"
 TOPOLOGY_STATEFUL_START_CLEAN = "topology.stateful.start.clean"
 TOPOLOGY_STATEFUL_CKPTMGR_RAM = "topology.stateful.ckptmgr.ram"

@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Mapping
 from typing import Any
 
-import cloudpickle
 import msgspec
 
 
@@ -32,6 +31,9 @@ class PythonSerializer(IHeronSerializer):
         try:
             return pickle.dumps(obj, protocol=5)
         except (pickle.PicklingError, TypeError, AttributeError):
+            # Here, because every instance imports this module, and few meet such a value.
+            import cloudpickle
+
             by_value: bytes = cloudpickle.dumps(obj, protocol=5)
             return by_value
 

@@ -66,6 +66,8 @@ class CustomGrouping(NamedTuple):
     """CUSTOM."""
     python_serialized: bytes
     """The pickled ICustomGrouping, or its pickled class path."""
+    class_path: str = ""
+    """The class path, if it is one: readable without unpickling anything."""
 
 
 class Grouping:
@@ -108,7 +110,7 @@ class Grouping:
         """Tuples with equal values in these fields go to the same task.
 
         Raises:
-            TypeError: a field's name that is no string.
+            TypeError: a field's name that is not a string.
             ValueError: no field.
         """
         return cls.FIELDS(int(GroupingKind.FIELDS), _field_names(fields))
@@ -118,7 +120,7 @@ class Grouping:
         """Each key has two tasks, and the less loaded one of them gets the tuple: for keys of very unequal weight.
 
         Raises:
-            TypeError: a field's name that is no string.
+            TypeError: a field's name that is not a string.
             ValueError: no field.
         """
         return cls.FIELDS(int(GroupingKind.PARTIAL_KEY), _field_names(fields))
@@ -132,7 +134,8 @@ class Grouping:
         """
         if not isinstance(customgrouper, (ICustomGrouping, str)):
             raise TypeError(f"a custom grouping must be an ICustomGrouping or a class path, not {customgrouper!r}")
-        return cls.custom_serialized(default_serializer.serialize(customgrouper), is_java=False)
+        path = customgrouper if isinstance(customgrouper, str) else ""
+        return cls.CUSTOM(int(GroupingKind.CUSTOM), default_serializer.serialize(customgrouper), path)
 
     @classmethod
     def custom_serialized(cls, serialized: bytes, is_java: bool = True) -> CustomGrouping:

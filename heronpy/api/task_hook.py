@@ -62,7 +62,7 @@ class BoltFailInfo(NamedTuple):
 
 
 class ITaskHook:
-    """Override what you want to hear of. Runs in the task's thread, so whatever it does costs throughput.
+    """Override what you want to be notified of. Runs in the task's thread, so whatever it does costs throughput.
 
     Added to every component by its class path in `topology.auto.task.hooks`, or to one task with
     `context.add_task_hook()`.

@@ -177,7 +177,7 @@ class TopologyBuilder:
         """Begin a topology.
 
         Raises:
-            TypeError: `name` is no string.
+            TypeError: `name` is not a string.
             ConfigError: `name` cannot be part of a path.
             InvalidTopologyError: `name` is `Topology`.
         """
@@ -253,9 +253,13 @@ class TopologyBuilder:
             InvalidTopologyError: it is not valid.
             ConfigError: an unknown configuration key or a wrong value.
         """
-        built = TopologyType(self.topology_name, (Topology,), {**self._specs, "config": self._topology_config})
+        built = TopologyType(self.topology_name, (Topology,), self._construct_topo_class_dict())
         assert issubclass(built, Topology)
         return built
+
+    def _construct_topo_class_dict(self) -> dict[str, Any]:
+        """The attributes of the class that `build()` makes. Heron's name: subclasses call it."""
+        return {**self._specs, "config": self._topology_config}
 
     def build_and_submit(self) -> None:
         """Build the topology and hand it to the submitting process. Does nothing inside a running topology.

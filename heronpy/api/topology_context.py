@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -12,6 +14,8 @@ from heronpy.api.task_hook import ITaskHook
 if TYPE_CHECKING:
     from heronpy.plan import PhysicalPlan
 
+PACKAGE_ENV = "HERON_PACKAGE"
+"""Set in the processes of a running topology: the directory that the user's modules are imported from."""
 METRIC_EVERY_S = 5
 """Seconds between two readings of a metric, unless the user says otherwise."""
 
@@ -82,6 +86,13 @@ class TopologyContext:
         """Id of the topology: its name and what tells this submission from others of the name."""
         return self._plan.logical.id
 
+    def get_topology_pex_path(self) -> str:
+        """The directory that the topology's modules are imported from; it is on `sys.path`. Heron has a PEX file here.
+
+        Without a submitted package, as in a simulator inside of a test, the first entry of `sys.path`.
+        """
+        return os.environ.get(PACKAGE_ENV) or os.path.abspath(sys.path[0])
+
     def register_metric(self, name: str, metric: IMetric, time_bucket_in_sec: int) -> IMetric:
         """Have a metric reported, and get it back.
 
@@ -94,7 +105,7 @@ class TopologyContext:
             TypeError: not a metric.
         """
         if not callable(getattr(metric, "get_value_and_reset", None)):
-            raise TypeError(f"{metric!r} is no metric: it has no get_value_and_reset()")
+            raise TypeError(f"{metric!r} is not a metric: it has no get_value_and_reset()")
         if self._metrics is not None:
             self._metrics.register(name, metric, time_bucket_in_sec)
         return metric

@@ -1,12 +1,8 @@
-"""Configuration: typed sections, and the keys that set them."""
+"""Configuration: typed sections, and the keys that set them.
 
-from heronpy.config._cluster import (
-    CLUSTER_KEYS,
-    ClusterConfig,
-    check_name,
-    clusters,
-    load_cluster,
-)
+What is read from a cluster's YAML files is in `heronpy.config.cluster`, which only those import who submit topologies.
+"""
+
 from heronpy.config._engine import (
     FILES_MAX,
     KEYS,
@@ -17,30 +13,33 @@ from heronpy.config._engine import (
     InstanceConfig,
     LoggingConfig,
     MetricsConfig,
+    NetworkConfig,
+    SecurityConfig,
     StmgrConfig,
     TmasterConfig,
 )
+from heronpy.config._names import check_name
+from heronpy.config._reliability import ReliabilityMode
 from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
 
 __all__ = [
-    "CLUSTER_KEYS",
     "FILES_MAX",
     "KEYS",
     "KIB",
     "MIB",
     "SINKS_FILE",
-    "ClusterConfig",
     "EngineConfig",
     "ExecutorConfig",
     "InstanceConfig",
     "LoggingConfig",
     "MetricsConfig",
+    "NetworkConfig",
+    "ReliabilityMode",
+    "SecurityConfig",
     "SinkSpec",
     "StmgrConfig",
     "TmasterConfig",
     "check_name",
-    "clusters",
-    "load_cluster",
     "sinks_from",
     "sinks_from_text",
     "sinks_to_text",

@@ -1,4 +1,4 @@
-"""The engine's configuration: what each process may be told, in one typed place.
+"""The engine's configuration: what can be set for each process, in one typed place.
 
 Every field names the Heron-style key that sets it (`heron.…`, from the cluster's YAML files or
 `--config-property`), the unit of that key where it differs from the field's, and what it does.
@@ -49,10 +49,17 @@ class InstanceConfig:
     """Pause between two attempts to reach the Stream Manager."""
     shutdown_timeout_ms: int = _key(2000, "heron.instance.force.exit.timeout.ms")
     """How long the user's code may go on after SIGTERM before the process ends by force."""
+    task_timeout_ms: int = _key(300_000, "heron.instance.task.timeout.ms")
+    """How long one call of user code (initialize(), next_tuple(), process(), …) may take. After that the task is hung:
+    its stacks are logged, and the instance is killed and started again. Waiting for the engine does not count.
+    0: for ever. A component overrides it by `topology.component.task.timeout.secs`."""
     nice: int = _key(5, "heron.instance.nice")
     """Niceness: where user code takes all cores, the engine's own processes and the CLI still answer."""
     idle_sleep_ms: float = _key(1.0, "heron.instance.spout.idle.sleep.ms")
-    """Pause of a spout whose next_tuple() emitted nothing."""
+    """Pause of a spout whose next_tuple() emitted nothing. It grows to a hundredth of the time for which the spout has
+    had nothing, up to `idle_sleep_max_ms`."""
+    idle_sleep_max_ms: float = _key(10.0, "heron.instance.spout.idle.sleep.max.ms")
+    """Longest pause of a spout that has nothing to emit; not above the other: always that."""
 
     def __post_init__(self) -> None:
         if self.in_queue_bytes_expected > self.in_queue_bytes:
@@ -79,8 +86,11 @@ class StmgrConfig:
     """A frame of this size is not small: it is sent at once."""
     peer_reconnect_ms: int = _key(200, "heron.streammgr.client.reconnect.interval.ms")
     """Pause between two attempts to reach a peer."""
+    feedback_spill_bytes: int = _key(4096 * MIB, "heron.streammgr.feedback.spill.limit.mb", MIB)
+    """How much of what bolts send round a cycle (to themselves, or to bolts before them) may wait on disk in a
+    container. Beyond, the topology stops, and its status says why."""
     heartbeat_interval_ms: int = _key(1000, "heron.streammgr.tmanager.heartbeat.interval.ms")
-    """How often the Topology Master hears from a Stream Manager."""
+    """How often the Topology Master receives a heartbeat from a Stream Manager."""
 
     def __post_init__(self) -> None:
         if self.outbox_bytes_low >= self.outbox_bytes_high:
@@ -111,6 +121,8 @@ class MetricsConfig:
     """How often a process reports to its Metrics Manager, and this one to the Topology Master."""
     prometheus_port: int = _key(0, "heron.metricsmgr.prometheus.port")
     """Port of the Prometheus endpoint of container 0; container n uses port + n. 0: any free port."""
+    prometheus_tls: bool = _key(True, "heron.metricsmgr.prometheus.tls")
+    """Whether the Prometheus endpoint asks for a certificate, where `heron.security.tls` is on."""
     sinks: str = _key("", "heron.metricsmgr.sinks")
     """Where metrics go: what the cluster's metrics_sinks.yaml says, as JSON. Empty: Prometheus and the Topology Master.
     """
@@ -131,6 +143,19 @@ class ExecutorConfig:
     """A process that lived this long starts again with the shortest pause."""
     stop_timeout_ms: int = _key(5000, "heron.executor.stop.timeout.ms")
     """How long a process may take to end after SIGTERM before it is killed."""
+    heartbeat_timeout_ms: int = _key(30_000, "heron.executor.heartbeat.timeout.ms")
+    """A process whose event loop stands still for this long is hung: its stacks are logged, it is killed and started
+    again. Until its first heartbeat it has four times as long, at least a minute. 0: hung processes are left alone."""
+    crash_loop_restarts: int = _key(5, "heron.executor.crash.loop.restarts")
+    """A process that died this often within the window is reported to be in a crash loop."""
+    crash_loop_window_ms: int = _key(600_000, "heron.executor.crash.loop.window.ms")
+    """The window of the crash loop."""
+
+    def __post_init__(self) -> None:
+        if self.heartbeat_timeout_ms and self.heartbeat_timeout_ms < 3000:
+            raise ConfigError("heron.executor.heartbeat.timeout.ms must be 0 or at least 3000")
+        if self.crash_loop_restarts < 1:
+            raise ConfigError("heron.executor.crash.loop.restarts must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +184,32 @@ class LoggingConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkConfig:
+    """Where processes listen, and where others reach them."""
+
+    bind: str = _key("127.0.0.1", "heron.network.bind.address")
+    """The address that servers bind: one of this host, or `0.0.0.0` for all of them."""
+    advertise: str = _key("", "heron.network.advertise.address")
+    """The address that others dial. Empty: HERON_ADVERTISE_ADDRESS of the environment, else `bind`, or the address of
+    the route to the state manager where `bind` is a wildcard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecurityConfig:
+    """How processes prove to each other who they are."""
+
+    tls: bool = _key(True, "heron.security.tls")
+    """Mutual TLS on every TCP link, loopback included. False: whoever gets hold of a port of a process that has died
+    is sent the topology's token."""
+    certificate_days: int = _key(365, "heron.security.certificate.days")
+    """How long certificates are valid. They are renewed when a third of that is left."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.certificate_days <= 3650:
+            raise ConfigError(f"heron.security.certificate.days must be 1 to 3650, not {self.certificate_days}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """All sections."""
 
@@ -168,6 +219,8 @@ class EngineConfig:
     metrics: MetricsConfig = MetricsConfig()
     executor: ExecutorConfig = ExecutorConfig()
     logging: LoggingConfig = LoggingConfig()
+    network: NetworkConfig = NetworkConfig()
+    security: SecurityConfig = SecurityConfig()
 
     @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Self:
@@ -210,9 +263,18 @@ KEYS: Mapping[str, tuple[str, str, Any, int]] = _keys()
 """Every engine key: section, field, default (in the field's unit), and the key's unit in the field's."""
 
 
+def _convert_bool(key: str, raw: Any) -> bool:
+    text = str(raw).lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{key} must be true or false, not {raw!r}")
+    return text == "true"
+
+
 def _convert(key: str, raw: Any, default: Any, scale: int) -> Any:
     if isinstance(default, str):
         return str(raw)
+    if isinstance(default, bool):
+        return _convert_bool(key, raw)
     try:
         number = float(raw) * scale
     except (TypeError, ValueError):

@@ -45,7 +45,7 @@ def read(path: Path) -> Archive:
     """Look into an archive.
 
     Raises:
-        UsageError: it is no archive, or a damaged one.
+        UsageError: it is not an archive, or a damaged one.
     """
     with _opened(path) as archive:
         names = archive.namelist()
@@ -91,7 +91,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(path) as archive:
             yield archive
     except (zipfile.BadZipFile, EOFError) as e:
-        raise UsageError(f"{path} is no zip archive, or a damaged one: {e}") from e
+        raise UsageError(f"{path} is not a zip archive, or a damaged one: {e}") from e
     except RuntimeError as e:  # zipfile's error for encrypted members
         raise UsageError(f"{path} cannot be read: {e}") from e
     except OSError as e:
@@ -102,9 +102,9 @@ def _pex_info(path: Path, raw: bytes) -> dict[str, Any]:
     try:
         info = json.loads(raw)
     except ValueError as e:
-        raise UsageError(f"{path}: PEX-INFO is no valid JSON: {e}") from e
+        raise UsageError(f"{path}: PEX-INFO is not valid JSON: {e}") from e
     if not isinstance(info, dict):
-        raise UsageError(f"{path}: PEX-INFO is no JSON object")
+        raise UsageError(f"{path}: PEX-INFO is not a JSON object")
     return info
 
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import os
 import sys
 import threading
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from heronpy.api import Topology
 from heronpy.api.topology import INSTANCE_ENV
 from heronpy.errors import HeronError, NotFoundError, TopologyError, UserCodeError, nearest
-from heronpy.loader._definition import class_paths
+from heronpy.files import replace_file
 from heronpy.loader._load import add_script, import_user_module, load_class
-from heronpy.loader._sources import roots, top_level_names
 from heronpy.loader._traceback import user_traceback
+from heronpy.loader.definition import class_paths
+from heronpy.loader.main_code import module_main, script_main
+from heronpy.loader.sources import roots, top_level_names
 from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
 from heronpy.runtime import PARENT_ENV, die_with_parent
@@ -39,11 +39,8 @@ def main() -> None:
         where = roots()
         answer = {"roots": [str(root) for root in where], "names": top_level_names(where)}
     except HeronError as e:
-        answer = {"error": _told(e)}
-    result = Path(request["result"])
-    partial = result.with_suffix(".part")
-    partial.write_text(json.dumps(answer))
-    partial.replace(result)
+        answer = {"error": _serialized(e)}
+    replace_file(request["result"], json.dumps(answer), durable=False)
     _end()
 
 
@@ -70,7 +67,7 @@ def _topology(request: dict[str, Any]) -> type[Topology]:
         module = import_user_module(request["module"])
         found = _attribute(module, cls, request["shown"])
     if not (isinstance(found, type) and issubclass(found, Topology) and found is not Topology):
-        raise TopologyError(f"{cls} in {request['shown']} is no subclass of heronpy.api.topology.Topology")
+        raise TopologyError(f"{cls} in {request['shown']} is not a subclass of heronpy.api.topology.Topology")
     return found
 
 
@@ -112,54 +109,13 @@ def _load_named(definitions: Path) -> None:
 
 def _run_as_main(request: dict[str, Any]) -> None:
     """Run a module as `python file` or `python -m module` would, in a `__main__` that pickle can find again."""
-    module = ModuleType("__main__")
-    code: CodeType | None
+    shown = request["shown"]
     if request["file"]:
-        path = request["file"]
-        module.__file__ = path
-        module.__dict__["__package__"] = None
-        module.__dict__["__cached__"] = None
-        code = _compiled(request["shown"], Path(path))
+        module, code = script_main(Path(request["file"]), shown)
     else:
-        code = _module_code(request, module)
+        module, code = module_main(request["module"], request["paths"][0])
     sys.modules["__main__"] = module
-    _call(request["shown"], lambda: exec(code, module.__dict__))
-
-
-def _compiled(shown: str, path: Path) -> CodeType:
-    try:
-        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as e:
-        raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
-
-
-def _module_code(request: dict[str, Any], module: ModuleType) -> CodeType:
-    name = request["module"]
-    try:
-        spec = importlib.util.find_spec(name)
-    except HeronError:
-        raise
-    except ModuleNotFoundError as e:
-        raise NotFoundError(f"no module {name!r}: {e}") from e
-    except (Exception, SystemExit) as e:
-        # Finding a module imports its packages, which are the user's and may raise anything.
-        raise UserCodeError(f"{name} cannot be imported: {type(e).__name__}: {e}", user_traceback(e)) from e
-    loader: Any = spec.loader if spec else None
-    if spec is None:
-        raise NotFoundError(f"no module {name!r} in {request['paths'][0]}, and none is installed")
-    if spec.submodule_search_locations is not None or loader is None or not hasattr(loader, "get_code"):
-        raise NotFoundError(f"{name} is a package and cannot be run: name a module in it")
-    module.__spec__ = spec
-    module.__file__ = spec.origin
-    module.__package__ = spec.parent
-    module.__loader__ = loader
-    try:
-        code = loader.get_code(name)
-    except (SyntaxError, ValueError) as e:
-        raise UserCodeError(f"{name} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
-    if not isinstance(code, CodeType):
-        raise NotFoundError(f"{name} has no Python code to run")
-    return code
+    _call(shown, lambda: exec(code, module.__dict__))
 
 
 def _call(shown: str, function: Any) -> None:
@@ -172,11 +128,11 @@ def _call(shown: str, function: Any) -> None:
             text = f"with exit code {e.code}" if isinstance(e.code, int) else f"with: {e.code}"
             raise UserCodeError(f"{shown} ended {text}", "") from e
     except Exception as e:
-        # The user's code may raise whatever it likes; all of it is told to the user.
+        # The user's code may raise whatever it likes; all of it is reported to the user.
         raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
 
 
-def _told(error: HeronError) -> dict[str, str]:
+def _serialized(error: HeronError) -> dict[str, str]:
     trace = error.traceback if isinstance(error, UserCodeError) else user_traceback(error)
     return {"type": type(error).__name__, "message": str(error), "traceback": trace}
 

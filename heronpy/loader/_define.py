@@ -23,10 +23,19 @@ from heronpy import errors
 from heronpy.api import exceptions
 from heronpy.api.topology import INSTANCE_ENV, OPTIONS_ENV
 from heronpy.config import check_name
-from heronpy.errors import ConfigError, HeronError, NotFoundError, TopologyError, UsageError, UserCodeError, nearest
+from heronpy.errors import (
+    ConfigError,
+    HeronError,
+    NotFoundError,
+    NoTopologyError,
+    TopologyError,
+    UsageError,
+    UserCodeError,
+    nearest,
+)
 from heronpy.loader import _archive
-from heronpy.loader._definition import Definition, MainModule, rename_main, script_module
-from heronpy.loader._sources import collect
+from heronpy.loader.definition import Definition, MainModule, rename_main, script_module
+from heronpy.loader.sources import collect
 from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
 from heronpy.runtime import PARENT_ENV
@@ -226,17 +235,17 @@ def _run(target: _Target, args: list[str], directory: Path, options: str, timeou
     return answer
 
 
-def _error(told: dict[str, str]) -> HeronError:
-    kind = getattr(errors, told["type"], None) or getattr(exceptions, told["type"], None)
+def _error(answer: dict[str, str]) -> HeronError:
+    kind = getattr(errors, answer["type"], None) or getattr(exceptions, answer["type"], None)
     if not isinstance(kind, type) or not issubclass(kind, HeronError) or kind is UserCodeError:
-        return UserCodeError(told["message"], told["traceback"])
-    return kind(told["message"])
+        return UserCodeError(answer["message"], answer["traceback"])
+    return kind(answer["message"])
 
 
 def _read_defn(target: _Target, directory: Path) -> topology_pb2.Topology:
     written = sorted(directory.glob("*.defn"))
     if not written:
-        raise TopologyError(
+        raise NoTopologyError(
             f"{target.shown} defined no topology: a script must call build_and_submit() of a TopologyBuilder, or "
             "write() of a Topology"
         )

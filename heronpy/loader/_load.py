@@ -15,9 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from heronpy.api.topology import INSTANCE_ENV
+from heronpy.api.topology_context import PACKAGE_ENV
 from heronpy.errors import HeronError, NotFoundError, UserCodeError, nearest
-from heronpy.loader._definition import MainModule
 from heronpy.loader._traceback import user_traceback
+from heronpy.loader.definition import MainModule
 
 if TYPE_CHECKING:
     from heronpy.runtime import Launch
@@ -37,7 +39,8 @@ def activate(launch: Launch) -> None:
     Raises:
         UserCodeError: the script cannot be imported.
     """
-    os.environ.setdefault("HERON_INSTANCE", "1")
+    os.environ.setdefault(INSTANCE_ENV, "1")
+    os.environ[PACKAGE_ENV] = str(launch.dir / (launch.package_paths[0] if launch.package_paths else PACKAGE))
     for path in reversed(launch.package_paths):
         entry = str(launch.dir / path)
         if entry not in sys.path:
@@ -71,7 +74,7 @@ def load_class(path: str) -> type[Any]:
             raise NotFoundError(f"{found.__name__} has no class {name!r}{nearest(name, known)}")
         found = getattr(found, name)
     if not isinstance(found, type):
-        raise NotFoundError(f"{path} is no class{nearest(qualname[-1] if qualname else path, _classes(module))}")
+        raise NotFoundError(f"{path} is not a class{nearest(qualname[-1] if qualname else path, _classes(module))}")
     return found
 
 
@@ -102,7 +105,7 @@ def add_script(name: str, file: Path) -> None:
 
 @contextmanager
 def arguments(argv: Sequence[str]) -> Iterator[None]:
-    """These are `sys.argv` for the time of the block."""
+    """These are `sys.argv` for the duration of the block."""
     before = sys.argv
     sys.argv = list(argv)
     try:
@@ -130,7 +133,7 @@ def _split(path: str) -> tuple[ModuleType, list[str]]:
     """The module of a class path, imported, and the rest of the path: the longest module that there is."""
     parts = path.split(".")
     if len(parts) < 2 or not all(parts):
-        raise NotFoundError(f"{path!r} is no class path like 'module.Class'")
+        raise NotFoundError(f"{path!r} is not a class path like 'module.Class'")
     for end in range(len(parts) - 1, 0, -1):
         name = ".".join(parts[:end])
         try:

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from heronpy.api.topology import INSTANCE_ENV
+from heronpy.api.topology_context import PACKAGE_ENV
 from heronpy.errors import AlreadyExistsError, NotFoundError
 from heronpy.loader import _archive
-from heronpy.loader._definition import Definition
 from heronpy.loader._load import MAIN_RECORD, PACKAGE, add_script, arguments, import_user_module
+from heronpy.loader.definition import Definition
 
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".svn", ".venv", "node_modules")
 
@@ -63,7 +65,7 @@ def stage(definition: Definition, directory: Path) -> Staged:
 
 @contextmanager
 def importable(definition: Definition) -> Iterator[None]:
-    """The definition's code can be imported in this process for the time of the block.
+    """The definition's code can be imported in this process for the duration of the block.
 
     From where it is, so that a debugger's breakpoints and coverage's lines are those of the user's files. Only archives
     are extracted.
@@ -71,14 +73,16 @@ def importable(definition: Definition) -> Iterator[None]:
     Raises:
         UserCodeError: the script cannot be imported.
     """
-    before = list(sys.path), sys.modules["__main__"], os.environ.get("HERON_INSTANCE")
+    before = list(sys.path), sys.modules["__main__"]
+    environment = {name: os.environ.get(name) for name in (INSTANCE_ENV, PACKAGE_ENV)}
     with tempfile.TemporaryDirectory(prefix="heron-") as scratch:
         if definition.sources or definition.package is None:
             places = dict.fromkeys(str(path.parent) for path in definition.sources.values())
         else:
             places = dict.fromkeys(str(Path(scratch) / path) for path in stage(definition, Path(scratch)).package_paths)
         sys.path[:0] = places
-        os.environ["HERON_INSTANCE"] = "simulator"
+        os.environ[INSTANCE_ENV] = "simulator"
+        os.environ[PACKAGE_ENV] = sys.path[0]
         importlib.invalidate_caches()
         try:
             if (main := definition.main) is not None:
@@ -91,5 +95,6 @@ def importable(definition: Definition) -> Iterator[None]:
                         sys.modules["__main__"] = import_user_module(main.module)
             yield
         finally:
-            sys.path[:], sys.modules["__main__"], instance = before
-            os.environ.pop("HERON_INSTANCE") if instance is None else os.environ.update(HERON_INSTANCE=instance)
+            sys.path[:], sys.modules["__main__"] = before
+            for name, value in environment.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})

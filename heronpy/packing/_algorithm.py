@@ -26,7 +26,8 @@ class Packing(ABC):
     def repack(self, current: PackingPlan, component_changes: Mapping[str, int]) -> PackingPlan:
         """The plan after adding or removing instances, with as little movement as possible.
 
-        Instances that stay keep their container and their task id; ids of those removed here are not given to new ones.
+        Instances that stay keep their container and their task id. New ones get ids that no task of the topology ever
+        had: a root, a checkpoint or a late batch that names a task must never mean another one.
 
         Args:
             current: The plan in force.

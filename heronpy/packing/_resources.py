@@ -56,7 +56,7 @@ def parse_bytes(key: str, raw: Any) -> int:
         return int(float(match[1]) * _UNITS[match[2].upper()])
     if isinstance(raw, int | float) and not isinstance(raw, bool) and math.isfinite(raw) and raw >= 0:
         return int(raw)
-    raise TopologyError(f"{key}: {raw!r} is no number of bytes; write for example 536870912 or '512MB'")
+    raise TopologyError(f"{key}: {raw!r} is not a number of bytes; write for example 536870912 or '512MB'")
 
 
 def parse_cores(key: str, raw: Any) -> float:
@@ -66,7 +66,7 @@ def parse_cores(key: str, raw: Any) -> float:
     except (TypeError, ValueError):
         cores = math.nan
     if not math.isfinite(cores) or cores < 0:
-        raise TopologyError(f"{key}: {raw!r} is no number of cores; write for example 0.5")
+        raise TopologyError(f"{key}: {raw!r} is not a number of cores; write for example 0.5")
     return cores
 
 
@@ -161,7 +161,7 @@ class ResourceModel:
         """Read the topology's configuration.
 
         Raises:
-            TopologyError: a value that is no amount, or an unknown component.
+            TopologyError: a value that is not an amount, or an unknown component.
         """
 
         def given(key: str, parse: Callable[[str, Any], float]) -> float | None:
@@ -243,5 +243,5 @@ def _parse_percent(key: str, raw: Any) -> float:
     except (TypeError, ValueError):
         percent = math.nan
     if not 0 <= percent < 100:
-        raise TopologyError(f"{key}: {raw!r} is no percentage from 0 to below 100")
+        raise TopologyError(f"{key}: {raw!r} is not a percentage from 0 to below 100")
     return percent

@@ -44,7 +44,7 @@ class RoundRobinPacking(Packing):
         }
         # A container takes as many instances as the fullest one has now; then another one is opened.
         full = max(len(instances) for instances in placed.values())
-        next_task = 1 + max(task for instances in placed.values() for _, task, _ in instances)
+        next_task = current.highest_task_id + 1
         parallelism = {component: self._parallelism(placed, component) for component in component_changes}
         for component, change in component_changes.items():
             if parallelism[component] + change < 1:
@@ -62,14 +62,15 @@ class RoundRobinPacking(Packing):
                     placed[container] = []
                 placed[container].append((component, next_task, index))
                 next_task += 1
-        return self._plan({container: instances for container, instances in placed.items() if instances})
+        left = {container: instances for container, instances in placed.items() if instances}
+        return self._plan(left, highest_task_id=next_task - 1)
 
     def _parallelism(self, placed: Mapping[int, Sequence[_Placed]], component: str) -> int:
         if component not in self.logical.components:
             raise TopologyError(f"unknown component {component!r}{nearest(component, self.logical.components)}")
         return sum(i[0] == component for instances in placed.values() for i in instances)
 
-    def _plan(self, placed: Mapping[int, Sequence[_Placed]]) -> PackingPlan:
+    def _plan(self, placed: Mapping[int, Sequence[_Placed]], *, highest_task_id: int = 0) -> PackingPlan:
         containers = []
         for container, instances in sorted(placed.items()):
             shares, required = self._resources.divide(container, [component for component, _, _ in instances])
@@ -83,7 +84,7 @@ class RoundRobinPacking(Packing):
                     required=required,
                 )
             )
-        return PackingPlan(self.logical.id, tuple(containers))
+        return PackingPlan(self.logical.id, tuple(containers), highest_task_id)
 
 
 def _container_count(raw: Any, instances: int) -> int:

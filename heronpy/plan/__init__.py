@@ -1,27 +1,29 @@
 """Logical, packing and physical plan: frozen dataclasses, and their protobuf twins at the edge."""
 
+from heronpy.plan._cycles import feedback_edges
 from heronpy.plan._logical import (
     DEFAULT_STREAM,
     Component,
     GroupingKind,
     InputDecl,
     LogicalPlan,
-    Pickled,
     StreamDecl,
-    read_config,
-    unpickle_plain,
 )
+from heronpy.plan._operators import OPERATORS_KEY, Operator, chain, operators_of, write_operators
 from heronpy.plan._packing import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.plan._physical import PhysicalPlan, StmgrLocation, TopologyState
+from heronpy.plan._values import Pickled, as_plain, key_value, read_config
 
 __all__ = [
     "DEFAULT_STREAM",
+    "OPERATORS_KEY",
     "Component",
     "ContainerPacking",
     "GroupingKind",
     "InputDecl",
     "InstancePacking",
     "LogicalPlan",
+    "Operator",
     "PackingPlan",
     "PhysicalPlan",
     "Pickled",
@@ -29,6 +31,11 @@ __all__ = [
     "StmgrLocation",
     "StreamDecl",
     "TopologyState",
+    "as_plain",
+    "chain",
+    "feedback_edges",
+    "key_value",
+    "operators_of",
     "read_config",
-    "unpickle_plain",
+    "write_operators",
 ]

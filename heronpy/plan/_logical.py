@@ -7,13 +7,14 @@ allowed: a bolt may consume what it, or somebody downstream of it, emits.
 from __future__ import annotations
 
 import enum
-import io
-import pickle
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from heronpy.errors import TopologyError, nearest
+from heronpy.hashing import KEY_GROUPS
+from heronpy.plan._values import read_config
 from heronpy.proto import topology_pb2
 
 DEFAULT_STREAM = "default"
@@ -52,7 +53,9 @@ class InputDecl:
     fields: tuple[str, ...] = ()
     """Names of the key fields (FIELDS and PARTIAL_KEY)."""
     custom: bytes = b""
-    """The pickled ICustomGrouping, or its pickled class path (CUSTOM)."""
+    """The pickled ICustomGrouping, or its pickled class path (CUSTOM). Only instances unpickle it."""
+    custom_class: str = ""
+    """The class path, if the custom grouping is named by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,11 @@ class LogicalPlan:
             if decl.component == component and decl.stream == stream
         ]
 
+    @property
+    def key_groups(self) -> int:
+        """Number of key groups that fields groupings divide keys into: see `heronpy.hashing`."""
+        return int(self.config.get("topology.state.key.groups", KEY_GROUPS))
+
     def config_of(self, component: str) -> dict[str, Any]:
         """The topology's configuration, overridden by the component's."""
         return {**self.config, **self.components[component].config}
@@ -108,6 +116,7 @@ class LogicalPlan:
         Raises:
             TopologyError: no spout, a duplicate name, an unknown stream or field, parallelism below 1, …
         """
+        _refuse_bytes(proto)
         components: dict[str, Component] = {}
         for spout in proto.spouts:
             _add(components, _component(spout.comp, spout.outputs, (), is_spout=True))
@@ -118,40 +127,14 @@ class LogicalPlan:
         return plan
 
 
-@dataclass(frozen=True, slots=True)
-class Pickled:
-    """A configuration value that is an object of the user's: only instances, which have their code, unpickle it."""
-
-    data: bytes = field(repr=False)
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Unpickles plain data, which needs no class and no function, so that nothing of the pickle's choice ever runs."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
-
-
-def read_config(proto: topology_pb2.Config) -> dict[str, Any]:
-    """Configuration values: strings as they are, plain data unpickled, objects of the user's as `Pickled`.
-
-    The engine's processes read definitions without the user's modules, and the Tracker reads those of many users: none
-    of them may run what is in a definition.
-    """
-    return {kv.key: _value(kv) for kv in proto.kvs}
-
-
-def _value(kv: topology_pb2.Config.KeyValue) -> Any:
-    return unpickle_plain(kv.serialized_value) if kv.HasField("serialized_value") else kv.value
-
-
-def unpickle_plain(data: bytes) -> Any:
-    """Plain data as it is, an object of the user's as `Pickled`."""
-    try:
-        return _PlainUnpickler(io.BytesIO(data)).load()
-    except Exception:
-        # Also damaged bytes, which raise almost anything: whoever needs the value gets the error when using it.
-        return Pickled(data)
+def _refuse_bytes(message: Any) -> None:
+    """Refuse text that is not UTF-8, which protobuf 2 hands out as bytes."""
+    for descriptor, value in message.ListFields():
+        for item in value if descriptor.is_repeated else (value,):
+            if descriptor.type == descriptor.TYPE_MESSAGE:
+                _refuse_bytes(item)
+            elif descriptor.type == descriptor.TYPE_STRING and isinstance(item, bytes):
+                raise TopologyError(f"the topology is damaged: a {descriptor.name} is not UTF-8")
 
 
 def _add(components: dict[str, Component], component: Component) -> None:
@@ -180,7 +163,7 @@ def _component(
         if out.stream.id in streams:
             raise TopologyError(f"{comp.name}: stream {out.stream.id!r} is declared twice")
         fields = tuple(k.key for k in out.schema.keys)
-        duplicates = {f for f in fields if fields.count(f) > 1}
+        duplicates = [f for f, n in Counter(fields).items() if n > 1]
         if duplicates:
             raise TopologyError(f"{comp.name}: stream {out.stream.id!r} declares field {min(duplicates)!r} twice")
         streams[out.stream.id] = StreamDecl(out.stream.id, fields, out.direct)
@@ -197,6 +180,7 @@ def _component(
                 grouping=GroupingKind(i.gtype),
                 fields=tuple(k.key for k in i.grouping_fields.keys),
                 custom=i.custom_grouping_object,
+                custom_class=i.custom_grouping_class,
             )
             for i in inputs
         ),
@@ -207,6 +191,11 @@ def _component(
 def _validate(plan: LogicalPlan) -> None:
     if not plan.spouts:
         raise TopologyError(f"topology {plan.name!r} has no spout: it needs at least one")
+    for component in plan.components.values():
+        if "topology.state.key.groups" in component.config:
+            raise TopologyError(
+                f"{component.name}: topology.state.key.groups is the topology's: senders and receivers must agree on it"
+            )
     for bolt in plan.bolts:
         if not bolt.inputs:
             raise TopologyError(f"bolt {bolt.name!r} has no input: it would never run")
@@ -248,8 +237,13 @@ def _validate_input(plan: LogicalPlan, bolt: Component, decl: InputDecl) -> None
         for name in decl.fields:
             if name not in stream.fields:
                 raise TopologyError(
-                    f"bolt {bolt.name!r} groups by {name!r}, which is no field of "
+                    f"bolt {bolt.name!r} groups by {name!r}, which is not a field of "
                     f"{source.name}:{stream.id}{nearest(name, stream.fields)}"
                 )
+    if decl.grouping is GroupingKind.FIELDS and bolt.parallelism > plan.key_groups:
+        raise TopologyError(
+            f"bolt {bolt.name!r} has {bolt.parallelism} tasks, and keys are divided into {plan.key_groups} groups, so "
+            "some would get none: use fewer, or set topology.state.key.groups higher"
+        )
     if decl.grouping is GroupingKind.CUSTOM and not decl.custom:
         raise TopologyError(f"bolt {bolt.name!r}: the custom grouping of {source.name}:{stream.id} is empty")

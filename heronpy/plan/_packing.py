@@ -66,6 +66,16 @@ class PackingPlan:
 
     id: str
     containers: tuple[ContainerPacking, ...]
+    highest_task_id: int = 0
+    """The highest task id that the topology ever had: those of removed tasks are not used again.
+
+    It is part of the plan because nothing else survives every process of the topology. At least the highest of the
+    plan's own tasks, whatever is given.
+    """
+
+    def __post_init__(self) -> None:
+        own = max((i.task_id for c in self.containers for i in c.instances), default=0)
+        object.__setattr__(self, "highest_task_id", max(self.highest_task_id, own))
 
     def container(self, container_id: int) -> ContainerPacking | None:
         return next((c for c in self.containers if c.id == container_id), None)
@@ -73,6 +83,7 @@ class PackingPlan:
     def to_proto(self) -> plan_pb2.PackingPlan:
         return plan_pb2.PackingPlan(
             id=self.id,
+            highest_task_id=self.highest_task_id,
             containers=[
                 plan_pb2.ContainerPacking(
                     id=c.id,
@@ -95,6 +106,7 @@ class PackingPlan:
     def from_proto(cls, proto: plan_pb2.PackingPlan) -> PackingPlan:
         return cls(
             id=proto.id,
+            highest_task_id=proto.highest_task_id,
             containers=tuple(
                 ContainerPacking(
                     id=c.id,

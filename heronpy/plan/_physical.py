@@ -54,6 +54,8 @@ class PhysicalPlan:
     packing: PackingPlan
     stmgrs: tuple[StmgrLocation, ...]
     state: TopologyState = TopologyState.RUNNING
+    restore_epoch: int = 0
+    """Raised by every restore. A process drops what carries an older one."""
 
     @cached_property
     def tasks(self) -> dict[int, tuple[ContainerPacking, InstancePacking]]:
@@ -84,6 +86,7 @@ class PhysicalPlan:
             topology=topology,
             packing=self.packing.to_proto(),
             stmgrs=[s.to_proto() for s in self.stmgrs],
+            restore_epoch=self.restore_epoch,
         )
 
     @classmethod
@@ -94,4 +97,5 @@ class PhysicalPlan:
             packing=PackingPlan.from_proto(proto.packing),
             stmgrs=tuple(StmgrLocation.from_proto(s) for s in proto.stmgrs),
             state=TopologyState(proto.topology.state),
+            restore_epoch=proto.restore_epoch,
         )

@@ -17,18 +17,24 @@ from heronpy.submit._control import (
     status,
     status_and_metrics,
 )
+from heronpy.submit._effective import Setting, effective_config
 from heronpy.submit._find import find, find_by_name, running
+from heronpy.submit._listed import Listed, listed
 from heronpy.submit._plan import Submission, default_role, prepare
 from heronpy.submit._submit import submit, uninterrupted
 
 __all__ = [
+    "Listed",
+    "Setting",
     "Submission",
     "activate",
     "deactivate",
     "default_role",
+    "effective_config",
     "find",
     "find_by_name",
     "kill",
+    "listed",
     "log_levels",
     "metrics",
     "physical_plan",

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import heron_scheduler
 
-from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError
+from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError, UsageError
+from heronpy.host import DIRECTORY_ENV, sweep
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
-from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc, topology_pb2
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, tmaster_pb2, topology_pb2
+from heronpy.runtime import Launch
+from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit._listed import check_owner
 from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
 CALL_TIMEOUT_S = 10.0
-_REFUSED: dict[grpc.StatusCode, type[HeronError]] = {
-    grpc.StatusCode.NOT_FOUND: NotFoundError,
-    grpc.StatusCode.INVALID_ARGUMENT: UsageError,
-}
+_REFUSED: dict[str, type[HeronError]] = {"NOT_FOUND": NotFoundError, "INVALID_ARGUMENT": UsageError}
 """What a Topology Master that does answer may say."""
 
 
@@ -55,14 +55,37 @@ def status(launch: Launch) -> tmaster_pb2.StatusReply:
 
 
 def kill(launch: Launch) -> None:
-    """End a topology. On return no process, node, socket or file of it is left.
+    """End a topology, or what is left of one. On return no process, node, socket or file of it is left.
 
     Raises:
-        StateError: the state manager cannot be written; nothing was ended.
+        StateError: the state manager cannot be written: its processes were ended, its state is left. Or its directory
+            belongs to somebody else: nothing was ended.
         UnavailableError: somebody else submits or kills it right now.
     """
-    with contextlib.closing(open_statemgr(launch.statemgr)) as state, state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S):
-        heron_scheduler.kill(launch)
+    with contextlib.suppress(FileNotFoundError):  # gone: what else is left is ours by the environment or by the state
+        check_owner(launch.dir)
+    spec = launch.statemgr
+    if spec.type == "file" and not Path(spec.root).exists():  # gone too, and not to be made again
+        _end(launch)
+        shutil.rmtree(launch.dir, ignore_errors=True)
+        return
+    try:
+        with contextlib.closing(open_statemgr(spec)) as state, state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S):
+            heron_scheduler.kill(launch)
+            _end(launch)
+    except StateError as e:
+        _end(launch)
+        raise StateError(
+            f"all processes of {launch.topology} were ended, but not all of its state is removed: {e}; "
+            "kill it again when that is mended"
+        ) from e
+
+
+def _end(launch: Launch) -> None:
+    """End what processes are left of a topology, also of an earlier submission to the same directory."""
+    heron_scheduler.end_processes(launch)
+    sweep({DIRECTORY_ENV: str(launch.dir)})
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
 
 
 def restart(launch: Launch, container: int | None = None) -> None:
@@ -111,16 +134,17 @@ def metrics(launch: Launch, request: tmaster_pb2.MetricsRequest) -> tmaster_pb2.
 
 
 def status_and_metrics(
-    launch: Launch, request: tmaster_pb2.MetricsRequest
-) -> tuple[tmaster_pb2.StatusReply, tmaster_pb2.MetricsReply]:
-    """Both at once, over one connection.
+    launch: Launch, *requests: tmaster_pb2.MetricsRequest
+) -> tuple[tmaster_pb2.StatusReply, list[tmaster_pb2.MetricsReply]]:
+    """The status and the replies to all requests, over one connection.
 
     Raises:
         UsageError: too many values for one reply.
         UnavailableError: the Topology Master does not answer.
     """
-    now, history = _ask_all(launch, ("GetStatus", tmaster_pb2.TopologyRequest()), ("GetMetrics", request))
-    return now, history
+    calls = [("GetMetrics", request) for request in requests]
+    status, *replies = _ask_all(launch, ("GetStatus", tmaster_pb2.TopologyRequest()), *calls)
+    return status, replies
 
 
 def physical_plan(launch: Launch) -> PhysicalPlan:
@@ -183,17 +207,23 @@ def _ask_all(launch: Launch, *calls: tuple[str, Any]) -> list[Any]:
 
 
 async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]]) -> list[Any]:
-    async with channel(target) as link:
+    # Here, because commands that ask nobody would wait for gRPC.
+    import grpc.aio
+
+    from heronpy.proto import tmaster_pb2_grpc
+    from heronpy.rpc import channel
+
+    security = launch.security("heron")
+    async with channel(target, security, container_identity(0)) as link:
         stub = tmaster_pb2_grpc.TmasterStub(link)  # type: ignore[no-untyped-call]  # generated
-        token = metadata(launch.token(), "heron")
         try:
             replies = []
             for method, request in calls:
-                replies.append(await getattr(stub, method)(request, metadata=token, timeout=CALL_TIMEOUT_S))
+                replies.append(await getattr(stub, method)(request, metadata=security.metadata, timeout=CALL_TIMEOUT_S))
             return replies
         except grpc.aio.AioRpcError as e:
-            if e.code() in _REFUSED:
-                raise _REFUSED[e.code()](f"{launch.topology}: {e.details()}") from e
+            if refused := _REFUSED.get(e.code().name):
+                raise refused(f"{launch.topology}: {e.details()}") from e
             raise UnavailableError(
                 f"the Topology Master of {launch.topology} at {target} does not answer: {e.details() or e.code().name}"
             ) from e

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import importlib
 import inspect
+import logging
 import os
 import pickle
 import uuid
@@ -16,17 +17,21 @@ from typing import TYPE_CHECKING, Any
 from heron_scheduler import scheduler_of
 
 from heronpy import packing as packings
-from heronpy.api import validate_config
+from heronpy.api import validate_config, without_effect
 from heronpy.api.api_constants import TOPOLOGY_KEYS, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.topology import TopologyType
-from heronpy.config import CLUSTER_KEYS, ClusterConfig, check_name, load_cluster
+from heronpy.config import check_name
+from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, nearest
-from heronpy.plan import LogicalPlan, PackingPlan, Pickled
+from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
 from heronpy.proto import topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.submit._effective import origins_of, set_by_user
 
 if TYPE_CHECKING:
     from heronpy.loader import Definition
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,8 @@ def prepare(
         check_name("component name", component.name)
         _check_config(component.config, f"component {component.name}")
         config.engine_config(logical.config_of(component.name))
+    if ignored := without_effect(logical.config, *(c.config for c in logical.components.values())):
+        log.warning("topology %s: configuration %s", name, ignored)
     scheduler_of(config.scheduler)
     launch = Launch(
         topology=name,
@@ -101,6 +108,7 @@ def prepare(
         dir=home / "topologies" / cluster / role / environ / name,
         scheduler=config.scheduler,
         config=config.engine_config(logical.config),
+        origins=origins_of(config, definition.proto, logical.config),
     )
     return Submission(definition, launch, logical, _pack(logical, config.packing))
 
@@ -116,7 +124,7 @@ def _topology(definition: topology_pb2.Topology, config: ClusterConfig) -> topol
     topology.CopyFrom(definition)
     topology.id = f"{definition.name}-{uuid.uuid4()}"
     default = TopologyType.DEFAULT_TOPOLOGY_CONFIG
-    own = [kv for kv in definition.topology_config.kvs if kv.key not in default or kv.value != default[kv.key]]
+    own = set_by_user(definition)
     present = {kv.key for kv in own}
     del topology.topology_config.kvs[:]
     for key, value in {**default, **config.topology}.items():
@@ -129,26 +137,22 @@ def _topology(definition: topology_pb2.Topology, config: ClusterConfig) -> topol
 def _key_value(key: str, value: Any) -> topology_pb2.Config.KeyValue:
     if isinstance(value, bool):
         value = "true" if value else "false"
-    if isinstance(value, (str, int, float)):
-        return topology_pb2.Config.KeyValue(key=key, value=str(value), type=topology_pb2.STRING_VALUE)
-    # Lists and maps, as YAML has them: plain objects, which unpickle anywhere.
-    return topology_pb2.Config.KeyValue(
-        key=key, serialized_value=pickle.dumps(value), type=topology_pb2.PYTHON_SERIALIZED_VALUE
-    )
+    if isinstance(value, (int, float)):
+        value = str(value)
+    return key_value(key, value, pickle.dumps)  # lists and maps, as YAML has them: plain, unless there are dates in it
 
 
 def _check_config(config: Mapping[str, Any], where: str) -> None:
-    """Refuse unknown keys and wrong values below `topology.` and `heron.`; all other keys are the user's own."""
-    for key in config:
+    """Refuse misspelt keys and wrong values below `topology.` and `heron.`; all other keys are the user's own."""
+    for key, value in config.items():
+        if isinstance(value, Pickled) and (key in TOPOLOGY_KEYS or key.startswith("heron.")):
+            raise ConfigError(f"{where}: {key} must be plain data (text, numbers, lists, dicts), not an object")
         if key in CLUSTER_KEYS:
             raise ConfigError(f"{where}: {key} belongs into the cluster's files, not into a topology")
-        if key.startswith("topology.") and key not in TOPOLOGY_KEYS:
-            raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(key, TOPOLOGY_KEYS)}")
     if config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE:
         raise ConfigError(f"{where}: {TOPOLOGY_RELIABILITY_MODE} EFFECTIVELY_ONCE is not there yet: use ATLEAST_ONCE")
     try:
-        # What is pickled here was checked when the topology was built, and is only unpickled where it runs.
-        validate_config({key: value for key, value in config.items() if not isinstance(value, Pickled)})
+        validate_config(config)
     except ConfigError as e:
         raise ConfigError(f"{where}: {e}") from e
 
@@ -166,7 +170,7 @@ def _pack(logical: LogicalPlan, algorithm: str) -> PackingPlan:
         except ImportError as e:
             why = f": {e}"
     if not _is_packing(found):
-        raise ConfigError(f"heron.class.packing.algorithm: {algorithm!r} is no packing algorithm{why}")
+        raise ConfigError(f"heron.class.packing.algorithm: {algorithm!r} is not a packing algorithm{why}")
     plan: PackingPlan = found(logical).pack()
     return plan
 

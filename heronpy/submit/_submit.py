@@ -1,22 +1,24 @@
 """Submit a topology: everything, or nothing.
 
 Each step registers how it is undone before it is taken, and any error, also Ctrl-C, undoes what was done in reverse
-order. A submitter that is killed outright cannot undo: it leaves the file `submitting` in the topology's directory, and
-since that file only exists while the topology's lock is held, the next one to hold the lock knows that nobody is there
-any more and clears the rest away.
+order. A submitter that is killed outright cannot undo: it leaves the file `submitting` in the topology's directory,
+unless its scheduler service has come so far that it needs no submitter any more, and then removes the file itself.
+Since that file only exists while the topology's lock is held, the next one to hold the lock knows that nobody is there
+any more and clears the rest away; `heron kill` does the same.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import logging
 import shutil
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +26,12 @@ import heron_scheduler
 
 import heronpy
 from heronpy import loader
-from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, NotFoundError, StateError, UnavailableError
+from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, StateError, UnavailableError
+from heronpy.host import begin_submission, end_submission, in_submission
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.submit._listed import load
 from heronpy.submit._plan import Submission, default_role, prepare
 
 if TYPE_CHECKING:
@@ -37,7 +41,6 @@ log = logging.getLogger(__name__)
 
 LOCK = "submit"
 LOCK_TIMEOUT_S = 10.0
-MARKER = "submitting"
 _KINDS = [kind for kind in Kind if kind is not Kind.LOCKS]
 
 
@@ -87,20 +90,20 @@ def submit(
         _clear_leftovers(state, launch)
         _check_free(state, launch)
         on_step("storing the package")
-        launch = _store(submission, undo)
+        launch = _store(submission, home, undo)
         on_step("writing the plan")
         _record(submission, state, undo)
         on_step("starting the scheduler")
         undo.callback(heron_scheduler.kill, launch)
         heron_scheduler.launch_service(launch)
-        (launch.dir / MARKER).unlink()
+        end_submission(launch.dir)
     log.info("submitted %s as %s", launch.topology, launch.topology_id)
     return launch
 
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C for the time of the block, so that undoing cannot be left half-done."""
+    """Ignore Ctrl-C for the duration of the block, so that undoing cannot be left half-done."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -140,18 +143,19 @@ def _check_ports(submission: Submission) -> None:
             except OverflowError as e:
                 raise ConfigError(f"heron.metricsmgr.prometheus.port: there is no port {port}") from e
             except OSError as e:
+                why = "is taken" if e.errno == errno.EADDRINUSE else f"cannot be used: {e.strerror or e}"
                 raise UnavailableError(
-                    f"port {port} for the metrics of container {container} is taken: "
+                    f"port {port} for the metrics of container {container} {why}; "
                     "set heron.metricsmgr.prometheus.port to another"
                 ) from e
 
 
 def _clear_leftovers(state: StateManager, launch: Launch) -> None:
-    if not (launch.dir / MARKER).exists():
+    if not in_submission(launch.dir):
         return
     log.warning("clearing what an interrupted submission of %s left in %s", launch.topology, launch.dir)
-    with contextlib.suppress(NotFoundError):  # it did not come to the launch file, so nothing was started
-        heron_scheduler.kill(Launch.load(launch.dir))
+    if (earlier := load(launch.dir)) is not None:  # else it did not come to the launch file, and nothing was started
+        heron_scheduler.kill(earlier)
     for kind in _KINDS:
         state.delete(kind, launch.topology)
     _remove_directory(launch)
@@ -167,21 +171,38 @@ def _check_free(state: StateManager, launch: Launch) -> None:
         )
     if launch.dir.exists():
         raise AlreadyExistsError(
-            f"{launch.dir} exists, but the state manager knows no topology {launch.topology}: remove the directory"
+            f"{launch.dir} exists, but the state manager knows no topology {launch.topology}: "
+            f"`heron kill {launch.cluster}/{launch.role}/{launch.environ} {launch.topology}` removes what is left of it"
         )
 
 
-def _store(submission: Submission, undo: contextlib.ExitStack) -> Launch:
+def _store(submission: Submission, home: Path, undo: contextlib.ExitStack) -> Launch:
     launch = submission.launch
     undo.callback(_remove_directory, launch)
     try:
         launch.dir.mkdir(parents=True, mode=0o700)
-        (launch.dir / MARKER).touch()
+        begin_submission(launch.dir)
         launch = _staged(submission)
         launch.save()
+        _issue_certificates(launch, [c.id for c in submission.packing.containers], home)
     except OSError as e:
         raise StateError(f"the topology's directory {launch.dir} cannot be written: {e.strerror}") from e
     return launch
+
+
+def _issue_certificates(launch: Launch, containers: Iterable[int], home: Path) -> None:
+    if not launch.config.security.tls:
+        return
+    # Not at the top: most commands make no certificates, and the import takes tens of milliseconds.
+    from heronpy.security import authority
+
+    authority.create(
+        launch.tls_dir,
+        launch.topology_id,
+        {0, *containers},
+        days=launch.config.security.certificate_days,
+        scraper=authority.scraper_certificate(home.expanduser().absolute() / "tls"),
+    )
 
 
 def _record(submission: Submission, state: StateManager, undo: contextlib.ExitStack) -> None:

@@ -3,5 +3,18 @@
 from heronpy.api.bolt.base_bolt import BaseBolt
 from heronpy.api.bolt.bolt import BasicBolt, Bolt
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt, WindowContext
+from heronpy.api.bolt.windowed_bolt import BaseWindowedBolt, TupleWindow
+from heronpy.windows import Count, Duration
 
-__all__ = ["BaseBolt", "BasicBolt", "Bolt", "SlidingWindowBolt", "TumblingWindowBolt", "WindowContext"]
+__all__ = [
+    "BaseBolt",
+    "BaseWindowedBolt",
+    "BasicBolt",
+    "Bolt",
+    "Count",
+    "Duration",
+    "SlidingWindowBolt",
+    "TumblingWindowBolt",
+    "TupleWindow",
+    "WindowContext",
+]

@@ -80,7 +80,7 @@ class BaseBolt(BaseComponent):
         self.delegate.ack(tup)
 
     def fail(self, tup: Tuple) -> None:
-        """Say that a tuple could not be processed; its spout is told at once."""
+        """Say that a tuple could not be processed; its spout is notified at once."""
         self.delegate.fail(tup)
 
     def reset_timeout(self, tup: Tuple) -> None:

@@ -1,4 +1,4 @@
-"""Bolts that see the tuples of a span of time together.
+"""Heron's window bolts: they see the tuples of a span of time together.
 
 A window ends on a grid: a slide interval after the one before it, the first one slide after `initialize()`. A tuple
 belongs to the windows that its arrival falls into, however late the tick that fires them is handled, so every tuple is
@@ -6,13 +6,12 @@ in exactly duration / slide windows (tumbling: in one), and is acked after its l
 task was blocked are made up for, except over stretches without tuples.
 
 Times are the arrival's (processing time), in seconds since the epoch at the task's start plus the time since then, so
-that setting the clock does not move a window.
+that setting the clock does not move a window. What is decided, `heronpy.windows.TrailingWindows` decides.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +23,7 @@ from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
+from heronpy.windows import Duration, Evaluated, Expired, TrailingWindows
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -41,8 +41,6 @@ class _WindowBolt(Bolt, StatefulComponent):
 
     window_duration: float
     slide_interval: float
-    current_tuples: deque[tuple[Tuple, float]]
-    """The tuples that are still in some window to come, with their arrival."""
 
     @classmethod
     def _spans(cls, config: Mapping[str, Any]) -> tuple[float, float]:
@@ -65,7 +63,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         """As for every bolt. If `config` has the window's spans, the ticks that it needs are configured here.
 
         Raises:
-            ConfigError: a span that is no number above zero, or a slide longer than the window.
+            ConfigError: a span that is not a number above zero, or a slide longer than the window.
         """
         config = {api_constants.TOPOLOGY_COMPONENT_HOLDS_TUPLES: True, **(config or {})}
         if any(key in config for key in cls._span_keys()):
@@ -88,8 +86,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         self.saved_state: Any = state
 
     def pre_save(self, checkpoint_id: str) -> None:
-        self.saved_state["tuples"] = list(self.current_tuples)
-        self.saved_state["window_end"] = self._window_end
+        self.saved_state["windows"] = self._windows.state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Read the spans and set up ticks. Call it first if you override it.
@@ -100,36 +97,37 @@ class _WindowBolt(Bolt, StatefulComponent):
         self.window_duration, self.slide_interval = self._spans(config)
         # The engine reads the tick interval after initialize(), so that spans from the topology's configuration work.
         config.update(_ticks(self.slide_interval))
-        self._clock = _wall_clock()
-        self._window_end = self._clock() + self.slide_interval
-        self.current_tuples = deque()
-        state = getattr(self, "saved_state", None)
-        if state is not None and "tuples" in state:
-            self.current_tuples = deque(state["tuples"])
-            self._window_end = state["window_end"]
+        self._clock = wall_clock_s()
+        saved = getattr(self, "saved_state", None)
+        self._windows = TrailingWindows(
+            Duration(self.window_duration),
+            Duration(self.slide_interval),
+            fires_empty=True,
+            first_end=self._clock() + self.slide_interval,
+            state=None if saved is None else saved.get("windows"),
+        )
         self._warn_of_timeouts(config)
 
+    @property
+    def current_tuples(self) -> list[tuple[Tuple, float]]:
+        """The tuples that are still in some window to come, with their arrival."""
+        return [(tup, at) for at, tup in self._windows.entries]
+
     def process(self, tup: Tuple) -> None:
-        self.current_tuples.append((tup, self._clock()))
+        effects = self._windows.add(tup, self._clock())
+        if effects:
+            self._carry_out(effects)
 
     def process_tick(self, tup: Tuple) -> None:
-        now = self._clock()
-        while self._window_end <= now:
-            if not self.current_tuples:
-                # Nothing can be in the windows that were missed, so only the last one is fired.
-                missed = (now - self._window_end) // self.slide_interval
-                self._window_end += missed * self.slide_interval
-            self._fire()
+        self._carry_out(self._windows.advance(self._clock()))
 
-    def _fire(self) -> None:
-        end = self._window_end
-        start = end - self.window_duration
-        # Tuples of before `start` exist only after a restored state skipped ahead; they had their windows.
-        self.processWindow(WindowContext(start, end), [tup for tup, at in self.current_tuples if start <= at < end])
-        self._window_end = end + self.slide_interval
-        keep_from = self._window_end - self.window_duration
-        while self.current_tuples and self.current_tuples[0][1] < keep_from:
-            self.ack(self.current_tuples.popleft()[0])
+    def _carry_out(self, effects: Sequence[Evaluated | Expired]) -> None:
+        for effect in effects:
+            if isinstance(effect, Evaluated):
+                self.processWindow(WindowContext(effect.start, effect.end), effect.elements)
+            else:
+                for tup in effect.elements:
+                    self.ack(tup)
 
     def _warn_of_timeouts(self, config: Mapping[str, Any]) -> None:
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
@@ -208,6 +206,7 @@ def _ticks(interval_s: float) -> dict[str, Any]:
     }
 
 
-def _wall_clock() -> Callable[[], float]:
+def wall_clock_s() -> Callable[[], float]:
+    """A clock of seconds since the epoch that setting the time does not move."""
     offset = time.time() - time.monotonic()
     return lambda: time.monotonic() + offset

@@ -137,13 +137,13 @@ class HeronComponentSpec:
         inputs: dict[GlobalStreamId, Any] = {}
         for source, grouping in groupings:
             if not Grouping.is_grouping_sane(grouping):
-                raise InvalidTopologyError(f"{self._named()}: {grouping!r} is no grouping")
+                raise InvalidTopologyError(f"{self._named()}: {grouping!r} is not a grouping")
             if isinstance(source, HeronComponentSpec):
                 stream = GlobalStreamId(source._named(), Stream.DEFAULT_STREAM_ID)
             elif isinstance(source, GlobalStreamId):
                 stream = source
             else:
-                raise InvalidTopologyError(f"{self._named()}: {source!r} is no input: use a spec or spec['stream']")
+                raise InvalidTopologyError(f"{self._named()}: {source!r} is not an input: use a spec or spec['stream']")
             if stream in inputs:
                 raise InvalidTopologyError(f"{self._named()} reads {stream} twice: use one grouping for a stream")
             inputs[stream] = grouping
@@ -234,6 +234,7 @@ def _add_input(bolt: topology_pb2.Bolt, source: GlobalStreamId, grouping: Any) -
             stream=stream,
             custom_grouping_object=grouping.python_serialized,
             type=topology_pb2.PYTHON_OBJECT,
+            custom_grouping_class=grouping.class_path or None,
         )
     else:
         added = bolt.inputs.add(stream=stream)

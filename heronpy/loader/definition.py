@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants
 from heronpy.errors import TopologyError
-from heronpy.loader._sources import ENGINE, collect, imports, roots, top_level_names
-from heronpy.plan import LogicalPlan, unpickle_plain
+from heronpy.loader.sources import ENGINE, collect, imports, roots, top_level_names
+from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
 
 if TYPE_CHECKING:
@@ -89,9 +89,8 @@ def class_paths(plan: LogicalPlan) -> Iterator[tuple[str, str]]:
     for component in plan.components.values():
         yield component.name, component.class_name
         for declared in component.inputs:
-            grouping = unpickle_plain(declared.custom) if declared.custom else None
-            if isinstance(grouping, str):
-                yield component.name, grouping
+            if declared.custom_class:
+                yield component.name, declared.custom_class
         config = plan.config_of(component.name)
         for key in (api_constants.TOPOLOGY_SERIALIZER_CLASSNAME, api_constants.TOPOLOGY_AUTO_TASK_HOOKS):
             paths = config.get(key) or ()

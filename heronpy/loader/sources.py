@@ -15,19 +15,28 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from heronpy.errors import ReadFailedError
+from heronpy.files import ABSENT
+
 ENGINE = frozenset(("heronpy", "heron_scheduler", "heron_tracker"))
 """Top-level packages that are the engine's own, wherever they are."""
 
+_INSTALLED_NAMES = frozenset(("site-packages", "dist-packages"))
 _EXTENSIONS = (".so", ".abi3.so", f".{sys.implementation.cache_tag}.so")
 
 
 def roots(path: Iterable[str] | None = None) -> list[Path]:
-    """The directories of sys.path that hold the user's own modules."""
+    """The directories of sys.path that hold the user's own modules.
+
+    A directory called `site-packages` or `dist-packages` never does, whichever environment it belongs to.
+    """
     installed = {Path(p).resolve() for p in _installed()}
     found: list[Path] = []
     for entry in sys.path if path is None else path:
         directory = Path(entry or ".").resolve()
-        if directory.is_dir() and directory not in installed and directory not in found:
+        if directory.name in _INSTALLED_NAMES or directory in installed:
+            continue
+        if directory.is_dir() and directory not in found:
             found.append(directory)
     return found
 
@@ -66,7 +75,7 @@ def top_level_names(root_paths: list[Path]) -> list[str]:
         if "." in name or name in ENGINE or name == "__main__":
             continue
         found = _find(name, root_paths, imported=True)
-        if found is not None and found in _origins(module):
+        if found is not None and found.resolve() in _origins(module):
             names.append(name)
     return sorted(names)
 
@@ -80,26 +89,33 @@ def _origins(module: object) -> Iterator[Path]:
 
 
 def _find(name: str, where: list[Path], *, imported: bool) -> Path | None:
+    """Where a module is, under the name that it is imported by: a symbolic link is not resolved."""
     for root in where:
         package = root / name
         # A directory that is only called like a module is one if it has Python files.
         if package.is_dir() and (imported or next(package.glob("*.py"), None) is not None):
-            return package.resolve()
+            return package
         for suffix in (".py", *_EXTENSIONS):
             if (root / f"{name}{suffix}").is_file():
-                return (root / f"{name}{suffix}").resolve()
+                return root / f"{name}{suffix}"
     return None
 
 
 def imports(path: Path) -> list[str]:
-    """The top-level modules that the files of a module name in import statements, wherever those stand."""
+    """The top-level modules that the files of a module name in import statements, wherever those stand.
+
+    Raises:
+        ReadFailedError: a file cannot be read now; what it imports must not be missing from the package for that.
+    """
     names: list[str] = []
     files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" else []
     for file in files:
         try:
             tree = ast.parse(file.read_bytes())
-        except (SyntaxError, ValueError, OSError):
+        except (SyntaxError, ValueError, PermissionError, *ABSENT):
             continue  # not importable here, and whoever imports it will hear why
+        except OSError as e:
+            raise ReadFailedError(f"{file} cannot be read: {e.strerror}") from e
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names += [alias.name.partition(".")[0] for alias in node.names]

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from heronpy.config._engine import KEYS, EngineConfig
+from heronpy.config._names import is_name
 from heronpy.config._sinks import SINKS_FILE, sinks_from, sinks_to_text
 from heronpy.errors import ConfigError, nearest
 
@@ -42,8 +43,9 @@ _STATE_MANAGERS = {
     "CuratorStateManager": "zookeeper",
 }
 _SCHEDULERS = {"LocalScheduler": "local"}
+COMMAND_LINE = "command line"
+_SINKS_KEY = "heron.metricsmgr.sinks"
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}")
 
 
 def _key(default: Any, key: str) -> Any:
@@ -74,6 +76,8 @@ class ClusterConfig:
     """The engine keys that are set, in the keys' units."""
     topology: Mapping[str, Any] = field(default_factory=dict)
     """The topology keys that are set: defaults for topologies that leave them out. Checked when one is submitted."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each key that is set was set, in words: `cluster file NAME/FILE` or `command line`."""
 
     def __post_init__(self) -> None:
         if self.statemgr_type == "zookeeper" and not self.statemgr_connection:
@@ -104,7 +108,7 @@ CLUSTER_KEYS: Mapping[str, dataclasses.Field[Any]] = {
 def clusters(config_path: str | Path | None = None) -> list[str]:
     """The names of the clusters that are configured, sorted."""
     root = _conf_root(config_path)
-    return sorted(d.name for d in root.iterdir() if d.is_dir() and _NAME.fullmatch(d.name))
+    return sorted(d.name for d in root.iterdir() if d.is_dir() and is_name(d.name))
 
 
 def load_cluster(
@@ -141,40 +145,34 @@ def load_cluster(
         "ENVIRON": environ,
     }
     values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
     for path in _files(_conf_root(config_path) / cluster):
-        values.update(_checked(_read(path), str(path), variables))
+        found = _checked(_read(path), str(path), variables)
+        values.update(found)
+        origins.update(dict.fromkeys(found, f"cluster file {cluster}/{path.name}"))
     sinks = _conf_root(config_path) / cluster / SINKS_FILE
     if sinks.exists():
-        values.setdefault("heron.metricsmgr.sinks", sinks_to_text(sinks_from(_read(sinks), str(sinks))))
-    values.update(_checked(properties or {}, "--config-property", variables))
+        values.setdefault(_SINKS_KEY, sinks_to_text(sinks_from(_read(sinks), str(sinks))))
+        origins.setdefault(_SINKS_KEY, f"cluster file {cluster}/{SINKS_FILE}")
+    given = _checked(properties or {}, "--config-property", variables)
+    values.update(given)
+    origins.update(dict.fromkeys(given, COMMAND_LINE))
     config = ClusterConfig(
         cluster=cluster,
         engine={key: value for key, value in values.items() if key in KEYS},
         topology={key: value for key, value in values.items() if key.startswith("topology.")},
+        origins=origins,
         **{CLUSTER_KEYS[key].name: _convert(key, value) for key, value in values.items() if key in CLUSTER_KEYS},
     )
     config.engine_config()
     return config
 
 
-def check_name(kind: str, name: str) -> str:
-    """`name`, if it can be part of a path and of an id.
-
-    Raises:
-        ConfigError: it is empty, too long, or has other characters than letters, digits, `_`, `.`, `@` and `-`.
-    """
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} is no {kind}: use at most 128 letters, digits and _ . @ -, with a letter, digit or _ first"
-        )
-    return name
-
-
 def _conf_root(config_path: str | Path | None) -> Path:
     if config_path is not None:
         root = Path(config_path).expanduser()
         if not root.is_dir():
-            raise ConfigError(f"--config-path {root} is no directory")
+            raise ConfigError(f"--config-path {root} is not a directory")
         return root
     package = Path(__file__).parents[1]
     installed, checkout = package / "conf", package.parent / "deploy" / "conf"
@@ -185,7 +183,7 @@ def _files(directory: Path) -> list[Path]:
     for path in sorted(directory.glob("*.yaml")):
         if path.name not in (*FILES, SINKS_FILE):
             known = (*FILES, SINKS_FILE)
-            raise ConfigError(f"{path} is no file of a cluster's configuration{nearest(path.name, known)}")
+            raise ConfigError(f"{path} is not a file of a cluster's configuration{nearest(path.name, known)}")
     return [directory / name for name in FILES if (directory / name).exists()]
 
 
@@ -194,9 +192,9 @@ def _read(path: Path) -> Mapping[str, Any]:
         values = yaml.safe_load(path.read_text())
     except yaml.MarkedYAMLError as e:
         line = f":{e.problem_mark.line + 1}" if e.problem_mark else ""
-        raise ConfigError(f"{path}{line} is no valid YAML: {e.problem}") from e
+        raise ConfigError(f"{path}{line} is not valid YAML: {e.problem}") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path} is no valid YAML text") from e
+        raise ConfigError(f"{path} is not valid YAML text") from e
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     if values is None:

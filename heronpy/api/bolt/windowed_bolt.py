@@ -1,0 +1,421 @@
+"""Storm's windowed bolts: windows by number or time, of arrival or event time.
+
+    class Sum(BaseWindowedBolt):
+        outputs = ["sum"]
+
+        def execute(self, window):
+            self.emit([sum(tup["number"] for tup in window.get())])
+
+    Sum.with_window(Count(30), Count(10)).spec(name="sum", inputs=[numbers], par=2)
+    Sum.with_tumbling_window(timedelta(seconds=5)).with_timestamp_field("at").with_lag(timedelta(seconds=1)).spec(...)
+
+Everything is in the component's configuration, under Storm's keys, and may be set there instead. A window is of one
+task: the tuples that its grouping sends there.
+
+By event time, a window is due when the watermark has passed its end; tuples behind the watermark are late, and those
+whose time is far ahead of their stream's are outliers (see `heronpy.windows`). Both go to the late stream, if there is
+one, else they are logged; they are acked and counted, and so are those without a usable timestamp. Tuples of a window
+are anchors of what is emitted in `execute()`, and acked when no window to come can have them.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api import api_constants as keys
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.bolt.window_bolt import wall_clock_s
+from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.metrics import CountMetric
+from heronpy.api.state.state import State
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.stream import Stream
+from heronpy.api.tuple import Tuple
+from heronpy.errors import ConfigError
+from heronpy.windows import MAX_ADVANCE_MS, NEVER, Count, Duration, Evaluated, Expired, TrailingWindows, Watermarks
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
+
+WATERMARK_INTERVAL_MS = 1000
+IDLE_AFTER_MS = 60_000
+TIMESTAMP_EXTRACTOR = "windowed_bolt_timestamp_extractor"
+"""Not in Storm, where it is a part of the bolt: configuration key of a function that reads a tuple's time in ms."""
+LATE_TUPLE_FIELD = "late_tuple"
+"""The field of the late stream: the tuple, detached from its task."""
+LATE_TUPLES = "late-tuple-count"
+"""Metric: tuples behind the watermark."""
+OUTLIER_TUPLES = "outlier-tuple-count"
+"""Metric: tuples far in the future, or without a usable timestamp."""
+
+Extent = Count | Duration | datetime.timedelta
+"""A length or a slide: a number of tuples, or a time (a `Duration` is in ms)."""
+
+
+class TupleWindow:
+    """What `execute()` sees: the tuples of a window, and what changed since the one before it."""
+
+    def __init__(self, window: Evaluated) -> None:
+        self._window = window
+
+    def get(self) -> list[Tuple]:
+        """All tuples of the window, in the order of their times."""
+        return self._window.elements
+
+    def get_new(self) -> list[Tuple]:
+        """Those that were not in the window before it."""
+        return self._window.new
+
+    def get_expired(self) -> list[Tuple]:
+        """Those of the window before it that are not in it."""
+        return self._window.gone
+
+    def get_start_timestamp(self) -> int:
+        """Where it begins, in ms since the epoch (inclusive); of a window by number, the time of its first tuple."""
+        return int(self._window.start)
+
+    def get_end_timestamp(self) -> int:
+        """Where it ends, in ms since the epoch (exclusive)."""
+        return int(self._window.end)
+
+
+class BaseWindowedBolt(Bolt, StatefulComponent):
+    """A bolt that sees windows of tuples. Implement `execute()`; begin with one of the `with_…` methods."""
+
+    def execute(self, window: TupleWindow) -> None:
+        """Called for every window that has tuples. Must be implemented."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement execute()")
+
+    # Builder
+
+    @classmethod
+    def with_window(cls, length: Extent, slide: Extent | None = None) -> WindowedBoltBuilder:
+        """Windows of the last `length`, one every `slide`; every tuple without it."""
+        config = {
+            **_extent(length, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_COUNT, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_DURATION_MS),
+            **_extent(
+                Count(1) if slide is None else slide,
+                keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_COUNT,
+                keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_DURATION_MS,
+            ),
+        }
+        return WindowedBoltBuilder(cls, config)
+
+    @classmethod
+    def with_tumbling_window(cls, length: Extent) -> WindowedBoltBuilder:
+        """Windows that follow one another: every tuple is in one."""
+        return cls.with_window(length, length)
+
+    @classmethod
+    def spec(
+        cls,
+        name: str | None = None,
+        inputs: Any = None,
+        par: int = 1,
+        config: Mapping[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
+        """As for every bolt; declares the late stream, if `config` names one.
+
+        Raises:
+            ConfigError: windows that make no sense.
+        """
+        config = {keys.TOPOLOGY_COMPONENT_HOLDS_TUPLES: True, **(config or {})}
+        late = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
+        outputs = list(optional_outputs or ())
+        if late is not None:
+            outputs.append(Stream([LATE_TUPLE_FIELD], str(late)))
+        if any(key in config for key in _LENGTHS):
+            WindowSettings.of(config)
+        return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=outputs)
+
+    # The engine's side
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        """Set up windows and ticks. Call it first if you override it.
+
+        Raises:
+            ConfigError: windows are missing or make no sense.
+        """
+        settings = self._settings = WindowSettings.of(config)
+        if settings.late_stream is not None and settings.late_stream not in context.get_this_streams():
+            raise ConfigError(
+                f"the stream for late tuples, {settings.late_stream!r}, is not declared: name it in the configuration "
+                "of the component, with with_late_tuple_stream()"
+            )
+        clock = wall_clock_s()
+        self._clock_ms: Callable[[], int] = lambda: int(clock() * 1000)
+        config[keys.TOPOLOGY_TICK_TUPLE_FREQ_MS] = settings.tick_ms
+        self._anchors: list[Tuple] | None = None
+        self._tracking = config.get(keys.TOPOLOGY_RELIABILITY_MODE) != keys.TopologyReliabilityMode.ATMOST_ONCE
+        now_ms = self._clock_ms()
+        saved = getattr(self, "saved_state", None)
+        starts_at = isinstance(settings.slide, Duration) and settings.timestamp is None
+        self._windows = TrailingWindows(
+            settings.length,
+            settings.slide,
+            event_time=settings.timestamp is not None,
+            first_end=now_ms + settings.slide.value if starts_at else None,
+            state=None if saved is None else saved.get("windows"),
+        )
+        self._late, self._outliers = CountMetric(), CountMetric()
+        if settings.timestamp is not None:
+            context.register_metric(LATE_TUPLES, self._late, 10)
+            context.register_metric(OUTLIER_TUPLES, self._outliers, 10)
+            streams = [(source.component_name, source.id) for source in context.get_this_sources()]
+            self._watermarks = Watermarks(
+                streams,
+                lag_ms=settings.lag_ms,
+                idle_after_ms=settings.idle_after_ms,
+                max_advance_ms=settings.max_advance_ms,
+                now_ms=now_ms,
+            )
+            if saved is not None:
+                self._watermarks.watermark = saved.get("watermark", NEVER)
+        self._warn_of_timeouts(config)
+
+    def init_state(self, state: State) -> None:
+        self.saved_state: Any = state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self.saved_state["windows"] = self._windows.state
+        if self._settings.timestamp is not None:
+            self.saved_state["watermark"] = self._watermarks.watermark
+
+    def process(self, tup: Tuple) -> None:
+        timestamp = self._settings.timestamp
+        if timestamp is None:
+            self._carry_out(self._windows.add(tup, self._clock_ms()))
+            return
+        try:
+            time_ms = _time_ms(timestamp(tup))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            self._outliers.incr()
+            self._set_aside(tup, f"has no usable timestamp: {type(error).__name__}: {error}")
+            return
+        marks = self._watermarks
+        if not marks.observe((tup.component, tup.stream), time_ms, self._clock_ms()):
+            self._outliers.incr()
+            self._set_aside(tup, f"is far in the future: {time_ms} ms")
+        elif time_ms < marks.watermark:
+            self._late.incr()
+            self._set_aside(tup, f"is late: {time_ms} ms, and the watermark is {marks.watermark} ms")
+        else:
+            self._windows.add(tup, time_ms)
+
+    def process_tick(self, tup: Tuple) -> None:
+        now_ms = self._clock_ms()
+        if self._settings.timestamp is not None:
+            now_ms = self._watermarks.advance(now_ms)
+            if now_ms == NEVER:
+                return
+        self._carry_out(self._windows.advance(now_ms))
+
+    def emit(
+        self,
+        tup: Sequence[Any],
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        anchors: Sequence[Tuple] | None = None,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int]:
+        """Send a tuple on, anchored to the tuples of the window in hand unless `anchors` says otherwise."""
+        return super().emit(tup, stream, self._anchors if anchors is None else anchors, direct_task, need_task_ids)
+
+    def _carry_out(self, effects: Sequence[Evaluated | Expired]) -> None:
+        for effect in effects:
+            if isinstance(effect, Expired):
+                for tup in effect.elements:
+                    self.ack(tup)
+                continue
+            self._anchors = effect.elements if self._tracking else None
+            try:
+                self.execute(TupleWindow(effect))
+            finally:
+                self._anchors = None
+
+    def _set_aside(self, tup: Tuple, reason: str) -> None:
+        if self._settings.late_stream is not None:
+            self.emit([tup], stream=self._settings.late_stream, anchors=[tup] if self._tracking else None)
+        else:
+            self.logger.info("left out, because it %s: %.200r", reason, tup)
+        self.ack(tup)
+
+    def _warn_of_timeouts(self, config: Mapping[str, Any]) -> None:
+        held_ms = sum(
+            extent.value for extent in (self._settings.length, self._settings.slide) if type(extent) is Duration
+        )
+        timeout_s = float(config.get(keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
+        mode = config.get(keys.TOPOLOGY_RELIABILITY_MODE)
+        if mode == keys.TopologyReliabilityMode.ATLEAST_ONCE and held_ms + self._settings.lag_ms >= timeout_s * 1000:
+            self.logger.warning(
+                "tuples stay %g s in windows but time out after %g s: raise %s",
+                (held_ms + self._settings.lag_ms) / 1000,
+                timeout_s,
+                keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS,
+            )
+
+
+@dataclass(frozen=True)
+class WindowedBoltBuilder:
+    """A windowed bolt with its windows. In the place of the class in `TopologyBuilder.add_bolt`, or with `spec()`."""
+
+    bolt: type[BaseWindowedBolt]
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Component configuration so far."""
+
+    def with_timestamp_field(self, name: str) -> WindowedBoltBuilder:
+        """Windows of event time: the field of each tuple with its time in ms since the epoch, or a datetime."""
+        return self._with(**{keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME: name})
+
+    def with_timestamp_extractor(self, extractor: Callable[[Tuple], Any]) -> WindowedBoltBuilder:
+        """Windows of event time: a function of a tuple that returns its time, as `with_timestamp_field`.
+
+        Raises:
+            ConfigError: it is not a function.
+        """
+        if not callable(extractor):
+            raise ConfigError(f"with_timestamp_extractor() takes a function, not {extractor!r}")
+        return self._with(**{TIMESTAMP_EXTRACTOR: extractor})
+
+    def with_lag(self, lag: Duration | datetime.timedelta) -> WindowedBoltBuilder:
+        """By how much event times may be out of order; not at all without it."""
+        return self._with(**{keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS: _ms(lag, at_least=0)})
+
+    def with_watermark_interval(self, interval: Duration | datetime.timedelta) -> WindowedBoltBuilder:
+        """How often the watermark advances; every second without it."""
+        return self._with(**{keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS: _ms(interval)})
+
+    def with_late_tuple_stream(self, stream_id: str) -> WindowedBoltBuilder:
+        """Emit late tuples on this stream, which is declared with them, as the field `late_tuple`."""
+        return self._with(**{keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM: stream_id})
+
+    def with_idle_after(self, idle: Duration | datetime.timedelta) -> WindowedBoltBuilder:
+        """After how long a stream without tuples does not hold up the watermark; a minute without it."""
+        return self._with(**{keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS: _ms(idle)})
+
+    def spec(
+        self,
+        name: str | None = None,
+        inputs: Any = None,
+        par: int = 1,
+        config: Mapping[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
+        """Use the bolt in a topology; see `Bolt.spec`."""
+        merged = {**self.config, **(config or {})}
+        return self.bolt.spec(name=name, inputs=inputs, par=par, config=merged, optional_outputs=optional_outputs)
+
+    def _with(self, **config: Any) -> WindowedBoltBuilder:
+        return WindowedBoltBuilder(self.bolt, {**self.config, **config})
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSettings:
+    """The windows of a bolt, read from its configuration."""
+
+    length: Count | Duration
+    slide: Count | Duration
+    timestamp: Callable[[Tuple], Any] | None
+    """Reads a tuple's time; None: windows are of arrival."""
+    lag_ms: int
+    interval_ms: int
+    idle_after_ms: int
+    max_advance_ms: int
+    late_stream: str | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> WindowSettings:
+        """Read and check it.
+
+        Raises:
+            ConfigError: windows are missing or make no sense.
+        """
+        length = _read(config, *_LENGTHS)
+        if length is None:
+            raise ConfigError(f"a windowed bolt needs {' or '.join(_LENGTHS)}: see BaseWindowedBolt.with_window()")
+        field_name = config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME)
+        extractor = config.get(TIMESTAMP_EXTRACTOR)
+        if field_name is not None and extractor is not None:
+            raise ConfigError("a windowed bolt has a timestamp field or a timestamp extractor, not both")
+        timestamp = extractor if field_name is None else _field_reader(str(field_name))
+        late_stream = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
+        if late_stream is not None and timestamp is None:
+            raise ConfigError("a stream for late tuples needs a timestamp field or extractor: tuples arrive in time")
+        slide = _read(config, *_SLIDES) or Count(1)
+        TrailingWindows(length, slide)
+        return cls(
+            length=length,
+            slide=slide,
+            timestamp=timestamp,
+            lag_ms=int(config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS, 0)),
+            interval_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS, WATERMARK_INTERVAL_MS)),
+            idle_after_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS, IDLE_AFTER_MS)),
+            max_advance_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS, MAX_ADVANCE_MS)),
+            late_stream=None if late_stream is None else str(late_stream),
+        )
+
+    @property
+    def tick_ms(self) -> int:
+        """How often time has to be looked at."""
+        if self.timestamp is not None:
+            return self.interval_ms
+        times = [int(extent.value) for extent in (self.slide, self.length) if isinstance(extent, Duration)]
+        return min([WATERMARK_INTERVAL_MS, *times]) if isinstance(self.slide, Count) else times[0]
+
+
+_LENGTHS = (keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_COUNT, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_DURATION_MS)
+_SLIDES = (keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_COUNT, keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_DURATION_MS)
+
+
+def _read(config: Mapping[str, Any], by_count: str, by_time: str) -> Count | Duration | None:
+    if by_count in config:
+        return Count(int(config[by_count]))
+    return Duration(int(config[by_time])) if by_time in config else None
+
+
+def _extent(extent: Extent, by_count: str, by_time: str) -> dict[str, int]:
+    return {by_count: extent.value} if isinstance(extent, Count) else {by_time: _ms(extent)}
+
+
+def _ms(duration: Duration | datetime.timedelta, *, at_least: int = 1) -> int:
+    if isinstance(duration, datetime.timedelta):
+        ms = duration // datetime.timedelta(milliseconds=1)
+    elif isinstance(duration, Duration):
+        ms = int(duration.value)
+    else:
+        raise ConfigError(f"a window's length or slide must be a Count, a Duration or a timedelta, not {duration!r}")
+    if ms < at_least:
+        raise ConfigError(f"a duration must be at least {at_least} ms, not {duration!r}")
+    return ms
+
+
+def _field_reader(name: str) -> Callable[[Tuple], Any]:
+    return lambda tup: tup[name]
+
+
+def _time_ms(time: Any) -> int:
+    """Raises TypeError for what is neither a number nor a datetime, ValueError and OverflowError for nan and inf."""
+    if isinstance(time, datetime.datetime):
+        time = time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time
+        return int((time - _EPOCH) // datetime.timedelta(milliseconds=1))
+    if isinstance(time, (bool, str)):
+        raise TypeError(f"a timestamp must be a number of milliseconds or a datetime, not {time!r:.60}")
+    return int(time)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+__all__ = [
+    "LATE_TUPLES",
+    "LATE_TUPLE_FIELD",
+    "OUTLIER_TUPLES",
+    "TIMESTAMP_EXTRACTOR",
+    "BaseWindowedBolt",
+    "TupleWindow",
+    "WindowSettings",
+    "WindowedBoltBuilder",
+]

@@ -1,0 +1,28 @@
+"""What a topology promises for a tuple."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+
+class ReliabilityMode(enum.StrEnum):
+    """Values of `topology.reliability.mode`."""
+
+    ATMOST_ONCE = "ATMOST_ONCE"
+    """Nothing is tracked: a tuple that is lost is gone."""
+    ATLEAST_ONCE = "ATLEAST_ONCE"
+    """Every tuple tree is tracked: what is lost or failed is reported to its spout, which may emit it again."""
+    EFFECTIVELY_ONCE = "EFFECTIVELY_ONCE"
+    """State and positions are saved together. Nothing is tracked by tuple, so it costs what at most once costs."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> ReliabilityMode:
+        """The mode that a topology's configuration asks for."""
+        return cls(str(config.get("topology.reliability.mode", cls.ATMOST_ONCE)))
+
+    @property
+    def tracks_trees(self) -> bool:
+        """Whether tuples carry ids, and bolts ack them to the spout."""
+        return self is ReliabilityMode.ATLEAST_ONCE

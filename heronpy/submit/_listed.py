@@ -1,0 +1,249 @@
+"""Every trace of a topology: its directory, the state manager, its processes. Any one of them is enough to list it.
+
+They agree on what runs, as a rule. They do not when a directory was removed by hand, when a submitter or a killer died
+half-way, or when HERON_HOME is gone while processes still end. What is left can then be listed and killed; for all
+other purposes such a topology does not run, and its `trouble` says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from heronpy.config import check_name
+from heronpy.config.cluster import clusters, load_cluster
+from heronpy.errors import ConfigError, NotFoundError, StateError, UntrustedError
+from heronpy.host import (
+    DIRECTORY_ENV,
+    TOPOLOGY_ENV,
+    find_by_environment,
+    in_submission,
+    is_killed,
+    submitter_lives,
+)
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit._plan import default_role
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A topology of which there is a trace."""
+
+    launch: Launch
+    """What is known of it; made up from the traces where there is no launch file."""
+    trouble: str = ""
+    """Why it does not run, or not as it should; empty if it does."""
+
+
+def listed(
+    home: Path,
+    cluster: str | None = None,
+    *,
+    properties: Mapping[str, Any] | None = None,
+    config_path: str | Path | None = None,
+) -> list[Listed]:
+    """All topologies of which there is a trace, sorted by place and name.
+
+    Args:
+        cluster: Only this one's, including those from another HERON_HOME; None for all that were submitted from `home`.
+
+    Raises:
+        ConfigError: unknown cluster.
+        StateError: the state manager, or the directory of the topologies, cannot be read.
+    """
+    specs = _Specs(home, properties, config_path)
+    found = {one.launch.dir: one for one in _in_directories(home, cluster, specs)}
+    if cluster is not None:
+        known = specs.of(cluster) if cluster in clusters(config_path) or not found else None
+        places = [known] if known is not None else []
+    else:
+        places = specs.files()
+    for spec in places:
+        for one in _in_state(spec, home if cluster is None else None):
+            found[one.launch.dir] = _merged(found.get(one.launch.dir), one)
+    for one in _in_processes(home, cluster, specs):
+        found[one.launch.dir] = _merged(found.get(one.launch.dir), one)
+    return sorted(found.values(), key=lambda x: (*_place(x.launch), x.launch.topology))
+
+
+def check_owner(directory: Path) -> None:
+    """Refuse a topology's directory of which somebody else decides what is in it: its code would run as this user.
+
+    Raises:
+        UntrustedError: it belongs to another user, or is a symbolic link.
+        FileNotFoundError: it does not exist.
+    """
+    found = directory.lstat()
+    if stat.S_ISLNK(found.st_mode):
+        raise UntrustedError(f"{directory} is a symbolic link: refused")
+    if found.st_uid not in (os.geteuid(), 0):
+        raise UntrustedError(f"{directory} belongs to another user (uid {found.st_uid}): refused")
+
+
+def load(directory: Path) -> Launch | None:
+    """The launch file of a directory of this user; None if there is none.
+
+    Raises:
+        StateError: it cannot be read, is damaged, or belongs to somebody else.
+    """
+    try:
+        check_owner(directory)
+        return Launch.load(directory)
+    except (NotFoundError, NotADirectoryError, FileNotFoundError):
+        return None
+    except OSError as e:
+        raise StateError(f"{directory} cannot be read: {e.strerror}") from e
+
+
+class _Specs:
+    """Where the state of each cluster is."""
+
+    def __init__(self, home: Path, properties: Mapping[str, Any] | None, config_path: str | Path | None) -> None:
+        self._home, self._properties, self._config_path = home, properties, config_path
+
+    def of(self, cluster: str) -> StatemgrSpec:
+        """The state manager of a cluster. Raises ConfigError for an unknown one."""
+        config = load_cluster(
+            cluster,
+            home=self._home,
+            role=default_role(),
+            properties=self._properties,
+            config_path=self._config_path,
+        )
+        return StatemgrSpec(type=config.statemgr_type, connection=config.statemgr_connection, root=config.statemgr_root)
+
+    def files(self) -> list[StatemgrSpec]:
+        """Those that are files: they can be looked at in no time."""
+        specs = []
+        for cluster in clusters(self._config_path):
+            with contextlib.suppress(ConfigError):  # of a cluster that nobody has asked about
+                specs.append(self.of(cluster))
+        return [spec for spec in dict.fromkeys(specs) if spec.type == "file"]
+
+    def guessed(self, cluster: str) -> StatemgrSpec:
+        """The state manager of a cluster that may be configured no longer."""
+        with contextlib.suppress(ConfigError):
+            return self.of(cluster)
+        return StatemgrSpec(root=str(self._home / "state" / cluster))
+
+
+def _in_directories(home: Path, cluster: str | None, specs: _Specs) -> list[Listed]:
+    root = home / "topologies"
+    pattern = "*/*/*/*" if cluster is None else f"{check_name('cluster', cluster)}/*/*/*"
+    try:
+        directories = [d for d in root.glob(pattern) if d.is_dir()]
+    except OSError as e:
+        raise StateError(f"{root} cannot be read: {e.strerror}") from e
+    return [one for d in directories if (one := _in_directory(d, home, specs)) is not None]
+
+
+def _in_directory(directory: Path, home: Path, specs: _Specs) -> Listed | None:
+    try:
+        if in_submission(directory) and submitter_lives(directory):
+            return None  # it does not run yet
+        launch, trouble = load(directory), ""
+    except StateError as e:
+        launch, trouble = None, str(e)
+    if launch is None:
+        made_up = _made_up(directory, home, specs)
+        if made_up is None:
+            return None
+        return Listed(made_up, trouble or "its launch file is missing")
+    if in_submission(directory):
+        return Listed(launch, "its submission was interrupted")
+    return Listed(launch, "it is being killed" if is_killed(directory) else "")
+
+
+def _in_state(spec: StatemgrSpec, home: Path | None) -> list[Listed]:
+    """Those that a state manager knows; only those from this home if one is given."""
+    if spec.type == "file" and not Path(spec.root).exists():
+        return []  # nothing was ever submitted; looking must not make directories
+    found = []
+    with contextlib.closing(open_statemgr(spec)) as state:
+        for name in state.list(Kind.EXECUTIONSTATE):
+            if raw := state.get(Kind.EXECUTIONSTATE, name):
+                execution = state_pb2.ExecutionState.FromString(raw)
+                if home is None or home in Path(execution.topology_dir).parents:
+                    found.append(_of_execution(execution, spec))
+    return [one for one in found if one is not None]
+
+
+def _of_execution(execution: state_pb2.ExecutionState, spec: StatemgrSpec) -> Listed | None:
+    directory = Path(execution.topology_dir)
+    try:
+        if in_submission(directory) and submitter_lives(directory):
+            return None
+        launch, trouble = load(directory), "its directory is gone"
+    except StateError as e:
+        launch, trouble = None, str(e)
+    if launch is not None:
+        return Listed(launch)
+    made_up = Launch(
+        topology=execution.topology,
+        topology_id=execution.topology_id,
+        cluster=execution.cluster,
+        role=execution.role,
+        environ=execution.environ,
+        statemgr=spec,
+        dir=directory,
+    )
+    return Listed(made_up, trouble)
+
+
+def _in_processes(home: Path, cluster: str | None, specs: _Specs) -> list[Listed]:
+    """Those of which processes run that were started from `home`."""
+    ids: dict[Path, str] = {}
+    for _, env in find_by_environment({}):
+        if TOPOLOGY_ENV in env and DIRECTORY_ENV in env:
+            ids.setdefault(Path(env[DIRECTORY_ENV]), env[TOPOLOGY_ENV])
+    found = []
+    for directory, topology_id in ids.items():
+        launch = _made_up(directory, home, specs)
+        if launch is None or cluster not in (None, launch.cluster):
+            continue
+        try:
+            trouble = "" if in_submission(directory) and submitter_lives(directory) else "only processes of it are left"
+        except StateError as e:
+            trouble = str(e)
+        if trouble:
+            found.append(Listed(replace(launch, topology_id=topology_id), trouble))
+    return found
+
+
+def _made_up(directory: Path, home: Path, specs: _Specs) -> Launch | None:
+    """What a directory's place says; None if it is not where a topology's directory is."""
+    try:
+        first, cluster, role, environ, name = directory.relative_to(home).parts
+    except ValueError:
+        return None
+    if first != "topologies":
+        return None
+    return Launch(
+        topology=name,
+        topology_id="",
+        cluster=cluster,
+        role=role,
+        environ=environ,
+        statemgr=specs.guessed(cluster),
+        dir=directory,
+    )
+
+
+def _merged(one: Listed | None, other: Listed) -> Listed:
+    """What two traces of one directory say together: the first that found a launch file, and an id from anywhere."""
+    if one is None:
+        return other
+    if one.launch.topology_id:
+        return one
+    return replace(one, launch=replace(other.launch, statemgr=one.launch.statemgr))
+
+
+def _place(launch: Launch) -> tuple[str, str, str]:
+    return launch.cluster, launch.role, launch.environ
