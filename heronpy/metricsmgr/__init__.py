@@ -5,7 +5,8 @@ exports them to Prometheus and forwards them to the Topology Master. Everything 
 process imports it.
 """
 
-from heronpy.metricsmgr._ledger import Ledger, Life, News, Source, life_of
+from heronpy.metricsmgr._exception_group import exception_group
+from heronpy.metricsmgr._ledger import Delta, Histogram, Ledger, Life, Source, life_of
 from heronpy.metricsmgr._reporter import SOCKET_NAME, Reporter
 
-__all__ = ["SOCKET_NAME", "Ledger", "Life", "News", "Reporter", "Source", "life_of"]
+__all__ = ["SOCKET_NAME", "Delta", "Histogram", "Ledger", "Life", "Reporter", "Source", "exception_group", "life_of"]

@@ -1,4 +1,4 @@
-"""What a process has to report: counters summed since its start, gauges not yet sent, exceptions by stack.
+"""What a process has to report: counters summed since its start, gauges not yet sent, exceptions by group.
 
 Nothing here is lost when a report is: the next one carries the same sums. That is why nothing has to be queued while
 the Metrics Manager is away, and why this is bounded by the number of names and not by time.
@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from msgspec import Struct
+
+from heronpy.metricsmgr._exception_group import exception_group
 from heronpy.metricsmgr._ledger import NAMES_MAX
 from heronpy.proto import metrics_pb2
+from heronpy.sketch import Sketch
 
 EXCEPTIONS_MAX = 64
-"""Different stacks a process remembers; the one that was longest silent makes room."""
+"""Groups of exceptions a process remembers; the one that was longest silent is evicted."""
 STACK_CHARS_MAX = 16_000
 DROPPED_NAME = "__metrics-dropped-count"
 """Counter: values not reported because there were too many names."""
 
 
-@dataclass(slots=True)
-class _Exception:
+class _Exception(Struct):
     stacktrace: str
     logging: str
     first_time_ms: int
@@ -30,14 +32,14 @@ class _Exception:
     sent_count: int = 0
 
 
-@dataclass(slots=True)
-class _Mean:
+class _Mean(Struct):
     sum: float = 0.0
     count: int = 0
     sent_sum: float = 0.0
     sent_count: int = 0
     value: float = 0.0
     """Of the measurements that the last report was the first to have."""
+    sketch: Sketch | None = None
 
 
 class Accumulator:
@@ -65,6 +67,9 @@ class Accumulator:
                     mean = self._means.setdefault(metric.name, _Mean())
                     mean.sum += metric.sum
                     mean.count += metric.count
+                    if metric.HasField("sketch"):
+                        mean.sketch = mean.sketch or Sketch()
+                        mean.sketch.merge(Sketch.from_proto(metric.sketch))
                     continue
             elif metric.name in self._unsent or len(self._unsent) < NAMES_MAX // 4 - 1:
                 self._unsent[metric.name] = metric
@@ -72,19 +77,21 @@ class Accumulator:
             self._counters[DROPPED_NAME] = self._counters.get(DROPPED_NAME, 0.0) + 1
 
     def raised(self, stacktrace: str, logging: str, now_ms: int) -> None:
-        """Take in an exception; one with the same stack as before counts up."""
+        """Take in an exception; one of the same group as before counts up, and its stack is the group's now."""
         stacktrace, logging = stacktrace[-STACK_CHARS_MAX:], logging[-STACK_CHARS_MAX:]
+        group = exception_group(stacktrace)
         with self._exceptions_lock:
-            known = self._exceptions.pop(stacktrace, None)
+            known = self._exceptions.pop(group, None)
             if known is None:
                 if len(self._exceptions) >= EXCEPTIONS_MAX:
                     del self._exceptions[next(iter(self._exceptions))]
                 known = _Exception(stacktrace, logging, now_ms, now_ms)
             else:
                 known.count += 1
+                known.stacktrace = stacktrace
                 known.last_time_ms = now_ms
                 known.logging = logging or known.logging
-            self._exceptions[stacktrace] = known  # last in order: the last to make room
+            self._exceptions[group] = known  # last in order: the last to be evicted
 
     def report(self, now_ms: int) -> metrics_pb2.MetricsReport:
         """The next report. Pass it to `sent` or `failed` when its fate is known."""
@@ -121,7 +128,7 @@ class Accumulator:
         """The report arrived: its exceptions need not be sent again."""
         with self._exceptions_lock:
             for exception in report.exceptions:
-                known = self._exceptions.get(exception.stacktrace)
+                known = self._exceptions.get(exception_group(exception.stacktrace))
                 if known is not None:
                     known.sent_count = max(known.sent_count, min(exception.count, known.count))
 
@@ -141,4 +148,11 @@ def _mean_metric(name: str, mean: _Mean) -> metrics_pb2.Metric:
     if mean.count > mean.sent_count:
         mean.value = (mean.sum - mean.sent_sum) / (mean.count - mean.sent_count)
         mean.sent_sum, mean.sent_count = mean.sum, mean.count
-    return metrics_pb2.Metric(name=name, value=mean.value, kind=metrics_pb2.Metric.MEAN, sum=mean.sum, count=mean.count)
+    return metrics_pb2.Metric(
+        name=name,
+        value=mean.value,
+        kind=metrics_pb2.Metric.MEAN,
+        sum=mean.sum,
+        count=mean.count,
+        sketch=mean.sketch.to_proto() if mean.sketch is not None else None,
+    )

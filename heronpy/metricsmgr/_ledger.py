@@ -10,9 +10,11 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from heronpy.proto import metrics_pb2
+from heronpy.sketch import Sketch
 
 LIVES_MAX = 8
 """Lives of a source that are told apart; those before them are one sum."""
@@ -34,8 +36,18 @@ Mean = tuple[float, int]
 """Sum and count of measurements."""
 
 
-@dataclass(frozen=True, slots=True)
-class News:
+class Histogram(Struct):
+    """The distribution of a latency: its sum in ns, and its measurements by bucket."""
+
+    sum_ns: float = 0.0
+    sketch: Sketch = field(default_factory=Sketch)
+
+    def add(self, sum_ns: float, sketch: Sketch) -> None:
+        self.sum_ns += sum_ns
+        self.sketch.merge(sketch)
+
+
+class Delta(Struct, frozen=True):
     """What a report says that was not known before."""
 
     source: str
@@ -44,6 +56,8 @@ class News:
     """How much each has grown since the last report of this life; since its start, if this is the first seen."""
     means: dict[str, Mean]
     """The same for the sums and counts of means."""
+    sketches: dict[str, Sketch]
+    """The same for the distributions of latencies."""
     gauges: dict[str, float]
     """Values; none from a life that is not the source's present one."""
     first_of_life: bool
@@ -54,16 +68,15 @@ class News:
     """... until then, on the source's clock."""
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     sequence: int
     counters: dict[str, float]
     means: dict[str, Mean]
+    sketches: dict[str, Sketch]
     time_ms: int
 
 
-@dataclass(slots=True)
-class Source:
+class Source(Struct):
     """One reporting process, over its lives."""
 
     id: str
@@ -79,6 +92,7 @@ class Source:
     """Metrics dropped because there were more than NAMES_MAX names."""
     _lives: dict[Life, _Sums] = field(default_factory=dict)
     _folded: dict[str, float] = field(default_factory=dict)
+    _folded_histograms: dict[str, Histogram] = field(default_factory=dict)
     _history: deque[tuple[int, dict[str, float]]] = field(default_factory=lambda: deque(maxlen=RATE_REPORTS))
 
     def totals(self) -> dict[str, float]:
@@ -89,6 +103,15 @@ class Source:
                 totals[name] = totals.get(name, 0.0) + value
         return totals
 
+    def histograms(self) -> dict[str, Histogram]:
+        """Latencies over all lives, by name."""
+        found: dict[str, Histogram] = {}
+        for name, folded in self._folded_histograms.items():
+            found.setdefault(name, Histogram()).add(folded.sum_ns, folded.sketch)
+        for sums in self._lives.values():
+            _add_histograms(found, sums)
+        return found
+
     def rates(self) -> dict[str, float]:
         """Counters per second over the last reports, by name. Empty before there are two."""
         if len(self._history) < 2:
@@ -98,35 +121,45 @@ class Source:
             return {}
         return {name: (value - first.get(name, 0.0)) * 1000 / (last_ms - first_ms) for name, value in last.items()}
 
-    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> News | None:
+    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> Delta | None:
         """Take in a report. None if it says nothing new, because a later one of the same life was here."""
         life = life_of(report)
         sums = self._lives.get(life)
         if sums is not None and report.sequence <= sums.sequence:
             return None
         counters, means, gauges, mean_values = self._split(report)
+        sketches = {
+            sys.intern(metric.name): Sketch.from_proto(metric.sketch)
+            for metric in report.metrics[:NAMES_MAX]
+            if metric.HasField("sketch")
+        }
         first = sums is None
         if sums is None:
             self._begin(life, report)
-            sums = self._lives[life] = _Sums(0, {}, {}, report.started_ms)
+            sums = self._lives[life] = _Sums(0, {}, {}, {}, report.started_ms)
         present = life == (self.started_ms, self.pid)
-        news = News(
+        delta = Delta(
             source=self.id,
             component=self.component,
             counters=_grown(sums.counters, counters),
             means=_grown_means(sums.means, means),
+            sketches={
+                name: sketch.since(sums.sketches[name]) if name in sums.sketches else sketch
+                for name, sketch in sketches.items()
+            },
             gauges=gauges if present else {},
             first_of_life=first,
             since_ms=sums.time_ms,
             time_ms=report.time_ms,
         )
         sums.sequence, sums.counters, sums.means, sums.time_ms = report.sequence, counters, means, report.time_ms
+        sums.sketches = sketches
         self.heard_s = now_s
         if present:
             self.latest.update(gauges)
             self.latest.update(mean_values)
             self._history.append((report.time_ms, counters))
-        return news
+        return delta
 
     def _begin(self, life: Life, report: metrics_pb2.MetricsReport) -> None:
         self.component, self.container = report.component, report.container
@@ -137,7 +170,9 @@ class Source:
             self._history.append((report.started_ms, {}))
         if len(self._lives) >= LIVES_MAX:
             oldest = next(iter(self._lives))
-            for name, value in self._lives.pop(oldest).counters.items():
+            gone = self._lives.pop(oldest)
+            _add_histograms(self._folded_histograms, gone)
+            for name, value in gone.counters.items():
                 self._folded[name] = self._folded.get(name, 0.0) + value
 
     def _split(
@@ -161,6 +196,11 @@ class Source:
         return counters, means, gauges, mean_values
 
 
+def _add_histograms(histograms: dict[str, Histogram], sums: _Sums) -> None:
+    for name, sketch in sums.sketches.items():
+        histograms.setdefault(name, Histogram()).add(sums.means.get(name, (0.0, 0))[0], sketch)
+
+
 def _grown(before: dict[str, float], now: dict[str, float]) -> dict[str, float]:
     return {name: value - before.get(name, 0.0) for name, value in now.items()}
 
@@ -172,6 +212,18 @@ def _grown_means(before: dict[str, Mean], now: dict[str, Mean]) -> dict[str, Mea
         if count > old_count:
             grown[name] = (total - old_total, count - old_count)
     return grown
+
+
+class SourceSnapshot(Struct, frozen=True):
+    """What is exported of one source."""
+
+    id: str
+    component: str
+    container: int
+    totals: dict[str, float]
+    latest: dict[str, float]
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    """Latencies in ns; those of these names in `latest` are left out."""
 
 
 class Ledger:
@@ -189,8 +241,8 @@ class Ledger:
     def get(self, source: str) -> Source | None:
         return self._sources.get(source)
 
-    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> News | None:
-        """Take in a report. None if it says nothing new. The longest silent source makes room for a new one."""
+    def add(self, report: metrics_pb2.MetricsReport, now_s: float) -> Delta | None:
+        """Take in a report. None if it says nothing new. The longest silent source is evicted for a new one."""
         source = self._sources.get(report.source)
         if source is None:
             if len(self._sources) >= self._sources_max:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import resource
 import time
 
 from heronpy.proto import metrics_pb2
+
+log = logging.getLogger(__name__)
 
 _PAGE_BYTES = resource.getpagesize()
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -40,13 +43,14 @@ _NATIVE_NAMES = {
     "__uptime-secs": ("__process/__uptime_sec", 1),
     "__py-physical-memory-byte": ("__process/__mem_used_bytes", 1),
 }
-"""Heron's Stream Manager and Topology Master are no Python processes, and have these names and units."""
+"""Heron's Stream Manager and Topology Master are not Python processes, and have these names and units."""
 
 
 def process_metrics(started_ms: int, component: str = "") -> list[metrics_pb2.Metric]:
     """This process: CPU seconds, resident bytes, garbage collection, threads, file descriptors, uptime; all gauges.
 
     Those of `__stmgr__` and `__tmaster__` have Heron's names for these, too: `__process/__cpu_user_usec`, …
+    What cannot be read, for want of file descriptors say, is left out with a warning: a metric must not end a process.
     """
     if _collections not in gc.callbacks:
         gc.callbacks.append(_collections)
@@ -59,17 +63,25 @@ def process_metrics(started_ms: int, component: str = "") -> list[metrics_pb2.Me
         "__py-gc-collection-count": _collections.count,
         "__py-gc-collection-time-ms": _collections.spent_ns / 1e6,
         "__py-fd-limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        **_from_proc("self"),
         "__uptime-secs": max(0.0, time.time() - started_ms / 1000),
     }
-    values["__py-fd-count"] -= 1  # without the one that lists them
+    try:
+        values |= _from_proc("self")
+        values["__py-fd-count"] -= 1  # without the one that lists them
+    except OSError as e:
+        log.warning("memory, threads and file descriptors of this process are not reported: %s", e)
     if component in _NATIVE_COMPONENTS:
-        values |= {native: values[name] * factor for name, (native, factor) in _NATIVE_NAMES.items()}
+        known = [(name, *native) for name, native in _NATIVE_NAMES.items() if name in values]
+        values |= {native: values[name] * factor for name, native, factor in known}
     return _gauges(values)
 
 
 def other_process_metrics(pid: int) -> list[metrics_pb2.Metric]:
-    """Another process of this user, by the same names, as far as they can be seen from outside; empty if it is gone."""
+    """Another process of this user, by the same names, as far as they can be seen from outside; empty if it is gone.
+
+    Raises:
+        OSError: it cannot be looked at now, for want of file descriptors say.
+    """
     try:
         values = _from_proc(str(pid))
         with open(f"/proc/{pid}/stat", "rb") as f:
@@ -77,18 +89,12 @@ def other_process_metrics(pid: int) -> list[metrics_pb2.Metric]:
             fields = f.read().rpartition(b")")[2].split()
         with open("/proc/uptime", "rb") as f:
             up_s = float(f.read().split()[0])
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
         return []
     values["__py-user-cpu-time-secs"] = int(fields[11]) / _TICKS_PER_S
     values["__py-sys-cpu-time-secs"] = int(fields[12]) / _TICKS_PER_S
     values["__uptime-secs"] = max(0.0, up_s - int(fields[19]) / _TICKS_PER_S)
     return _gauges(values)
-
-
-def started_ms_of(pid: int) -> int:
-    """When a process started, in ms since the epoch; 0 if it is gone."""
-    up = next((m.value for m in other_process_metrics(pid) if m.name == "__uptime-secs"), None)
-    return 0 if up is None else int((time.time() - up) * 1000)
 
 
 def _from_proc(pid: str) -> dict[str, float]:

@@ -1,10 +1,12 @@
-"""The Prometheus endpoint: Heron's metric names as families and labels.
+"""Heron's metric names as Prometheus' families and labels.
 
 `__emit-count/default` of instance `container_1_word_3` becomes
 
     heron_emit_count_total{topology="…",component="word",instance="container_1_word_3",container="1",stream="default"}
 
-What follows the base of a name goes to labels, so that a family's name never depends on the topology:
+Engine metrics are in base units, which their names tell (`_prometheus_names.py`), and latencies whose distribution is
+known are histograms. What follows the base of a name goes to labels, so that a family's name never depends on the
+topology:
 
     __execute-count/<component>/<stream>              source, stream
     __emit-count/<stream>                             stream
@@ -15,37 +17,25 @@ What follows the base of a name goes to labels, so that a family's name never de
 
 from __future__ import annotations
 
-import logging
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from heronpy.runtime import Launch
-
-log = logging.getLogger(__name__)
+from heronpy.metricsmgr._ledger import Histogram, SourceSnapshot
+from heronpy.metricsmgr._prometheus_names import base_unit, help_of
 
 SERIES_MAX = 20_000
 """Most series of one container. More are not exported, and counted in heron_metrics_series_dropped."""
+BOUNDS_S = (
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
+    *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+"""Of the buckets of histograms; counts at a bound are as exact as the sketch behind them."""
 LABELS = ("topology", "component", "instance", "container", "stream", "source", "key")
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSnapshot:
-    """What is exported of one source."""
-
-    id: str
-    component: str
-    container: int
-    totals: dict[str, float]
-    latest: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +86,7 @@ class HeronCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """One family per metric; first come, first served when there are too many series or two names collide."""
-        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        families: dict[str, _Family] = {}
         seen: set[tuple[str, tuple[str, ...]]] = set()
         dropped = 0
         for kind, name, source, value in self._values():
@@ -110,7 +100,8 @@ class HeronCollector(Collector):
                 series.source,
                 series.key,
             )
-            family_name = series.family.removesuffix("_total")
+            family_name, factor = base_unit(series.family) if name.startswith("__") else (series.family, 1.0)
+            family_name = family_name.removesuffix("_total")
             family = families.get(family_name)
             # A family has one type, and different names may become equal when they are sanitised.
             taken = (family_name, labels) in seen or not isinstance(family, kind | None)
@@ -118,9 +109,12 @@ class HeronCollector(Collector):
                 dropped += 1
                 continue
             if family is None:
-                family = families[family_name] = kind(family_name, "", labels=self._labels)
+                family = families[family_name] = kind(family_name, help_of(family_name, name), labels=self._labels)
             seen.add((family_name, labels))
-            family.add_metric(labels, value)
+            if isinstance(family, HistogramMetricFamily):
+                family.add_metric(labels, _buckets(value), value.sum_ns * factor)
+            else:
+                family.add_metric(labels, value * factor)
         yield from families.values()
         yield GaugeMetricFamily(
             "heron_metrics_series_dropped",
@@ -128,77 +122,21 @@ class HeronCollector(Collector):
             value=dropped,
         )
 
-    def _values(
-        self,
-    ) -> Iterator[tuple[type[CounterMetricFamily] | type[GaugeMetricFamily], str, SourceSnapshot, float]]:
+    def _values(self) -> Iterator[tuple[type[_Family], str, SourceSnapshot, Any]]:
         for source in self._snapshot():
+            for name, histogram in source.histograms.items():
+                yield HistogramMetricFamily, name, source, histogram
             for name, value in source.totals.items():
                 yield CounterMetricFamily, name, source, value
             for name, value in source.latest.items():
-                yield GaugeMetricFamily, name, source, value
+                if name not in source.histograms:
+                    yield GaugeMetricFamily, name, source, value
 
 
-class PrometheusEndpoint:
-    """`GET /metrics` on 127.0.0.1, in a thread. `close()` ends it.
-
-    Args:
-        launch: the topology.
-        container: whose metrics they are; it is added to a configured port.
-        snapshot: returns what is exported, at every scrape and in another thread.
-        options: `port`, `path`, `include-topology-name`.
-    """
-
-    def __init__(
-        self,
-        launch: Launch,
-        container: int,
-        snapshot: Callable[[], Sequence[SourceSnapshot]],
-        *,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        options = options or {}
-        registry = CollectorRegistry()
-        with_topology = bool(options.get("include-topology-name", True))
-        registry.register(HeronCollector(launch.topology if with_topology else None, snapshot))
-        configured = int(options.get("port", 0)) or launch.config.metrics.prometheus_port
-        handler = _handler(registry, "/" + str(options.get("path", "/metrics")).strip("/"))
-        self._server = _listening(configured + container if configured else 0, handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, name="prometheus", daemon=True)
-        self._thread.start()
-        self.port: int = self._server.server_port
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(timeout=5)
+_Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
-def _listening(port: int, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    try:
-        return ThreadingHTTPServer(("127.0.0.1", port), handler)
-    except OSError as e:
-        # Two topologies of one machine with the same configuration: metrics on another port are better than none.
-        log.error("no Prometheus endpoint on port %d: %s; a free port is used", port, e.strerror)
-        return ThreadingHTTPServer(("127.0.0.1", 0), handler)
-
-
-def _handler(registry: CollectorRegistry, path: str) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = 10  # of a client that does not finish its request
-
-        def do_GET(self) -> None:
-            if self.path.partition("?")[0].rstrip("/") != path.rstrip("/"):
-                self.send_error(404, f"metrics are at {path}")
-                return
-            encode, content_type = choose_encoder(self.headers.get("Accept") or "")
-            body = encode(registry)
-            self.send_response(200)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            log.debug(format, *args)
-
-    return Handler
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    counts = histogram.sketch.below(bound * 1e9 for bound in BOUNDS_S)
+    bounds = [(f"{bound:g}", float(count)) for bound, count in zip(BOUNDS_S, counts, strict=True)]
+    return [*bounds, ("+Inf", float(histogram.sketch.count))]

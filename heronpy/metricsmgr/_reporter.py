@@ -7,16 +7,17 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
+from msgspec import Struct
 
 from heronpy.metricsmgr._accumulator import Accumulator
 from heronpy.metricsmgr._pace import pauses
 from heronpy.metricsmgr._process import process_metrics
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc
-from heronpy.runtime import Launch, LevelSwitch, channel, metadata
+from heronpy.rpc import channel
+from heronpy.runtime import Launch, LevelSwitch
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +26,7 @@ PUBLISH_TIMEOUT_MIN_S = 2.0
 """However short the interval is: on a busy machine an answer may take longer."""
 
 
-@dataclass(slots=True)
-class Reported:
+class Reported(Struct):
     """What a process has reported since its start."""
 
     reports: int = 0
@@ -70,7 +70,7 @@ class Reporter:
     ) -> None:
         self._interval_s = launch.config.metrics.interval_ms / 1000
         self._target = f"unix:{launch.socket_dir(container) / SOCKET_NAME}"
-        self._metadata = metadata(launch.token(), source)
+        self._security = launch.security(source)
         self._component = component
         self._collect = collect
         # Not the process's start: two reporters of one process, one after the other, are two lives.
@@ -89,7 +89,7 @@ class Reporter:
         """
         loop = asyncio.get_running_loop()
         next_s = loop.time()
-        async with channel(self._target) as to_metricsmgr:
+        async with channel(self._target, self._security) as to_metricsmgr:
             publish = metrics_pb2_grpc.MetricsmgrStub(to_metricsmgr).Publish  # type: ignore[no-untyped-call]  # generated
             for pause_s in pauses(self._interval_s):
                 await self._report(publish, max(self._interval_s, PUBLISH_TIMEOUT_MIN_S))
@@ -98,7 +98,7 @@ class Reporter:
 
     async def flush(self, timeout_s: float) -> bool:
         """Report once more, before the process ends. False if that was not possible in time."""
-        async with channel(self._target) as to_metricsmgr:
+        async with channel(self._target, self._security) as to_metricsmgr:
             publish = metrics_pb2_grpc.MetricsmgrStub(to_metricsmgr).Publish  # type: ignore[no-untyped-call]  # generated
             return await self._report(publish, timeout_s)
 
@@ -114,7 +114,7 @@ class Reporter:
     async def _report(self, publish: Any, timeout_s: float) -> bool:
         report = self._next_report()
         try:
-            reply = await publish(report, metadata=self._metadata, timeout=timeout_s, wait_for_ready=True)
+            reply = await publish(report, metadata=self._security.metadata, timeout=timeout_s, wait_for_ready=True)
         except grpc.aio.AioRpcError as e:
             self._accumulator.failed(report)
             if self._reachable:

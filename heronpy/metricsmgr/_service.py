@@ -8,25 +8,30 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from heronpy.errors import StateError
+from heronpy.errors import ReadFailedError
+from heronpy.files import replace_file
+from heronpy.health import RECENT_RESTARTS_METRIC, RESTART_WINDOW_S, RESTARTS_METRIC
+from heronpy.host import EXECUTOR, HostProcess, read_pids
 from heronpy.metricsmgr._accumulator import Accumulator
-from heronpy.metricsmgr._ledger import Ledger
+from heronpy.metricsmgr._ledger import Ledger, SourceSnapshot
 from heronpy.metricsmgr._outbox import Outbox
 from heronpy.metricsmgr._pace import pauses
-from heronpy.metricsmgr._process import other_process_metrics, process_metrics, started_ms_of
-from heronpy.metricsmgr._prometheus import PrometheusEndpoint, SourceSnapshot
+from heronpy.metricsmgr._process import other_process_metrics, process_metrics
 from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
+from heronpy.metricsmgr._scrape import PrometheusEndpoint
 from heronpy.metricsmgr._sinks import Sinks
 from heronpy.plan import PackingPlan
 from heronpy.proto import loglevels_pb2, metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
-from heronpy.runtime import PARENT_ENV, Launch, LevelSwitch, channel, essential, metadata, server
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.rpc import CONTROL_BYTES_MAX, UnixServer, channel, listen
+from heronpy.runtime import PARENT_ENV, Launch, LevelSwitch, essential, until_one_ends
+from heronpy.security import container_identity
+from heronpy.statemgr import Kind, StateManager, follow, opened
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +42,6 @@ BATCH_REPORTS = 16
 """Reports per message to the Topology Master, which keeps the message well below the transport's limit."""
 STALE_INTERVALS = 3
 """A source that is silent for longer, and not in the packing plan, is not exported any more."""
-RETRY_S = 1.0
 LAST_FORWARD_S = 1.0
 
 
@@ -52,7 +56,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         self._container = container
         self._id = f"metricsmgr-{container}"
         self._interval_s = launch.config.metrics.interval_ms / 1000
-        self._token = launch.token()
+        self._security = launch.security(self._id)
         self._ledger = Ledger(sources_max=SOURCES_MAX)
         self._ledger_lock = threading.Lock()  # Prometheus reads from a thread
         self._sinks = Sinks(launch, container)
@@ -73,13 +77,8 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         )
         # The executor only starts and watches processes; so that it stays that small, its child reports for it.
         self._executor_pid = os.getppid() if os.environ.get(PARENT_ENV) == str(os.getppid()) else 0
-        self._executor = Accumulator(
-            source=f"executor-{container}",
-            component="__executor__",
-            container=container,
-            pid=self._executor_pid,
-            started_ms=started_ms_of(self._executor_pid) if self._executor_pid else 0,
-        )
+        self._executor: Accumulator | None = None
+        """None until the executor could be looked at for the first time."""
 
     async def run(self) -> None:
         """Serve until cancelled. What waits for the Topology Master, or a sink, is sent once more before the end."""
@@ -92,15 +91,13 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         if spec is None:
             yield
             return
-        endpoint = await asyncio.to_thread(
-            PrometheusEndpoint, self._launch, self._container, self._snapshot, options=spec.options
+        endpoint = PrometheusEndpoint(
+            self._launch, self._container, self._snapshot, self._security, options=spec.options
         )
-        try:
+        async with endpoint.serving():
             self.prometheus_port = endpoint.port
             with _port_file(self._launch, self._container, endpoint.port):
                 yield
-        finally:
-            await asyncio.to_thread(endpoint.close)
 
     async def Publish(
         self, request: metrics_pb2.MetricsReport, context: grpc.aio.ServicerContext[Any, Any]
@@ -112,20 +109,23 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         return metrics_pb2.PublishReply(log_levels=self._log_levels)
 
     async def _serve(self) -> None:
-        grpc_server = server(self._token)
-        metrics_pb2_grpc.add_MetricsmgrServicer_to_server(self, grpc_server)  # type: ignore[no-untyped-call]  # generated
-        socket = self._launch.socket_dir(self._container) / SOCKET_NAME
-        grpc_server.add_insecure_port(f"unix:{socket}")
+        grpc_server = UnixServer(lambda: self._launch.socket_dir(self._container) / SOCKET_NAME, self._grpc_server)
         await grpc_server.start()
         prometheus = f"127.0.0.1:{self.prometheus_port}" if self.prometheus_port else "no"
-        log.info("%s collects at %s, %s endpoint for Prometheus", self._id, socket, prometheus)
+        log.info("%s collects at %s, %s endpoint for Prometheus", self._id, SOCKET_NAME, prometheus)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(essential(self._follow_state()), name=f"{self._id}/state")
                 tasks.create_task(essential(self._forward()), name=f"{self._id}/forward")
+                tasks.create_task(essential(grpc_server.run()), name=f"{self._id}/socket")
                 self.started.set()
         finally:
             await grpc_server.stop(grace=0.5)
+
+    def _grpc_server(self, bind: str) -> grpc.aio.Server:
+        made = listen(bind, "", self._security, message_bytes_max=CONTROL_BYTES_MAX).server
+        metrics_pb2_grpc.add_MetricsmgrServicer_to_server(self, made)  # type: ignore[no-untyped-call]  # generated
+        return made
 
     def _received(self, report: metrics_pb2.MetricsReport) -> None:
         with self._ledger_lock:
@@ -143,50 +143,26 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
                 silent = now_s - source.heard_s > STALE_INTERVALS * self._interval_s
                 if silent and not self._expected(source.id, source.component):
                     self._ledger.forget(source.id)
-            return [SourceSnapshot(s.id, s.component, s.container, s.totals(), dict(s.latest)) for s in self._ledger]
+            return [
+                SourceSnapshot(s.id, s.component, s.container, s.totals(), dict(s.latest), s.histograms())
+                for s in self._ledger
+            ]
 
     def _expected(self, source: str, component: str) -> bool:
         return self._packed is None or source in self._packed or component.startswith("__")
 
     async def _follow_state(self) -> None:
-        """Keep the Topology Master's address, the packing plan and the log levels up to date.
+        """Keep the Topology Master's address, the packing plan and the log levels up to date."""
+        async with opened(self._launch.statemgr) as state:
+            await until_one_ends(
+                self._follow(state, Kind.LOGLEVELS, self._levels_changed),
+                self._follow(state, Kind.TMASTERS, self._tmaster_changed),
+                self._follow(state, Kind.PACKINGPLANS, self._packing_changed),
+            )
 
-        As soon as the state manager lets us.
-        """
-        warned = False
-        while True:
-            try:
-                sm = await asyncio.to_thread(self._watch_state, asyncio.get_running_loop())
-                break
-            except StateError as e:
-                if not warned:
-                    log.warning("reports wait for the Topology Master: %s", e)
-                warned = True
-                await asyncio.sleep(RETRY_S)
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            await asyncio.to_thread(sm.close)
-
-    def _watch_state(self, loop: asyncio.AbstractEventLoop) -> StateManager:
-        def tmaster_seen(value: bytes | None) -> None:  # in a thread of the state manager
-            loop.call_soon_threadsafe(lambda: self._tmaster_changed(value))
-
-        def packing_seen(value: bytes | None) -> None:
-            loop.call_soon_threadsafe(lambda: self._packing_changed(value))
-
-        def levels_seen(value: bytes | None) -> None:
-            loop.call_soon_threadsafe(lambda: self._levels_changed(value))
-
-        sm = open_statemgr(self._launch.statemgr)
-        try:
-            sm.watch(Kind.LOGLEVELS, self._launch.topology, levels_seen)
-            sm.watch(Kind.TMASTERS, self._launch.topology, tmaster_seen)
-            sm.watch(Kind.PACKINGPLANS, self._launch.topology, packing_seen)
-        except StateError:
-            sm.close()
-            raise
-        return sm
+    async def _follow(self, state: StateManager, kind: Kind, changed: Callable[[bytes | None], None]) -> None:
+        async for value in follow(state, kind, self._launch.topology):
+            changed(value)
 
     def _tmaster_changed(self, value: bytes | None) -> None:
         self._tmaster = None if value is None else state_pb2.TmasterLocation.FromString(value)
@@ -218,12 +194,12 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
             return
         waiting = self._outbox.take()
         try:
-            async with channel(f"{tmaster.host}:{tmaster.port}") as to_tmaster:
+            async with channel(f"{tmaster.host}:{tmaster.port}", self._security, container_identity(0)) as to_tmaster:
                 publish = tmaster_pb2_grpc.TmasterStub(to_tmaster).PublishMetrics  # type: ignore[no-untyped-call]  # generated
                 while waiting:
                     await publish(
                         metrics_pb2.MetricsReports(reports=waiting[:BATCH_REPORTS]),
-                        metadata=metadata(self._token, self._id),
+                        metadata=self._security.metadata,
                         timeout=timeout_s,
                         wait_for_ready=True,
                     )
@@ -240,21 +216,51 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         self._own.collected([*process_metrics(self._started_ms), *self._sinks.collect(), dropped])
         now_ms = int(time.time() * 1000)
         self._received(self._own.report(now_ms))
-        if self._executor_pid and (found := other_process_metrics(self._executor_pid)):
-            self._executor.collected(found)
-            report = self._executor.report(now_ms)
-            # The life is the executor's and may be older than this process: its reports go on, they do not begin.
-            report.sequence = now_ms
+        if self._executor_pid and (report := self._executor_report(now_ms)):
             self._received(report)
+
+    def _executor_report(self, now_ms: int) -> metrics_pb2.MetricsReport | None:
+        """What is seen of the executor from outside; None if it is gone, or cannot be looked at now."""
+        try:
+            process = HostProcess.of(self._executor_pid)
+            found = other_process_metrics(self._executor_pid)
+        except OSError as e:
+            log.warning("the executor is not reported: it cannot be looked at: %s", e)
+            return None
+        if process is None or not found:
+            return None
+        if self._executor is None:
+            self._executor = Accumulator(
+                source=f"executor-{self._container}",
+                component="__executor__",
+                container=self._container,
+                pid=process.pid,
+                started_ms=int(process.create_time * 1000),
+            )
+        self._executor.collected([*found, *self._restarts()])
+        report = self._executor.report(now_ms)
+        # The incarnation is the executor's and may be older than this process: its reports go on, they do not begin.
+        report.sequence = now_ms
+        return report
+
+    def _restarts(self) -> Iterator[metrics_pb2.Metric]:
+        """How often each process of this container was restarted, as its executor recorded it."""
+        try:
+            records = read_pids(self._launch.container_dir(self._container))
+        except ReadFailedError as e:
+            log.warning("restarts are not reported: %s", e)
+            return
+        for process, record in records.items():
+            id = f"{process}-{self._container}" if process == EXECUTOR else process
+            recent = record.restarts_within(RESTART_WINDOW_S, time.time())
+            yield metrics_pb2.Metric(name=RESTARTS_METRIC + id, value=record.restarts, kind=metrics_pb2.Metric.GAUGE)
+            yield metrics_pb2.Metric(name=RECENT_RESTARTS_METRIC + id, value=recent, kind=metrics_pb2.Metric.GAUGE)
 
 
 @contextlib.contextmanager
 def _port_file(launch: Launch, container: int, port: int) -> Iterator[None]:
     path = launch.container_dir(container) / PORT_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    temporary.write_text(f"{port}\n")
-    temporary.replace(path)
+    replace_file(path, f"{port}\n", durable=False)
     try:
         yield
     finally:

@@ -9,8 +9,15 @@ from collections.abc import AsyncIterator
 
 from heronpy.config import SinkSpec, sinks_from_text
 from heronpy.metricsmgr._ledger import Source
-from heronpy.metricsmgr.sinks import ExceptionRecord, MetricInfo, MetricsRecord, SinkContext, SinkRunner, sink_factory
-from heronpy.metricsmgr.sinks._spi import MetricKind
+from heronpy.metricsmgr.sinks import (
+    ExceptionRecord,
+    MetricInfo,
+    MetricKind,
+    MetricsRecord,
+    SinkContext,
+    SinkRunner,
+    sink_factory,
+)
 from heronpy.proto import metrics_pb2
 from heronpy.runtime import Launch
 
@@ -37,7 +44,7 @@ class Sinks:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the sinks for the time of the block; at its end each may take what waits, for STOP_S together."""
+        """Run the sinks for the duration of the block; at its end each may take what waits, for STOP_S together."""
         for runner in self._runners:
             runner.start()
         try:

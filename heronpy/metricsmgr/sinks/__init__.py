@@ -13,6 +13,7 @@ from heronpy.metricsmgr.sinks._spi import (
     ExceptionRecord,
     IMetricsSink,
     MetricInfo,
+    MetricKind,
     MetricsRecord,
     SinkContext,
 )
@@ -23,6 +24,7 @@ __all__ = [
     "GraphiteSink",
     "IMetricsSink",
     "MetricInfo",
+    "MetricKind",
     "MetricsRecord",
     "SinkContext",
     "SinkRunner",

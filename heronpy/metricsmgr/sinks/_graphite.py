@@ -7,6 +7,7 @@ Graphite's paths become underscores, and a slash in a metric's name a dot: `__em
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import re
 import socket
@@ -15,8 +16,10 @@ from typing import Any
 
 from heronpy.metricsmgr.sinks._spi import IMetricsSink, MetricsRecord, SinkContext
 
+log = logging.getLogger(__name__)
+
 BUFFER_BYTES_MAX = 4 << 20
-"""Lines that wait for a connection; the oldest make room."""
+"""Lines that wait for a connection; the oldest are evicted."""
 TIMEOUT_S = 5.0
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
@@ -29,8 +32,10 @@ class GraphiteSink(IMetricsSink):
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._socket: socket.socket | None = None
+        self._away = False
+        """Whether the last attempt to send has failed: it is reported once."""
         self.dropped = 0
-        """Records that made room for others."""
+        """Records that were evicted for others."""
 
     def init(self, config: Mapping[str, Any], context: SinkContext) -> None:
         self._address = str(config.get("graphite-host", "127.0.0.1")), int(config.get("graphite-port", 2003))
@@ -46,7 +51,7 @@ class GraphiteSink(IMetricsSink):
             self.dropped += 1
 
     def flush(self) -> None:
-        # A server that is away is no failure: the lines wait. Only the end of the sink loses them.
+        # A server that is away is not a failure: the lines wait. Only the end of the sink loses them.
         if not self._waiting:
             return
         try:
@@ -54,8 +59,13 @@ class GraphiteSink(IMetricsSink):
             while self._waiting:
                 connected.sendall(self._waiting[0])
                 self._bytes -= len(self._waiting.pop(0))
-        except OSError:
+        except OSError as e:
+            if not self._away:
+                log.warning("Graphite at %s:%d takes no metrics, they wait: %s", *self._address, e)
+            self._away = True
             self._disconnect()
+        else:
+            self._away = False
 
     def close(self) -> None:
         self._disconnect()
@@ -71,7 +81,7 @@ class GraphiteSink(IMetricsSink):
 
     def _disconnect(self) -> None:
         if self._socket is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # it is gone either way
                 self._socket.close()
         self._socket = None
 

@@ -30,5 +30,5 @@ def _make(sink_class: str) -> IMetricsSink:
     except (ImportError, AttributeError, ValueError) as e:
         raise NotFoundError(f"{sink_class!r} cannot be imported: {e}; is it installed, or on PYTHONPATH?") from e
     if not callable(found):
-        raise NotFoundError(f"{sink_class!r} is no class of a sink")
+        raise NotFoundError(f"{sink_class!r} is not a class of a sink")
     return found()  # type: ignore[no-any-return]  # whatever it makes is used as a sink, and isolated

@@ -22,7 +22,7 @@ RECORDS_MAX = 1024
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
 HANG_S = 30.0
-"""A call that takes longer is told."""
+"""A call that takes longer is reported."""
 
 
 class SinkRunner:
@@ -61,7 +61,7 @@ class SinkRunner:
         self._call: tuple[str, float] | None = None
         """Which method the sink's thread is in, and since when."""
         self._hung: tuple[str, float] | None = None
-        """The call that was told to hang."""
+        """The call that was reported to hang."""
         self._stopping = threading.Event()
         # A daemon: a sink that hangs must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name=f"sink/{spec.name}", daemon=True)
@@ -104,7 +104,7 @@ class SinkRunner:
             # The one place for whatever a sink's code may raise: it is somebody else's, and concerns it alone.
             except (Exception, SystemExit) as e:
                 self.failures += 1
-                log.warning("sink %s failed %s", self.name, _told(e))
+                log.warning("sink %s failed %s", self.name, _described(e))
             if time.monotonic() - begun_s > BACKOFF_MAX_S:
                 self._backoff_s = self._first_backoff_s  # it was well for a while
             if attempts >= 0 and self.failures > attempts:
@@ -176,7 +176,7 @@ class SinkRunner:
                 self._lost += 1
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     """Where it was raised, and what, in one line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     first = next(iter(str(error).splitlines()), "")
