@@ -11,7 +11,8 @@ from heronpy.connectors._parquet import ParquetFile
 from heronpy.connectors._parquet_sink import ParquetSink
 from heronpy.connectors._redis import RedisStream
 from heronpy.connectors._row_sinks import CsvSink, JsonLinesSink, TextSink
-from heronpy.connectors._spi import (
+from heronpy.connectors._text import JsonLines, TextFile
+from heronpy.connectors.spi import (
     Chunk,
     Record,
     Sink,
@@ -22,7 +23,6 @@ from heronpy.connectors._spi import (
     SourceReader,
     Split,
 )
-from heronpy.connectors._text import JsonLines, TextFile
 
 __all__ = [
     "Chunk",

@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 
 from heronpy.connectors._file_parts import FilePart, first_line, next_line, ranges
 from heronpy.connectors._files import Files, Pattern, why
-from heronpy.connectors._lines import LINE_BYTES_MAX, shown
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
-from heronpy.connectors._spi import Source, SourceContext, SourceReader, Split
 from heronpy.connectors._text import check_encoding
+from heronpy.connectors.lines import LINE_BYTES_MAX, shown
+from heronpy.connectors.spi import Source, SourceContext, SourceReader, Split
 from heronpy.errors import ConfigError
 
 _ROWS = 4096
@@ -32,7 +32,7 @@ class _Dialect:
 class CsvFile(Source):
     """The rows of CSV files, as dicts of text; without a header and `fields`, as lists of text.
 
-    Quoted fields may contain newlines, so a file is read by one task. Blank lines are no records. The id of a row is
+    Quoted fields may contain newlines, so a file is read by one task. Blank lines are not records. The id of a row is
     `<path>:<byte offset>`; times and restarts are `TextFile`'s. A row with another number of fields than the header,
     or with broken quotes, is a dead letter.
     """

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, cast
 
-from heronpy.connectors._files import Files, share_of, size_of, time_of, why
+from heronpy.connectors._files import Files, damage, share_of, size_of, time_of
 from heronpy.connectors._parts import DeadLetter, Rows
-from heronpy.connectors._spi import Chunk
 from heronpy.connectors._times import Span
+from heronpy.connectors.spi import Chunk
 
 BLOCK_BYTES = 512 << 10
 """How much is read and decoded at a time; some ms."""
@@ -67,7 +67,7 @@ class FilePart(ABC):
                 time_ms = os.fstat(f.fileno()).st_mtime_ns // 1_000_000
                 yield from self.rows_of(f, position, time_ms, dead_letter)
         except (OSError, EOFError, zlib.error) as e:
-            dead_letter(self.path, None, f"cannot be read: {why(e)}")
+            dead_letter(self.path, None, f"cannot be read: {damage(self.path, e)}")
 
     @abstractmethod
     def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:

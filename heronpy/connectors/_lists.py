@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
-from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
 from heronpy.connectors._times import Span
+from heronpy.connectors.spi import Chunk, Source, SourceContext, SourceReader, Split
 from heronpy.errors import ConfigError
 
 _PARTS = 64

@@ -17,4 +17,4 @@ def need(module: str, extra: str, who: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as e:
-        raise ConfigError(f"{who} needs {module.partition('.')[0]}: pip install 'heronpy[{extra}]'") from e
+        raise ConfigError(f"{who} needs {module.partition('.')[0]}: pip install 'heron-engine[{extra}]'") from e

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.connectors._files import Files, Pattern, share_of, size_of, why
+from heronpy.connectors._files import Files, Pattern, damage, share_of, size_of
 from heronpy.connectors._optional import need
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
-from heronpy.connectors._spi import Chunk, Source, SourceContext, SourceReader, Split
 from heronpy.connectors._times import Span
+from heronpy.connectors.spi import Chunk, Source, SourceContext, SourceReader, Split
 
 _ROWS = 4096
 _LAST = 1 << 62
@@ -57,7 +57,8 @@ class ParquetFile(Source):
 
         try:
             metadata = pq.read_metadata(path)
-        except (OSError, pa.ArrowException):
+        except (OSError, pa.ArrowException) as e:
+            damage(path, e)
             yield _ParquetPart(path, 0, _LAST, size, self._columns)
             return
         first = taken = 0
@@ -93,7 +94,8 @@ class _ParquetPart:
 
         try:
             rows: int = pq.read_metadata(self.path).num_rows
-        except (OSError, pa.ArrowException):
+        except (OSError, pa.ArrowException) as e:
+            damage(self.path, e)
             return _LAST
         return rows
 
@@ -118,7 +120,7 @@ class _ParquetPart:
                     return
                 yield from self._groups(parquet, position or 0, time_ms, dead_letter)
         except (OSError, pa.ArrowException) as e:
-            dead_letter(self.path, None, f"cannot be read: {why(e)}")
+            dead_letter(self.path, None, f"cannot be read: {damage(self.path, e)}")
 
     def _missing(self, names: list[str]) -> str | None:
         return next((column for column in self.columns or () if column not in names), None)
@@ -146,7 +148,7 @@ class _ParquetPart:
                 yield Rows(values, starts, row, [time_ms] * len(values), prefix, begin)
         except (OSError, pa.ArrowException) as e:
             where = f"{self.path}: row group {group}" + (f" from row {row - begin}" if row > begin else "")
-            dead_letter(where, None, f"cannot be read: {why(e)}")
+            dead_letter(where, None, f"cannot be read: {damage(self.path, e)}")
             yield Rows([], [], end, [], prefix)
 
 

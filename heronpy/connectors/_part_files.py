@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from heronpy.connectors._spi import Sink, SinkContext, SinkWriter
+from heronpy.connectors.spi import Sink, SinkContext, SinkWriter
 from heronpy.errors import ConfigError, UnavailableError
+from heronpy.files import sync
 
 
 class Encoder(Protocol):
@@ -36,7 +37,7 @@ class FileSink(Sink):
     # In a topology each flush makes a file. Its final name is a hard link, which fails if the name is taken: a restart,
     # or a process that was thought dead, cannot overwrite what is acked.
 
-    has_batch_face = True
+    supports_batch = True
     suffix = ""
     """Of the files' names, with its dot."""
 
@@ -76,7 +77,7 @@ class FileSink(Sink):
                 encoder.finish()
                 _sync(f)
             temporary.replace(final)
-            _sync_directory(path.parent)
+            sync(path.parent)
         except OSError as e:
             raise UnavailableError(f"cannot write {final}: {e.strerror or e}") from e
         finally:
@@ -154,7 +155,7 @@ class _PartWriter(SinkWriter):
                 os.link(self._temporary, final)
             except FileExistsError:
                 continue  # of another process with this task's number
-            _sync_directory(self._directory)
+            sync(self._directory)
             return
 
     def _discard(self) -> None:
@@ -173,13 +174,3 @@ class _PartWriter(SinkWriter):
 def _sync(f: BinaryIO) -> None:
     f.flush()
     os.fsync(f.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
-    """Make the names in it durable."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems refuse; their names are durable anyway
-            os.fsync(fd)
-    finally:
-        os.close(fd)

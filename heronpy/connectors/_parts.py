@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from heronpy.connectors._positions import Positions
-from heronpy.connectors._spi import Chunk, Record, SourceContext, SourceReader
 from heronpy.connectors._times import Span, Times
+from heronpy.connectors.spi import Chunk, Record, SourceContext, SourceReader
 
 DeadLetter = Callable[[str, Any, str], None]
 _READ_S = 0.003

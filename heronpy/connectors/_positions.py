@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from heronpy.connectors._files import damage
 from heronpy.connectors._saved import save_json
 
 _log = logging.getLogger(__name__)
@@ -80,6 +81,7 @@ def _read_all(directory: Path) -> dict[str, Entry]:
         try:
             entries = msgspec.json.decode(path.read_bytes(), type=dict[str, Entry])
         except (OSError, msgspec.MsgspecError) as e:
+            damage(path, e)
             _log.warning("cannot read positions from %s, so what they cover is read again: %s", path, e)
             continue
         for key, entry in entries.items():

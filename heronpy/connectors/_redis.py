@@ -8,7 +8,7 @@ from typing import Any
 from heronpy.connectors._optional import need
 from heronpy.connectors._redis_entries import Decoder
 from heronpy.connectors._redis_reader import RedisReader
-from heronpy.connectors._spi import Source, SourceContext, SourceReader
+from heronpy.connectors.spi import Source, SourceContext, SourceReader
 from heronpy.errors import ConfigError
 
 _TOPOLOGY_NAME = "topology.name"

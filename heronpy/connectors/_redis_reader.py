@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heronpy.connectors._redis_entries import Decoder, shown, time_ms
-from heronpy.connectors._spi import Record, SourceReader
+from heronpy.connectors.spi import Record, SourceReader
 
 _log = logging.getLogger(__name__)
 _BATCH = 1000
@@ -188,7 +188,7 @@ class RedisReader(SourceReader):
             self._failures = 0
 
     def _failed(self, error: Exception) -> None:
-        """Try again later. Logged when it begins; raises what is no error of Redis."""
+        """Try again later. Logged when it begins; raises what is not an error of Redis."""
         from redis.exceptions import RedisError
 
         if not isinstance(error, (RedisError, OSError)):

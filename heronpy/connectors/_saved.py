@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from heronpy.files import replace_file
 
 
 def save_json(path: Path, document: Any) -> None:
@@ -15,10 +16,4 @@ def save_json(path: Path, document: Any) -> None:
     Raises:
         OSError: it cannot be written. What was there stays.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with temporary.open("wb") as f:
-        f.write(msgspec.json.encode(document))
-        f.flush()
-        os.fsync(f.fileno())
-    temporary.replace(path)
+    replace_file(path, msgspec.json.encode(document))

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from heronpy.connectors._files import Pattern, why
-from heronpy.connectors._lines import LineFiles, LineFormat, shown, starts_of
 from heronpy.connectors._parts import DeadLetter
+from heronpy.connectors.lines import LineFiles, LineFormat, shown, starts_of
 from heronpy.errors import ConfigError
 
 
@@ -82,7 +82,7 @@ class _TextFormat(LineFormat):
 
 
 class JsonLines(LineFiles):
-    """The lines of files, each one JSON value. Empty lines are no records. The rest is as with `TextFile`."""
+    """The lines of files, each one JSON value. Empty lines are not records. The rest is as with `TextFile`."""
 
     def __init__(self, pattern: Pattern) -> None:
         """Describe the files; they are looked up when the source is opened.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from heronpy.connectors._files import damage
 from heronpy.connectors._saved import save_json
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ def _read_all(directory: Path) -> dict[str, list[Span]]:
         try:
             known |= msgspec.json.decode(path.read_bytes(), type=dict[str, list[Span]])
         except (OSError, msgspec.MsgspecError) as e:
+            damage(path, e)
             _log.warning("cannot read the times of files from %s: %s", path, e)
     return known
 
@@ -74,5 +76,6 @@ def _read_all(directory: Path) -> dict[str, list[Span]]:
 def _changed(path: Path) -> int:
     try:
         return path.stat().st_mtime_ns
-    except OSError:
+    except OSError as e:
+        damage(path, e)
         return 0

@@ -1,6 +1,7 @@
 """Key-value stores for live views, and what it takes to write one."""
 
-from heronpy.stores._keys import decode_key, encode_key, key_label
+from heronpy.hashing import decode_key, encode_key
+from heronpy.stores._key_label import key_label
 from heronpy.stores._redis import RedisStore
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
 from heronpy.stores._sqlite import SqliteStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heronpy.stores._keys import decode_key, encode_key
+from heronpy.hashing import decode_key, encode_key
 from heronpy.stores._spi import StoreContext, StoreWriter
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from importlib.util import find_spec
 from typing import Any
 
 from heronpy.config import check_name
@@ -42,8 +43,10 @@ class RedisStore(Store):
             prefix: begins the names of all keys; programs that share a server and names of views need different ones.
 
         Raises:
-            ConfigError: not exactly one URL, or a prefix that cannot be part of a name.
+            ConfigError: redis is not installed, not exactly one URL, or a prefix that cannot be part of a name.
         """
+        if find_spec("redis") is None:  # found out where the program is defined, and not by a task in a crash loop
+            raise ConfigError("RedisStore needs redis: pip install 'heron-engine[redis]'")
         if (url is None) == (url_env is None):
             raise ConfigError("RedisStore takes either a url or a url_env")
         self._url = url

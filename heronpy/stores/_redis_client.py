@@ -27,7 +27,7 @@ class Redis:
         try:
             redis: Any = importlib.import_module("redis")
         except ImportError as e:
-            raise ConfigError("RedisStore needs redis: pip install 'heronpy[redis]'") from e
+            raise ConfigError("RedisStore needs redis: pip install 'heron-engine[redis]'") from e
         from redis.backoff import NoBackoff
         from redis.retry import Retry
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from heronpy.errors import UnavailableError
-from heronpy.stores._keys import decode_key, encode_key
+from heronpy.hashing import decode_key, encode_key
 from heronpy.stores._redis_client import Redis
 from heronpy.stores._spi import StoreContext, StoreReader
 

@@ -9,7 +9,7 @@ from heronpy.config import check_name
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.stores._pending import PendingWriter
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
-from heronpy.stores._sqlite_file import (
+from heronpy.stores.sqlite_file import (
     BASE,
     SUFFIX,
     ViewLock,
@@ -22,7 +22,7 @@ from heronpy.stores._sqlite_file import (
     transaction,
     view_directory,
 )
-from heronpy.stores._sqlite_reader import SqliteReader
+from heronpy.stores.sqlite_reader import SqliteReader
 
 # A key that is there already is merged inside the statement, by a function of ours: one descent of the tree instead of
 # two, which makes it 1.4 times as fast as reading the present values first.

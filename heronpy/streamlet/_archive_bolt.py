@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from heronpy.api import Tuple
 from heronpy.streamlet._bolts import StageBolt
-from heronpy.streamlet._graph import ArchiveNode
-from heronpy.streamlet._watermark import END, NEVER
+from heronpy.streamlet.graph import ArchiveNode
+from heronpy.windows import END, NEVER
 
 if TYPE_CHECKING:
     from heronpy.archive import ArchiveWriter

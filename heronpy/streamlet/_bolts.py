@@ -11,14 +11,14 @@ from typing import Any
 
 from heronpy.api import Bolt, TopologyContext, TopologyReliabilityMode, Tuple, api_constants
 from heronpy.errors import TupleError, UnavailableError
-from heronpy.instance._stable_hash import stable_hash
-from heronpy.streamlet._bootstrap import read_cut, read_states
-from heronpy.streamlet._chain import Put, after, directed, from_bolt, node
+from heronpy.hashing import stable_hash
 from heronpy.streamlet._definition import loads
-from heronpy.streamlet._graph import ELEMENTWISE, ReduceByKeyNode
-from heronpy.streamlet._stages import WATERMARK, Exit
+from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
 from heronpy.streamlet._watermark import Upstream
+from heronpy.streamlet.bootstrap import read_cut, read_states
+from heronpy.streamlet.chain import Put, after, directed, from_bolt, node
+from heronpy.streamlet.graph import ELEMENTWISE, ReduceByKeyNode
 
 OVERFULL = 10
 """So many times the tuples of a commit may be held while nothing can be committed; then the stage takes its time."""
@@ -48,8 +48,7 @@ class StageBolt(Bolt):
         self.set_up()
         self.done: Callable[[Tuple], None] = self._hold if self.commits else self.ack
         """Call it for each tuple of which everything was emitted."""
-        take = self.taker()
-        self.process = self._with_watermarks(take) if self.stage.watermarks_in else take  # type: ignore[method-assign,assignment]  # a closure: the engine asks for it once a batch
+        self.process = self.taker()  # type: ignore[method-assign,assignment]  # a closure: the engine asks for it once a batch
 
     def set_up(self) -> None:
         """Open what the stage needs. May set `commits`."""
@@ -79,13 +78,19 @@ class StageBolt(Bolt):
         self.send_watermark()
 
     def send_watermark(self) -> None:
-        """Tell those after this stage how far time has come, if it is time to."""
+        """Send the stages after this one how far event time has come, if it is time to."""
         watermark = self.task.watermark_due(self.watermark())
         if watermark is not None:
-            self.emit((watermark,), WATERMARK, [])
+            self.delegate.send_watermark(watermark)
+
+    def receive_watermark(self, task: int, watermark: int) -> None:
+        """Take the watermark of a task before this stage; called by the engine."""
+        if self.stage.watermarks_in and task in self.upstream:
+            self.upstream.mark(task, watermark)
+            self.watermark_came()
 
     def watermark_came(self) -> None:
-        """A task before this stage has sent a watermark."""
+        """Event time may have advanced."""
         self.send_watermark()
 
     def commit(self) -> None:
@@ -117,17 +122,6 @@ class StageBolt(Bolt):
 
     def _compiled(self) -> Put:
         return after(self.stage.head, self.task)
-
-    def _with_watermarks(self, take: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
-        def process(tup: Tuple) -> None:
-            if tup.origin_.stream == WATERMARK:
-                self.upstream.mark(tup.origin_.task, tup.values[0])
-                self.watermark_came()
-                self.ack(tup)
-            else:
-                take(tup)
-
-        return process
 
     def _exit_of(self, exit: Exit) -> Put:
         task = self.task

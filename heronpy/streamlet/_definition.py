@@ -19,8 +19,6 @@ from heronpy.streamlet._stages import Stage
 
 STAGE_KEY = "streamlet.stage"
 """Configuration key of a component: its pickled Definition."""
-NODES_KEY = "streamlet.nodes"
-"""Configuration key of a component: the names of all nodes that it runs, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

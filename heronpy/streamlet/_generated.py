@@ -73,7 +73,7 @@ class SupplierSource(Source):
     """The results of a function."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self._function = function
+        self.function = function
 
     def open(self, context: SourceContext) -> SourceReader:
-        return _Made(self._function)
+        return _Made(self.function)

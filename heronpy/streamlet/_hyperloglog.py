@@ -126,5 +126,5 @@ def _datasketches() -> Any:
     try:
         import datasketches
     except ImportError as e:
-        raise UsageError("HyperLogLog needs datasketches: pip install 'heronpy[spark]'") from e
+        raise UsageError("HyperLogLog needs datasketches: pip install 'heron-engine[spark]'") from e
     return datasketches

@@ -13,16 +13,17 @@ from typing import Any
 from heronpy.api import Spout, TopologyContext, TopologyReliabilityMode, api_constants
 from heronpy.connectors import Record, SourceContext, SourceReader
 from heronpy.errors import UnavailableError
-from heronpy.streamlet._chain import Put, after, directed, from_spout
 from heronpy.streamlet._definition import loads
-from heronpy.streamlet._graph import SourceNode
-from heronpy.streamlet._stages import WATERMARK, Exit
+from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
-from heronpy.streamlet._watermark import END, Clock
+from heronpy.streamlet._watermark import Clock
+from heronpy.streamlet.chain import Put, after, directed, from_spout
+from heronpy.streamlet.graph import SourceNode
+from heronpy.windows import END
 
 READ_LIMIT = 256
 ACKS_MAX = 4096
-"""Records that are told to the reader together, at most …"""
+"""Records that are reported to the reader together, at most …"""
 CHORES_EVERY_MS = 50
 """… and at least so often."""
 FLUSH_EVERY_MS = 1000
@@ -94,7 +95,7 @@ class SourceSpout(Spout):
         place, clock = self._task.place, self._clock
         value, time_ms, id, _ = record
         if time_ms > clock.latest_ms:
-            clock.latest_ms = time_ms
+            clock.observe(time_ms)
         clock.fresh = True
         place.time_ms, place.id = time_ms, id
         place.pending = pending = [record, 1]  # 1: it is in hand; acks may come while it is
@@ -181,7 +182,7 @@ class SourceSpout(Spout):
         head = END if ended else self._clock.watermark(now_ms())
         watermark = self._task.watermark_due(head, hurry=hurry)
         if watermark is not None:
-            self.emit((watermark,), None, WATERMARK)
+            self.delegate.send_watermark(watermark)
 
     def _exit_of(self, exit: Exit) -> Put:
         task = self._task

@@ -8,12 +8,16 @@ times and ids only where somebody downstream reads them.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from heronpy.archive import require_arrow
 from heronpy.errors import TopologyError
-from heronpy.streamlet._graph import (
+from heronpy.plan import DEFAULT_STREAM, Operator
+from heronpy.streamlet._generated import SupplierSource
+from heronpy.streamlet.graph import (
     ELEMENTWISE,
     KEYED,
     WINDOWED,
@@ -30,8 +34,7 @@ from heronpy.streamlet._graph import (
     StoreNode,
 )
 
-WATERMARK = "watermark"
-"""The stream of watermarks. The others have a colon in their names, which no node can have."""
+_FUNCTION_NAME_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +124,34 @@ class Stage:
     def exits(self) -> list[Exit]:
         return [exit for step in self.head.steps() for exit in step.exits]
 
+    def operators(self) -> list[Operator]:
+        """What it runs, for people: each operator after the one that it follows."""
+        return list(_operators(self.head, ""))
+
     @property
     def upstream(self) -> list[str]:
         """Components that it reads from, each once."""
         return list(dict.fromkeys(entrance.component for entrance in self.entrances))
+
+
+def _operators(step: Step, follows: str) -> Iterator[Operator]:
+    yield Operator(step.name, step.node.op, function_name(step.node), follows)
+    for after in step.then:
+        yield from _operators(after, step.name)
+
+
+def function_name(node: Node) -> str:
+    """What the user calls that a node runs: a function, or the class of a source, sink or operator; else empty."""
+    for part in ("function", "source", "sink", "operator"):
+        found = getattr(node, part, None)
+        if isinstance(found, SupplierSource):
+            found = found.function
+        if isinstance(found, functools.partial):
+            found = found.func
+        if found is not None:
+            name = str(getattr(found, "__name__", None) or type(found).__name__)
+            return "" if name.startswith(("<", "_")) else name[:_FUNCTION_NAME_MAX]
+    return ""
 
 
 @dataclass
@@ -141,13 +168,16 @@ def tasks_of(node: Node) -> int:
     return 1 if isinstance(node, ReduceByWindowNode) else node.partitions
 
 
-def plan_stages(graph: Graph, *, fusion: bool = True, has_directory: bool = False) -> list[Stage]:
+def plan_stages(
+    graph: Graph, *, fusion: bool = True, has_directory: bool = False, open_ends: bool = False
+) -> list[Stage]:
     """The stages of a named graph, each after all that it reads from.
 
     Args:
         graph: the program; see `Graph.named`.
         fusion: whether element-wise nodes join the stage before them.
         has_directory: whether the program has a batch side; then unwindowed reductions need times, too.
+        open_ends: whether the elements of streamlets that nothing reads leave their stage, by the default stream.
 
     Raises:
         TopologyError: the program is not valid.
@@ -164,6 +194,8 @@ def plan_stages(graph: Graph, *, fusion: bool = True, has_directory: bool = Fals
     _part_sinks(drafts)
     needs = Needs(nodes, has_directory=has_directory)
     exits = {node: _exits(node, drafts, needs) for node in nodes}
+    if open_ends:
+        exits |= {node: (Exit(DEFAULT_STREAM),) for node in nodes if not node.children and not node.TERMINAL}
     return [_stage(drafts[node], exits, drafts, needs) for node in nodes if drafts[node].head is node]
 
 
@@ -232,6 +264,7 @@ def check_graph(nodes: Sequence[Node]) -> None:
 
 
 def _check_archive(node: ArchiveNode) -> None:
+    require_arrow(node.stage)  # found out where the program is defined, and not by a task in a crash loop
     # An element's id in an archive is what duplicates are known by: it must lead back to one record of one source.
     above = node.parents[0]
     while not isinstance(above, SourceNode):
@@ -335,12 +368,11 @@ def hold_ms(graph: Graph) -> int:
     longest: dict[Node, int] = {}
     for node in graph.nodes():
         before = max((longest[parent] for parent in node.parents), default=0)
-        longest[node] = before + (node.window.duration_ms if isinstance(node, WINDOWED) else 0)
+        longest[node] = before + (node.window.hold_ms if isinstance(node, WINDOWED) else 0)
     return max(longest.values(), default=0)
 
 
 __all__ = [
-    "WATERMARK",
     "Entrance",
     "Exit",
     "JoinNode",

@@ -9,10 +9,10 @@ from typing import Any
 from heronpy.api import Tuple
 from heronpy.errors import UnavailableError
 from heronpy.streamlet._bolts import OVERFULL, WAIT_S, StageBolt
-from heronpy.streamlet._bootstrap import read_cut
-from heronpy.streamlet._graph import StoreNode
-from heronpy.streamlet._live_length import claim_length
 from heronpy.streamlet._task import now_ms
+from heronpy.streamlet.bootstrap import read_cut
+from heronpy.streamlet.graph import StoreNode
+from heronpy.streamlet.live_length import claim_length
 
 ENTRIES_MAX = 50_000
 WARN_EVERY_MS = 5_000

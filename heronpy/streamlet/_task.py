@@ -12,11 +12,13 @@ from heronpy.api.state import HashMapState
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Detached, Tuple
 from heronpy.connectors import SinkContext, SinkWriter
-from heronpy.streamlet._chain import Place, Put
+from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
-from heronpy.streamlet._stages import WATERMARK, Exit
-from heronpy.streamlet._watermark import END, Clock, Sent
+from heronpy.streamlet._stages import Exit
+from heronpy.streamlet._watermark import Clock, Sent
+from heronpy.streamlet.chain import Place, Put
 from heronpy.streamlet.context import Context
+from heronpy.windows import END
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +82,7 @@ class StageTask:
         self._dead = CountMetric()
         context.register_metric(DEAD_LETTERS, self._dead, 10)
         self._dead_letters: dict[str, Any] = {}
-        names = [step.name for step in self.stage.head.steps()]
-        if len(names) > 1:
-            logger.info("runs %s", ", ".join(names))
+        logger.info("runs %s", chain(self.stage.operators()))
 
     # What the engine's elements go through
 
@@ -181,4 +181,4 @@ class StageTask:
             letters.close()
 
 
-__all__ = ["DEAD_LETTERS", "WATERMARK", "StageTask", "TaskContext", "now_ms"]
+__all__ = ["DEAD_LETTERS", "StageTask", "TaskContext", "now_ms"]

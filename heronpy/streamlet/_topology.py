@@ -8,10 +8,16 @@ from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMo
 from heronpy.api.component import GlobalStreamId
 from heronpy.errors import TopologyError
 from heronpy.loader import MODULES_KEY
+from heronpy.plan import OPERATORS_KEY, write_operators
 from heronpy.streamlet._archive_bolt import ArchiveBolt
 from heronpy.streamlet._bolts import PassBolt, ReduceByKeyBolt, StageBolt
-from heronpy.streamlet._definition import NODES_KEY, STAGE_KEY, Definition, dumps
-from heronpy.streamlet._graph import (
+from heronpy.streamlet._definition import STAGE_KEY, Definition, dumps
+from heronpy.streamlet._spout import SourceSpout
+from heronpy.streamlet._stages import Entrance, Stage, hold_ms, plan_stages
+from heronpy.streamlet._store_bolt import StoreBolt
+from heronpy.streamlet._window_bolts import JoinBolt, ReduceByKeyAndWindowBolt, ReduceByWindowBolt
+from heronpy.streamlet.config import DIRECTORY_KEY, Config
+from heronpy.streamlet.graph import (
     WINDOWED,
     ArchiveNode,
     Graph,
@@ -23,12 +29,7 @@ from heronpy.streamlet._graph import (
     SinkNode,
     StoreNode,
 )
-from heronpy.streamlet._live_length import check_length
-from heronpy.streamlet._spout import SourceSpout
-from heronpy.streamlet._stages import WATERMARK, Entrance, Stage, hold_ms, plan_stages
-from heronpy.streamlet._store_bolt import StoreBolt
-from heronpy.streamlet._window_bolts import JoinBolt, ReduceByKeyAndWindowBolt, ReduceByWindowBolt
-from heronpy.streamlet.config import DIRECTORY_KEY, Config
+from heronpy.streamlet.live_length import check_length
 
 TICK_MS = 100
 PENDING = 50_000
@@ -57,10 +58,15 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
     """
     graph.named()
     _check(graph, config)
-    stages = plan_stages(graph, fusion=config.fusion, has_directory=config.directory is not None)
-    by_name = {stage.name: stage for stage in stages}
+    stages = plan_stages(
+        graph,
+        fusion=config.fusion,
+        has_directory=config.directory is not None,
+        # A builder of the user's own may add components that read what the program leaves over, as in Heron.
+        open_ends=type(bldr) is not TopologyBuilder,
+    )
     for stage in stages:
-        _add(bldr, stage, by_name, config)
+        _add(bldr, stage, config)
     bldr.set_config(
         {**bldr._topology_config, **settings(graph, {**bldr._topology_config, **config.api_config}, config)}
     )
@@ -98,7 +104,7 @@ def _check(graph: Graph, config: Config) -> None:
             )
 
 
-def _add(bldr: TopologyBuilder, stage: Stage, stages: dict[str, Stage], config: Config) -> None:
+def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
     definition = Definition(
         stage=stage,
         directory=config.directory,
@@ -106,34 +112,27 @@ def _add(bldr: TopologyBuilder, stage: Stage, stages: dict[str, Stage], config: 
         max_lateness_ms=config.max_lateness_ms,
         idle_timeout_ms=config.idle_timeout_ms,
     )
-    names = [step.name for step in stage.head.steps()]
     pickled, modules = dumps(definition)
-    own: dict[str, Any] = {STAGE_KEY: pickled, NODES_KEY: ", ".join(names), MODULES_KEY: " ".join(sorted(modules))}
+    own: dict[str, Any] = {
+        STAGE_KEY: pickled,
+        OPERATORS_KEY: write_operators(stage.operators()),
+        MODULES_KEY: " ".join(sorted(modules)),
+    }
     if not stage.entrances:
         bldr.add_spout(stage.name, SourceSpout, stage.partitions, own, _outputs(stage) or [Stream(["element"])])
         return
     bolt = _BOLTS.get(type(stage.head.node), PassBolt)
     if bolt is not PassBolt or stage.watermarks_out or any(isinstance(s.node, SinkNode) for s in stage.head.steps()):
         own[api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS] = TICK_MS
-    bldr.add_bolt(stage.name, bolt, stage.partitions, _inputs(stage, stages), own, _outputs(stage))
+    bldr.add_bolt(stage.name, bolt, stage.partitions, _inputs(stage), own, _outputs(stage))
 
 
 def _outputs(stage: Stage) -> list[str | Stream]:
-    streams: list[str | Stream] = [
-        Stream(exit.fields, exit.stream, direct=exit.direct is not None) for exit in stage.exits
-    ]
-    if stage.watermarks_out:
-        streams.append(Stream(["watermark"], WATERMARK))  # the last: see _watermark.py, Invariant
-    return streams
+    return [Stream(exit.fields, exit.stream, direct=exit.direct is not None) for exit in stage.exits]
 
 
-def _inputs(stage: Stage, stages: dict[str, Stage]) -> dict[GlobalStreamId, Any]:
-    inputs = {GlobalStreamId(e.component, e.stream): _grouping(e) for e in stage.entrances}
-    if stage.watermarks_in:
-        for component in stage.upstream:
-            if stages[component].watermarks_out:
-                inputs[GlobalStreamId(component, WATERMARK)] = Grouping.ALL
-    return inputs
+def _inputs(stage: Stage) -> dict[GlobalStreamId, Any]:
+    return {GlobalStreamId(e.component, e.stream): _grouping(e) for e in stage.entrances}
 
 
 def _grouping(entrance: Entrance) -> Any:

@@ -5,30 +5,29 @@ nodes make them: the latest time seen, less the lateness that is allowed. A stag
 (Akidau et al., MillWheel, VLDB 2013, §4). A source that has ended, or is silent, holds up nobody: its watermark is END,
 until data comes. So watermarks may go back; an element behind the watermark is late, not lost.
 
-Invariant: a watermark arrives after every element that its task emitted before it. Its stream is the last that a
-component declares; a task flushes its edges in the order of declaration (`instance/_outputs.py`: `Outputs.edges`), all
-of them together (`flush` of `_spout.py` and `_bolt.py`), and everything between two tasks keeps its order (one queue at
-each end, one outbox at each Stream Manager, one connection). Elements emitted after it may arrive before it, which is
-harmless.
+A watermark arrives after every element that its task emitted before it: it travels as a control batch, which keeps its
+place among the tuples for each task (`proto/heronpy/proto/stmgr.proto`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-NEVER = -(1 << 62)
-"""Nothing is known yet."""
-END = 1 << 62
-"""Nothing more will come."""
+from heronpy.windows import END, MAX_ADVANCE_MS, NEVER, EventClock
+
 REPEAT_MS = 1000
 """A watermark that stays as it is is sent again so often: a task that was started anew has heard of none, and what was
 on its way to it, or through a Stream Manager that died, is lost. Watermarks are not replayed."""
 
 
-class Clock:
-    """The event time of one source or event-time node in one task."""
+class Clock(EventClock):
+    """The event time of one source or event-time node in one task.
 
-    __slots__ = ("_idle_ms", "_lateness_ms", "_seen_at_ms", "fresh", "latest_ms")
+    Whoever sees an element calls `observe`, unless its time is not later than `latest_ms`, and sets `fresh`. An element
+    with a time far in the future is kept: it waits in its window until time comes there, and makes no other late.
+    """
+
+    __slots__ = ("_idle_ms", "_lateness_ms", "_seen_at_ms", "fresh")
 
     def __init__(self, lateness_ms: int, idle_ms: int, now_ms: int) -> None:
         """Begin with nothing seen.
@@ -38,13 +37,12 @@ class Clock:
             idle_ms: after how long without elements it holds up nobody.
             now_ms: the time of any clock that only goes forward.
         """
+        super().__init__(MAX_ADVANCE_MS)
         self._lateness_ms = lateness_ms
         self._idle_ms = idle_ms
         self._seen_at_ms = now_ms
-        self.latest_ms = NEVER
-        """The latest time of an element. Whoever sees an element writes here …"""
         self.fresh = False
-        """… and here: there was one since `watermark` was asked for."""
+        """There was an element since `watermark` was asked for."""
 
     def watermark(self, now_ms: int, *, ended: bool = False) -> int:
         """How far event time has come."""
@@ -68,6 +66,9 @@ class Upstream:
         self._marks = dict.fromkeys(tasks, NEVER)
         self.low = min(self._marks.values(), default=END)
         """The least of all."""
+
+    def __contains__(self, task: int) -> bool:
+        return task in self._marks
 
     def mark(self, task: int, watermark: int) -> None:
         """A task has sent its watermark."""

@@ -1,41 +1,96 @@
-"""The bolts of windows and joins.
+"""The bolts of windows and joins. What is due when, `heronpy.windows` decides.
 
 A tuple is held until the last of its windows has fired, and results are anchored to the tuples that they are made of:
-whatever is lost on the way, in this task or after it, is replayed by the source and fires again.
+whatever is lost on the way, in this task or after it, is replayed by the source and fires again. So nothing is ever too
+late: what comes for a window that has fired makes a pane with only what is new, a part to be merged ("discarding" in
+Akidau et al., The Dataflow Model, VLDB 2015, §2.3). Such a pane waits for a grace period, so that what is replayed
+after a kill comes together.
 """
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from heronpy.api import Tuple
-from heronpy.instance._anchors import ANCHORS_MAX
+from heronpy.instance.task import ANCHORS_MAX
 from heronpy.streamlet._bolts import StageBolt
-from heronpy.streamlet._graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByWindowNode
-from heronpy.streamlet._panes import Held, Panes, anchors_of, released
 from heronpy.streamlet._task import now_ms
-from heronpy.streamlet._watermark import END
-from heronpy.streamlet._windows import result_time_ms, window_at
+from heronpy.streamlet.graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByWindowNode
 from heronpy.streamlet.keyedwindow import KeyedWindow
-from heronpy.streamlet.windowconfig import WindowConfig
+from heronpy.streamlet.window import Window
+from heronpy.streamlet.windows import window_of
+from heronpy.windows import (
+    END,
+    FOREVER,
+    AfterProcessingTime,
+    AfterWatermark,
+    Effect,
+    Fold,
+    FoldFailed,
+    Pane,
+    Placed,
+    Reduce,
+    Span,
+    Windowing,
+    window_engine,
+)
 
-_MISSING: Any = object()
+GRACE_MS = 1000
+_NO_TUPLES: list[Tuple] = []
 
 
-class _Value:
-    """A reduction, and the tuples that are in it."""
+class _HoldingReduce(Fold):
+    """A reduction of elements with the tuples that they came in: (value, tuple) in, [value, tuple, tuple, …] kept."""
 
-    __slots__ = ("held", "value")
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        self._function = function
+        self.lift = list  # type: ignore[method-assign,assignment]  # the pair as a list, without a call in between
 
-    def __init__(self) -> None:
-        self.value = _MISSING
-        self.held: list[Any] = []
+    def lift(self, value: tuple[Any, Tuple]) -> list[Any]:
+        raise AssertionError("replaced by list")
+
+    def add(self, acc: list[Any], value: tuple[Any, Tuple]) -> list[Any]:
+        acc[0] = self._function(acc[0], value[0])
+        acc.append(value[1])
+        return acc
+
+    def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
+        a[0] = self._function(a[0], b[0])
+        a += b[1:]
+        return a
+
+    def combine(self, accs: Sequence[list[Any]]) -> list[Any]:
+        made = [functools.reduce(self._function, [acc[0] for acc in accs])]
+        for acc in accs:
+            made += acc[1:]
+        return made
+
+
+class _Sides(Fold):
+    """Left and right values with their tuples: (side, value, tuple) in, two lists of pairs kept."""
+
+    def lift(self, value: tuple[int, Any, Any]) -> tuple[list[Any], list[Any]]:
+        return self.add(([], []), value)
+
+    def add(self, acc: tuple[list[Any], list[Any]], value: tuple[int, Any, Any]) -> tuple[list[Any], list[Any]]:
+        acc[value[0]].append(value[1:])
+        return acc
+
+    def merge(self, a: tuple[list[Any], list[Any]], b: tuple[list[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
+        for mine, others in zip(a, b, strict=True):
+            mine += others
+        return a
+
+    def combine(self, accs: Sequence[tuple[list[Any], list[Any]]]) -> tuple[list[Any], list[Any]]:
+        lefts, rights = ([pair for acc in accs for pair in acc[side]] for side in (0, 1))
+        return lefts, rights
 
 
 class _WindowBolt(StageBolt):
-    """Sorts elements into panes, and fires those that are due."""
+    """Gives elements to the engine, and emits its panes."""
 
     key_fields = 1
     """Values of a tuple before its time."""
@@ -43,42 +98,80 @@ class _WindowBolt(StageBolt):
     def set_up(self) -> None:
         node = self.stage.head.node
         assert isinstance(node, (ReduceByWindowNode, ReduceByKeyAndWindowNode, JoinNode))
-        self._window: WindowConfig = node.window
         self._function = node.function
-        self._panes: Panes[Any] = Panes(node.window, self.pane)
+        windowing = Windowing(
+            windows=node.window.windows,
+            trigger=AfterWatermark(late=AfterProcessingTime(GRACE_MS)),
+            lateness_ms=FOREVER,
+        )
+        self._duration_ms = node.window.duration_ms
+        self._engine = window_engine(windowing, self.fold())
+        self._span, self._window = Span(0, 0), window_of(Span(0, 0))
+        self._shared: dict[int, int] = {}
+        """How many accumulators a tuple is in, by its identity, where there are several."""
         self._wall_offset_ms = time.time_ns() // 1_000_000 - now_ms()  # setting the clock must not move windows
         self._now_ms = now_ms()
 
-    def pane(self) -> Any:
-        """An empty pane."""
-        raise NotImplementedError
+    def fold(self) -> Fold:
+        """What is kept of the elements."""
+        return _HoldingReduce(self._function) if self.tracking else Reduce(self._function)
 
-    def add(self, panes: list[Any], tup: Tuple, held: Any) -> None:
-        """Put a tuple into its panes; `held` stands for it in their lists, None if nothing is tracked."""
-        raise NotImplementedError
+    def wrapper(self) -> Callable[[Any, Tuple], Any] | None:
+        """What makes an element for the fold; None: it is the value, with its tuple where tuples are tracked."""
+        return None
 
-    def fire(self, start_ms: int, pane: Any) -> Iterable[Any]:
-        """Emit what a pane makes. Returns what was held for it."""
+    def held(self, acc: Any) -> Iterable[Tuple]:
+        """The tuples in an accumulator."""
+        tuples: list[Tuple] = acc[1:]
+        return tuples
+
+    def emit_pane(self, pane: Pane) -> None:
+        """Emit what a pane makes."""
+        value, anchors = pane.value, _NO_TUPLES
+        if self.tracking:
+            # The engine takes no more; a replay brings the others along.
+            value, anchors = value[0], value[1 : ANCHORS_MAX + 1]
+        self.place.anchors = anchors
+        self.put((self.named(pane), value))
+
+    def named(self, pane: Pane) -> Any:
+        """What comes before the value of a pane."""
         raise NotImplementedError
 
     def taker(self) -> Callable[[Tuple], None]:
-        timed, position, tracking = self.stage.timed, self.key_fields, self.tracking
-        panes_of = self._panes.of
+        timed, keyed, position = self.stage.timed, self.key_fields == 2, self.key_fields
+        add, wrap, carry_out = self._engine.add, self.wrapper(), self._carry_out
 
         def take(tup: Tuple) -> None:
-            if timed:
-                panes = panes_of(tup.values[position], self.upstream.low, self._now_ms)
+            values = tup.values
+            key, value = (values[0], values[1]) if keyed else (None, values[0])
+            try:
+                element = value if wrap is None else wrap(value, tup)
+                effects = add(key, element, values[position] if timed else self._wall_ms())
+            except Exception as error:
+                self.failed((key, value) if keyed else value, error)
             else:
-                now = self._wall_ms()
-                panes = panes_of(now, now, self._now_ms)
-            if not tracking:
-                self.add(panes, tup, None)
-                self.ack(tup)
-                return
-            held = Held(tup, len(panes)) if len(panes) > 1 else tup
-            self.add(panes, tup, held)
+                if effects:
+                    carry_out(effects)
+            self.ack(tup)
 
-        return take
+        def take_tracked(tup: Tuple) -> None:
+            values = tup.values
+            key, value = (values[0], values[1]) if keyed else (None, values[0])
+            try:
+                element = (value, tup) if wrap is None else wrap(value, tup)
+                effects = add(key, element, values[position] if timed else self._wall_ms())
+            except Exception as error:
+                self.failed((key, value) if keyed else value, error)
+                self.done(tup)
+                return
+            if effects:
+                placed = effects[0]
+                if isinstance(placed, Placed):
+                    self._shared[id(tup)] = placed.times
+                carry_out(effects)
+
+        return take_tracked if self.tracking else take
 
     def process_tick(self, tup: Tuple) -> None:
         self._fire_due()
@@ -90,29 +183,47 @@ class _WindowBolt(StageBolt):
 
     def watermark(self) -> int:
         low = self.upstream.low
-        if not self.stage.timed and low == END and len(self._panes):
-            return self._wall_ms() - self._window.duration_ms  # what waits has windows of this clock
+        if not self.stage.timed and low == END and len(self._engine):
+            return self._wall_ms() - self._duration_ms  # what waits has windows of this clock
         return low
 
-    def give_up(self, held: Any) -> None:
-        """A tuple is not in a pane after all."""
-        if held is not None:
-            for tup in released([held]):
-                self.done(tup)
-
-    def emit_from(self, held: list[Any], element: Any) -> None:
-        """Emit a result, anchored to the tuples that it is made of."""
-        self.place.anchors = anchors_of(
-            held[:ANCHORS_MAX]
-        )  # the engine takes no more; a replay brings the others along
-        self.put(element)
+    def window_of(self, span: Span) -> Window:
+        """A window as users see it. All panes of a window come together."""
+        if span is not self._span:
+            self._span, self._window = span, window_of(span)
+        return self._window
 
     def _fire_due(self) -> None:
         self._now_ms = now_ms()
         low = self.upstream.low if self.stage.timed else self._wall_ms()
-        for start_ms, pane in self._panes.due(low, self._now_ms):
-            self.place.time_ms = result_time_ms(start_ms, self._window)
-            for tup in released(list(self.fire(start_ms, pane))):
+        self._carry_out(self._engine.advance(low, self._now_ms))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        tracking, shared, held, done = self.tracking, self._shared, self.held, self.done
+        for effect in effects:
+            if isinstance(effect, Pane):
+                self.place.time_ms = effect.span.end_ms - 1  # a result's time is the last of its window
+                self.emit_pane(effect)
+            elif isinstance(effect, FoldFailed):
+                parts = [acc[0] for acc in effect.accs] if tracking else list(effect.accs)
+                self.failed(parts if effect.key is None else (effect.key, parts), effect.error)
+            else:
+                continue
+            if tracking:
+                for acc in effect.released:
+                    if shared:
+                        self._release(held(acc))
+                    else:
+                        for tup in held(acc):
+                            done(tup)
+
+    def _release(self, tuples: Iterable[Tuple]) -> None:
+        """Be done with the tuples of an accumulator that are in no other."""
+        for tup in tuples:
+            left = self._shared.pop(id(tup), 1) - 1
+            if left:
+                self._shared[id(tup)] = left
+            else:
                 self.done(tup)
 
     def _wall_ms(self) -> int:
@@ -122,25 +233,8 @@ class _WindowBolt(StageBolt):
 class ReduceByWindowBolt(_WindowBolt):
     """One value for each window."""
 
-    def pane(self) -> _Value:
-        return _Value()
-
-    def add(self, panes: list[_Value], tup: Tuple, held: Any) -> None:
-        element = tup.values[0]
-        for pane in panes:
-            try:
-                pane.value = element if pane.value is _MISSING else self._function(pane.value, element)
-            except Exception as error:
-                self.failed(element, error)
-                self.give_up(held)
-                continue
-            if held is not None:
-                pane.held.append(held)
-
-    def fire(self, start_ms: int, pane: _Value) -> Iterable[Any]:
-        if pane.value is not _MISSING:
-            self.emit_from(pane.held, (window_at(start_ms, self._window), pane.value))
-        return pane.held
+    def named(self, pane: Pane) -> Window:
+        return self.window_of(pane.span)
 
 
 class ReduceByKeyAndWindowBolt(_WindowBolt):
@@ -148,33 +242,8 @@ class ReduceByKeyAndWindowBolt(_WindowBolt):
 
     key_fields = 2
 
-    def pane(self) -> dict[Any, _Value]:
-        return {}
-
-    def add(self, panes: list[dict[Any, _Value]], tup: Tuple, held: Any) -> None:
-        key, value = tup.values[0], tup.values[1]
-        for pane in panes:
-            try:
-                found = pane.get(key)
-                if found is None:
-                    found = pane[key] = _Value()
-                    found.value = value
-                else:
-                    found.value = self._function(found.value, value)
-            except Exception as error:
-                self.failed((key, value), error)
-                self.give_up(held)
-                continue
-            if held is not None:
-                found.held.append(held)
-
-    def fire(self, start_ms: int, pane: dict[Any, _Value]) -> Iterable[Any]:
-        window = window_at(start_ms, self._window)
-        all_held: list[Any] = []
-        for key, found in pane.items():
-            self.emit_from(found.held, (KeyedWindow(key, window), found.value))
-            all_held += found.held
-        return all_held
+    def named(self, pane: Pane) -> KeyedWindow:
+        return KeyedWindow(pane.key, self.window_of(pane.span))
 
 
 class JoinBolt(_WindowBolt):
@@ -190,38 +259,29 @@ class JoinBolt(_WindowBolt):
         assert isinstance(self.stage.head.node, JoinNode)
         how = self.stage.head.node.how
         self._lonely = (how in (JoinType.OUTER_LEFT, JoinType.OUTER), how in (JoinType.OUTER_RIGHT, JoinType.OUTER))
-        self._sides = {(entrance.component, entrance.stream): entrance.side for entrance in self.stage.entrances}
 
-    def pane(self) -> dict[Any, tuple[list[Any], list[Any]]]:
-        return {}
+    def fold(self) -> Fold:
+        return _Sides()
 
-    def add(self, panes: list[dict[Any, Any]], tup: Tuple, held: Any) -> None:
-        key, value = tup.values[0], tup.values[1]
-        side = self._sides[tup.component, tup.stream]
-        for pane in panes:
-            try:
-                sides: tuple[list[Any], list[Any]] | None = pane.get(key)
-                if sides is None:
-                    sides = pane[key] = ([], [])
-            except TypeError as error:  # a key that cannot be hashed
-                self.failed((key, value), error)
-                self.give_up(held)
-                continue
-            sides[side].append((value, held))
+    def wrapper(self) -> Callable[[Any, Tuple], Any]:
+        sides = {(entrance.component, entrance.stream): entrance.side for entrance in self.stage.entrances}
+        tracking = self.tracking
+        return lambda value, tup: (sides[tup.component, tup.stream], value, tup if tracking else None)
 
-    def fire(self, start_ms: int, pane: dict[Any, Any]) -> Iterable[Any]:
-        window = window_at(start_ms, self._window)
-        for key, (lefts, rights) in pane.items():
-            keyed = KeyedWindow(key, window)
-            for left in lefts:
-                for right in rights:
-                    self._join(keyed, left, right)
-                if not rights and self._lonely[0]:
-                    self._join(keyed, left, _NOBODY)
-            if not lefts and self._lonely[1]:
-                for right in rights:
-                    self._join(keyed, _NOBODY, right)
-        return [held for sides in pane.values() for side in sides for _, held in side if held is not None]
+    def held(self, acc: Any) -> Iterable[Tuple]:
+        return (tup for side in acc for _, tup in side)
+
+    def emit_pane(self, pane: Pane) -> None:
+        keyed = KeyedWindow(pane.key, self.window_of(pane.span))
+        lefts, rights = pane.value
+        for left in lefts:
+            for right in rights:
+                self._join(keyed, left, right)
+            if not rights and self._lonely[0]:
+                self._join(keyed, left, _NOBODY)
+        if not lefts and self._lonely[1]:
+            for right in rights:
+                self._join(keyed, _NOBODY, right)
 
     def _join(self, keyed: KeyedWindow, left: tuple[Any, Any], right: tuple[Any, Any]) -> None:
         try:
@@ -229,7 +289,8 @@ class JoinBolt(_WindowBolt):
         except Exception as error:
             self.failed((keyed.key, left[0], right[0]), error)
             return
-        self.emit_from([held for _, held in (left, right) if held is not None], (keyed, made))
+        self.place.anchors = [tup for _, tup in (left, right) if tup is not None]
+        self.put((keyed, made))
 
 
 _NOBODY = (None, None)

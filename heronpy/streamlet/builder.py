@@ -9,9 +9,9 @@ from heronpy.api import TopologyBuilder
 from heronpy.connectors import Source
 from heronpy.errors import TopologyError
 from heronpy.streamlet._generated import GeneratorSource, SupplierSource
-from heronpy.streamlet._graph import Graph, SourceNode
 from heronpy.streamlet.config import Config
 from heronpy.streamlet.generator import Generator
+from heronpy.streamlet.graph import Graph, SourceNode
 from heronpy.streamlet.streamlet import Streamlet
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from heronpy.errors import ConfigError
-from heronpy.streamlet._values import decode_value, encode_value
+from heronpy.streamlet.values import decode_value, encode_value
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 

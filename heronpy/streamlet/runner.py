@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from heronpy.api import TopologyBuilder
-from heronpy.streamlet._graph import Graph
 from heronpy.streamlet.builder import Builder
 from heronpy.streamlet.config import Config
+from heronpy.streamlet.graph import Graph
 
 
 @dataclass(frozen=True)

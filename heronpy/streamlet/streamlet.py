@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.config import check_name
 from heronpy.connectors import Sink
 from heronpy.errors import TopologyError
-from heronpy.streamlet._graph import (
+from heronpy.streamlet.graph import (
     ArchiveNode,
     ConsumeNode,
     EventTimeNode,
@@ -170,7 +170,10 @@ class Streamlet:
         return self._ones("count_by_key", key_extractor)._then(ReduceByKeyNode, "count_by_key", function=_plus)
 
     def reduce_by_window(self, window_config: WindowConfig, reduce_function: Callable[[Any, Any], Any]) -> Streamlet:
-        """(Window, reduction of its elements) for each window that has any."""
+        """(Window, reduction of its elements) for each window that has any.
+
+        The function is associative and commutative, and returns a new value or one that cannot change.
+        """
         return self._then(
             ReduceByWindowNode,
             window=_window("reduce_by_window", window_config),
@@ -180,7 +183,10 @@ class Streamlet:
     def reduce_by_key_and_window(
         self, window_config: WindowConfig, reduce_function: Callable[[Any, Any], Any]
     ) -> Streamlet:
-        """(KeyedWindow, reduction of the values) of pairs (key, value), for each window and each key in it."""
+        """(KeyedWindow, reduction of the values) of pairs (key, value), for each window and each key in it.
+
+        The function is associative and commutative, and returns a new value or one that cannot change.
+        """
         return self._then(
             ReduceByKeyAndWindowNode,
             window=_window("reduce_by_key_and_window", window_config),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator
 
+from heronpy.connectors._glob import matching
 from heronpy.streamlet.context import Context
 from heronpy.streamlet.generator import Generator
 
@@ -14,9 +14,9 @@ class TextFileGenerator(Generator):
     """The lines of all files that match a glob, with their line ends; files are divided among the tasks."""
 
     def __init__(self, filepattern: str) -> None:
-        """Look up the files: those that are there now."""
+        """Look up the files: those that are there now. Raises OSError if that cannot be determined."""
         super().__init__()
-        self._files = sorted(os.path.abspath(path) for path in glob.glob(filepattern))
+        self._files = sorted(matching(os.path.abspath(filepattern)))
         self._lines: Iterator[str] = iter(())
 
     def setup(self, context: Context) -> None:

@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from heronpy.errors import TupleError
-from heronpy.streamlet._event_time import event_time_ms
-from heronpy.streamlet._graph import (
+from heronpy.streamlet._stages import Exit, Step
+from heronpy.streamlet._watermark import Clock
+from heronpy.streamlet.event_time import event_time_ms
+from heronpy.streamlet.graph import (
     ConsumeNode,
     EventTimeNode,
     FilterNode,
@@ -22,8 +24,6 @@ from heronpy.streamlet._graph import (
     SinkNode,
     TransformNode,
 )
-from heronpy.streamlet._stages import Exit, Step
-from heronpy.streamlet._watermark import Clock
 
 Put = Callable[[Any], None]
 Failed = Callable[[str, Any, Exception], None]
@@ -184,7 +184,7 @@ def _event_time(stage: str, function: Callable[[Any], Any], then: Put, task: Tas
             failed(stage, element, error)
             return
         if time_ms > clock.latest_ms:
-            clock.latest_ms = time_ms
+            clock.observe(time_ms)
         clock.fresh = True
         before = place.time_ms
         place.time_ms = time_ms
@@ -284,7 +284,7 @@ def directed(
         send: sends values to a task.
         tasks: the task of each partition.
         place: of the element.
-        failed: told of what has no partition.
+        failed: called for what has no partition.
     """
     function, stage = exit.direct, exit.consumer
     assert function is not None
@@ -294,7 +294,7 @@ def directed(
         found = list(partitions) if isinstance(partitions, (list, tuple, set, frozenset)) else [partitions]
         for partition in found:
             if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < len(tasks):
-                raise ValueError(f"{partition!r} is no partition: there are 0 to {len(tasks) - 1}")
+                raise ValueError(f"{partition!r} is not a partition: there are 0 to {len(tasks) - 1}")
         return found
 
     def put(element: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from heronpy.connectors._file_parts import BLOCK_BYTES, FilePart, first_line, next_line, ranges
 from heronpy.connectors._files import Files, Pattern
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
-from heronpy.connectors._spi import Source, SourceContext, SourceReader, Split
+from heronpy.connectors.spi import Source, SourceContext, SourceReader, Split
 
 LINE_BYTES_MAX = 64 << 20
 """A longer line is a dead letter."""

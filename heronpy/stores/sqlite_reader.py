@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.errors import UnavailableError
-from heronpy.stores._keys import decode_key, encode_key
+from heronpy.hashing import decode_key, encode_key
 from heronpy.stores._spi import StoreContext, StoreReader
-from heronpy.stores._sqlite_file import (
+from heronpy.stores.sqlite_file import (
     BASE,
     SUFFIX,
     ViewLock,

@@ -156,9 +156,9 @@ class Sink(ABC):
     def write_part(self, path: Path, elements: Iterator[Any]) -> Path | None:
         """The batch face: write elements into a new file, `path` plus the format's suffix, and return it.
 
-        None: this sink has no batch face (`has_batch_face` says so before anything runs).
+        None: this sink has no batch face (`supports_batch` says so before anything runs).
         """
         return None
 
-    has_batch_face = False
+    supports_batch = False
     """Whether `write_part` works."""

@@ -41,7 +41,7 @@ def decode_value(data: bytes) -> Any:
     """What `encode_value` was given.
 
     Raises:
-        ValueError: these bytes are no value.
+        ValueError: these bytes are not value.
     """
     try:
         return _unpack(data)

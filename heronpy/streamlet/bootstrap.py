@@ -14,9 +14,10 @@ import os
 import pickle
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from heronpy.errors import StateError
+from heronpy.files import replace_file, replacing
 
 _CHUNK = 1000
 
@@ -29,13 +30,10 @@ def write_states(directory: Path, stage: str, items: Iterable[tuple[Any, Any]]) 
         stage: name of a `reduce_by_key`.
         items: its keys with their values so far.
     """
-
-    def write(file: IO[bytes]) -> None:
-        pairs = iter(items)
+    pairs = iter(items)
+    with replacing(_states(directory, stage)) as file:
         while chunk := list(itertools.islice(pairs, _CHUNK)):
             pickle.dump(chunk, file, 5)
-
-    _replace(_states(directory, stage), write)
 
 
 def read_states(directory: Path, stage: str) -> Iterator[tuple[Any, Any]]:
@@ -62,7 +60,7 @@ def read_states(directory: Path, stage: str) -> Iterator[tuple[Any, Any]]:
 def write_cut(directory: Path, before_ms: int) -> None:
     """Have the topology leave out elements of before a time, in ms since the epoch."""
     data = json.dumps({"before_ms": before_ms}).encode()
-    _replace(directory / "bootstrap" / "cut.json", lambda file: file.write(data))
+    replace_file(directory / "bootstrap" / "cut.json", data)
 
 
 def read_cut(directory: Path) -> int | None:
@@ -82,16 +80,3 @@ def read_cut(directory: Path) -> int | None:
 
 def _states(directory: Path, stage: str) -> Path:
     return directory / "bootstrap" / "states" / f"{stage}.pickle"
-
-
-def _replace(path: Path, write: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        with partial.open("wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
