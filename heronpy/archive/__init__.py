@@ -9,7 +9,7 @@ With the codec "columns" the column `value` is what was archived: a struct for d
 text, a number, bytes. What is read equals what was written, but for the order of keys. Rows that Parquet cannot tell
 from others say so in `absent` (a missing field, not None) and `ints` (an int in a field that also has floats).
 
-Names of things that need pyarrow are imported when they are used: `pip install 'heronpy[spark]'`.
+Names of things that need pyarrow are imported when they are used: `pip install 'heron-engine[spark]'`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from heronpy.archive._deadletter import DeadLetters, dead_letter_counts
+from heronpy.archive._required import require_arrow
 
 if TYPE_CHECKING:
     from heronpy.archive._archive import Archive, ArchiveFile
-    from heronpy.archive._footer import UnreadableError
-    from heronpy.archive._split import ArchiveSplit
+    from heronpy.archive._split import ArchiveSplit, id_hash_groups
     from heronpy.archive._writer import ArchiveWriter
+    from heronpy.archive.footer import UnreadableError
 
 __all__ = [
     "Archive",
@@ -32,6 +33,8 @@ __all__ = [
     "DeadLetters",
     "UnreadableError",
     "dead_letter_counts",
+    "id_hash_groups",
+    "require_arrow",
 ]
 
 _IN = {
@@ -39,7 +42,8 @@ _IN = {
     "ArchiveFile": "_archive",
     "ArchiveSplit": "_split",
     "ArchiveWriter": "_writer",
-    "UnreadableError": "_footer",
+    "UnreadableError": "footer",
+    "id_hash_groups": "_split",
 }
 
 

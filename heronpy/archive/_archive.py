@@ -12,9 +12,9 @@ from typing import Any
 
 from heronpy.archive import _progress
 from heronpy.archive._deadletter import DeadLetters
-from heronpy.archive._footer import Footer, UnreadableError, opened, read_footer
 from heronpy.archive._schema import Schema, read_schema
 from heronpy.archive._split import ArchiveSplit, Part
+from heronpy.archive.footer import Footer, UnreadableError, check_codec, opened, read_footer
 from heronpy.errors import HeronError, NotFoundError
 
 MERGED = "-merged-"
@@ -39,6 +39,7 @@ class Archive:
         """Name an archive; it need not exist yet."""
         self.directory = Path(directory)
         self._footers: dict[tuple[Path, int], Footer] = {}
+        self._codec = ""
 
     @property
     def exists(self) -> bool:
@@ -60,7 +61,9 @@ class Archive:
     @property
     def codec(self) -> str:
         """ "columns" or "pickle"."""
-        return self.schema.codec
+        if not self._codec:
+            self._codec = self.schema.codec
+        return self._codec
 
     @property
     def batch_length_ms(self) -> int:
@@ -100,14 +103,16 @@ class Archive:
 
         Raises:
             FileNotFoundError: it is gone.
-            UnreadableError: it is none of an archive.
+            UnreadableError: it is none of an archive, or has another codec.
         """
         key = (file.path, file.size_bytes)
         footer = self._footers.get(key)
         if footer is None:
             if len(self._footers) >= _CACHED_FOOTERS:
                 self._footers.clear()
-            footer = self._footers[key] = read_footer(file.path)
+            footer = read_footer(file.path)
+            check_codec(footer, self.codec)
+            self._footers[key] = footer
         return footer
 
     def check(
@@ -130,6 +135,8 @@ class Archive:
                 raise NotFoundError(f"{file.path} is gone: the archive was compacted meanwhile; run again") from None
             except OSError as error:
                 raise HeronError(f"cannot read {file.path}: {error.strerror or error}") from error
+            except MemoryError as error:
+                raise HeronError(f"not enough memory to read {file.path}: {error}") from error
             except UnreadableError as error:
                 bad.append(file)
                 reason = f"the file cannot be read: {error}"
@@ -164,18 +171,19 @@ class Archive:
 
     def splits(self, files: Iterable[ArchiveFile], target_bytes: int) -> list[ArchiveSplit]:
         """Divide files into parts of about `target_bytes`: small files together, large ones by row group."""
+        codec = self.codec
         splits: list[ArchiveSplit] = []
         waiting: list[Part] = []
         waiting_bytes = 0
         for file in files:
             for part, size_bytes in _parts(file, target_bytes):
                 if waiting and waiting_bytes + size_bytes > target_bytes:
-                    splits.append(ArchiveSplit(tuple(waiting), waiting_bytes))
+                    splits.append(ArchiveSplit(tuple(waiting), waiting_bytes, codec))
                     waiting, waiting_bytes = [], 0
                 waiting.append(part)
                 waiting_bytes += size_bytes
         if waiting:
-            splits.append(ArchiveSplit(tuple(waiting), waiting_bytes))
+            splits.append(ArchiveSplit(tuple(waiting), waiting_bytes, codec))
         return splits
 
     def _batch_ids(self) -> list[int]:

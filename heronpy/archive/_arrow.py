@@ -9,6 +9,6 @@ try:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 except ImportError as error:
-    raise ConfigError("archives need pyarrow: pip install 'heronpy[spark]'") from error
+    raise ConfigError("archives need pyarrow: pip install 'heron-engine[spark]'") from error
 
 __all__ = ["pa", "pc", "pq"]

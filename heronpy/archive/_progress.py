@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from heronpy.archive._files import write_json
+from heronpy.archive.files import write_json
 from heronpy.errors import HeronError
 
 NOTHING = -(2**63)
@@ -76,10 +76,18 @@ def _runs(directory: Path) -> dict[str, list[dict[str, Any]]]:
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for path in (directory / _FOLDER).glob("*.json"):
         try:
-            runs[path.name.partition("@")[0]].append(json.loads(path.read_text()))
-        except (OSError, ValueError) as error:
+            runs[path.name.partition("@")[0]].append(_task(json.loads(path.read_text())))
+        except (OSError, ValueError, RecursionError) as error:
             raise HeronError(f"{path} cannot be read: {error}") from error
     return runs
+
+
+def _task(record: Any) -> dict[str, Any]:
+    if not isinstance(record, dict) or not all(type(record.get(name)) is int for name in ("tasks", "began_ms")):
+        raise ValueError("it lacks tasks or began_ms")
+    if not isinstance(record.get("ended"), bool) or type(record.get("before_ms", "")) not in (int, type(None)):
+        raise ValueError("it lacks ended or before_ms")
+    return record
 
 
 def _all_there(tasks: list[dict[str, Any]]) -> bool:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from heronpy.archive._files import locked, write_json
-from heronpy.archive._types import MAX_FIELDS, Misfit, Type, count_fields, merge
+from heronpy.archive.element_types import MAX_FIELDS, SchemaMismatch, Type, count_fields, merge
+from heronpy.archive.files import locked, write_json
+from heronpy.archive.footer import CODECS
 from heronpy.errors import ConfigError, HeronError
 
 NAME = "_schema.json"
-CODECS = ("columns", "pickle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Schema:
     version: int = 1
     """One more with each change."""
     element: Type = "null"
-    """Type of the elements; see `heronpy.archive._types`."""
+    """Type of the elements; see `heronpy.archive.element_types`."""
 
 
 def read_schema(directory: Path) -> Schema | None:
@@ -42,6 +42,8 @@ def read_schema(directory: Path) -> Schema | None:
     path = directory / NAME
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if content["codec"] not in CODECS:
+            raise ValueError(f"unknown codec {content['codec']!r:.40}")
         return Schema(content["codec"], content["batch_length_ms"], content["version"], content["element"])
     except FileNotFoundError:
         return None
@@ -79,7 +81,7 @@ def evolve(directory: Path, seen: Type) -> Schema:
     """Add what was seen to the schema, and return it.
 
     Raises:
-        Misfit: it contradicts the schema.
+        SchemaMismatch: it contradicts the schema.
     """
     with _lock(directory):
         schema = read_schema(directory)
@@ -89,7 +91,7 @@ def evolve(directory: Path, seen: Type) -> Schema:
         if element == schema.element:
             return schema
         if count_fields(element) > MAX_FIELDS:
-            raise Misfit(f"the archive would have more than {MAX_FIELDS} fields")
+            raise SchemaMismatch(f"the archive would have more than {MAX_FIELDS} fields")
         schema = replace(schema, version=schema.version + 1, element=element)
         _write(directory, schema)
         return schema

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from heronpy.archive._arrow import pa
-from heronpy.archive._decode import decode, hashes_of, one_array
-from heronpy.archive._footer import Footer, UnreadableError, as_unreadable, footer_of, opened
-from heronpy.connectors._spi import Chunk
+from heronpy.archive.decode import decode, hashes_of, one_array
+from heronpy.archive.footer import Footer, UnreadableError, as_unreadable, check_codec, footer_of, opened
+from heronpy.connectors.spi import Chunk
 from heronpy.errors import HeronError, NotFoundError
 
 DeadLetter = Callable[[str, Any, str], None]
@@ -34,28 +36,33 @@ class ArchiveSplit:
 
     parts: tuple[Part, ...]
     size_bytes: int
+    codec: str
+    """The archive's: a file of another one is set aside, and nothing of it is unpickled."""
 
     def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
         """The records, some thousand at a time; one row group is in memory.
 
         Raises:
             NotFoundError: a file is gone, as after a compaction that took place long ago: list the files again.
-            HeronError: the disk cannot be read.
+            HeronError: the disk cannot be read, or there is not enough memory.
         """
         for part in self.parts:
             try:
-                yield from _read_part(part, dead_letter)
+                yield from _read_part(part, self.codec, dead_letter)
             except FileNotFoundError as error:
                 raise NotFoundError(f"{part.path} is gone: the archive was compacted meanwhile; run again") from error
             except OSError as error:
                 raise HeronError(f"cannot read {part.path}: {error.strerror or error}") from error
+            except MemoryError as error:
+                raise HeronError(f"not enough memory to read {part.path}: {error}") from error
             except UnreadableError as error:
                 dead_letter(str(part.path), None, f"the file cannot be read: {error}")
 
 
-def _read_part(part: Part, dead_letter: DeadLetter) -> Iterator[Chunk]:
+def _read_part(part: Part, codec: str, dead_letter: DeadLetter) -> Iterator[Chunk]:
     with opened(part.path) as file:
         footer = footer_of(file)
+        check_codec(footer, codec)
         for group in range(file.num_row_groups) if part.row_groups is None else part.row_groups:
             where = f"{part.path}, row group {group}"
             try:
@@ -75,6 +82,7 @@ def read_row_group(file: Any, group: int) -> Any:
 
     Raises:
         UnreadableError: its bytes are damaged.
+        OSError, MemoryError: it cannot be determined, see `as_unreadable`.
     """
     try:
         table = file.read_row_group(group)
@@ -86,6 +94,26 @@ def read_row_group(file: Any, group: int) -> Any:
     if any(table.column(name).null_count for name in ("id", "id_hash", "time_ms")):
         raise UnreadableError("rows without id or time")
     return table
+
+
+def id_hash_groups(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
+    """The column `id_hash` of a file, row group by row group, without those that are damaged.
+
+    Raises:
+        FileNotFoundError: no such file.
+        UnreadableError: it is none of an archive.
+        OSError, MemoryError: it cannot be determined, see `as_unreadable`.
+    """
+    with opened(path) as file:
+        footer_of(file)
+        for group in range(file.num_row_groups):
+            try:
+                column = file.read_row_group(group, columns=["id_hash"]).column(0)
+            except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+                as_unreadable(error)
+                continue
+            if column.null_count == 0:
+                yield column.to_numpy().astype(np.int64, copy=False)
 
 
 def _chunk(columns: dict[str, Any], footer: Footer, where: str, begin: int, dead_letter: DeadLetter) -> Chunk:

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heronpy.archive._arrow import pa, pq
-from heronpy.archive._encode import encode
-from heronpy.archive._files import remove_stale, sync, tmp_path
-from heronpy.archive._footer import Footer, rows_per_group, write_options
-from heronpy.archive._hash import hash_sum, id_hashes
 from heronpy.archive._progress import Progress
 from heronpy.archive._schema import agree, evolve
-from heronpy.archive._types import Misfit, Type, infer, merge, narrow
+from heronpy.archive.element_types import SchemaMismatch, Type, infer, merge, narrow
+from heronpy.archive.encode import encode
+from heronpy.archive.files import remove_stale, tmp_path
+from heronpy.archive.footer import Footer, rows_per_group, write_options
+from heronpy.archive.id_hash import hash_sum, id_hashes
 from heronpy.errors import ConfigError, HeronError, TupleError
+from heronpy.files import sync
 
 DeadLetter = Callable[[str, Any, str], None]
 _TASK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -27,6 +28,12 @@ _TASK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _TIME_LIMIT_MS = 253_402_300_800_000
 """The year 10000: later times are some other unit."""
+
+
+REFUSED_MAX = 100
+"""So many elements without a place are set aside in any case …"""
+REFUSED_SHARE_MAX = 0.1
+"""… more only up to this share of all: beyond it the program is wrong, not the data, and nothing more is taken."""
 
 
 class _Rows(NamedTuple):
@@ -87,6 +94,8 @@ class ArchiveWriter:
             raise HeronError(f"cannot write archive {directory}: {error.strerror or error}") from error
         self._progress = Progress(self._directory, task, run, tasks)
         self._first = True
+        self._taken = self._refused = 0
+        """Elements that were committed, and those of them that had no place."""
 
     def add(self, id: str, time_ms: int, value: Any) -> None:
         """Take an element; it is in memory until `commit`. A dict may be changed afterwards, what is in it may not.
@@ -126,6 +135,7 @@ class ArchiveWriter:
 
         Raises:
             HeronError: it cannot be written. What waits still waits: call it again.
+            TupleError: most elements are not like the first ones, by which the archive knows its type.
         """
         written = []
         try:
@@ -144,6 +154,7 @@ class ArchiveWriter:
             # Files that are renamed already stay: their rows will be there twice, under one id, as after a kill.
             raise HeronError(f"cannot write archive {self._directory}: {error.strerror or error}") from error
         self._batches = {}
+        self._taken += self.waiting
         self.waiting = 0
         return len(written)
 
@@ -175,7 +186,7 @@ class ArchiveWriter:
                 pickle.dumps(value, protocol=5)
             else:
                 infer([value])
-        except Misfit as misfit:
+        except SchemaMismatch as misfit:
             raise TupleError(f"archive {self._directory}: {misfit}: map it first, or use codec='pickle'") from None
         except Exception as error:
             raise TupleError(f"archive {self._directory}: the element cannot be pickled: {error}") from error
@@ -208,13 +219,13 @@ class ArchiveWriter:
         """The type of the columns of values, and the columns.
 
         Raises:
-            Misfit: they contradict each other or the schema.
+            SchemaMismatch: they contradict each other or the schema.
         """
         element = _as_the_first(values[0], self._schema.element)
         if element is not None:
             try:
                 return element, encode(values, element)
-            except Misfit:
+            except SchemaMismatch:
                 pass  # it is not that simple
         seen = infer(values)
         if merge(self._schema.element, seen) != self._schema.element:
@@ -227,7 +238,7 @@ class ArchiveWriter:
         while rows.values:
             try:
                 return self._encoded(rows.values)
-            except Misfit:
+            except SchemaMismatch:
                 # Every pass refuses rows or learns of the schema, and what is known of that is never forgotten.
                 refused: dict[int, str] = {}
                 self._find_misfits(rows.values, 0, len(rows.values), refused)
@@ -235,6 +246,14 @@ class ArchiveWriter:
         return None
 
     def _refuse(self, rows: _Rows, refused: dict[int, str]) -> None:
+        total = self._refused + len(refused)
+        if total > REFUSED_MAX and total > REFUSED_SHARE_MAX * (self._taken + len(rows.ids)):
+            raise TupleError(
+                f"archive {self._directory}: {total} of {self._taken + len(rows.ids)} elements do not fit the first "
+                f"ones: {next(iter(refused.values()))}; map them first, or use codec='pickle'"
+            )
+        self._refused = total
+        self._taken += len(refused)
         for index, reason in refused.items():
             where = f"archive {self._directory}, id {rows.ids[index]}, time {rows.times_ms[index]}"
             self._dead_letter(where, rows.values[index], reason)
@@ -247,7 +266,7 @@ class ArchiveWriter:
         """Halve until each misfit is alone: some bad rows in thousands cost little more than none."""
         try:
             self._encoded(values[begin:end])
-        except Misfit as misfit:
+        except SchemaMismatch as misfit:
             if end - begin == 1:
                 refused[begin] = str(misfit)
                 return

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from heronpy.archive._arrow import pa, pc
-from heronpy.archive._types import Type
+from heronpy.archive.element_types import Type
 
 
 def decode(columns: dict[str, Any], type_: Type) -> list[Any]:

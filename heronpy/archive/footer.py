@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from heronpy.archive._arrow import pa, pq
-from heronpy.archive._encode import arrow_type
-from heronpy.archive._types import Type
+from heronpy.archive.element_types import Type
+from heronpy.archive.encode import arrow_type
 
+CODECS = ("columns", "pickle")
+_NO_THREAD = "Resource temporarily unavailable"
 _KEY = b"heronpy"
 _FORMAT = 1
 ROW_GROUP_BYTES = 24 * 1024 * 1024
@@ -52,6 +55,16 @@ def read_footer(path: Path) -> Footer:
         return footer_of(file)
 
 
+def check_codec(footer: Footer, codec: str) -> None:
+    """Refuse a file of another codec than the archive's: one put there by somebody else would be unpickled.
+
+    Raises:
+        UnreadableError: it has another codec.
+    """
+    if footer.codec != codec:
+        raise UnreadableError(f"its codec is {footer.codec!r}, and the archive's is {codec!r}")
+
+
 def footer_of(file: Any) -> Footer:
     """The footer of an open file.
 
@@ -67,6 +80,8 @@ def footer_of(file: Any) -> Footer:
             raise UnreadableError("written by a later release")
         content["replaces"] = tuple(content["replaces"])
         footer = Footer(**content)
+        if footer.codec not in CODECS:
+            raise UnreadableError(f"its codec is {footer.codec!r:.40}")
         expected = {"value": arrow_type(footer.element)} if footer.codec == "columns" else {"pickled": pa.binary()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"its heronpy footer is damaged: {type(error).__name__}") from error
@@ -95,6 +110,7 @@ def opened(path: Path) -> Any:
     Raises:
         FileNotFoundError: no such file.
         UnreadableError: it is not Parquet, or its footer is damaged.
+        OSError, MemoryError: it cannot be determined, see `as_unreadable`.
     """
     try:
         return pq.ParquetFile(path, page_checksum_verification=True)
@@ -103,9 +119,19 @@ def opened(path: Path) -> Any:
 
 
 def as_unreadable(error: BaseException) -> UnreadableError:
-    """What pyarrow says of damaged bytes. A missing file or a failing disk (an `errno`) is raised as it is."""
-    if isinstance(error, OSError) and error.errno is not None:
+    """What pyarrow says of damaged bytes.
+
+    A missing file or a failing disk (an `errno`) is raised as it is, and so is a lack of memory: the bytes may well be
+    whole, and whoever takes them for damaged loses them.
+
+    Raises:
+        OSError: with an `errno`.
+        MemoryError: there was not enough.
+    """
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
         raise error
+    if _NO_THREAD in str(error):  # pyarrow knows no error of its own for it
+        raise OSError(errno.EAGAIN, _NO_THREAD) from error
     return UnreadableError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
 
 

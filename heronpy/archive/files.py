@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.errors import UnavailableError
+from heronpy.files import sync
 
 TMP = "_tmp"
 """Where files are until they are whole: in the archive's directory, so on its file system."""
@@ -62,15 +63,6 @@ def _alive(entry: os.DirEntry[str]) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def sync(path: Path) -> None:
-    """Make a file's bytes, or a directory's names, survive a power cut."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def write_json(directory: Path, path: Path, content: Any) -> None:

@@ -22,7 +22,7 @@ SCALARS: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "str"
 MIXED = {int, float}
 
 
-class Misfit(Exception):
+class SchemaMismatch(Exception):
     """A value that the codec or the schema has no place for; one line."""
 
 
@@ -30,7 +30,7 @@ def infer(values: Sequence[Any], path: tuple[str, ...] = ()) -> Type:
     """The type of values, all together.
 
     Raises:
-        Misfit: they have none, or not one in common.
+        SchemaMismatch: they have none, or not one in common.
     """
     kinds = set(map(type, values))
     some_none = _NONE in kinds
@@ -40,12 +40,12 @@ def infer(values: Sequence[Any], path: tuple[str, ...] = ()) -> Type:
     if kinds == MIXED:
         return "float"
     if len(kinds) > 1 or not kinds <= (SCALARS.keys() | {list, dict}):
-        raise Misfit(_of_kinds(kinds, path))
+        raise SchemaMismatch(_of_kinds(kinds, path))
     (kind,) = kinds
     if kind in SCALARS:
         return SCALARS[kind]
     if len(path) >= MAX_DEPTH:
-        raise Misfit(f"{named(path[:3])} is nested deeper than {MAX_DEPTH} levels")
+        raise SchemaMismatch(f"{named(path[:3])} is nested deeper than {MAX_DEPTH} levels")
     if some_none:
         values = [value for value in values if value is not None]
     if kind is list:
@@ -61,9 +61,9 @@ def _fields(values: Sequence[dict[Any, Any]], path: tuple[str, ...]) -> list[str
     fields: set[Any] = set().union(*values)
     if set(map(type, fields)) - {str}:
         other = next(field for field in fields if type(field) is not str)
-        raise Misfit(f"{named(path)} has the key {other!r:.100}: keys must be str")
+        raise SchemaMismatch(f"{named(path)} has the key {other!r:.100}: keys must be str")
     if len(fields) > MAX_FIELDS:
-        raise Misfit(f"{named(path)} has more than {MAX_FIELDS} different keys")
+        raise SchemaMismatch(f"{named(path)} has more than {MAX_FIELDS} different keys")
     for field in fields:
         check_text(field, path)
     return sorted(fields)
@@ -81,7 +81,7 @@ def check_text(text: str, path: tuple[str, ...]) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise Misfit(f"{named(path)} has text with a lone surrogate, which has no UTF-8 form") from None
+        raise SchemaMismatch(f"{named(path)} has text with a lone surrogate, which has no UTF-8 form") from None
 
 
 def named(path: tuple[str, ...]) -> str:
@@ -93,7 +93,7 @@ def merge(old: Type, new: Type, path: tuple[str, ...] = ()) -> Type:
     """The type of values of both types: new fields are added, None is learned, int becomes float.
 
     Raises:
-        Misfit: there is none.
+        SchemaMismatch: there is none.
     """
     if old == new or new == "null":
         return old
@@ -107,7 +107,7 @@ def merge(old: Type, new: Type, path: tuple[str, ...] = ()) -> Type:
             for field, type_ in new["dict"].items():
                 fields[field] = merge(fields[field], type_, (*path, field)) if field in fields else type_
             return {"dict": dict(sorted(fields.items()))}
-    raise Misfit(f"{named(path)} was {_kind(old)} before and is {_kind(new)} now")
+    raise SchemaMismatch(f"{named(path)} was {_kind(old)} before and is {_kind(new)} now")
 
 
 def narrow(known: Type, seen: Type) -> Type:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from heronpy.archive._arrow import pa
-from heronpy.archive._types import MIXED, SCALARS, Misfit, Type, check_text, named
+from heronpy.archive.element_types import MIXED, SCALARS, SchemaMismatch, Type, check_text, named
 from heronpy.errors import HeronError
 
 _NONE = type(None)
@@ -54,7 +54,7 @@ def encode(values: Sequence[Any], type_: Type) -> dict[str, Any]:
     """The columns `value` and, if rows need them, `absent` and `ints`.
 
     Raises:
-        Misfit: a value is not of this type.
+        SchemaMismatch: a value is not of this type.
     """
     encoder = _Encoder()
     columns = {"value": encoder.array(values, type_, ())}
@@ -75,7 +75,7 @@ class _Encoder:
             return self._scalars(values, type_, kinds, path)
         kind = list if "list" in type_ else dict
         if not kinds <= {kind, _NONE}:
-            raise Misfit(f"{named(path)} is not always a {kind.__name__}")
+            raise SchemaMismatch(f"{named(path)} is not always a {kind.__name__}")
         mask = None
         if _NONE in kinds:
             mask = pa.array([value is None for value in values], pa.bool_())
@@ -88,12 +88,12 @@ class _Encoder:
     def _scalars(self, values: Sequence[Any], type_: str, kinds: set[type], path: tuple[str, ...]) -> Any:
         if not kinds <= _KINDS[type_]:
             if type_ != "float" or not kinds <= MIXED | {_NONE}:
-                raise Misfit(f"{named(path)} is not always {type_}")
+                raise SchemaMismatch(f"{named(path)} is not always {type_}")
             self.notes_needed = True
         try:
             array = pa.array(values, _SCALAR_TYPES[type_])
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
-            raise Misfit(_unfit(values, type_, path)) from error
+            raise SchemaMismatch(_unfit(values, type_, path)) from error
         if isinstance(array, pa.ChunkedArray):
             raise HeronError(f"archive: {named(path)} has more than 2 GB in one commit: commit more often")
         return array
@@ -112,7 +112,7 @@ class _Encoder:
             regular = False
         if not regular:
             if set().union(*values) - fields.keys():
-                raise Misfit(f"{named(path)} has a new field")
+                raise SchemaMismatch(f"{named(path)} has a new field")
             self.notes_needed = True
             columns = [[value.get(field) for value in values] for field in fields]
         arrays = {
@@ -131,7 +131,7 @@ def _unfit(values: Sequence[Any], type_: str, path: tuple[str, ...]) -> str:
         if type_ == "str" and value is not None:
             try:
                 check_text(value, path)
-            except Misfit as misfit:
+            except SchemaMismatch as misfit:
                 return str(misfit)
         if type(value) is int and not -(2**63) <= value < 2**63:
             return f"{named(path)} is an int beyond 64 bits"

@@ -16,15 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heronpy.archive._archive import MERGED, ArchiveFile
+from heronpy.archive._archive import MERGED, Archive, ArchiveFile
 from heronpy.archive._arrow import pa, pq
-from heronpy.archive._decode import decode, one_array
-from heronpy.archive._encode import arrow_type, encode
-from heronpy.archive._files import sync, this_process, tmp_path
-from heronpy.archive._footer import ROW_GROUP_BYTES, Footer, UnreadableError, opened, read_footer, write_options
-from heronpy.archive._hash import hash_sum
 from heronpy.archive._split import DAMAGED, read_row_group
-from heronpy.archive._types import Misfit, Type, merge
+from heronpy.archive.decode import decode, one_array
+from heronpy.archive.element_types import SchemaMismatch, Type, merge
+from heronpy.archive.encode import arrow_type, encode
+from heronpy.archive.files import this_process, tmp_path
+from heronpy.archive.footer import (
+    ROW_GROUP_BYTES,
+    Footer,
+    UnreadableError,
+    check_codec,
+    opened,
+    read_footer,
+    write_options,
+)
+from heronpy.archive.id_hash import hash_sum
+from heronpy.files import sync
 
 _REENCODED_ROWS = 50_000
 _NOTES = ("absent", "ints")
@@ -119,7 +128,8 @@ def publish(merged: Merged) -> Path:
 
 
 def _write(plan: MergePlan, files: Sequence[Path], tmp: Path) -> int:
-    footers = [_footer(path) for path in files]
+    codec = Archive(plan.directory).codec
+    footers = [_footer(path, codec) for path in files]
     footer = _merged_footer(files, footers)
     alike = len({json.dumps(each.element) for each in (footer, *footers)}) == 1  # in the order of fields too
     tables = _tables(files, footers, None if alike else footer.element)
@@ -131,9 +141,11 @@ def _write(plan: MergePlan, files: Sequence[Path], tmp: Path) -> int:
     return footer.rows
 
 
-def _footer(path: Path) -> Footer:
+def _footer(path: Path, codec: str) -> Footer:
     try:
-        return read_footer(path)
+        footer = read_footer(path)
+        check_codec(footer, codec)
+        return footer
     except (UnreadableError, FileNotFoundError) as error:
         raise _DamagedError(path, str(error)) from error
 
@@ -143,7 +155,7 @@ def _merged_footer(files: Sequence[Path], footers: Sequence[Footer]) -> Footer:
     for path, footer in zip(files, footers, strict=True):
         try:
             element = merge(element, footer.element)
-        except Misfit as misfit:
+        except SchemaMismatch as misfit:
             raise _DamagedError(path, str(misfit)) from misfit
     # What these files have replaced may still be there: it must not count again when they are gone.
     inherited = {name for footer in footers for name in footer.replaces}
@@ -182,7 +194,7 @@ def _tables(paths: Sequence[Path], footers: Sequence[Footer], element: Type | No
                     table = read_row_group(file, group)
                     hashes += hash_sum(one_array(table.column("id_hash")).to_numpy())
                     yield from [table] if element is None else _reencoded(table, footer, element)
-        except (UnreadableError, FileNotFoundError, Misfit, *DAMAGED) as error:
+        except (UnreadableError, FileNotFoundError, SchemaMismatch, *DAMAGED) as error:
             raise _DamagedError(path, f"{type(error).__name__}: {error}") from error
         if hashes % 2**64 != footer.hash_sum:
             raise _DamagedError(path, "its rows are not those that its footer counts")
