@@ -1,6 +1,6 @@
 """The batch twin: a streamlet program as a Spark job, and reads that merge both.
 
-Needs the extra `spark`: pip install 'heronpy[spark]', and Java 17 or newer. Names are imported when they are used.
+Needs the extra `spark`: pip install 'heron-engine[spark]', and Java 17 or newer. Names are imported when they are used.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heronpy.pipeline._job import Job
-    from heronpy.pipeline._manifest import Manifest
-    from heronpy.pipeline._merged import Explained, MergedStore
     from heronpy.pipeline._progress import Progress
-    from heronpy.pipeline._run import RunReport, run
-    from heronpy.pipeline._session import spark_session
     from heronpy.pipeline._states import states
-    from heronpy.pipeline._views import ViewReader
+    from heronpy.pipeline.job import Job
+    from heronpy.pipeline.manifest import Manifest
+    from heronpy.pipeline.merged import Explained, MergedStore
+    from heronpy.pipeline.running import RunReport, run
+    from heronpy.pipeline.session import spark_session
+    from heronpy.pipeline.views import ViewReader
 
 __all__ = [
     "Explained",
@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 _IN = {
-    "Job": "_job",
-    "Explained": "_merged",
-    "Manifest": "_manifest",
-    "MergedStore": "_merged",
+    "Job": "job",
+    "Explained": "merged",
+    "Manifest": "manifest",
+    "MergedStore": "merged",
     "Progress": "_progress",
-    "RunReport": "_run",
-    "ViewReader": "_views",
-    "run": "_run",
-    "spark_session": "_session",
+    "RunReport": "running",
+    "ViewReader": "views",
+    "run": "running",
+    "spark_session": "session",
     "states": "_states",
 }
 

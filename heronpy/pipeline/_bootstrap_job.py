@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heronpy.archive._files import locked
+from heronpy.archive.files import locked
 from heronpy.errors import AlreadyExistsError, StateError
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Manifest
-from heronpy.pipeline._reconcile import live_reader
 from heronpy.pipeline._states import states
-from heronpy.streamlet._bootstrap import write_cut, write_states
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.reconcile import live_reader
+from heronpy.streamlet.bootstrap import write_cut, write_states
 
 _FOLDER = "bootstraps"
 """In the job's directory: what `bootstrap`, a link, points into."""
@@ -76,7 +76,7 @@ def load_live_views(
     Raises:
         HeronError: a view cannot be read, or a store not be written.
     """
-    from heronpy.pipeline._views import ViewReader
+    from heronpy.pipeline.views import ViewReader
 
     loaded = {}
     upto, first = manifest.closed_upto, manifest.live_from(job.config.keep_live_batches)
@@ -109,7 +109,7 @@ def bootstrap(
         job: whose batches are done up to some point: see `heronpy.pipeline.run`.
         master: Spark's, for the state of reductions; a job that has none needs no Spark.
         conf: of Spark.
-        progress: is told what happens.
+        progress: called with what happens.
 
     Raises:
         StateError: no batch is closed.

@@ -16,7 +16,7 @@ _LINE_EVERY_S = 5.0
 
 @contextlib.contextmanager
 def shown(*, quiet: bool = False) -> Iterator[Callable[[Moment], None]]:
-    """What a batch run can tell its progress, for the time of the block."""
+    """What a batch run can tell its progress, for the duration of the block."""
     console = Console(stderr=True, quiet=quiet, highlight=False)
     if not console.is_terminal:
         yield _Lines(console)
@@ -29,7 +29,7 @@ def shown(*, quiet: bool = False) -> Iterator[Callable[[Moment], None]]:
 
 @contextlib.contextmanager
 def steps(what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """What a task of few steps can tell its progress, for the time of the block."""
+    """What a task of few steps can tell its progress, for the duration of the block."""
     console = Console(stderr=True, quiet=quiet, highlight=False)
     if not console.is_terminal:
         yield lambda _step: None

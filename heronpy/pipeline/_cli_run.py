@@ -13,15 +13,15 @@ from typing import Annotated, Any
 
 import typer
 
-from heronpy.cli._app import verbose as verbose_is_on
-from heronpy.cli._options import Verbose, home
+from heronpy.cli.commands import Verbose, home
+from heronpy.cli.commands import verbose as verbose_is_on
 from heronpy.errors import UsageError
-from heronpy.pipeline._cli_job import ArgsArgument, JobArgument, JobCommand, JsonOption, NameOption, load, parse_time_ms
 from heronpy.pipeline._cli_progress import shown, steps
-from heronpy.pipeline._load import Loaded, enter, pickle_by_value_in_spark
-from heronpy.pipeline._run import RunReport
-from heronpy.pipeline._run import run as batch_run
-from heronpy.pipeline._session import check_packages
+from heronpy.pipeline.cli_job import ArgsArgument, JobArgument, JobCommand, JsonOption, NameOption, load, parse_time_ms
+from heronpy.pipeline.load import Loaded, enter, pickle_by_value_in_spark
+from heronpy.pipeline.running import RunReport
+from heronpy.pipeline.running import run as batch_run
+from heronpy.pipeline.session import check_packages
 
 SETTINGS = {name: {"cls": JobCommand} for name in ("run", "backfill", "bootstrap", "compact")}
 
@@ -119,7 +119,7 @@ def compact(
     verbose: Verbose = False,
 ) -> None:
     """Merge the small files of complete batches in the archives."""
-    from heronpy.pipeline import _compact
+    from heronpy.pipeline import compaction as _compact
 
     settings = parse_conf(conf)
     loaded = load(job, args, name)
@@ -132,7 +132,7 @@ def parse_conf(given: Sequence[str] | None) -> dict[str, str]:
     """`K=V` strings as Spark's settings.
 
     Raises:
-        UsageError: one has no `=`, or is no setting of Spark.
+        UsageError: one has no `=`, or is not a setting of Spark.
     """
     settings = {}
     for pair in given or ():
@@ -166,7 +166,7 @@ def closed_ones(loaded: Loaded, wanted: Sequence[int], *, by_id: bool) -> list[i
         UsageError: there are none, or one that was asked for by its id is not closed: `run` computes it in its time.
     """
     from heronpy.archive import Archive
-    from heronpy.pipeline._manifest import Manifest
+    from heronpy.pipeline.manifest import Manifest
 
     job = loaded.job
     manifest = Manifest.load(job.directory, job.batch_length_ms)
@@ -191,8 +191,8 @@ def prune(loaded: Loaded) -> int:
     Raises:
         HeronError: a live store cannot be reached. The batches are done all the same, and the next run drops the rows.
     """
-    from heronpy.pipeline._manifest import Manifest
-    from heronpy.pipeline._reconcile import live_reader
+    from heronpy.pipeline.manifest import Manifest
+    from heronpy.pipeline.reconcile import live_reader
 
     job = loaded.job
     first = Manifest.load(job.directory, job.batch_length_ms).live_from(job.config.keep_live_batches)
@@ -249,7 +249,7 @@ def _print_report(loaded: Loaded, report: RunReport, as_json: bool) -> None:
         return
     from rich.console import Console
 
-    from heronpy.cli._show import WIDTH, empty_table
+    from heronpy.cli.tables import WIDTH, empty_table
 
     console = Console(highlight=False, width=WIDTH, markup=False)
     for note in report.notes:

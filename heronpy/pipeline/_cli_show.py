@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from heronpy.cli._options import Verbose
+from heronpy.cli.commands import Verbose
 from heronpy.errors import HeronError, NotFoundError, UsageError
-from heronpy.pipeline._cli_job import (
+from heronpy.files import replace_file
+from heronpy.pipeline.cli_job import (
     ArgsArgument,
     JobArgument,
     JobCommand,
@@ -89,11 +90,11 @@ def reconcile(
     target = None if html is None else html.absolute()  # before a job's working directory can matter
     if target is not None and not target.parent.is_dir():
         raise UsageError(f"--html {html}: there is no directory {target.parent}")
-    from heronpy.pipeline import _reconcile
+    from heronpy.pipeline import reconcile as _reconcile
 
     found = _reconcile.reconcile(load(job, args, name).job, view=view, limit=limit)
     if target is not None:
-        from heronpy.pipeline._report import html as page
+        from heronpy.pipeline.drift_report import html as page
 
         _write(target, page(found))
     if as_json:
@@ -112,10 +113,8 @@ def script() -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
+        replace_file(path, text, durable=False)
     except OSError as e:
         raise HeronError(f"{path} cannot be written: {e.strerror or e}") from e
 
@@ -123,9 +122,9 @@ def _write(path: Path, text: str) -> None:
 def _print(found: Any) -> None:
     from rich.console import Console
 
-    from heronpy.cli._show import WIDTH, empty_table
-    from heronpy.pipeline._charts import number
-    from heronpy.pipeline._report import percent, signed, worst_rows
+    from heronpy.cli.tables import WIDTH, empty_table
+    from heronpy.pipeline.charts import number
+    from heronpy.pipeline.drift_report import percent, signed, worst_rows
 
     console = Console(highlight=False, width=WIDTH, markup=False)
     for view in found.views:

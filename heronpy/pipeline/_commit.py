@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from heronpy.pipeline._exchange import output_directory, output_name
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Batch, Manifest, Parts, sync_directory
-from heronpy.pipeline._plan import BatchPlan
-from heronpy.pipeline._reductions import STATES
-from heronpy.pipeline._task import Part, Report
-from heronpy.streamlet._graph import Node, SinkNode, StoreNode
+from heronpy.files import sync
+from heronpy.pipeline.exchange import output_directory, output_name
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import Batch, Manifest, Parts
+from heronpy.pipeline.plan import BatchPlan
+from heronpy.pipeline.reductions import STATES
+from heronpy.pipeline.task import Part, Report
+from heronpy.streamlet.graph import Node, SinkNode, StoreNode
 
 
 def commit(
@@ -75,7 +76,7 @@ def _rename(parts: list[Part]) -> None:
         part.written.replace(part.written.parent / part.final)
     folder = parts[0].written.parent
     for path in (folder, folder.parent, folder.parent.parent):
-        sync_directory(path)
+        sync(path)
 
 
 def _parts(node: Node, parts: list[Part]) -> Parts:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import UserCodeError
-from heronpy.pipeline._duplicates import find_suspects
-from heronpy.pipeline._exchange import layout_of
-from heronpy.pipeline._execute import Reading, Setting, execute
 from heronpy.pipeline._inputs import SPLIT_BYTES_MAX, ArchiveInput
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._memory import LIMIT_KEY, limit_of
-from heronpy.pipeline._plan import BatchPlan
 from heronpy.pipeline._progress import Progress, watched
-from heronpy.pipeline._task import Report
+from heronpy.pipeline.duplicates import find_duplicate_candidates
+from heronpy.pipeline.exchange import layout_of
+from heronpy.pipeline.execute import JobContext, ScanTask, execute
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.memory import LIMIT_KEY, limit_of
+from heronpy.pipeline.plan import BatchPlan
+from heronpy.pipeline.task import Report
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -47,7 +47,7 @@ def compute(
     job: Job,
     plan: BatchPlan,
     archives: Sequence[ArchiveInput],
-    readings: Sequence[Reading],
+    readings: Sequence[ScanTask],
     read: Container[int],
     *,
     wanted: frozenset[int] | None,
@@ -89,10 +89,10 @@ def compute(
     )
     chosen = sorted(wanted or ())
     with watched(sc, "duplicates", chosen, progress):
-        suspects, suspected = _suspects(sc, archives, read)
+        candidates, with_candidates = _duplicate_candidates(sc, archives, read)
     with watched(sc, "compute", chosen, progress):
-        setting = Setting(plan, layout, job.config.api_config, suspects, _worker_memory(sc), _scratch(sc))
-        report = execute(sc, setting, readings, suspected)
+        setting = JobContext(plan, layout, job.config.api_config, candidates, _worker_memory(sc), _scratch(sc))
+        report = execute(sc, setting, readings, with_candidates)
     _refuse_failures(report)
     return report, version
 
@@ -111,21 +111,23 @@ def cores(sc: SparkContext) -> int:
     return max(1, int(sc.defaultParallelism))
 
 
-def _suspects(
+def _duplicate_candidates(
     sc: SparkContext, archives: Sequence[ArchiveInput], batches: Container[int]
-) -> tuple[dict[str, Any], list[Reading]]:
+) -> tuple[dict[str, Any], list[ScanTask]]:
     """Hashes of ids that are there twice, by archive, and readings of the files that they are in."""
-    suspects: dict[str, Any] = {}
-    suspected: list[Reading] = []
+    candidates: dict[str, Any] = {}
+    with_candidates: list[ScanTask] = []
     for one in archives:
         files = {file.path: file for file in one.chosen(batches)}
         if not files:
             continue
-        hashes, paths = find_suspects(sc, [(file.path, file.size_bytes) for file in files.values()], cores(sc))
+        hashes, paths = find_duplicate_candidates(
+            sc, [(file.path, file.size_bytes) for file in files.values()], cores(sc)
+        )
         if len(hashes):
-            suspects[one.stage] = hashes
-            suspected += one.readings([files[path] for path in sorted(paths)], SPLIT_BYTES_MAX)
-    return suspects, suspected
+            candidates[one.stage] = hashes
+            with_candidates += one.readings([files[path] for path in sorted(paths)], SPLIT_BYTES_MAX)
+    return candidates, with_candidates
 
 
 def _refuse_failures(report: Report) -> None:

@@ -14,10 +14,10 @@ _ARCHIVES = ("pyspark.zip", "-src.zip")
 """How the names of the archives end that Spark puts first on the path: what is in them is compiled at every start."""
 _MODULES = (
     "heronpy.archive._deadletter",
-    "heronpy.pipeline._duplicates",
-    "heronpy.pipeline._execute",
+    "heronpy.pipeline.duplicates",
+    "heronpy.pipeline.execute",
     "heronpy.pipeline._rollup",
-    "heronpy.pipeline._views",
+    "heronpy.pipeline.views",
     "pyspark.worker",
 )
 

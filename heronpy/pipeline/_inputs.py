@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from heronpy.connectors import Split
 from heronpy.errors import ConfigError, TopologyError
-from heronpy.pipeline._execute import Reading
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._plan import BatchPlan
-from heronpy.streamlet._graph import SourceNode
+from heronpy.pipeline.execute import ScanTask
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import stamp
+from heronpy.pipeline.plan import BatchPlan
+from heronpy.streamlet.graph import SourceNode
 
 if TYPE_CHECKING:
     from heronpy.archive import Archive, ArchiveFile
@@ -36,9 +37,9 @@ class ArchiveInput:
         """Files of some batches, or of all."""
         return [file for batch, files in self.files.items() if batches is None or batch in batches for file in files]
 
-    def readings(self, files: Iterable[ArchiveFile], target_bytes: int) -> list[Reading]:
+    def readings(self, files: Iterable[ArchiveFile], target_bytes: int) -> list[ScanTask]:
         """Some files, one reading per task."""
-        return [Reading(self.stage, (split,)) for split in self.archive.splits(files, target_bytes)]
+        return [ScanTask(self.stage, (split,)) for split in self.archive.splits(files, target_bytes)]
 
 
 def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
@@ -67,13 +68,27 @@ def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
     return inputs
 
 
-def fingerprints(archives: Sequence[ArchiveInput]) -> dict[int, dict[str, str]]:
-    """What each batch's input is, by archive: see `Archive.fingerprint`."""
+def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    """What each batch's input is, by archive: `Archive.fingerprint`, and what of it could not be read.
+
+    So a batch that was computed without some rows is computed again when their file is repaired, and only then.
+
+    Args:
+        archives: the input.
+        unread: damaged files, as they are now; see `Manifest.unread`.
+    """
     made: dict[int, dict[str, str]] = {}
     for one in archives:
         for batch, files in one.files.items():
-            made.setdefault(batch, {})[one.stage] = one.archive.fingerprint(files)
+            damaged = [f"!{file.path.name}={unread[str(file.path)]}" for file in files if str(file.path) in unread]
+            made.setdefault(batch, {})[one.stage] = one.archive.fingerprint(files) + "".join(sorted(damaged))
     return made
+
+
+def unread_files(archives: Sequence[ArchiveInput], places: Collection[str]) -> dict[str, str]:
+    """Those files of archives in which something could not be read, with their `stamp`."""
+    paths = [file.path for one in archives for files in one.files.values() for file in files]
+    return {str(path): stamp(path) for path in paths if str(path) in places}
 
 
 def sizes(archives: Sequence[ArchiveInput]) -> dict[int, int]:
@@ -92,20 +107,20 @@ def complete_before_ms(job: Job, archives: Sequence[ArchiveInput]) -> int:
     return min(limits)
 
 
-def archive_readings(archives: Sequence[ArchiveInput], batches: Container[int] | None, cores: int) -> list[Reading]:
+def archive_readings(archives: Sequence[ArchiveInput], batches: Container[int] | None, cores: int) -> list[ScanTask]:
     """One reading per task, for the files of some batches (None: of all)."""
     chosen = [(one, one.chosen(batches)) for one in archives]
     target = _target(sum(file.size_bytes for _, files in chosen for file in files), cores)
     return [reading for one, files in chosen for reading in one.readings(files, target)]
 
 
-def source_readings(nodes: Sequence[SourceNode], cores: int) -> tuple[list[Reading], int]:
+def source_readings(nodes: Sequence[SourceNode], cores: int) -> tuple[list[ScanTask], int]:
     """One reading per task, small splits together; and their bytes.
 
     Raises:
         TopologyError: a source has no batch face after all.
     """
-    readings: list[Reading] = []
+    readings: list[ScanTask] = []
     total = 0
     for node in nodes:
         splits = node.source.splits(_SPLIT_BYTES_MIN)
@@ -116,7 +131,7 @@ def source_readings(nodes: Sequence[SourceNode], cores: int) -> tuple[list[Readi
             )
         size = sum(split.size_bytes for split in splits)
         total += size
-        readings += [Reading(node.stage, packed) for packed in _packed(splits, _target(size, cores))]
+        readings += [ScanTask(node.stage, packed) for packed in _packed(splits, _target(size, cores))]
     return readings, total
 
 

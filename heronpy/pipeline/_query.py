@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.errors import UsageError
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._merged import Explained, MergedStore
-from heronpy.pipeline._reconcile import node_of, plain
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.merged import Explained, MergedStore
+from heronpy.pipeline.reconcile import node_of, plain
 
 
 @dataclass(frozen=True)

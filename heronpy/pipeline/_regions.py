@@ -14,10 +14,11 @@ from typing import Any, Protocol
 
 from heronpy.api.state import HashMapState
 from heronpy.api.tuple import Tuple
-from heronpy.pipeline._plan import EXCHANGES, BatchPlan
-from heronpy.pipeline._task import Task
-from heronpy.streamlet._event_time import event_time_ms
-from heronpy.streamlet._graph import (
+from heronpy.pipeline.plan import EXCHANGES, BatchPlan
+from heronpy.pipeline.task import Task
+from heronpy.streamlet.context import Context
+from heronpy.streamlet.event_time import event_time_ms
+from heronpy.streamlet.graph import (
     EventTimeNode,
     FilterNode,
     FlatMapNode,
@@ -26,7 +27,6 @@ from heronpy.streamlet._graph import (
     RepartitionNode,
     TransformNode,
 )
-from heronpy.streamlet.context import Context
 
 CHUNK = 256
 """Elements of a chunk where it begins. Few, so that what is made of them is still in the processor's cache when the

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heronpy.instance._stable_hash import stable_hash
-from heronpy.pipeline._execute import collected, pack, unpack
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Base, Manifest, Parts, sync_directory
-from heronpy.pipeline._outputs import merge_rows
-from heronpy.pipeline._parts import part_name, temporary, write_part
+from heronpy.files import sync
+from heronpy.hashing import stable_hash
 from heronpy.pipeline._progress import Progress, watched
-from heronpy.pipeline._views import read_rows
+from heronpy.pipeline.execute import collected, pack, unpack
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import Base, Manifest, Parts
+from heronpy.pipeline.outputs import merge_rows
+from heronpy.pipeline.parts import part_name, temporary, write_part
+from heronpy.pipeline.views import read_rows
 from heronpy.stores import decode_key
 from heronpy.streamlet.monoid import Monoid
 
@@ -93,7 +94,7 @@ def _merged(sc: SparkContext, files: Sequence[Path], monoid: Monoid, count: int,
         rows[index] = number
     if written:
         for path in (folder, folder.parent):
-            sync_directory(path)
+            sync(path)
     return Parts(sum(rows), rows)
 
 

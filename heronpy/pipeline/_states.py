@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from heronpy.errors import NotFoundError
 from heronpy.pipeline._compute import Batches, compute, cores
 from heronpy.pipeline._inputs import archive_readings, open_archives, sizes, source_readings
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Manifest
-from heronpy.pipeline._plan import BatchPlan, plan_batch
-from heronpy.pipeline._reductions import state_directory
-from heronpy.pipeline._session import spark_session
-from heronpy.pipeline._task import Report
-from heronpy.streamlet._graph import ReduceByKeyNode
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.plan import BatchPlan, plan_batch
+from heronpy.pipeline.reductions import state_directory
+from heronpy.pipeline.session import spark_session
+from heronpy.pipeline.task import Report
+from heronpy.streamlet.graph import ReduceByKeyNode
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from heronpy.archive import dead_letter_counts
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Manifest
-from heronpy.pipeline._reconcile import batch_begin, live_reader
-from heronpy.streamlet._graph import StoreNode
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.reconcile import batch_begin, live_reader
+from heronpy.streamlet.graph import StoreNode
 
 
 def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def show(found: dict[str, Any]) -> None:
     """Print it for people."""
     from rich.console import Console
 
-    from heronpy.cli._show import WIDTH, duration, empty_table
+    from heronpy.cli.tables import WIDTH, duration, empty_table
 
     console = Console(highlight=False, width=WIDTH, markup=False)
     length_ms, batches = found["batch_length_ms"], found["batches"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from heronpy.cli._app import Verbs
+from heronpy.cli.commands import Verbs
 
 
 class pipeline(Verbs):  # named as the verb

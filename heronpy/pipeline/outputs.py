@@ -13,15 +13,16 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from heronpy.instance._stable_hash import stable_hash
-from heronpy.pipeline._exchange import Layout, Outbox, by_batch, output_directory
-from heronpy.pipeline._memory import Memory, SpillFile
-from heronpy.pipeline._parts import Row, encoded_key, once, part_name, sorted_rows, sync, temporary, write_part
-from heronpy.pipeline._reductions import TABLE_KEYS_MAX
+from heronpy.files import sync
+from heronpy.hashing import stable_hash
 from heronpy.pipeline._regions import Times
-from heronpy.pipeline._task import Part, Task
-from heronpy.streamlet._chain import as_tuple
-from heronpy.streamlet._graph import SinkNode, StoreNode
+from heronpy.pipeline.exchange import Layout, Outbox, by_batch, output_directory
+from heronpy.pipeline.memory import Memory, SpillFile
+from heronpy.pipeline.parts import Row, encoded_key, once, part_name, sorted_rows, temporary, write_part
+from heronpy.pipeline.reductions import TABLE_KEYS_MAX
+from heronpy.pipeline.task import Part, Task
+from heronpy.streamlet.chain import as_tuple
+from heronpy.streamlet.graph import SinkNode, StoreNode
 from heronpy.streamlet.monoid import Monoid, Sum
 
 _SKETCHES_MAX = 20_000
@@ -245,7 +246,7 @@ class SinkReducer:
             path = temporary(directory, part)
             counter = _Counter(self._read(self._blocks.pop((batch, part))))
             written = self._node.sink.write_part(path, iter(counter))
-            assert written is not None, f"{self._node.stage}: has_batch_face, but write_part() wrote nothing"
+            assert written is not None, f"{self._node.stage}: supports_batch, but write_part() wrote nothing"
             sync(written)
             final = f"part-{part:05d}" + written.name.removeprefix(path.name)
             self._task.report.parts.append(Part(self._node.stage, batch, part, counter.count, written, final))

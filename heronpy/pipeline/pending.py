@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from heronpy.pipeline._manifest import Manifest
+from heronpy.pipeline.manifest import Manifest
 
 GROUP_BYTES = 2 * 1024**3
 """Input of one Spark job, if it has several batches."""
@@ -83,13 +83,20 @@ def decide(
     return work
 
 
+def renew(work: Work, inputs: Mapping[int, Mapping[str, str]], lookback: int | None) -> None:
+    """Give work the fingerprints of its input as it turned out to be while it was read."""
+    work.inputs = {**work.inputs, **{batch: found for batch, found in inputs.items() if batch not in set(work.lost)}}
+    known = [batch for batch, fingerprint in work.fingerprints.items() if fingerprint]
+    work.fingerprints |= _fingerprints(sorted(known), work.inputs, lookback)
+
+
 def with_lost(
     manifest: Manifest, inputs: Mapping[int, Mapping[str, str]], archives: Collection[str]
 ) -> tuple[dict[int, dict[str, str]], set[int]]:
     """Inputs with those that archives have lost since a batch was made of them, and the batches that lack some.
 
-    An archive only grows. Where it has fewer rows than before, somebody has made room, or a file is damaged: what was
-    computed from all of them is better than what could be computed now.
+    An archive only grows. Where it has fewer rows than before, somebody has removed files, or a file is damaged: what
+    was computed from all of them is better than what could be computed now.
     """
     full = {batch: dict(found) for batch, found in inputs.items()}
     lost = set()

@@ -20,12 +20,13 @@ import numpy as np
 
 from heronpy.connectors import Chunk, Split
 from heronpy.errors import HeronError, UserCodeError
-from heronpy.pipeline._exchange import Block, Layout, Outbox
-from heronpy.pipeline._memory import LIMIT_BYTES, Memory
-from heronpy.pipeline._outputs import SinkPort, SinkReducer, StorePort, StoreReducer
-from heronpy.pipeline._overflow import Overflow, Reducer
-from heronpy.pipeline._plan import BatchPlan
-from heronpy.pipeline._reductions import (
+from heronpy.pipeline._regions import Port, Push, Times, region
+from heronpy.pipeline.exchange import Block, Layout, Outbox
+from heronpy.pipeline.memory import LIMIT_BYTES, Memory
+from heronpy.pipeline.outputs import SinkPort, SinkReducer, StorePort, StoreReducer
+from heronpy.pipeline.overflow import Overflow, Reducer
+from heronpy.pipeline.plan import BatchPlan
+from heronpy.pipeline.reductions import (
     JoinPort,
     JoinReducer,
     KeyedWindowPort,
@@ -37,9 +38,8 @@ from heronpy.pipeline._reductions import (
     WindowReducer,
     emit,
 )
-from heronpy.pipeline._regions import Port, Push, Times, region
-from heronpy.pipeline._task import Report, Task
-from heronpy.streamlet._graph import (
+from heronpy.pipeline.task import Report, Task
+from heronpy.streamlet.graph import (
     JoinNode,
     ReduceByKeyAndWindowNode,
     ReduceByKeyNode,
@@ -58,7 +58,7 @@ _RELIEF = 4096
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScanTask:
     """What one task reads."""
 
     stage: str
@@ -67,13 +67,13 @@ class Reading:
 
 
 @dataclass
-class Setting:
+class JobContext:
     """What every task of a job needs."""
 
     plan: BatchPlan
     layout: Layout
     config: dict[str, Any]
-    suspects: dict[str, Any]
+    candidates: dict[str, Any]
     """By archive: a sorted array of id hashes that occur more than once."""
     memory_bytes: int = LIMIT_BYTES
     """What the process of a task may use before it writes to disk."""
@@ -82,7 +82,7 @@ class Setting:
 
 
 def execute(
-    sc: SparkContext, setting: Setting, readings: Sequence[Reading], suspected: Sequence[Reading] = ()
+    sc: SparkContext, setting: JobContext, readings: Sequence[ScanTask], with_candidates: Sequence[ScanTask] = ()
 ) -> Report:
     """Run the job; files of its outputs are written, under temporary names.
 
@@ -90,7 +90,7 @@ def execute(
         sc: Spark.
         setting: what to do.
         readings: the input.
-        suspected: the part of it in which there are suspects.
+        with_candidates: the part of it in which there are duplicate candidates.
 
     Raises:
         HeronError: a source, a sink or Spark failed.
@@ -99,8 +99,8 @@ def execute(
     shared = sc.broadcast(pack(setting))
     try:
         rdd = _spread(sc, readings).mapPartitionsWithIndex(_Stage(_read_task, shared, 0))
-        if suspected:
-            rdd = rdd.union(_unique(sc, suspected, shared))
+        if with_candidates:
+            rdd = rdd.union(_unique(sc, with_candidates, shared))
         for level in range(1, setting.plan.depth + 1):
             count = setting.layout.totals[level]
             rdd = rdd.partitionBy(count, int).mapPartitionsWithIndex(_Stage(_reduce_task, shared, level))
@@ -124,7 +124,7 @@ def unpack(data: bytes) -> Any:
     return pickle.loads(setting)
 
 
-def _spread(sc: SparkContext, readings: Sequence[Reading]) -> Any:
+def _spread(sc: SparkContext, readings: Sequence[ScanTask]) -> Any:
     """One partition per reading."""
     return sc.parallelize([pack(reading) for reading in readings], max(1, len(readings)))
 
@@ -141,10 +141,10 @@ def collected(rdd: Any) -> list[Any]:
     try:
         return list(rdd.collect())
     except (Py4JError, PySparkException) as e:
-        raise _translated(str(e)) from e
+        raise translated(str(e)) from e
 
 
-def _translated(text: str) -> HeronError:
+def translated(text: str) -> HeronError:
     """The error of a task, from the traceback that Spark has put into its message."""
     marker = "Traceback (most recent call last):"
     if marker not in text:
@@ -186,7 +186,7 @@ class _Stage:
 class _Work:
     """A running task: its bookkeeping, its outbox and its ports."""
 
-    def __init__(self, setting: Setting, index: int, level: int) -> None:
+    def __init__(self, setting: JobContext, index: int, level: int) -> None:
         self.setting, self.index, self.level = setting, index, level
         layout = setting.layout
         self.task = Task(layout.directory, index, layout.batch_length_ms, setting.config)
@@ -259,22 +259,22 @@ class _Work:
 
 def _read_task(work: _Work, rows: Iterable[bytes]) -> Iterator[tuple[int, Block]]:
     for packed in rows:
-        reading: Reading = unpack(packed)
+        reading: ScanTask = unpack(packed)
         push = _head(work, reading.stage)
-        suspects = work.setting.suspects.get(reading.stage)
+        candidates = work.setting.candidates.get(reading.stage)
         for split in reading.splits:
             for chunk in split.read(work.task.dead_letter(reading.stage)):
-                values, times = _without(chunk, suspects)
+                values, times = _without(chunk, candidates)
                 for i in range(0, len(values), _RELIEF):
                     push(values[i : i + _RELIEF], times if isinstance(times, int) else times[i : i + _RELIEF])
                     yield from work.relieved()
 
 
-def _without(chunk: Chunk, suspects: Any) -> tuple[list[Any], Times]:
+def _without(chunk: Chunk, candidates: Any) -> tuple[list[Any], Times]:
     """A chunk's elements whose ids are there only once."""
-    if suspects is None or chunk.id_hashes is None:
+    if candidates is None or chunk.id_hashes is None:
         return chunk.values, chunk.times_ms
-    chosen = np.flatnonzero(~np.isin(chunk.id_hashes, suspects)).tolist()
+    chosen = np.flatnonzero(~np.isin(chunk.id_hashes, candidates)).tolist()
     if len(chosen) == len(chunk.values):
         return chunk.values, chunk.times_ms
     return [chunk.values[i] for i in chosen], [int(chunk.times_ms[i]) for i in chosen]
@@ -328,11 +328,11 @@ def _reduce_task(work: _Work, rows: Iterable[tuple[int, Block]]) -> Iterator[tup
 # Elements that may be there twice
 
 
-def _unique(sc: SparkContext, suspected: Sequence[Reading], shared: Any) -> Any:
-    """Blocks of the elements with suspect ids, each id once."""
-    count = min(len(suspected), 64)
+def _unique(sc: SparkContext, with_candidates: Sequence[ScanTask], shared: Any) -> Any:
+    """Blocks of the elements whose ids are duplicate candidates, each id once."""
+    count = min(len(with_candidates), 64)
     return (
-        _spread(sc, suspected)
+        _spread(sc, with_candidates)
         .mapPartitionsWithIndex(_Suspects(shared, count))
         .partitionBy(count, int)
         .mapPartitionsWithIndex(_Stage(_unique_task, shared, 0))
@@ -340,24 +340,24 @@ def _unique(sc: SparkContext, suspected: Sequence[Reading], shared: Any) -> Any:
 
 
 class _Suspects:
-    """Reads the elements with suspect ids: (partition, (stage, rows (id, time, element)))."""
+    """Reads the elements whose ids are duplicate candidates: (partition, (stage, rows (id, time, element)))."""
 
     def __init__(self, shared: Any, count: int) -> None:
         self._shared, self._count = shared, count
 
     def __call__(self, index: int, rows: Iterable[bytes]) -> Iterator[tuple[int, tuple[str, bytes]]]:
-        setting: Setting = unpack(self._shared.value)
+        setting: JobContext = unpack(self._shared.value)
         for packed in rows:
-            reading: Reading = unpack(packed)
+            reading: ScanTask = unpack(packed)
             for split in reading.splits:
                 for chunk in split.read(_ignore):  # the other reader sets malformed rows aside
-                    yield from self._rows(reading.stage, chunk, setting.suspects[reading.stage])
+                    yield from self._rows(reading.stage, chunk, setting.candidates[reading.stage])
 
-    def _rows(self, stage: str, chunk: Chunk, suspects: Any) -> Iterator[tuple[int, tuple[str, bytes]]]:
+    def _rows(self, stage: str, chunk: Chunk, candidates: Any) -> Iterator[tuple[int, tuple[str, bytes]]]:
         if chunk.id_hashes is None or chunk.ids is None:
             return
         buckets: dict[int, list[tuple[str, int, Any]]] = {}
-        for i in np.flatnonzero(np.isin(chunk.id_hashes, suspects)).tolist():
+        for i in np.flatnonzero(np.isin(chunk.id_hashes, candidates)).tolist():
             row = (str(chunk.ids[i]), int(chunk.times_ms[i]), chunk.values[i])
             buckets.setdefault(int(chunk.id_hashes[i]) % self._count, []).append(row)
         for p, bucket in buckets.items():

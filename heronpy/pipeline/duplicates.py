@@ -2,7 +2,7 @@
 
 At-least-once delivery replays after a failure, so duplicates are rare and come in bursts. Only int64s are read and
 shuffled for this (8 bytes per element): numpy sorts them. Elements whose hash occurs once are unique and need no more;
-the others, *suspects*, are compared by their real ids.
+the others, *candidates*, are compared by their real ids.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from heronpy.pipeline._execute import collected
+from heronpy.errors import HeronError, NotFoundError
+from heronpy.pipeline.execute import collected
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-COLUMN = "id_hash"
 _TASK_BYTES = 512 * 1024 * 1024
 _HASHES_PER_PARTITION = 8_000_000
 
 
-def find_suspects(
+def find_duplicate_candidates(
     sc: SparkContext, files: Sequence[tuple[Path, int]], parallelism: int
 ) -> tuple[np.ndarray[Any, Any], set[Path]]:
     """Hashes of ids that occur more than once, sorted, and the files that they are in.
@@ -70,21 +70,36 @@ class _Hashes:
         self._count = count
 
     def __call__(self, tasks: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         for files in tasks:
             for number, path in files:
-                try:
-                    hashes = pq.read_table(path, columns=[COLUMN]).column(0).to_numpy()
-                except (pa.ArrowException, OSError, KeyError):
-                    continue
-                if self._count == 1:
-                    yield 0, (number, hashes.astype(np.int64).tobytes())
-                    continue
-                places = hashes.view(np.uint64) % self._count
-                for p in np.unique(places).tolist():
-                    yield p, (number, hashes[places == p].tobytes())
+                for hashes in file_hashes(Path(path)):
+                    if self._count == 1:
+                        yield 0, (number, hashes.tobytes())
+                        continue
+                    places = hashes.view(np.uint64) % self._count
+                    for p in np.unique(places).tolist():
+                        yield p, (number, hashes[places == p].tobytes())
+
+
+def file_hashes(path: Path) -> Iterator[np.ndarray[Any, Any]]:
+    """The hashes of a file's ids, by row group. Damaged ones are passed over, as by whoever reads the elements.
+
+    Raises:
+        NotFoundError: the file is gone.
+        HeronError: the disk cannot be read, or there is not enough memory. Passed over, events would count twice.
+    """
+    from heronpy.archive import UnreadableError, id_hash_groups
+
+    try:
+        yield from id_hash_groups(path)
+    except FileNotFoundError as error:
+        raise NotFoundError(f"{path} is gone: the archive was compacted meanwhile; run again") from error
+    except OSError as error:
+        raise HeronError(f"cannot read {path}: {error.strerror or error}") from error
+    except MemoryError as error:
+        raise HeronError(f"not enough memory to read the ids of {path}: {error}") from error
+    except UnreadableError:
+        return  # the whole file
 
 
 def _repeated(rows: Iterable[tuple[int, tuple[int, bytes]]]) -> Iterator[tuple[bytes, list[int]]]:

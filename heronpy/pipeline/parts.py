@@ -6,7 +6,6 @@ Columns: `key` and `value` as bytes (`heronpy.stores.encode_key`, `Monoid.encode
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from heronpy.files import sync
 from heronpy.stores import encode_key, key_label
 from heronpy.streamlet.monoid import Monoid
 
@@ -42,12 +42,12 @@ def temporary(directory: Path, index: int) -> Path:
 def sorted_rows(
     items: Iterable[tuple[Any, Any]], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]
 ) -> list[Row]:
-    """Rows by encoded key, each key once; `failed(key, acc, error)` is told of keys that cannot be stored."""
+    """Rows by encoded key, each key once; `failed(key, acc, error)` is called for keys that cannot be stored."""
     rows: list[Row] = []
     for key, acc in items:
         try:
             rows.append((encode_key(key), key, acc))
-        except Exception as error:  # a type that is no key
+        except Exception as error:  # a type that is not a key
             failed(key, acc, error)
     rows.sort(key=encoded_key)
     return list(once(rows, monoid))
@@ -131,15 +131,6 @@ def text_of(result: Any) -> str:
 
 
 _json = msgspec.json.Encoder()
-
-
-def sync(path: Path) -> None:
-    """Make a file durable."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _schema() -> Any:

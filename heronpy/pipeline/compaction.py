@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from heronpy.archive._archive import Archive
-from heronpy.archive._files import locked, remove_stale
-from heronpy.archive._merge import Merged, MergePlan, merge_files, plan_merges, publish
+from heronpy.archive import Archive
+from heronpy.archive.files import locked, remove_stale
+from heronpy.archive.merging import Merged, MergePlan, merge_files, plan_merges, publish
 from heronpy.errors import HeronError
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._session import spark_session
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.session import spark_session
 
 _LOCK = "_compact.lock"
 _ROUNDS_PER_CORE = 8
@@ -68,7 +68,7 @@ def compact(
         target_bytes: of a merged file, about; files of at least half of it stay.
         keep_replaced_s: how long a replaced file stays for readers that have listed it before.
         conf: of Spark.
-        progress: is told what happens, line by line.
+        progress: called with what happens, line by line.
 
     Raises:
         UnavailableError: an archive is being compacted already.

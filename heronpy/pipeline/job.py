@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heronpy.errors import ConfigError
-from heronpy.streamlet._graph import ArchiveNode, Graph, StoreNode
 from heronpy.streamlet.config import Config
+from heronpy.streamlet.graph import ArchiveNode, Graph, StoreNode
 from heronpy.streamlet.runner import Program
 
 

@@ -17,17 +17,17 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from heronpy.instance._stable_hash import mix
-from heronpy.pipeline._exchange import Layout, Outbox, by_number
-from heronpy.pipeline._memory import frames
-from heronpy.pipeline._parts import temporary
+from heronpy.hashing import mix
 from heronpy.pipeline._regions import Push, Times
-from heronpy.pipeline._task import Part, Task
-from heronpy.streamlet._chain import as_tuple
-from heronpy.streamlet._graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
-from heronpy.streamlet._windows import result_time_ms, window_at, window_starts
+from heronpy.pipeline.exchange import Layout, Outbox, by_number
+from heronpy.pipeline.memory import frames
+from heronpy.pipeline.parts import temporary
+from heronpy.pipeline.task import Part, Task
+from heronpy.streamlet.chain import as_tuple
+from heronpy.streamlet.graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
 from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.windowconfig import WindowConfig
+from heronpy.streamlet.windows import result_time_ms, window_at, window_starts
 
 TABLE_KEYS_MAX = 200_000
 """Keys that a port reduces in memory before it sends them."""
@@ -57,7 +57,7 @@ def fold(
                 before = get(key, _MISSING)
                 table[key] = value if before is _MISSING else function(before, value)
             return
-        except Exception as error:  # the pair is no pair, its key cannot be hashed, or user code raised
+        except Exception as error:  # the pair is not a pair, its key cannot be hashed, or user code raised
             hashable = _hashable(pair, error)
             if hashable is None:
                 failed(pair, error)

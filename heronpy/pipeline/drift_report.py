@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any
 
-from heronpy.pipeline import _charts
-from heronpy.pipeline._charts import Bar, number
-from heronpy.pipeline._drift import Difference, Totals, ViewDrift
-from heronpy.pipeline._reconcile import Reconciliation, batch_begin, shown
+from heronpy.pipeline import charts as _charts
+from heronpy.pipeline.charts import Bar, number
+from heronpy.pipeline.drift import Difference, Totals, ViewDrift
+from heronpy.pipeline.reconcile import Reconciliation, batch_begin, shown
 
 _CHARTED_KEYS = 12
 _LISTED_BATCHES = 500

@@ -91,7 +91,7 @@ def check_packages() -> None:
     """Raise UnavailableError, one line, unless PySpark and PyArrow are there."""
     for package in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(package) is None:
-            raise UnavailableError(f"batch runs need {package}: pip install 'heronpy[spark]'")
+            raise UnavailableError(f"batch runs need {package}: pip install 'heron-engine[spark]'")
 
 
 def check_java() -> None:
@@ -109,7 +109,7 @@ def check_java() -> None:
 
 
 def _java_version(java: str) -> int:
-    """The major version; 0 if it cannot be told."""
+    """The major version; 0 if it cannot be determined."""
     release = Path(java).resolve().parent.parent / "release"  # saves the start of a JVM
     try:
         text = release.read_text()
@@ -124,8 +124,9 @@ def _java_version(java: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _is_local(master: str) -> bool:
-    return master.startswith("local") or re.match(r"spark://(127\.|localhost\b)", master) is not None
+def is_local(master: str) -> bool:
+    """Whether a master's workers run on this machine: nothing listens beyond it then."""
+    return master.startswith("local") or re.match(r"spark://(127(\.\d+){3}|localhost)(:\d+)?$", master) is not None
 
 
 def _defaults(master: str, log_config: Path) -> dict[str, str]:
@@ -138,7 +139,7 @@ def _defaults(master: str, log_config: Path) -> dict[str, str]:
         "spark.sql.files.ignoreCorruptFiles": "true",
         "spark.broadcast.compress": "false",
     }
-    if _is_local(master):
+    if is_local(master):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         defaults |= {"spark.python.daemon.module": "heronpy.pipeline._daemon"}
     return defaults
@@ -234,7 +235,7 @@ def _pass_on(fd: int) -> None:
 def _environment(master: str) -> Iterator[None]:
     """Spark's workers run this Python; on one machine nothing listens beyond it."""
     wanted = {"PYSPARK_PYTHON": sys.executable}
-    if _is_local(master):
+    if is_local(master):
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     elif "PYSPARK_PYTHON" in os.environ:
         del wanted["PYSPARK_PYTHON"]  # workers elsewhere: the user knows what they have
@@ -266,12 +267,12 @@ def _end_jvm() -> None:
     SparkSession._instantiatedSession = SparkSession._activeSession = None
     if gateway is None:
         return
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception):  # the JVM may be dead already
         gateway.shutdown()
     process = getattr(gateway, "proc", None)
     if process is None:
         return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # as above
         process.stdin.close()
     try:
         process.wait(_JVM_END_S)

@@ -12,10 +12,9 @@ from typing import Annotated, Any, ClassVar
 import typer
 from typer.core import TyperCommand
 
-from heronpy.cli._options import home
-from heronpy.cli._submit import end_options
+from heronpy.cli.commands import end_options, home
 from heronpy.errors import UnavailableError, UsageError
-from heronpy.pipeline._load import Loaded, is_known, load_job
+from heronpy.pipeline.load import Loaded, is_known, load_job
 
 _EXTRAS = {"pyarrow": "spark", "pyspark": "spark", "datasketches": "spark", "redis": "redis"}
 """Packages that come with an extra of this distribution."""
@@ -44,7 +43,7 @@ class JobCommand(TyperCommand):
             missing = (e.name or "").partition(".")[0]
             if missing not in _EXTRAS:
                 raise
-            raise UnavailableError(f"this needs {missing}: pip install 'heronpy[{_EXTRAS[missing]}]'") from e
+            raise UnavailableError(f"this needs {missing}: pip install 'heron-engine[{_EXTRAS[missing]}]'") from e
 
 
 class KeyCommand(JobCommand):
@@ -54,7 +53,7 @@ class KeyCommand(JobCommand):
 
 
 def first_word(args: Sequence[str], with_value: set[str]) -> str | None:
-    """The first argument that is no option and no option's value."""
+    """The first argument that is neither an option nor the value of one."""
     skip = False
     for n, arg in enumerate(args):
         if skip:
@@ -112,7 +111,7 @@ def _no_constant(text: str) -> None:
 
 def _key(value: Any) -> Any:
     if isinstance(value, dict):
-        raise UsageError("a key is no JSON object: arrays, texts, numbers, true, false and null are")
+        raise UsageError("a key is not a JSON object: arrays, texts, numbers, true, false and null are")
     return tuple(_key(v) for v in value) if isinstance(value, list) else value
 
 

@@ -18,11 +18,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from heronpy.instance._stable_hash import stable_hash
-from heronpy.pipeline._plan import BatchPlan
+from heronpy.hashing import stable_hash
 from heronpy.pipeline._regions import Times
-from heronpy.pipeline._task import Report
-from heronpy.streamlet._graph import Node, SinkNode, StoreNode
+from heronpy.pipeline.plan import BatchPlan
+from heronpy.pipeline.task import Report
+from heronpy.streamlet.graph import Node, SinkNode, StoreNode
 
 REPORT = ""
 """The exchange of reports."""
@@ -171,7 +171,7 @@ class Outbox:
         Args:
             layout: the job's.
             level: the task's.
-            undumpable: told of each row that cannot be pickled: (exchange, row, error).
+            undumpable: called for each row that cannot be pickled: (exchange, row, error).
         """
         self._layout = layout
         self._next = level + 1

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from heronpy.instance._stable_hash import mix, stable_hash
-from heronpy.pipeline._memory import Memory, SpillFile
+from heronpy.hashing import mix, stable_hash
+from heronpy.pipeline.memory import Memory, SpillFile
 
 PARTS = 32
 _DEPTH_MAX = 3

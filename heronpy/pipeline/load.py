@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
 
 import cloudpickle
 
 import heronpy
 from heronpy.errors import ConfigError, HeronError, NotFoundError, TopologyError, UsageError, UserCodeError, nearest
 from heronpy.loader import user_traceback
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._registry import Remembered, knows, not_found, recall, remember
+from heronpy.loader.main_code import module_main, script_main
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.registry import Remembered, knows, not_found, recall, remember
 from heronpy.streamlet.runner import Program, captured
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -117,7 +117,7 @@ def _file(ref: str) -> Path:
         near = [str(p) for p in path.parent.glob("*.py")] if path.parent.is_dir() else []
         raise NotFoundError(f"no file {ref}{nearest(ref, near)}")
     if path.suffix != ".py":
-        raise UsageError(f"{ref} is no .py file")
+        raise UsageError(f"{ref} is not a .py file")
     return path.resolve()
 
 
@@ -143,18 +143,12 @@ def _directory(cwd: str) -> Iterator[None]:
 
 
 def _programs(how: Remembered) -> tuple[Path, list[Program]]:
-    module = ModuleType("__main__")
-    if is_script(how.job):
-        path = Path(how.job)
-        root = path.parent
-        sys.path.insert(0, str(root))
-        module.__file__ = str(path)
-        module.__dict__.update(__package__=None, __cached__=None)
-        code = _compiled(path)
-    else:
-        root = Path.cwd()
-        sys.path.insert(0, str(root))
-        code = _module_code(how.job, module)
+    root = Path(how.job).parent if is_script(how.job) else Path.cwd()
+    sys.path.insert(0, str(root))
+    try:
+        module, code = script_main(Path(how.job), how.job) if is_script(how.job) else module_main(how.job, root)
+    except FileNotFoundError:
+        raise NotFoundError(f"no file {how.job}, which the job was loaded from") from None
     before = set(sys.modules)
     with captured() as programs, _argv([how.job, *how.args]), contextlib.redirect_stdout(sys.stderr):
         sys.modules["__main__"] = module
@@ -175,7 +169,7 @@ def _execute(shown: str, code: CodeType, module: ModuleType, programs: list[Prog
         if e.code or not programs:
             raise
     except Exception as e:
-        # The user's code may raise whatever it likes; all of it is told to the user.
+        # The user's code may raise whatever it likes; all of it is reported to the user.
         raise UserCodeError(f"{shown} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
 
 
@@ -192,43 +186,6 @@ def _choose(shown: str, programs: list[Program], name: str | None) -> Program:
     if name not in names:
         raise NotFoundError(f"{shown} runs no program {name!r}{nearest(name, names) or ': ' + ', '.join(names)}")
     return programs[names.index(name)]
-
-
-def _compiled(path: Path) -> CodeType:
-    try:
-        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as e:
-        raise UserCodeError(f"{path} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
-    except FileNotFoundError:
-        raise NotFoundError(f"no file {path}, which the job was loaded from") from None
-
-
-def _module_code(name: str, module: ModuleType) -> CodeType:
-    try:
-        spec = importlib.util.find_spec(name)
-    except ModuleNotFoundError as e:
-        if e.name is None or not (name == e.name or name.startswith(f"{e.name}.")):
-            raise UserCodeError(f"{name} cannot be imported: {e}", user_traceback(e)) from e
-        spec = None
-    except (Exception, SystemExit) as e:
-        # Finding a module imports its packages, which are the user's and may raise anything.
-        raise UserCodeError(f"{name} cannot be imported: {type(e).__name__}: {e}", user_traceback(e)) from e
-    loader: Any = spec.loader if spec else None
-    if spec is None or loader is None:
-        raise NotFoundError(f"no module {name!r} in {Path.cwd()}, and none is installed")
-    if spec.submodule_search_locations is not None or not hasattr(loader, "get_code"):
-        raise NotFoundError(f"{name} is a package and cannot be run: name a module in it")
-    module.__spec__ = spec
-    module.__file__ = spec.origin
-    module.__package__ = spec.parent
-    module.__loader__ = loader
-    try:
-        code = loader.get_code(name)
-    except (SyntaxError, ValueError) as e:
-        raise UserCodeError(f"{name} failed: {type(e).__name__}: {e}", user_traceback(e)) from e
-    if not isinstance(code, CodeType):
-        raise NotFoundError(f"{name} has no Python code to run")
-    return code
 
 
 def _register(names: set[str], root: Path) -> None:
@@ -251,7 +208,7 @@ def _register(names: set[str], root: Path) -> None:
 
 def _name_again(job: str, module: ModuleType) -> None:
     """Let the script be found by the name that it has in a topology's instances, where archives may be pickled."""
-    from heronpy.loader._definition import script_module  # as `heron submit` names it
+    from heronpy.loader.definition import script_module  # as `heron submit` names it
 
     name = script_module(Path(job)) if is_script(job) else job
     sys.modules.setdefault(name, module)

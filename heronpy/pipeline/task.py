@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+_ROW_GROUP = ", row group "
+"""In what an archive says of a place, after the path."""
+
 
 class Part(NamedTuple):
     """A file that a task has written, under a name that no other attempt uses."""
@@ -41,6 +44,8 @@ class Report:
     """Elements for which user code raised, by batch id."""
     malformed: int = 0
     """Rows that could not be read."""
+    malformed_in: set[str] = field(default_factory=set)
+    """The files that they are in, as far as inputs are archives."""
     first_failure: tuple[str, str] | None = None
     """The stage and reason of the first failure, and its traceback."""
     parts: list[Part] = field(default_factory=list)
@@ -52,6 +57,7 @@ class Report:
         self.duplicates += other.duplicates
         self.failed += other.failed
         self.malformed += other.malformed
+        self.malformed_in |= other.malformed_in
         self.first_failure = self.first_failure or other.first_failure
         self.parts += other.parts
 
@@ -94,6 +100,7 @@ class Task:
 
         def malformed(where: str, row: Any, reason: str) -> None:
             self.report.malformed += 1
+            self.report.malformed_in.add(where.partition(_ROW_GROUP)[0])
             letters(where, row, reason)
 
         return malformed

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import StateError
@@ -23,16 +24,17 @@ from heronpy.pipeline._inputs import (
     open_archives,
     sizes,
     source_readings,
+    unread_files,
 )
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Manifest, Parts, lock
-from heronpy.pipeline._pending import Work, closed_upto, decide
-from heronpy.pipeline._plan import BatchPlan, plan_batch
 from heronpy.pipeline._progress import Progress
 from heronpy.pipeline._rollup import roll_up, views_to_roll_up
-from heronpy.pipeline._session import check_packages, spark_session
-from heronpy.pipeline._task import Report
-from heronpy.streamlet._graph import SinkNode, StoreNode
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import Manifest, Parts, lock, stamp
+from heronpy.pipeline.pending import Work, closed_upto, decide, renew
+from heronpy.pipeline.plan import BatchPlan, plan_batch
+from heronpy.pipeline.session import check_packages, spark_session
+from heronpy.pipeline.task import Report
+from heronpy.streamlet.graph import SinkNode, StoreNode
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -131,13 +133,16 @@ class _Run:
         length = self._job.batch_length_ms
         lookback_ms = self._plan.lookback_ms
         input_sizes = sizes(self._archives)
+        unread = self._manifest.unread
+        self._manifest.unread = {path: seen for path, seen in unread.items() if stamp(Path(path)) == seen}
+        lookback = None if lookback_ms is None else -(-lookback_ms // length)
         work = decide(
             self._manifest,
-            fingerprints(self._archives),
+            fingerprints(self._archives, self._manifest.unread),
             input_sizes,
             archives=[one.stage for one in self._archives],
             closable=until_ms // length - 1,
-            lookback=None if lookback_ms is None else -(-lookback_ms // length),
+            lookback=lookback,
             reach=-(-self._plan.reach_ms // length),
             views={n.store_name: n.monoid.signature for n in self._outputs() if isinstance(n, StoreNode)},
             sinks=[node.stage for node in self._outputs() if isinstance(node, SinkNode)],
@@ -212,6 +217,10 @@ class _Run:
             total_bytes=sum(size for batch, size in input_sizes.items() if batch in read),
             progress=self._progress,
         )
+        if unread := unread_files(self._archives, report.malformed_in):
+            self._manifest.unread |= unread
+            lookback = None if lookback_ms is None else -(-lookback_ms // self._job.batch_length_ms)
+            renew(work, fingerprints(self._archives, self._manifest.unread), lookback)
         commit(
             self._job,
             self._plan,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
+from heronpy.files import replace_file
 
 MANIFEST_FILE = "manifest.json"
 LOCK_FILE = "manifest.lock"
@@ -75,6 +75,8 @@ class Manifest:
     batches: dict[int, Batch] = field(default_factory=dict)
     bases: dict[str, Base] = field(default_factory=dict)
     """By view."""
+    unread: dict[str, str] = field(default_factory=dict)
+    """Files of archives of which something could not be read, and `stamp` of each: repaired, they are read again."""
     format: int = FORMAT
 
     @classmethod
@@ -94,7 +96,7 @@ class Manifest:
             manifest = msgspec.json.decode(path.read_bytes(), type=cls)
         except FileNotFoundError:
             return cls(batch_length_ms or 0)
-        except (OSError, msgspec.DecodeError) as e:
+        except (OSError, msgspec.DecodeError, ValueError, RecursionError) as e:
             raise StateError(f"{path} cannot be read: {e}") from e
         if manifest.format != FORMAT:
             raise StateError(f"{path} has format {manifest.format}, this heronpy reads {FORMAT}: use its version")
@@ -125,15 +127,7 @@ class Manifest:
 
     def save(self, directory: Path) -> None:
         """Replace the manifest on disk: atomically, and durably on return."""
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / MANIFEST_FILE
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as f:
-            f.write(msgspec.json.format(msgspec.json.encode(self), indent=1))
-            f.flush()
-            os.fsync(f.fileno())
-        temporary.replace(path)
-        sync_directory(directory)
+        replace_file(directory / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(self), indent=1))
 
     def base_of(self, view: str, upto: int | None = None) -> Base | None:
         """The roll-up to begin a read with: None if there is none that counts, or it reaches beyond `upto`."""
@@ -144,13 +138,13 @@ class Manifest:
         return base if current == base.batches else None
 
 
-def sync_directory(directory: Path) -> None:
-    """Make names in a directory durable."""
-    fd = os.open(directory, os.O_RDONLY)
+def stamp(path: Path) -> str:
+    """Size and time of change of a file: another one when it is replaced or repaired; `` when it is gone."""
     try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        found = path.stat()
+    except FileNotFoundError:
+        return ""
+    return f"{found.st_size}:{found.st_mtime_ns}"
 
 
 @contextlib.contextmanager

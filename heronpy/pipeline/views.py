@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.errors import StateError
-from heronpy.instance._stable_hash import stable_hash
-from heronpy.pipeline._manifest import Manifest, Parts
-from heronpy.pipeline._parts import part_name
+from heronpy.hashing import stable_hash
+from heronpy.pipeline.manifest import Manifest, Parts
+from heronpy.pipeline.parts import part_name
 from heronpy.stores import decode_key, encode_key
 from heronpy.streamlet.monoid import Monoid
 

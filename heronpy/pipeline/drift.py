@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.pipeline._spill import Pair
+from heronpy.pipeline.spill import Pair
 from heronpy.streamlet.monoid import Monoid
 
 EQUAL, DIFFERENT, LIVE_ONLY, BATCH_ONLY = "equal", "different", "live only", "batch only"
@@ -57,7 +57,7 @@ class Totals:
 
     @property
     def drift(self) -> float | None:
-        """live - batch; None where results are no numbers."""
+        """live - batch; None where results are not numbers."""
         return None if self.live is None or self.batch is None else self.live - self.batch
 
     @property
@@ -96,11 +96,11 @@ class ViewDrift:
     batches: dict[int, Totals] = field(default_factory=dict)
     """By batch, ascending; also those that have no rows."""
     worst: list[Difference] = field(default_factory=list)
-    """The keys that drifted most, most first: by number, then those that are no numbers."""
+    """The keys that drifted most, most first: by number, then those that are not numbers."""
     buckets: dict[str, int] = field(default_factory=lambda: dict.fromkeys(BUCKETS, 0))
     """Keys by their drift."""
     other: int = 0
-    """Keys that differ and are no numbers: they are in no bucket."""
+    """Keys that differ and are not numbers: they are in no bucket."""
 
 
 def view_drift(

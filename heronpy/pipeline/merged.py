@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from heronpy.errors import NotFoundError, StateError, UnavailableError, nearest
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import MANIFEST_FILE, Manifest
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import MANIFEST_FILE, Manifest
 from heronpy.stores import SqliteStore, StoreContext, StoreWriter
-from heronpy.streamlet._graph import (
+from heronpy.streamlet.graph import (
     ArchiveNode,
     EventTimeNode,
     FilterNode,
@@ -34,12 +34,12 @@ from heronpy.streamlet._graph import (
     RepartitionNode,
     UnionNode,
 )
-from heronpy.streamlet._live_length import check_length
 from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.live_length import check_length
 from heronpy.streamlet.window import Window
 
 if TYPE_CHECKING:
-    from heronpy.pipeline._views import ViewReader
+    from heronpy.pipeline.views import ViewReader
 
 _DISTURBED_S = 30.0
 _SPILL_KEYS = 100_000
@@ -223,7 +223,7 @@ class MergedStore:
         self._stamp = stamp  # as it was before the load: a newer one is seen by the next look
 
     def _open_batch(self, manifest: Manifest) -> ViewReader:
-        from heronpy.pipeline._views import ViewReader  # its files need pyarrow, which a live view alone does not
+        from heronpy.pipeline.views import ViewReader  # its files need pyarrow, which a live view alone does not
 
         return ViewReader(self._directory, self.view, self.monoid, manifest)
 

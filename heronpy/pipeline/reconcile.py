@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.errors import NotFoundError, nearest
-from heronpy.pipeline._drift import Difference, Totals, ViewDrift, view_drift
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import Manifest
-from heronpy.pipeline._spill import Coding, Row, grouped
+from heronpy.pipeline.drift import Difference, Totals, ViewDrift, view_drift
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.spill import Coding, Row, grouped
 from heronpy.stores import StoreContext, StoreReader
-from heronpy.streamlet._graph import StoreNode
-from heronpy.streamlet._live_length import check_length
+from heronpy.streamlet.graph import StoreNode
+from heronpy.streamlet.live_length import check_length
 
 _SHOWN_CHARS = 80
 
@@ -94,7 +94,7 @@ def node_of(job: Job, view: str) -> StoreNode:
 
 @contextlib.contextmanager
 def live_reader(job: Job, node: StoreNode) -> Iterator[StoreReader]:
-    """The live view, open for the time of the block."""
+    """The live view, open for the duration of the block."""
     check_length(job.directory, job.batch_length_ms)
     reader = node.store.reader(StoreContext(view=node.store_name, monoid=node.monoid, directory=job.directory))
     with contextlib.closing(reader):
@@ -102,7 +102,7 @@ def live_reader(job: Job, node: StoreNode) -> Iterator[StoreReader]:
 
 
 def _compare(job: Job, node: StoreNode, manifest: Manifest, limit: int) -> ViewDrift:
-    from heronpy.pipeline._views import ViewReader
+    from heronpy.pipeline.views import ViewReader
     from heronpy.stores import decode_key, encode_key
 
     coding = Coding(node.monoid.encode, node.monoid.decode)
@@ -127,7 +127,7 @@ def _comparable(live: list[int], manifest: Manifest) -> list[int]:
 
 
 def batch_begin(batch: int, batch_length_ms: int) -> str:
-    """When a batch begins, in UTC; its number where that is no date."""
+    """When a batch begins, in UTC; its number where that is not a date."""
     try:
         begin = datetime.datetime.fromtimestamp(batch * batch_length_ms / 1000, datetime.UTC)
     except (ValueError, OverflowError, OSError):

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from heronpy.connectors import Source
 from heronpy.errors import TopologyError
-from heronpy.pipeline._job import Job
-from heronpy.streamlet._graph import (
+from heronpy.pipeline.job import Job
+from heronpy.streamlet.graph import (
     KEYED,
     WINDOWED,
     ArchiveNode,
@@ -29,6 +29,7 @@ from heronpy.streamlet._graph import (
     SourceNode,
     StoreNode,
 )
+from heronpy.windows import Session
 
 EXCHANGES = (*KEYED, *WINDOWED, SinkNode)
 """Operations that elements travel to. A sink's travel so that each batch has few files."""
@@ -151,12 +152,17 @@ def _check(node: Node) -> None:
             f"{node.stage} cannot run in batch: its windows are made of arrival times; "
             "give its elements event times with event_time() before it"
         )
+    if isinstance(node, WINDOWED) and isinstance(node.window.windows, Session):
+        raise TopologyError(
+            f"{node.stage} cannot run in batch: a session may reach over any number of batches; "
+            "use tumbling or sliding windows in what is computed in batch"
+        )
     if isinstance(node, SourceNode) and type(node.source).splits is Source.splits:
         raise TopologyError(
             f"{node.stage} cannot be read in batch: {type(node.source).__name__} has no past; "
             "put archive() after it and run the topology"
         )
-    if isinstance(node, SinkNode) and not node.sink.has_batch_face:
+    if isinstance(node, SinkNode) and not node.sink.supports_batch:
         raise TopologyError(
             f"{node.stage} cannot run in batch: {type(node.sink).__name__} only takes streams; "
             "use a sink that writes files, or to_store()"

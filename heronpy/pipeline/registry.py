@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from heronpy.config import check_name
 from heronpy.errors import ConfigError, NotFoundError, StateError, nearest
+from heronpy.files import replace_file
 
 FOLDER = "pipelines"
 
@@ -38,16 +36,10 @@ def remember(home: Path, name: str, how: Remembered) -> None:
     path = _path(home, name)
     if _read(path) == how:
         return
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         # Arguments may hold what only their user is to see.
-        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-            json.dump(asdict(how), f, indent=1)
-        part.replace(path)
+        replace_file(path, json.dumps(asdict(how), indent=1), mode=0o600)
     except OSError as e:
-        with contextlib.suppress(OSError):
-            part.unlink()
         raise StateError(f"{path} cannot be written: {e.strerror or e}") from e
 
 
@@ -78,7 +70,7 @@ def recall(home: Path, name: str) -> Remembered:
 
 
 def not_found(home: Path, name: str) -> NotFoundError:
-    """What to tell who asked for a job that is not known."""
+    """The error for a job that is not known."""
     hint = nearest(name, names(home)) or ": load it once with `heron pipeline run FILE.py [ARGS]`"
     return NotFoundError(f"no job {name!r}, and no file or module of that name{hint}")
 
@@ -96,7 +88,7 @@ def _read(path: Path) -> Remembered | None:
     try:
         return _parsed(json.loads(path.read_text()))
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # to be written anew
+        return None  # only compared with what is written: a file that cannot be read is written anew, or that raises
 
 
 def _parsed(found: dict[str, Any]) -> Remembered:
