@@ -9,6 +9,7 @@ def test_every_word_is_counted():
 from heronpy.testing._cluster import LocalCluster, TopologyHandle
 from heronpy.testing._eventually import eventually, eventually_sync
 from heronpy.testing._monoids import check_monoid
+from heronpy.testing._scrape import scrape
 from heronpy.testing._simulator import Simulator, simulate
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "check_monoid",
     "eventually",
     "eventually_sync",
+    "scrape",
     "simulate",
 ]

@@ -21,7 +21,7 @@ from heron_scheduler import owned_by
 from heronpy import loader, submit
 from heronpy.config import FILES_MAX
 from heronpy.errors import NotFoundError, UnavailableError, UsageError, nearest
-from heronpy.executor import PID_FILE, HostProcess, read_pids, tail
+from heronpy.host import EXECUTOR, HostProcess, read_pids, tail
 from heronpy.runtime import Launch
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class TopologyHandle:
 
 
 class LocalCluster:
-    """A cluster of this machine for the time of a `with` block.
+    """A cluster of this machine for the duration of a `with` block.
 
         with LocalCluster() as cluster:
             words = cluster.submit(WordCount).wait_running()
@@ -264,7 +264,7 @@ def _with_rotated(path: Path) -> list[str]:
 
 def _process_id(container_dir: Path, name: str) -> str:
     """The process id that files of this name belong to. Executors all have the same name, so they are numbered."""
-    return f"{name}-{container_dir.name.removeprefix('container_')}" if name == PID_FILE else name
+    return f"{name}-{container_dir.name.removeprefix('container_')}" if name == EXECUTOR else name
 
 
 def _blocking(function: Callable[..., T], *args: Any) -> T:

@@ -10,10 +10,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+WITHIN_S = 30.0
+"""Long, because only a failure takes it: on a busy machine a process may need ten seconds to start."""
 _INTERVAL_S = 0.02
 
 
-async def eventually(check: Callable[[], T | Awaitable[T]], *, within_s: float = 5.0) -> T:
+async def eventually(check: Callable[[], T | Awaitable[T]], *, within_s: float = WITHIN_S) -> T:
     """Call `check` until it stops failing, and return what it returned.
 
     `check` fails by raising AssertionError, as a test does; anything else is raised at once. It may be a coroutine
@@ -30,7 +32,7 @@ async def eventually(check: Callable[[], T | Awaitable[T]], *, within_s: float =
         await asyncio.sleep(_INTERVAL_S)
 
 
-def eventually_sync(check: Callable[[], T], *, within_s: float = 5.0) -> T:
+def eventually_sync(check: Callable[[], T], *, within_s: float = WITHIN_S) -> T:
     """`eventually` for code without an event loop."""
     deadline = time.monotonic() + within_s
     while True:

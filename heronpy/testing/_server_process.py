@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -17,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_START_S = 30.0
+_START_S = 90.0
+"""For a busy machine: one that ended is noticed at once, so that only a hang takes so long."""
 _STOP_S = 10.0
 _POLL_S = 0.02
 _PORT_TRIES = 3
@@ -25,11 +28,23 @@ _PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 where nobody listens now."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
+    """A TCP port of 127.0.0.1 where nobody listens now, and which the kernel gives to no outgoing connection.
+
+    So a server can be stopped and started again there. A port from the kernel's own range may be taken meanwhile,
+    even by a client of that server: on one host, a connection from a port to itself succeeds.
+    """
+    # Not from `random`: test runs seed it, and then all of them would try the same ports.
+    for port in secrets.SystemRandom().sample(range(*_listening_ports()), k=100):
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port was found on 127.0.0.1")
+
+
+def _listening_ports() -> tuple[int, int]:
+    """The ports that are neither privileged nor for outgoing connections, or all that are not privileged."""
+    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    return (10_000, first) if first > 11_000 else (10_000, 65_536)
 
 
 def listening(port: int) -> bool:
@@ -84,7 +99,7 @@ class ServerProcess:
 
 
 class Server(ABC):
-    """A real server with its data in a directory. A context manager: runs for the time of the block."""
+    """A real server with its data in a directory. A context manager: runs for the duration of the block."""
 
     name: str
     """What messages call it."""

@@ -308,7 +308,7 @@ class SinkKit:
     def test_the_batch_face_writes_one_file(
         self, sink: Sink, tmp_path: Path, elements: Sequence[Any], expected: Sequence[Any]
     ) -> None:
-        if not sink.has_batch_face:
+        if not sink.supports_batch:
             pytest.skip("it has no batch face")
         written = pickle.loads(pickle.dumps(sink)).write_part(tmp_path / "v1" / "part-0", iter(elements))
         assert written.parent == tmp_path / "v1"
@@ -317,7 +317,7 @@ class SinkKit:
         assert list(self.read_back(written)) == list(expected)
 
     def test_the_batch_face_writes_nothing_into_an_empty_file(self, sink: Sink, tmp_path: Path) -> None:
-        if not sink.has_batch_face:
+        if not sink.supports_batch:
             pytest.skip("it has no batch face")
         written = sink.write_part(tmp_path / "part-0", iter(()))
         assert written is not None
@@ -326,7 +326,7 @@ class SinkKit:
     def test_the_batch_face_leaves_nothing_when_an_element_does_not_fit(
         self, sink: Sink, tmp_path: Path, elements: Sequence[Any], unfit: Any
     ) -> None:
-        if unfit is None or not sink.has_batch_face:
+        if unfit is None or not sink.supports_batch:
             pytest.skip("it can hold everything, or has no batch face")
         with pytest.raises(ValueError, match="cannot hold"):
             sink.write_part(tmp_path / "v1" / "part-0", iter([elements[0], unfit]))

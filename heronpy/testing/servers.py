@@ -21,9 +21,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from heronpy.security import METRICS_DNS_NAME
 from heronpy.testing._server_process import Server, ServerProcess, free_port, listening
 
 ZOOKEEPER_CLASSPATH_ENV = "HERON_TEST_ZOOKEEPER_CLASSPATH"
+VERSITYGW_ENV = "HERON_TEST_VERSITYGW"
 _DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
 
 # Small ticks: a session timeout may be as short as two of them, and tests wait for sessions to end.
@@ -37,7 +39,7 @@ clientPortAddress=127.0.0.1
 admin.enableServer=false
 4lw.commands.whitelist=*
 minSessionTimeout=400
-maxSessionTimeout=40000
+maxSessionTimeout={session_ms}
 """
 
 _REDIS_CONFIG = """\
@@ -74,12 +76,20 @@ def zookeeper_missing() -> str | None:
 
 
 class ZookeeperServer(Server):
-    """One real ZooKeeper server with its data in a directory. A context manager: runs for the time of the block."""
+    """One real ZooKeeper server with its data in a directory. A context manager: runs for the duration of the block."""
 
     name = "ZooKeeper"
     port_taken = "BindException"
 
-    def __init__(self, directory: Path, *, port: int = 0, server_id: int = 0, ensemble: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int = 0,
+        server_id: int = 0,
+        ensemble: Sequence[str] = (),
+        session_timeout_max_ms: int = 40_000,
+    ) -> None:
         """Describe the server; `start` starts it.
 
         Args:
@@ -87,10 +97,16 @@ class ZookeeperServer(Server):
             port: For clients; 0: a free one.
             server_id: Its number in an ensemble, from 1.
             ensemble: The `server.N=…` lines of an ensemble.
+            session_timeout_max_ms: Clients that ask for a longer session timeout get this one.
         """
         super().__init__(directory, port)
+        self._session_timeout_max_ms = session_timeout_max_ms
         self._server_id = server_id
         self._ensemble = ensemble
+
+    def empty(self) -> None:
+        """Remove its data. Only while it does not run."""
+        shutil.rmtree(self.directory / "data")
 
     @property
     def connection(self) -> str:
@@ -105,7 +121,8 @@ class ZookeeperServer(Server):
         if self._server_id:
             (data / "myid").write_text(str(self._server_id))
         config = self.directory / "zoo.cfg"
-        config.write_text("\n".join([_CONFIG.format(data=data, port=self.port), *self._ensemble, ""]))
+        settings = _CONFIG.format(data=data, port=self.port, session_ms=self._session_timeout_max_ms)
+        config.write_text("\n".join([settings, *self._ensemble, ""]))
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
         return ["java", *options, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
 
@@ -127,7 +144,7 @@ class ZookeeperServer(Server):
 
 @contextlib.contextmanager
 def zookeeper_ensemble(directory: Path, members: int = 3) -> Iterator[list[ZookeeperServer]]:
-    """Several ZooKeeper servers that elect a leader, for the time of the block. All serve when it begins."""
+    """Several ZooKeeper servers that elect a leader, for the duration of the block. All serve when it begins."""
     ports: set[int] = set()
     while len(ports) < 3 * members:
         ports.add(free_port())
@@ -153,7 +170,7 @@ def spark_missing() -> str | None:
     """Why no Spark can be started here, or None if one can."""
     # Imported here: it takes a while, and is what batch runs themselves ask.
     from heronpy.errors import UnavailableError
-    from heronpy.pipeline._session import check_java, check_packages
+    from heronpy.pipeline.session import check_java, check_packages
 
     try:
         check_packages()
@@ -168,12 +185,12 @@ def redis_missing() -> str | None:
     if shutil.which("redis-server") is None:
         return "no Redis: install Debian's package redis-server"
     if importlib.util.find_spec("redis") is None:
-        return "no Redis: pip install 'heronpy[redis]'"
+        return "no Redis: pip install 'heron-engine[redis]'"
     return None
 
 
 class RedisServer(Server):
-    """One real Redis server with its data in a directory. A context manager: runs for the time of the block.
+    """One real Redis server with its data in a directory. A context manager: runs for the duration of the block.
 
     What it has answered is on disk: it survives a kill.
     """
@@ -212,6 +229,51 @@ class RedisServer(Server):
         return False
 
 
+def s3_missing() -> str | None:
+    """Why no S3 server can be started here, or None if one can."""
+    if importlib.util.find_spec("boto3") is None:
+        return "no boto3: pip install 'heron-engine[s3]'"
+    if _versitygw() is None:
+        return f"no S3 server: put versitygw on the PATH, or its path into {VERSITYGW_ENV} (make s3-server)"
+    return None
+
+
+def _versitygw() -> str | None:
+    return os.environ.get(VERSITYGW_ENV) or shutil.which("versitygw")
+
+
+class S3Server(Server):
+    """One real S3 server (versitygw) with its buckets in a directory. A context manager: runs for the block."""
+
+    name = "S3"
+    port_taken = "address already in use"
+    access_key = "heron"
+    secret_key = "not-a-secret"
+
+    def url(self, bucket: str) -> str:
+        """s3://…, as a storage takes it; the bucket is made if it is not there."""
+        (self.directory / "buckets" / bucket).mkdir(parents=True, exist_ok=True)
+        return f"s3://{bucket}?endpoint=http://127.0.0.1:{self.port}&region=us-east-1"
+
+    def _command(self) -> Sequence[str]:
+        versitygw = _versitygw()
+        assert versitygw is not None, s3_missing()
+        for name in ("buckets", "attributes"):
+            (self.directory / name).mkdir(exist_ok=True)
+        command = [versitygw, "--port", f"127.0.0.1:{self.port}", "--health", "/health", "--quiet"]
+        command += ["--access", self.access_key, "--secret", self.secret_key]
+        # Not every file system has extended attributes.
+        return [*command, "posix", "--sidecar", str(self.directory / "attributes"), str(self.directory / "buckets")]
+
+    def _serving(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2.0)
+            with contextlib.closing(connection):
+                connection.request("GET", "/health")
+                return connection.getresponse().status == 200
+        return False
+
+
 _PROMETHEUS_CONFIG = """\
 global:
   scrape_interval: 1s
@@ -224,6 +286,7 @@ scrape_configs:
     file_sd_configs:
       - files: ["{targets}"]
         refresh_interval: 1s
+    tls_config: {tls}
 """
 
 
@@ -235,7 +298,7 @@ def prometheus_missing() -> str | None:
 
 
 class PrometheusServer(Server):
-    """One real Prometheus with its data in a directory. A context manager: runs for the time of the block.
+    """One real Prometheus with its data in a directory. A context manager: runs for the duration of the block.
 
     It scrapes, every second, what `targets_file` lists, and evaluates the rules it was given.
     """
@@ -243,18 +306,22 @@ class PrometheusServer(Server):
     name = "Prometheus"
     port_taken = "address already in use"
 
-    def __init__(self, directory: Path, *, port: int = 0, rules: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, directory: Path, *, port: int = 0, rules: Sequence[Path] = (), scraper: Path | None = None
+    ) -> None:
         """Describe the server; `start` starts it.
 
         Args:
             directory: For its configuration, data and output; made if missing.
             port: For clients; 0: a free one.
             rules: Files of recording and alert rules.
+            scraper: The key and certificate that it shows; whom it trusts is in `targets.ca.pem` beside the targets.
         """
         super().__init__(directory, port)
         self.targets_file = directory / "targets.json"
         """What it scrapes, in the form of `file_sd`; may be written at any time."""
         self._rules = rules
+        self._scraper = scraper
 
     @property
     def url(self) -> str:
@@ -280,13 +347,27 @@ class PrometheusServer(Server):
             self.targets_file.write_text("[]")
         rules = ", ".join(f'"{path}"' for path in self._rules)
         config = self.directory / "prometheus.yml"
-        config.write_text(_PROMETHEUS_CONFIG.format(rules=rules, targets=self.targets_file))
+        config.write_text(_PROMETHEUS_CONFIG.format(rules=rules, targets=self.targets_file, tls=self._tls()))
         return [
             "prometheus",
             f"--config.file={config}",
             f"--storage.tsdb.path={self.directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
         ]
+
+    def _tls(self) -> str:
+        if self._scraper is None:
+            return "{}"
+        trusted = self.targets_file.with_suffix(".ca.pem")
+        if not trusted.exists():
+            trusted.write_bytes(self._scraper.read_bytes())  # Prometheus does not start without a certificate in it
+        names = {
+            "ca_file": str(trusted),
+            "cert_file": str(self._scraper),
+            "key_file": str(self._scraper),
+            "server_name": METRICS_DNS_NAME,
+        }
+        return json.dumps(names)
 
     def _serving(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
@@ -298,9 +379,11 @@ class PrometheusServer(Server):
 
 
 __all__ = [
+    "VERSITYGW_ENV",
     "ZOOKEEPER_CLASSPATH_ENV",
     "PrometheusServer",
     "RedisServer",
+    "S3Server",
     "Server",
     "ServerProcess",
     "ZookeeperServer",
@@ -308,6 +391,7 @@ __all__ = [
     "listening",
     "prometheus_missing",
     "redis_missing",
+    "s3_missing",
     "spark_missing",
     "zookeeper_classpath",
     "zookeeper_ensemble",

@@ -20,8 +20,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.metricsmgr.sinks import ExceptionRecord, IMetricsSink, MetricInfo, MetricsRecord, SinkContext
-from heronpy.metricsmgr.sinks._spi import MetricKind
+from heronpy.metricsmgr.sinks import ExceptionRecord, IMetricsSink, MetricInfo, MetricKind, MetricsRecord, SinkContext
 from heronpy.testing._eventually import eventually
 
 Values = Mapping[tuple[str, str], float]

@@ -12,6 +12,7 @@ Each test gets a fresh, empty tree. Other processes are real ones (`python -m he
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO
 
@@ -31,12 +32,12 @@ import pytest
 
 from heronpy.errors import AlreadyExistsError, StateError, UnavailableError, UsageError
 from heronpy.runtime import PARENT_ENV, StatemgrSpec, die_with_parent
-from heronpy.statemgr import Kind, StateManager, open_statemgr
-from heronpy.testing import eventually_sync
+from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
+from heronpy.testing import eventually, eventually_sync
 
 SESSION_TIMEOUT_S = 4.0
 """Of the sessions that the kit opens; an ephemeral node of a killed process is gone after about that long at most."""
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 """How long the kit waits for something that must happen."""
 
 Open = Callable[[], StateManager]
@@ -127,6 +128,15 @@ class Owner:
         self._stdout.close()
 
 
+async def _until(values: AsyncIterator[bytes | None], last: bytes) -> AsyncIterator[bytes]:
+    """The values that are not None, up to `last`."""
+    async for value in values:
+        if value is not None:
+            yield value
+        if value == last:
+            return
+
+
 class StatemgrKit:
     """Tests for any state manager; a subclass has the fixture `spec`, an empty tree."""
 
@@ -188,6 +198,125 @@ class StatemgrKit:
         with pytest.raises(AlreadyExistsError, match="words"):
             open_().create(Kind.TOPOLOGIES, "words", b"second")
         assert sm.get(Kind.TOPOLOGIES, "words") == b"first"
+
+    # Conditional writes
+
+    def test_compare_and_set_writes_only_what_replaces_the_expected_value(self, sm: StateManager, open_: Open) -> None:
+        other = open_()
+        assert sm.set_if(Kind.EPOCHS, "words", b"0", expected=b"something") is False
+        assert sm.get(Kind.EPOCHS, "words") is None
+        assert sm.set_if(Kind.EPOCHS, "words", b"1", expected=None) is True
+        assert other.set_if(Kind.EPOCHS, "words", b"one", expected=None) is False
+        assert other.set_if(Kind.EPOCHS, "words", b"2", expected=b"1") is True
+        assert sm.set_if(Kind.EPOCHS, "words", b"two", expected=b"1") is False
+        assert sm.get(Kind.EPOCHS, "words") == b"2"
+        sm.delete(Kind.EPOCHS, "words")
+        assert sm.set_if(Kind.EPOCHS, "words", b"3", expected=b"2") is False
+
+    def test_of_many_who_raise_a_number_none_loses_a_step(self, open_: Open) -> None:
+        managers = [open_() for _ in range(4)]
+        managers[0].set(Kind.EPOCHS, "words", b"0")
+
+        def raise_it(manager: StateManager) -> None:
+            for _ in range(5):
+                while True:
+                    before = manager.get(Kind.EPOCHS, "words") or b""
+                    if manager.set_if(Kind.EPOCHS, "words", b"%d" % (int(before) + 1), expected=before):
+                        break
+
+        with ThreadPoolExecutor(len(managers)) as pool:
+            list(pool.map(raise_it, managers))
+        assert managers[0].get(Kind.EPOCHS, "words") == b"20"
+
+    def test_a_fenced_write_needs_the_fence_to_be_what_the_writer_knows(self, sm: StateManager, open_: Open) -> None:
+        old, new = open_(), open_()
+        old.set(Kind.EPOCHS, "words", b"old")
+        assert old.set_if(Kind.PPLANS, "words", b"plan 1", expected=b"old", of=Kind.EPOCHS) is True
+        assert old.set_if(Kind.PPLANS, "words", b"plan 2", expected=b"old", of=Kind.EPOCHS) is True
+        assert new.set_if(Kind.EPOCHS, "words", b"new", expected=b"old") is True
+        assert old.set_if(Kind.PPLANS, "words", b"plan 3", expected=b"old", of=Kind.EPOCHS) is False
+        assert sm.get(Kind.PPLANS, "words") == b"plan 2"
+        assert new.set_if(Kind.PPLANS, "words", b"plan 4", expected=b"new", of=Kind.EPOCHS) is True
+        sm.delete(Kind.EPOCHS, "words")
+        assert new.set_if(Kind.PPLANS, "words", b"plan 5", expected=b"new", of=Kind.EPOCHS) is False
+        assert sm.get(Kind.PPLANS, "words") == b"plan 4"
+
+    def test_a_fence_that_moves_while_two_write_lets_only_one_of_them_write_last(
+        self, sm: StateManager, open_: Open
+    ) -> None:
+        writers = [open_() for _ in range(3)]
+        sm.set(Kind.EPOCHS, "words", b"0")
+        done = threading.Event()
+
+        def write(n: int) -> None:
+            while not done.is_set():
+                writers[n].set_if(Kind.PPLANS, "words", b"%d" % n, expected=b"%d" % n, of=Kind.EPOCHS)
+
+        with ThreadPoolExecutor(len(writers)) as pool:
+            running = [pool.submit(write, n) for n in range(3)]
+            try:
+                for n in (1, 2, 0, 2):
+                    sm.set(Kind.EPOCHS, "words", b"%d" % n)
+
+                    def written(n: int = n) -> None:
+                        assert sm.get(Kind.PPLANS, "words") == b"%d" % n
+
+                    eventually_sync(written, within_s=WITHIN_S)
+                    for _ in range(20):
+                        assert sm.get(Kind.PPLANS, "words") == b"%d" % n, "a fenced writer has written"
+            finally:
+                done.set()
+            for one in running:
+                one.result()
+
+    def test_a_condition_is_never_the_absence_of_another_node(self, sm: StateManager) -> None:
+        with pytest.raises(UsageError):
+            sm.set_if(Kind.PPLANS, "words", b"plan", expected=None, of=Kind.EPOCHS)
+
+    def test_an_ephemeral_node_of_somebody_else_is_not_set_conditionally(self, sm: StateManager, open_: Open) -> None:
+        owner = open_()
+        owner.create(Kind.TMASTERS, "words", b"owner", ephemeral=True)
+        with pytest.raises(AlreadyExistsError):
+            sm.set_if(Kind.TMASTERS, "words", b"me", expected=b"owner")
+        assert owner.set_if(Kind.TMASTERS, "words", b"moved", expected=b"owner") is True
+        owner.close()
+        assert sm.get(Kind.TMASTERS, "words") is None
+
+    # Following
+
+    async def test_following_a_node_yields_its_value_now_and_the_newest_later(
+        self, sm: StateManager, open_: Open
+    ) -> None:
+        other = open_()
+        async with contextlib.aclosing(follow(sm, Kind.PPLANS, "words")) as values:
+            assert await anext(values) is None
+            for n in range(50):
+                await asyncio.to_thread(other.set, Kind.PPLANS, "words", b"%02d" % n)
+            async with asyncio.timeout(WITHIN_S):
+                seen = [value async for value in _until(values, b"49")]
+        assert seen == sorted(set(seen)), "it went back in time or repeated itself"
+
+    async def test_following_ends_with_its_task_and_leaves_no_watch(self, sm: StateManager) -> None:
+        seen: list[bytes | None] = []
+
+        async def keep_following() -> None:
+            async for value in follow(sm, Kind.PPLANS, "words"):
+                seen.append(value)
+
+        task = asyncio.create_task(keep_following())
+
+        def followed() -> None:
+            assert seen == [None]
+
+        await eventually(followed, within_s=WITHIN_S)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        told = Seen()
+        sm.watch(Kind.PPLANS, "words", told)
+        await asyncio.to_thread(sm.set, Kind.PPLANS, "words", b"x")
+        await asyncio.to_thread(told.until, b"x")
+        assert seen == [None]
 
     def test_delete_says_whether_there_was_something(self, sm: StateManager) -> None:
         sm.set(Kind.TOPOLOGIES, "words", b"x")
@@ -523,13 +652,13 @@ def main() -> None:
 
 def _children() -> list[int]:
     """Two children that outlive us: one by exec, one by fork alone."""
-    executed = subprocess.Popen(["sleep", "30"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
+    executed = subprocess.Popen(["sleep", "120"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
     forked = os.fork()
     if forked == 0:
         devnull = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1):
             os.dup2(devnull, fd)
-        time.sleep(30)
+        time.sleep(120)
         os._exit(0)
     return [executed.pid, forked]
 

@@ -1,0 +1,65 @@
+"""Campaigns: many seeds, and what becomes of one that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from heronpy.instance.task import TaskFailed
+from heronpy.testing.simulation._cluster import Cluster
+from heronpy.testing.simulation._faults import Fault, Schedule, schedule
+from heronpy.testing.simulation._loop import Loop
+from heronpy.testing.simulation._programs import Broken
+from heronpy.testing.simulation._setup import Setup, hosts, processes
+from heronpy.testing.simulation._trial import Trial
+
+
+def schedule_of(seed: int) -> list[tuple[float, Fault]]:
+    """The faults of a seed."""
+    setup = Setup.of(seed)
+    return schedule(Loop(seed).rng("faults"), hosts=hosts(setup), processes=processes(setup))
+
+
+def run(seed: int, faults: Schedule | None = None, *, check_every: int = 1) -> Cluster:
+    """Run the cluster of a seed.
+
+    Args:
+        seed: of the setup, and of every delay.
+        faults: instead of the seed's own.
+        check_every: after how many steps of a process the invariants of its core are checked.
+
+    Raises:
+        AssertionError: a promise was not kept, or an invariant of a core is violated.
+    """
+    cluster = Cluster(seed, Setup.of(seed), check_every)
+    try:
+        Trial(cluster).run(schedule_of(seed) if faults is None else faults)
+    except TaskFailed as e:  # the ledger is called from user code: what it raises comes out wrapped
+        raise e.__cause__ or Broken(f"a task failed: {e}") from None
+    return cluster
+
+
+def failure_of(seed: int, faults: Schedule | None = None, *, check_every: int = 1) -> str:
+    """What is wrong with a run; empty: nothing. An exception of any kind in a core is a failure, too."""
+    try:
+        run(seed, faults, check_every=check_every)
+    except Exception as e:
+        return f"{type(e).__name__}: {e}"
+    return ""
+
+
+def test_of(seed: int, faults: Sequence[tuple[float, Fault]], failure: str) -> str:
+    """A test that repeats a run."""
+    lines = [f"        ({at_s!r}, {fault!r})," for at_s, fault in faults]
+    return "\n".join(
+        [
+            "def test_what_is_promised_here() -> None:",
+            f"    # {failure[:160]}",
+            "    schedule = [",
+            *lines,
+            "    ]",
+            f"    run({seed}, schedule)",
+        ]
+    )
+
+
+test_of.__test__ = False  # type: ignore[attr-defined]  # for pytest: it makes tests, it is none

@@ -1,0 +1,70 @@
+"""A trial: a simulated cluster runs with faults, and what is promised about all of it is checked."""
+
+from __future__ import annotations
+
+from heronpy.plan import TopologyState
+from heronpy.testing.simulation._cluster import START_S, Cluster
+from heronpy.testing.simulation._faults import Schedule
+from heronpy.testing.simulation._injector import Injector
+from heronpy.testing.simulation._programs import MESSAGE_TIMEOUT_S, Broken
+
+STALL_S = 12.0
+"""So long after the last fault on the path of the data, acks must come again: more than a message timeout."""
+SETTLE_S = 90.0
+"""So long after the last fault everything must have been acked."""
+_LOOK_S = 0.5
+
+
+class Trial:
+    """One run of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._injector = Injector(cluster)
+
+    def run(self, faults: Schedule) -> None:
+        """Run it with faults, until everything that was emitted has been acked.
+
+        Raises:
+            Broken: a promise was not kept.
+        """
+        for at_s, fault in sorted(faults, key=lambda each: each[0]):
+            self._cluster.loop.after(at_s, lambda fault=fault: self._injector.apply(fault))  # type: ignore[misc]  # the loop's variable
+        last_s = max((at_s for at_s, _ in faults), default=0.0) + START_S
+        while self._cluster.loop.now_s < max(last_s, self._injector.ends_s) + 3.0 + self._cluster.setup.burst_s:
+            self._look()
+        self._drain()
+
+    def _look(self) -> None:
+        self._cluster.loop.run_until(self._cluster.loop.now_s + _LOOK_S)
+        self._cluster.ledger.now_s = now_s = self._cluster.loop.now_s
+        if not self._cluster.ledger.acked or self._injector.wanted is not TopologyState.RUNNING:
+            return
+        for task in sorted({task for task, _ in self._cluster.ledger.open}):
+            silent_s = now_s - max(self._cluster.data_path_s, self._cluster.ledger.last_ack_s.get(task, 0.0))
+            if silent_s > STALL_S:
+                raise Broken(f"no ack for task {task} in {silent_s:.1f} s, though numbers of it are on their way")
+
+    def _drain(self) -> None:
+        ledger = self._cluster.ledger
+        ledger.closed = True
+        end_s = self._cluster.loop.now_s + SETTLE_S
+        while ledger.open or not ledger.acked:
+            if self._cluster.loop.now_s > end_s:
+                raise Broken(f"{len(ledger.open)} numbers were not acked in {SETTLE_S:g} s: {ledger.open[:5]}")
+            self._look()
+        # What is left is duplicates, and what is behind them.
+        self._cluster.loop.run_until(self._cluster.loop.now_s + MESSAGE_TIMEOUT_S + 2)
+        self._check_calm()
+
+    def _check_calm(self) -> None:
+        for name, stmgr in self._cluster.stmgrs.items():
+            if stmgr.core.culprits:
+                raise Broken(f"{name} throttles the spouts for {stmgr.core.culprits}, though all is done")
+            if waiting := {outbox: count for outbox, count in stmgr.core.waiting().items() if count}:
+                raise Broken(f"batches wait in {name} though all is done: {waiting}")
+        plans = {
+            (stmgr.plan.version, stmgr.plan.restore_epoch) for stmgr in self._cluster.stmgrs.values() if stmgr.plan
+        }
+        if len(plans) != 1:
+            raise Broken(f"Stream Managers have different plans: {plans}")
