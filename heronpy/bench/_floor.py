@@ -24,7 +24,7 @@ STOP_TIMEOUT_S = 5.0
 
 @contextlib.contextmanager
 def running_floor(directory: Path) -> Iterator[dict[int, str]]:
-    """Run the two processes for the time of the block; gives pid and kind of each.
+    """Run the two processes for the duration of the block; gives pid and kind of each.
 
     Its probes are in `directory`, under the names of a topology with one spout task and one bolt task.
     """

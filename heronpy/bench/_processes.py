@@ -18,7 +18,7 @@ KINDS = ("spout", "bolt", "stmgr", "other")
 
 def of_topology(topology_id: str) -> dict[int, str]:
     """Pid and kind of every process of a topology."""
-    from heronpy.executor import PROCESS_ENV, TOPOLOGY_ENV, find_by_environment
+    from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, find_by_environment
 
     found = find_by_environment({TOPOLOGY_ENV: topology_id})
     return {process.pid: _kind(env.get(PROCESS_ENV, "")) for process, env in found}
@@ -66,8 +66,8 @@ def _rss_peak_bytes(pid: int) -> int:
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it has ended
     with contextlib.suppress(psutil.Error):  # without /proc: what it has now
         return int(psutil.Process(pid).memory_info().rss)
     return 0

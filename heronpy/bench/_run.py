@@ -29,7 +29,7 @@ from heronpy.errors import ConfigError, UnavailableError
 if TYPE_CHECKING:
     from heronpy.runtime import Launch
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 DRAIN_TIMEOUT_S = 15.0
 """How long no tuple may arrive before the missing ones are taken for lost."""
 POLL_S = 0.05
@@ -59,6 +59,8 @@ class BenchConfig:
     """How long a tuple may wait to be sent with others; None for the engine's default."""
     max_spout_pending: int | None = None
     """Unacked tuples per spout task, with at-least-once; None leaves it to the engine."""
+    tls: bool = True
+    """Whether the links between containers are encrypted; False only to see what that costs."""
     floor: bool = True
     """Whether to measure the floor."""
 
@@ -211,7 +213,7 @@ def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Itera
     from heron_scheduler import owned_by
 
     from heronpy import submit
-    from heronpy.executor import HostProcess
+    from heronpy.host import HostProcess
     from heronpy.loader import Definition
 
     builder = build(
@@ -224,6 +226,8 @@ def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Itera
         directory=probes,
     )
     properties: dict[str, float] = {}
+    if not config.tls:
+        properties["heron.security.tls"] = False
     if config.drain_interval_ms is not None:
         properties["heron.instance.emit.batch.time.ms"] = config.drain_interval_ms
     me = HostProcess.of(os.getpid())

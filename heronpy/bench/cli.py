@@ -25,6 +25,7 @@ def bench(
         int | None,
         typer.Option(help="Unacked tuples per spout task, at least once only; left to the engine unless given."),
     ] = None,
+    tls: Annotated[bool, typer.Option(help="Encrypt the links between containers, as topologies do.")] = True,
     floor: Annotated[bool, typer.Option(help="Measure two plain processes, too, before and after.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")] = False,
 ) -> None:
@@ -45,6 +46,7 @@ def bench(
         rate=rate,
         drain_interval_ms=drain_interval_ms,
         max_spout_pending=max_spout_pending,
+        tls=tls,
         floor=floor,
     )
     steps = Console(stderr=True, quiet=as_json)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from heronpy.bench._spark_run import KINDS, SparkBenchConfig, run_spark
+from heronpy.bench.spark_run import KINDS, SparkBenchConfig, run_spark
 from heronpy.errors import HeronError
 
 

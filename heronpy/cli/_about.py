@@ -21,7 +21,7 @@ def help(ctx: typer.Context, verb: Annotated[list[str] | None, typer.Argument(me
     shown = ctx.parent or ctx
     for word in verb or []:
         if not hasattr(shown.command, "get_command"):
-            raise UsageError(f"`{shown.command_path}` has no verbs of its own: see `{shown.command_path} --help`")
+            raise UsageError(f"`{shown.command_path}` has no commands of its own: see `{shown.command_path} --help`")
         command = shown.command.get_command(shown, word)
         shown = type(ctx)(command, info_name=word, parent=shown)
     print(shown.get_help())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import errno
 import importlib
+import inspect
 import logging
 import os
 import signal
@@ -36,6 +37,7 @@ VERBS = {
     "physical-plan": "heronpy.cli._plans",
     "logs": "heronpy.cli._logs",
     "log-level": "heronpy.cli._log_level",
+    "tls": "heronpy.cli._tls",
     "pipeline": "heronpy.pipeline.cli",
     "tracker": "heron_tracker.cli",
     "viz": "heronpy.viz.cli",
@@ -66,7 +68,7 @@ class Verbs(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         command = self._load(cmd_name) if cmd_name in self.verbs else None
         if command is None and not ctx.resilient_parsing and not cmd_name.startswith("-"):
-            raise UsageError(f"no verb {cmd_name!r}{nearest(cmd_name, self.verbs) or self.hint}")
+            raise UsageError(f"unknown command {cmd_name!r}{nearest(cmd_name, self.verbs) or self.hint}")
         return command
 
     def _load(self, name: str) -> Any:
@@ -79,8 +81,16 @@ class Verbs(TyperGroup):
                     raise
                 return None  # this installation comes without the verb
             function = getattr(module, name.replace("-", "_"))
-            self.commands[name] = _command(name, function, getattr(module, "SETTINGS", {}).get(name, {}))
+            command = _command(name, function, getattr(module, "SETTINGS", {}).get(name, {}))
+            # Given in full, because what is derived from the docstring is cut at 45 characters.
+            command.short_help = command.short_help or _summary(function)
+            self.commands[name] = command
         return self.commands[name]
+
+
+def _summary(function: Any) -> str:
+    """The first paragraph of a docstring, in one line."""
+    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
 
 
 def _command(name: str, found: Any, settings: dict[str, Any]) -> Any:

@@ -32,7 +32,7 @@ def log_level(
         ),
     ],
     for_time: Annotated[
-        str | None, typer.Option("--for", metavar="TIME", help="Take it back after a while: 90s, 10m, 2h.")
+        str | None, typer.Option("--for", metavar="TIME", help="Revert after this time: 90s, 10m, 2h.")
     ] = None,
     as_json: AsJson = False,
     config_path: ConfigPath = None,

@@ -15,7 +15,7 @@ from heronpy.cli._log_lines import readable
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import NotFoundError, nearest
-from heronpy.executor import PID_FILE
+from heronpy.host import EXECUTOR
 from heronpy.runtime import Launch
 
 POLL_S = 0.2
@@ -31,7 +31,7 @@ def logs(
             help="Which topology, and which of its processes: an instance, stmgr-N, metricsmgr-N, executor-N, tmaster.",
         ),
     ],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow what is written from now on.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines of each file.", min=0)] = 50,
     raw: Annotated[
         bool, typer.Option("--raw", help="Lines of JSON as they are, not as text.", show_default=False)
@@ -80,7 +80,7 @@ def log_files(launch: Launch, process: str | None) -> list[Path]:
 
 def _process(path: Path) -> str:
     """The id of the process that writes a file. Executors have files of one name, each in its container's directory."""
-    if path.stem != PID_FILE:
+    if path.stem != EXECUTOR:
         return path.stem
     return f"{path.stem}-{path.parents[1].name.removeprefix('container_')}"
 
@@ -112,7 +112,7 @@ def _follow(launch: Launch, process: str | None, followers: dict[Path, Follower]
         if not launch.dir.exists():
             return  # the topology was killed
         time.sleep(POLL_S)
-        with contextlib.suppress(NotFoundError, OSError):
+        with contextlib.suppress(NotFoundError, OSError):  # new files are looked for again with the next poll
             for path in log_files(launch, process):
                 if path not in followers:
                     followers[path] = Follower(path)

@@ -19,7 +19,8 @@ def kill(
     verbose: Verbose = False,
 ) -> None:
     """End a topology and remove everything of it."""
-    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    properties = read_properties(config_property or [])
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties, to_kill=True)
     submit.kill(launch)
     print(f"killed {launch.topology}")
 

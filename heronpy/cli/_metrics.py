@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -14,12 +15,21 @@ from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, ho
 from heronpy.cli._show import WIDTH, duration, empty_table
 from heronpy.cli._target import resolve
 from heronpy.errors import NotFoundError, UsageError, nearest
-from heronpy.plan import PackingPlan
+from heronpy.plan import PackingPlan, operators_of
 from heronpy.proto import metrics_pb2, tmaster_pb2
 from heronpy.runtime import Launch
+from heronpy.sketch import QUANTILES, Sketch
 
 HISTORY_S = 3 * 3600
 ENGINE = ("__stmgr__", "__metricsmgr__", "__executor__", "__tmaster__")
+DEFAULT = (
+    *("__emit-count", "__execute-count", "__ack-count", "__fail-count"),
+    *("__complete-latency", "__process-latency", "__execute-latency"),
+    *("__pending-acked-count", "__py-physical-memory-byte"),
+)
+"""What is shown of the engine's metrics of each component where nothing is named."""
+OWN_MAX = 20
+"""How many of the user's metrics of each component are shown then."""
 _KINDS = {metrics_pb2.Metric.COUNTER: "count", metrics_pb2.Metric.GAUGE: "gauge", metrics_pb2.Metric.MEAN: "mean"}
 
 
@@ -46,6 +56,9 @@ def metrics(
             help="Only this one with its streams, e.g. __emit-count; NAME* is a prefix; may be repeated.",
         ),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", "-a", help="Every metric of every process, not the most important.")
+    ] = False,
     window: Annotated[
         str, typer.Option("--window", "-w", metavar="TIME", help="Of the last 10m, 1h, … up to 3h, or `all` time.")
     ] = "10m",
@@ -54,7 +67,10 @@ def metrics(
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """Show metrics, your own too, over a time: counts summed, means by their weights, gauges as they were last."""
+    """Show metrics over a time: counts summed, means by their weights, gauges as they were last.
+
+    Without a component, an instance or a metric: yours and the most important of the engine's; --all shows all.
+    """
     window_s = window_of(window)
     launch, named = resolve(
         words,
@@ -65,21 +81,35 @@ def metrics(
     )
     if named and component not in (None, named):
         raise UsageError(f"which component: {named}, or {component} of --component?")
-    component = named or component
+    component = component_running(launch, named or component)
     request = tmaster_pb2.MetricsRequest(
         component=component or "",
         instances=instance or [],
         metrics=asked(metric or []),
         interval_s=window_s,
         by_component=not (instances or instance),
+        sketches=not (instances or instance),
     )
     reply = submit.metrics(launch, request)
     _check_known(launch, request, reply, metric or [])
-    rows = [_row(series, reply.interval_s) for series in in_order(reply.series)]
+    found = in_order(reply.series)
+    chosen = found if everything or component or instance or metric else most_important(found)
+    rows = [_row(series, reply.interval_s) for series in chosen]
     if as_json:
         print(json.dumps({"interval_s": reply.interval_s, "metrics": rows}, indent=2))
-    else:
-        _print(rows, reply.interval_s)
+        return
+    _print(rows, reply.interval_s)
+    if len(chosen) < len(found):
+        print(f"{len(chosen)} of {len(found):,} metrics: --all shows all, a component or --metric some")
+
+
+def component_running(launch: Launch, name: str | None) -> str | None:
+    """The component of this name, or the one that runs the operator of a streamlet program of this name."""
+    if name is None or name in ENGINE:
+        return name
+    logical, _ = submit.plans(launch)
+    running = (c.name for c in logical.components.values() if any(o.name == name for o in operators_of(c.config)))
+    return name if name in logical.components else next(running, name)
 
 
 def window_of(text: str) -> int:
@@ -116,6 +146,29 @@ def in_order(series: Iterable[tmaster_pb2.MetricSeries]) -> list[tmaster_pb2.Met
     return sorted(series, key=place)
 
 
+def most_important(series: Iterable[tmaster_pb2.MetricSeries]) -> list[tmaster_pb2.MetricSeries]:
+    """Of users' components: the first of their own metrics, and those of the engine that are DEFAULT."""
+    own: Counter[tuple[str, str]] = Counter()
+    chosen = []
+    for one in series:
+        if one.component.startswith("__"):
+            continue
+        if one.name.startswith("__"):
+            wanted = one.name.partition("/")[0] in DEFAULT
+        else:
+            own[one.component, one.instance] += 1
+            wanted = own[one.component, one.instance] <= OWN_MAX
+        if wanted:
+            chosen.append(one)
+    return chosen
+
+
+def _percentiles(series: tmaster_pb2.MetricSeries) -> dict[str, float] | None:
+    """Of a latency, in ns as its mean; None of what has none."""
+    found = Sketch.from_proto(series.sketch).quantiles_ns() if series.HasField("sketch") else None
+    return {f"p{100 * q:g}": ns for q, ns in zip(QUANTILES, found, strict=True)} if found is not None else None
+
+
 def _row(series: tmaster_pb2.MetricSeries, interval_s: int) -> dict[str, Any]:
     counts = series.kind == metrics_pb2.Metric.COUNTER
     return {
@@ -126,6 +179,7 @@ def _row(series: tmaster_pb2.MetricSeries, interval_s: int) -> dict[str, Any]:
         "value": series.value,
         "per_s": series.value / interval_s if counts and interval_s > 0 else None,
         "measurements": int(series.weight) if series.weight else None,
+        "percentiles": _percentiles(series),
     }
 
 
@@ -145,7 +199,7 @@ def _check_known(
                 raise NotFoundError(f"{id} is of {owners[id]}, not of {request.component}")
     missing = [name for name in metric if not any(matches(series.name, name) for series in reply.series)]
     if missing:
-        # Known, but without a value in this time, is no error.
+        # Known, but without a value in this time, is not an error.
         everything = submit.metrics(launch, tmaster_pb2.MetricsRequest(interval_s=-1, by_component=True)).series
         for name in missing:
             _check_metric(launch, request.component, name, everything)
@@ -185,7 +239,9 @@ def _print(rows: list[dict[str, Any]], interval_s: int) -> None:
         print(f"nothing was reported in {of}")
         return
     by_instance = any(row["instance"] for row in rows)
-    table = empty_table("instance" if by_instance else "component", "metric", "kind", right=("value", "per s"))
+    names = [f"p{100 * q:g}" for q in QUANTILES] if any(row["percentiles"] for row in rows) else []
+    heads = ("value", "per s", *names)
+    table = empty_table("instance" if by_instance else "component", "metric", "kind", right=heads)
     for row in rows:
         table.add_row(
             row["instance"] or row["component"],
@@ -193,6 +249,7 @@ def _print(rows: list[dict[str, Any]], interval_s: int) -> None:
             row["kind"],
             number(row["value"]),
             "" if row["per_s"] is None else f"{row['per_s']:,.1f}",
+            *(number(row["percentiles"][name]) if row["percentiles"] else "" for name in names),
         )
     console = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
     console.print(f"metrics of {of}")

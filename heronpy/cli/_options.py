@@ -9,12 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
-from heronpy.errors import UsageError
+from heronpy.errors import ConfigError, UsageError
 
 
 def home() -> Path:
-    """The directory of everything that `heron` keeps: $HERON_HOME, or ~/.heron."""
-    return Path(os.environ.get("HERON_HOME") or "~/.heron").expanduser().absolute()
+    """The directory of everything that `heron` keeps: $HERON_HOME, or ~/.heron. It need not exist yet.
+
+    Raises:
+        ConfigError: it can never be a directory, because a file is in its place.
+    """
+    path = Path(os.environ.get("HERON_HOME") or "~/.heron").expanduser().absolute()
+    existing = next(p for p in (path, *path.parents) if p.exists() or p.is_symlink())
+    if not existing.is_dir():
+        raise ConfigError(f"HERON_HOME {path} cannot be a directory: {existing} is not one")
+    return path
 
 
 def _be_verbose(value: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from heronpy.cli._show import WIDTH, empty_table
 from heronpy.cli._target import resolve
 from heronpy.config import MIB
 from heronpy.errors import NotFoundError
-from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan, PhysicalPlan
+from heronpy.plan import Component, InputDecl, LogicalPlan, Operator, PackingPlan, PhysicalPlan, chain, operators_of
 from heronpy.proto import tmaster_pb2
 
 
@@ -42,12 +43,11 @@ def components(
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    table = empty_table("component", "kind", "class", "reads", right=("tasks", "containers"))
+    table = empty_table("component", "kind", "runs", "reads", right=("tasks", "containers"))
     for row in rows:
+        runs = chain([Operator(**one) for one in row["operators"]]) or row["class"]
         reads = ", ".join(row["inputs"])
-        table.add_row(
-            row["name"], row["kind"], row["class"], reads, str(row["parallelism"]), _ranges(row["containers"])
-        )
+        table.add_row(row["name"], row["kind"], runs, reads, str(row["parallelism"]), _ranges(row["containers"]))
     _show(table)
 
 
@@ -109,7 +109,8 @@ def drawn(logical: LogicalPlan, components: Iterable[Component]) -> Iterator[str
     """A text of the plan: below each component its streams, and who reads them."""
     for component in components:
         kind = "spout" if component.is_spout else "bolt"
-        yield f"{component.name}  ({kind} × {component.parallelism}, {component.class_name})"
+        runs = chain(operators_of(component.config)) or component.class_name
+        yield f"{component.name}  ({kind} × {component.parallelism}, {runs})"
         for stream in component.outputs.values():
             readers = logical.consumers(component.name, stream.id)
             name = f"{stream.id}({', '.join(stream.fields)})"
@@ -128,6 +129,7 @@ def _component(component: Component, packing: PackingPlan) -> dict[str, Any]:
         "name": component.name,
         "kind": "spout" if component.is_spout else "bolt",
         "class": component.class_name,
+        "operators": [asdict(operator) for operator in operators_of(component.config)],
         "parallelism": component.parallelism,
         "inputs": [f"{i.component}:{i.stream} {i.grouping.name}" for i in component.inputs],
         "outputs": list(component.outputs),

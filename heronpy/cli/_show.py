@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
-from heronpy.cli._target import Place, resolve
+from heronpy.cli._target import Place, resolve, revive
+from heronpy.runtime import Launch
 
+HEALTH_STYLES = {"healthy": "green", "starting": "yellow", "degraded": "yellow", "unhealthy": "red"}
+VALUE_MAX = 100
+"""Characters of a value of the configuration; --json has all of them."""
 WIDTH = 500
 """Tables are as wide as what is in them: what is cut or wrapped within columns can be neither read nor grepped."""
 
@@ -24,29 +29,37 @@ def topologies(
     verbose: Verbose = False,
 ) -> None:
     """List the topologies that were submitted and not killed."""
-    from heronpy.submit import running
+    from heronpy.submit import listed
 
     place = Place.parse(cluster) if cluster else None
     found = [
-        launch
-        for launch in running(
+        one
+        for one in listed(
             home(),
             place.cluster if place else None,
             properties=read_properties(config_property or []),
             config_path=config_path,
         )
-        if place is None or (place.role in (None, launch.role) and place.environ in (None, launch.environ))
+        if place is None or (place.role in (None, one.launch.role) and place.environ in (None, one.launch.environ))
     ]
     if not found:
         print("no topology runs")
         return
-    width = max(len(launch.topology) for launch in found)
-    for launch in found:
-        print(f"{launch.topology:<{width}}  {launch.cluster}/{launch.role}/{launch.environ}")
+    width = max(len(one.launch.topology) for one in found)
+    for one in found:
+        launch = one.launch
+        if not one.trouble:
+            revive(launch)
+        trouble = f"  ({one.trouble}: `heron kill` removes what is left)" if one.trouble else ""
+        print(f"{launch.topology:<{width}}  {launch.cluster}/{launch.role}/{launch.environ}{trouble}")
 
 
 def status(
     words: Words,
+    config: Annotated[
+        bool,
+        typer.Option("--config", help="The whole configuration in force, and where each value was set; no secrets."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.", show_default=False)] = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
@@ -56,6 +69,9 @@ def status(
     from heronpy.cli._status import collect
 
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    if config:
+        _print_config(launch, as_json=as_json)
+        return
     found, silent = collect(launch, now_s=time.time())
     if as_json:
         print(json.dumps(found, indent=2))
@@ -65,26 +81,85 @@ def status(
         raise silent
 
 
+def _print_config(launch: Launch, *, as_json: bool) -> None:
+    from rich.console import Console
+
+    from heronpy import submit
+    from heronpy.redaction import redacted, shown
+
+    logical, _ = submit.plans(launch)
+    settings = [
+        {"of": s.of, "key": redacted(s.key), "value": shown(s.key, s.value), "origin": s.origin}
+        for s in submit.effective_config(logical, launch)
+    ]
+    if as_json:
+        print(json.dumps(settings, indent=2))
+        return
+    table = empty_table("of", "key", "origin", "value", right=())
+    for one in settings:
+        value = one["value"] if isinstance(one["value"], str) else json.dumps(one["value"])
+        cut = f"{value[: VALUE_MAX - 1]}…" if len(value) > VALUE_MAX else value
+        table.add_row(one["of"], one["key"], one["origin"], cut)
+    Console(highlight=False, markup=False, emoji=False, width=WIDTH).print(table)
+
+
 def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, width=WIDTH)
-    health = "ready" if found["ready"] else "not ready"
-    console.print(f"[bold]{found['topology']}[/]  {found['place']}  {found['state']}, {health}")
+    health = found["health"]
+    ready = "ready" if found["ready"] else "not ready"
+    console.print(
+        f"[bold]{found['topology']}[/]  {found['place']}  {found['state']}, {ready}, "
+        f"[bold {HEALTH_STYLES[health['state']]}]{health['state']}[/]"
+    )
+    for reason in health["reasons"]:
+        console.print(f"{reason['state']}: {reason['text']}", markup=False)
+    console.print(_service(found["scheduler"]), markup=False)
+    if found["stop_reason"]:
+        console.print(f"paused by the engine: {found['stop_reason']}", markup=False)
     console.print(_components(found["components"]))
     console.print(_processes(found["processes"]))
     for culprit in found["backpressure"]:
-        console.print(f"{culprit['culprit']} has held the spouts for {duration(culprit['held_s'])}", markup=False)
-    for exception in found["exceptions"]:
-        console.print(f"{exception['source']}: {exception['error']} ({exception['count']}×)", markup=False)
+        console.print(f"{culprit['culprit']} has throttled the spouts for {duration(culprit['held_s'])}", markup=False)
+    for line in exception_lines(found["exceptions"]):
+        console.print(line, markup=False)
+
+
+def exception_lines(exceptions: Iterable[dict[str, Any]]) -> list[str]:
+    """One line for each group of exceptions: where, what, how often; the latest last."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for exception in exceptions:
+        groups.setdefault(exception["group"], []).append(exception)
+    lines = []
+    for members in groups.values():
+        sources = [one["source"] for one in members]
+        where = sources[0] if len(sources) == 1 else f"{sources[0]} and {len(sources) - 1} more"
+        lines.append(f"{where}: {members[-1]['error']} ({sum(one['count'] for one in members)}×)")
+    return lines
+
+
+def _service(service: dict[str, Any]) -> str:
+    since = f" for {duration(service['since_s'])}" if service["since_s"] is not None else ""
+    pid = f", pid {service['pid']}" if service["pid"] else ""
+    return f"scheduler service: {service['state']}{since}{pid}, {service['restarts']} restarts"
 
 
 def _components(components: list[dict[str, Any]]) -> Any:
-    table = empty_table("component", "kind", "reads", right=("tasks", "emit/s", "execute/s", "ack/s", "fail/s"))
+    table = empty_table(
+        "component", "kind", "reads", right=("tasks", "emit/s", "execute/s", "ack/s", "fail/s", "p50 ms", "p99 ms")
+    )
     for c in components:
         rates = [f"{c['rates'][name]:,.0f}" if c["rates"] else "" for name in ("emit", "execute", "ack", "fail")]
-        table.add_row(c["name"], c["kind"], ", ".join(c["inputs"]), str(c["parallelism"]), *rates)
+        table.add_row(c["name"], c["kind"], ", ".join(c["inputs"]), str(c["parallelism"]), *rates, *_percentiles(c))
     return table
+
+
+def _percentiles(component: dict[str, Any]) -> list[str]:
+    """Of the complete latency of a spout, of the process latency of a bolt, without acks of its execution."""
+    latencies = component["latencies_ms"]
+    found = next((latencies[kind] for kind in ("complete", "process", "execute") if kind in latencies), None)
+    return [f"{found[p]:,.2f}" for p in ("p50", "p99")] if found else ["", ""]
 
 
 def _processes(processes: list[dict[str, Any]]) -> Any:
@@ -97,7 +172,7 @@ def _processes(processes: list[dict[str, Any]]) -> Any:
             str(p["container"]),
             str(p["pid"] or ""),
             duration(p["uptime_s"]),
-            str(p["restarts"]),
+            f"{p['restarts']} ({recent} in 10 min)" if (recent := p["restarts_10_min"]) else str(p["restarts"]),
             *([f"{rates[name]:,.0f}" for name in ("emit", "execute")] if rates else ["", ""]),
         )
     return table

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from heronpy import submit
 from heronpy.cli._wait import counted
 from heronpy.errors import UnavailableError
-from heronpy.executor import PID_FILE, read_pids
+from heronpy.health import Health, unreachable
+from heronpy.host import EXECUTOR, SERVICE, heartbeat_path, read_pids, service_record
 from heronpy.plan import Component, PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
+from heronpy.sketch import LATENCIES, QUANTILES, by_latency
 
 SPENT = "__time_spent_back_pressure_by_compid/"
+LATENCIES_REQUEST = tmaster_pb2.MetricsRequest(
+    metrics=[f"{name}/*" for name in LATENCIES], interval_s=600, by_component=True, sketches=True
+)
 RATES = {"emit": "__emit-count", "execute": "__execute-count", "ack": "__ack-count", "fail": "__fail-count"}
 
 
@@ -21,10 +27,10 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
     logical, packing = submit.plans(launch)
     silent = None
     try:
-        reply = submit.status(launch)
+        reply, (history,) = submit.status_and_metrics(launch, LATENCIES_REQUEST)
     except UnavailableError as e:
-        reply, silent = tmaster_pb2.StatusReply(), e
-    reports = {i.id: i for i in reply.instances}
+        reply, history, silent = tmaster_pb2.StatusReply(), tmaster_pb2.MetricsReply(), e
+    health = unreachable(str(silent)) if silent is not None else Health.from_proto(reply.health)
     return {
         "topology": launch.topology,
         "id": launch.topology_id,
@@ -35,9 +41,15 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "directory": str(launch.dir),
         "state": reply.state or "UNKNOWN",
         "ready": reply.ready,
+        "stop_reason": reply.stop_reason,
+        "health": health_of(health),
         "plan_version": reply.plan_version,
-        "components": [_component(c, reply if silent is None else None) for c in logical.components.values()],
-        "processes": _processes(launch, packing, reports, now_s),
+        "components": [
+            {**_component(c, reply if silent is None else None), "latencies_ms": _latencies(c.name, history)}
+            for c in logical.components.values()
+        ],
+        "scheduler": _service(launch, now_s),
+        "processes": _processes(launch, packing, reply, now_s),
         "backpressure": _culprits(reply),
         "exceptions": [_exception(e) for e in reply.exceptions],
     }, silent
@@ -57,14 +69,47 @@ def _component(component: Component, reply: tmaster_pb2.StatusReply | None) -> d
     }
 
 
+def _service(launch: Launch, now_s: float) -> dict[str, Any]:
+    """The scheduler service: alive or not, and since when; for a dead one that is its last heartbeat."""
+    record = service_record(launch)
+    alive = record is not None and record.alive
+    since_s: float | None = record.started_ms / 1000 if record is not None and alive else None
+    if since_s is None:
+        with contextlib.suppress(OSError):  # then since when it is dead is unknown, and shown as that
+            since_s = heartbeat_path(launch.dir, SERVICE).stat().st_mtime
+    return {
+        "state": "running" if alive else "dead" if record else "not started",
+        "pid": record.pid if record and alive else 0,
+        "since_s": None if since_s is None else max(0.0, round(now_s - since_s, 1)),
+        "restarts": record.restarts if record else 0,
+    }
+
+
+def _latencies(component: str, history: tmaster_pb2.MetricsReply) -> dict[str, dict[str, float]]:
+    """Percentiles of the last ten minutes by kind of latency; of bolts they are those of batches."""
+    found = {}
+    for (name, latency), sketch in by_latency(history.series).items():
+        if name == component and (quantiles := sketch.quantiles_ns()) is not None:
+            kind = latency.removeprefix("__").removesuffix("-latency")
+            found[kind] = {f"p{100 * q:g}": round(ns / 1e6, 4) for q, ns in zip(QUANTILES, quantiles, strict=True)}
+    return found
+
+
 def _counts(instances: list[tmaster_pb2.InstanceStatus], *, rate: bool) -> dict[str, float]:
     return {name: sum(counted(i, counter, rate=rate) for i in instances) for name, counter in RATES.items()}
 
 
+def health_of(health: Health) -> dict[str, Any]:
+    """A verdict as plain values."""
+    reasons = [{"kind": r.kind.value, "state": r.state.word, "text": r.text} for r in health.reasons]
+    return {"state": health.state.word, "restarts": health.restarts, "reasons": reasons}
+
+
 def _processes(
-    launch: Launch, packing: PackingPlan, reports: dict[str, tmaster_pb2.InstanceStatus], now_s: float
+    launch: Launch, packing: PackingPlan, reply: tmaster_pb2.StatusReply, now_s: float
 ) -> list[dict[str, Any]]:
     """Every process that should run, by container; the instances with their rates."""
+    reports = {i.id: i for i in reply.instances}
     processes = []
     for container in range(max((c.id for c in packing.containers), default=0) + 1):
         pids = read_pids(launch.container_dir(container))
@@ -75,13 +120,16 @@ def _processes(
         for id in [*expected, *(id for id in pids if id not in expected)]:
             record = pids.get(id)
             alive = record is not None and record.alive
+            name = f"{id}-{container}" if id == EXECUTOR else id
             process: dict[str, Any] = {
-                "id": f"{id}-{container}" if id == PID_FILE else id,
+                "id": name,
                 "container": container,
                 "state": "running" if alive else "dead" if record else "not started",
                 "pid": record.pid if record and alive else 0,
                 "uptime_s": max(0.0, round(now_s - record.started_ms / 1000, 1)) if record and alive else 0.0,
                 "restarts": record.restarts if record else 0,
+                "restarts_10_min": record.restarts_within(600, now_s) if record else 0,
+                "last_end": record.last_end if record else "",
             }
             if id in reports:
                 process["attached"] = reports[id].attached
@@ -92,7 +140,7 @@ def _processes(
 
 
 def _culprits(reply: tmaster_pb2.StatusReply) -> list[dict[str, Any]]:
-    """Who has held the spouts, and for how long in all; the worst first."""
+    """Who has throttled the spouts, and for how long in all; the worst first."""
     culprits = [
         {"culprit": name.removeprefix(SPENT), "stmgr": stmgr.location.id, "held_s": round(ms / 1000, 1)}
         for stmgr in reply.stmgrs
@@ -106,6 +154,7 @@ def _exception(named: tmaster_pb2.NamedException) -> dict[str, Any]:
     lines = named.report.stacktrace.strip().splitlines()
     return {
         "source": named.source,
+        "group": named.group,
         "component": named.component,
         "error": lines[-1] if lines else "",
         "stacktrace": named.report.stacktrace,

@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 from heronpy.cli._dry_run import Format
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._target import Place
-from heronpy.errors import HeronError, UsageError
+from heronpy.errors import HeronError, NoTopologyError, UsageError
 
 
 class SubmitCommand(TyperCommand):
@@ -102,7 +102,13 @@ def submit(
     """Start a topology."""
     place = Place.parse(cluster)
     properties = read_properties(config_property or [])
-    definition = _define(file, class_name, args or [], name=name, paused=deploy_deactivated)
+    _show_warnings()
+    try:
+        definition = _define(file, class_name, args or [], name=name, paused=deploy_deactivated)
+    except NoTopologyError:
+        if {"-h", "--help"}.isdisjoint(args or []):
+            raise
+        return  # it has printed its help
     from heronpy.submit import prepare
 
     where: dict[str, Any] = {
@@ -126,6 +132,15 @@ def submit(
         _remember(definition, file, args or [])
 
 
+def _show_warnings() -> None:
+    """Let the submitter see what `heronpy.submit` warns of; --verbose shows it anyway."""
+    if not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("warning: %(message)s"))
+        handler.setLevel(logging.WARNING)
+        logging.getLogger("heronpy.submit").addHandler(handler)
+
+
 def _define(file: str, class_name: str, args: list[str], *, name: str | None, paused: bool) -> Any:
     from heronpy import loader
 
@@ -134,7 +149,7 @@ def _define(file: str, class_name: str, args: list[str], *, name: str | None, pa
 
 def _remember(definition: Any, file: str, args: list[str]) -> None:
     """Let `heron pipeline` find the program by its name, if it has a batch side."""
-    from heronpy.pipeline._registry import Remembered, remember
+    from heronpy.pipeline.registry import Remembered, remember
     from heronpy.plan import LogicalPlan
     from heronpy.streamlet.config import DIRECTORY_KEY
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heronpy.config import clusters
-from heronpy.errors import UsageError
+import heron_scheduler
+
+from heronpy.config.cluster import clusters
+from heronpy.errors import HeronError, UsageError
 from heronpy.runtime import Launch
 from heronpy.submit import find, find_by_name
 
@@ -42,19 +45,24 @@ def resolve(
     config_path: Path | None = None,
     properties: Mapping[str, Any] | None = None,
     extra: str = "",
+    to_kill: bool = False,
 ) -> tuple[Launch, str | None]:
     """The topology of `[CLUSTER[/ROLE[/ENV]]] NAME [EXTRA]`, and the extra word.
 
     Args:
         extra: What a verb calls the word after the name; empty if it takes none.
+        to_kill: Also find one of which only traces are left, and do not start the service of one that is dead.
 
     Raises:
-        UsageError: too many words.
+        UsageError: too many arguments.
         NotFoundError: no such topology; names the nearest.
     """
     place, name, rest = _split(list(words), home, config_path, extra)
     if place is None:
-        return find_by_name(home, name), rest
+        launch = find_by_name(home, name, troubled=to_kill)
+        if not to_kill:
+            revive(launch)
+        return launch, rest
     launch = find(
         home,
         place.cluster,
@@ -63,20 +71,35 @@ def resolve(
         name,
         config_path=config_path,
         properties=properties,
+        troubled=to_kill,
     )
+    if not to_kill:
+        revive(launch)
     return launch, rest
+
+
+def revive(launch: Launch) -> None:
+    """Start the scheduler service of a topology if all that could do so by itself is dead.
+
+    That it cannot be started is no reason for another command to fail: `status` shows that there is none.
+    """
+    try:
+        if heron_scheduler.revive(launch):
+            print(f"heron: the scheduler service of {launch.topology} was dead: started again", file=sys.stderr)
+    except HeronError as e:
+        print(f"heron: {e}", file=sys.stderr)
 
 
 def _split(words: list[str], home: Path, config_path: Path | None, extra: str) -> tuple[Place | None, str, str | None]:
     most = 3 if extra else 2
     if len(words) > most:
         form = f"[CLUSTER[/ROLE[/ENV]]] NAME{f' [{extra}]' if extra else ''}"
-        raise UsageError(f"too many words: {' '.join(words[most:])!r} after {form}")
+        raise UsageError(f"too many arguments: {' '.join(words[most:])!r} after {form}")
     if len(words) == 1:
         return None, words[0], None
     if len(words) == 3:
         return Place.parse(words[0]), words[1], words[2]
-    # Two words are CLUSTER NAME, unless the verb takes a third and the first is no cluster.
+    # Two words are CLUSTER NAME, unless the verb takes a third and the first is not a cluster.
     if extra and "/" not in words[0] and words[0] not in _known_clusters(home, config_path):
         return None, words[0], words[1]
     return Place.parse(words[0]), words[1], None

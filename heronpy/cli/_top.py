@@ -13,28 +13,29 @@ import typer
 from heronpy import submit
 from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
 from heronpy.cli._show import WIDTH
+from heronpy.cli._status import health_of
 from heronpy.cli._target import resolve
-from heronpy.cli._top_rows import COLUMNS, REQUEST, Look, Snapshot, check_column, snapshot
+from heronpy.cli._top_rows import COLUMNS, LATENCIES_REQUEST, REQUEST, Look, Snapshot, check_column, snapshot
 from heronpy.cli._top_view import screen
 from heronpy.errors import NotFoundError, StateError, UnavailableError
 from heronpy.runtime import Launch
 
-NEWS_S = 60.0
-"""How long a restart of the Topology Master is told."""
+NOTICE_S = 60.0
+"""How long a restart of the Topology Master is shown."""
 
 
 def top(
     words: Words,
     instances: Annotated[bool, typer.Option("--instances", "-i", help="A line for each instance.")] = False,
     sort: Annotated[str, typer.Option("--sort", "-s", metavar="COLUMN", help=f"One of {', '.join(COLUMNS)}.")] = "cpu",
-    interval: Annotated[float, typer.Option("--interval", "-n", help="Seconds between two looks.", min=0.2)] = 2.0,
+    interval: Annotated[float, typer.Option("--interval", "-n", help="Refresh interval in seconds.", min=0.2)] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.", show_default=False)] = False,
     as_json: AsJson = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a topology does now, until Ctrl-C; once where the output is no terminal."""
+    """Show what a topology does now, until Ctrl-C; once where the output is not a terminal."""
     from rich.console import Console
 
     check_column(sort)
@@ -57,8 +58,8 @@ def _looking(launch: Launch, by_instance: bool) -> Look:
     spouts = frozenset(c.name for c in logical.spouts)
 
     def look() -> Snapshot:
-        status, history = submit.status_and_metrics(launch, REQUEST)
-        return snapshot(spouts, status, history, by_instance=by_instance)
+        status, (history, latencies) = submit.status_and_metrics(launch, REQUEST, LATENCIES_REQUEST)
+        return snapshot(spouts, status, history, latencies, by_instance=by_instance)
 
     return look
 
@@ -72,6 +73,7 @@ def _plain(launch: Launch, seen: Snapshot) -> dict[str, Any]:
         "topology": launch.topology,
         "state": seen.state,
         "ready": seen.ready,
+        "health": health_of(seen.health),
         "rows": [dataclasses.asdict(row) for row in seen.rows],
         "backpressure": [{"culprit": who, "share": share} for who, share in seen.culprits],
     }
@@ -85,7 +87,7 @@ def _live(launch: Launch, look: Look, console: Any, *, sort: str, interval_s: fl
     """
     from rich.live import Live
 
-    news = _News()
+    notices = _Notices()
     seen: Snapshot | None = None
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -94,31 +96,31 @@ def _live(launch: Launch, look: Look, console: Any, *, sort: str, interval_s: fl
             except (UnavailableError, StateError) as e:
                 if not launch.dir.exists():
                     raise NotFoundError(f"topology {launch.topology} was killed") from e
-                notes = news.silent(str(e))
+                notes = notices.unreachable(str(e))
             else:
-                notes = news.heard(seen, time.time())
+                notes = notices.answered(seen, time.time())
             width, height = console.size
             live.update(screen(_title(launch), seen, sort=sort, width=width, height=height, notes=notes), refresh=True)
             time.sleep(interval_s)
 
 
-class _News:
+class _Notices:
     """What has happened to the Topology Master since `top` began."""
 
     def __init__(self) -> None:
-        self._heard_s: float | None = None
+        self._answered_s: float | None = None
         self._started_ms: int | None = None
         self._restarted_s: float | None = None
 
-    def silent(self, why: str) -> list[str]:
-        known = f"; this is of {_clock(self._heard_s)}" if self._heard_s is not None else ""
+    def unreachable(self, why: str) -> list[str]:
+        known = f"; this is of {_clock(self._answered_s)}" if self._answered_s is not None else ""
         return [f"{why}{known}"]
 
-    def heard(self, seen: Snapshot, now_s: float) -> list[str]:
+    def answered(self, seen: Snapshot, now_s: float) -> list[str]:
         if self._started_ms not in (None, seen.tmaster_started_ms):
             self._restarted_s = now_s
-        self._started_ms, self._heard_s = seen.tmaster_started_ms, now_s
-        if self._restarted_s is None or now_s - self._restarted_s > NEWS_S:
+        self._started_ms, self._answered_s = seen.tmaster_started_ms, now_s
+        if self._restarted_s is None or now_s - self._restarted_s > NOTICE_S:
             return []
         when = _clock(seen.tmaster_started_ms / 1000)
         return [f"the Topology Master was started again at {when}: rates come with the next reports"]

@@ -13,7 +13,9 @@ from typing import Any
 
 from heronpy.cli._wait import counted
 from heronpy.errors import UsageError, nearest
+from heronpy.health import Health, capacity
 from heronpy.proto import tmaster_pb2
+from heronpy.sketch import LATENCIES, by_latency
 
 CPU = ("__py-user-cpu-time-secs", "__py-sys-cpu-time-secs")
 UPTIME = "__uptime-secs"
@@ -24,6 +26,10 @@ BUSY_NS = "__execute-time-ns"
 
 REQUEST = tmaster_pb2.MetricsRequest(metrics=[*CPU, UPTIME, f"{SPENT}*"], interval_s=60, minutely=True)
 """What is asked for beside the status."""
+LATENCIES_REQUEST = tmaster_pb2.MetricsRequest(
+    metrics=[f"{name}/*" for name in LATENCIES], interval_s=60, by_component=True, sketches=True
+)
+"""And this: distributions are kept by component."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,8 @@ class Row:
     tasks: int
     attached: int
     """How many of them are attached to their Stream Managers."""
+    restarts: int
+    """Since they were started on purpose."""
     emit: float
     """Tuples per second, as the next three."""
     execute: float
@@ -44,6 +52,10 @@ class Row:
     fail: float
     latency: float | None
     """ms: of a spout until a tuple tree is complete, of a bolt until the ack, without acks the execution."""
+    p50: float | None
+    """ms, as the next two: percentiles of the same latency in the last minute; of components only."""
+    p95: float | None
+    p99: float | None
     capacity: float | None
     """Share of its time that the busiest task executes tuples; 1: it can do no more."""
     pending: float | None
@@ -53,12 +65,12 @@ class Row:
     memory: float | None
     """Bytes."""
     backpressure: float
-    """Share of the time that it held the spouts, the worst of its instances."""
+    """Share of the time that it throttled the spouts, the worst of its instances."""
 
 
 COLUMNS = (
-    *("name", "tasks", "emit", "execute", "ack", "fail"),
-    *("latency", "capacity", "pending", "cpu", "memory", "backpressure"),
+    *("name", "tasks", "restarts", "emit", "execute", "ack", "fail"),
+    *("latency", "p50", "p95", "p99", "capacity", "pending", "cpu", "memory", "backpressure"),
 )
 """What rows can be sorted by."""
 
@@ -69,16 +81,18 @@ class Snapshot:
 
     state: str
     ready: bool
+    health: Health
     tmaster_started_ms: int
     rows: list[Row]
     culprits: list[tuple[str, float]]
-    """Who held the spouts, for which share of the time; the worst first."""
+    """Who throttled the spouts, for which share of the time; the worst first."""
 
 
 def snapshot(
     spouts: frozenset[str],
     status: tmaster_pb2.StatusReply,
     history: tmaster_pb2.MetricsReply,
+    latencies: tmaster_pb2.MetricsReply,
     *,
     by_instance: bool = False,
 ) -> Snapshot:
@@ -88,6 +102,7 @@ def snapshot(
         spouts: The names of the components that are spouts.
         status: What it says of now.
         history: What it answers to `REQUEST`.
+        latencies: What it answers to `LATENCIES_REQUEST`.
         by_instance: A row for each instance, not for each component.
     """
     cores = cpu(history.series)
@@ -95,9 +110,16 @@ def snapshot(
     groups: dict[str, list[tmaster_pb2.InstanceStatus]] = {}
     for instance in status.instances:
         groups.setdefault(instance.id if by_instance else instance.component, []).append(instance)
-    rows = [_row(name, members, members[0].component in spouts, cores, held) for name, members in groups.items()]
+    restarts = status.restarts
+    sketches = {} if by_instance else by_latency(latencies.series)
+    percentiles = {key: found for key, sketch in sketches.items() if (found := sketch.quantiles_ns()) is not None}
+    rows = [
+        _row(name, members, members[0].component in spouts, cores, held, restarts, percentiles)
+        for name, members in groups.items()
+    ]
     culprits = sorted(((who, share) for who, share in held.items() if share > 0), key=lambda found: -found[1])
-    return Snapshot(status.state, status.ready, status.tmaster_started_ms, rows, culprits)
+    health = Health.from_proto(status.health)
+    return Snapshot(status.state, status.ready, health, status.tmaster_started_ms, rows, culprits)
 
 
 def _row(
@@ -106,18 +128,27 @@ def _row(
     is_spout: bool,
     cores: Mapping[str, float],
     held: Mapping[str, float],
+    restarts: Mapping[str, int],
+    percentiles_ns: Mapping[tuple[str, str], Sequence[float]],
 ) -> Row:
     rates = {kind: float(sum(counted(i, f"__{kind}-count", rate=True) for i in members)) for kind in _RATES}
     latencies = ["__complete-latency"] if is_spout else ["__process-latency", "__execute-latency"]
+    component = members[0].component
+    found_ns = next((ns for kind in latencies if (ns := percentiles_ns.get((component, kind))) is not None), None)
+    p50, p95, p99 = (ns / 1e6 for ns in found_ns) if found_ns is not None else (None, None, None)
     busy = [counted(i, BUSY_NS, rate=True) / 1e9 for i in members if _has(i.rates, BUSY_NS)]
     return Row(
         name=name,
-        component=members[0].component,
+        component=component,
         kind="spout" if is_spout else "bolt",
         tasks=len(members),
         attached=sum(i.attached for i in members),
+        restarts=sum(restarts.get(i.id, 0) for i in members),
         latency=next((ms for kind in latencies if (ms := latency_ms(members, kind)) is not None), None),
-        capacity=max(busy) if busy else None,
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        capacity=capacity(max(busy), 1.0) if busy else None,
         pending=_total(i.latest.get(PENDING) for i in members) if is_spout else None,
         cpu=_total(cores.get(i.id) for i in members),
         memory=_total(i.latest.get(MEMORY) for i in members),
@@ -158,12 +189,14 @@ def cpu(series: Iterable[tmaster_pb2.MetricSeries]) -> dict[str, float]:
 
 
 def _cores(found: Mapping[str, Mapping[int, float]]) -> float | None:
-    times = sorted(found.get(UPTIME, {}))
+    gauges = [minutes for name, minutes in found.items() if name in CPU]
+    # Only minutes with all of them: what a process has spent in its life is not what it spent in one minute.
+    times = sorted(set(found.get(UPTIME, {})).intersection(*gauges))
     if not times:
         return None
 
     def spent(minute: int) -> float:
-        return sum(found[name].get(minute, 0.0) for name in CPU if name in found)
+        return sum(minutes[minute] for minutes in gauges)
 
     now, up = spent(times[-1]), found[UPTIME][times[-1]]
     if len(times) > 1:
@@ -174,7 +207,7 @@ def _cores(found: Mapping[str, Mapping[int, float]]) -> float | None:
 
 
 def held_shares(history: tmaster_pb2.MetricsReply) -> dict[str, float]:
-    """Which share of the time each culprit held the spouts, as the Stream Manager that saw the most of it says."""
+    """Which share of the time each culprit throttled the spouts, as the Stream Manager that saw the most of it says."""
     shares: dict[str, float] = {}
     for series in history.series:
         if series.name.startswith(SPENT) and history.interval_s > 0:

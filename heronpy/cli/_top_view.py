@@ -10,6 +10,8 @@ from heronpy.cli._show import empty_table
 from heronpy.cli._top_rows import Row, Snapshot, ordered
 from heronpy.config import KIB, MIB
 
+REASONS_SHOWN = 3
+"""Of those that a topology is not healthy for."""
 _TABLE_LINES = 4
 """Of a table's frame: a blank line, the headings, the line below them, another blank line."""
 _EDGES = 2
@@ -60,18 +62,37 @@ def _tasks(row: Row) -> str:
 
 _COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "tasks": ("tasks", _tasks),
+    "restarts": ("restarts", lambda row: str(row.restarts) if row.restarts else ""),
     "emit": ("emit/s", lambda row: count(row.emit)),
     "execute": ("exec/s", lambda row: count(row.execute)),
     "ack": ("ack/s", lambda row: count(row.ack)),
     "fail": ("fail/s", lambda row: count(row.fail)),
-    "latency": ("ms", lambda row: milliseconds(row.latency)),
+    "latency": ("mean ms", lambda row: milliseconds(row.latency)),
+    "p50": ("p50 ms", lambda row: milliseconds(row.p50)),
+    "p95": ("p95 ms", lambda row: milliseconds(row.p95)),
+    "p99": ("p99 ms", lambda row: milliseconds(row.p99)),
     "capacity": ("capacity %", lambda row: percent(row.capacity)),
     "pending": ("pending", lambda row: count(row.pending)),
     "cpu": ("CPU %", lambda row: percent(row.cpu)),
     "memory": ("memory", lambda row: megabytes(row.memory)),
-    "backpressure": ("held %", lambda row: percent(row.backpressure) if row.backpressure else ""),
+    "backpressure": ("throttled %", lambda row: percent(row.backpressure) if row.backpressure else ""),
 }
-_LEAST_FIRST = ("tasks", "pending", "memory", "ack", "cpu", "latency", "capacity", "fail", "backpressure", "execute")
+_LEAST_FIRST = (
+    "tasks",
+    "restarts",
+    "pending",
+    "memory",
+    "p50",
+    "p95",
+    "ack",
+    "cpu",
+    "latency",
+    "p99",
+    "capacity",
+    "fail",
+    "backpressure",
+    "execute",
+)
 """What a narrow terminal does without, in this order, but first columns with nothing in them; never the column that
 rows are sorted by."""
 
@@ -111,8 +132,10 @@ def screen(
     lines = [line(note, "bold") for note in notes]
     if seen is None:
         return Group(line(title, "bold"), *lines)
-    health = "ready" if seen.ready else "not ready"
-    lines.insert(0, line(f"{title}  {seen.state}, {health}  {time.strftime('%H:%M:%S')}", "bold"))
+    ready = "ready" if seen.ready else "not ready"
+    now = time.strftime("%H:%M:%S")
+    lines.insert(0, line(f"{title}  {seen.state}, {ready}, {seen.health.state.word}  {now}", "bold"))
+    lines += [line(f"{reason.state.word}: {reason.text}") for reason in seen.health.reasons[:REASONS_SHOWN]]
     if seen.culprits:
         lines.append(line(f"backpressure: {_culprits(seen)} of the last minute"))
     rows = ordered(seen.rows, sort)
@@ -123,7 +146,7 @@ def screen(
 
 
 def _culprits(seen: Snapshot) -> str:
-    return ", ".join(f"{who} held the spouts for {percent(share)} %" for who, share in seen.culprits[:3])
+    return ", ".join(f"{who} throttled the spouts for {percent(share)} %" for who, share in seen.culprits[:3])
 
 
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> Any:

@@ -23,7 +23,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heronpy.errors import HeronError, NotFoundError, UnavailableError
-from heronpy.examples import _results
+from heronpy.examples import results
+from heronpy.files import replacing
 
 NAME = "WordCount"
 INPUT_BYTES = 12_000_000
@@ -43,13 +44,11 @@ def make_input(path: Path, size_bytes: int) -> None:
     sources = sorted(p for p in root.rglob("*.py") if not packages.intersection(p.parts))
     if not sources:
         raise NotFoundError(f"{root} has no Python sources to count")
-    scratch = path.with_suffix(".part")
-    with scratch.open("wb") as f:
+    with replacing(path, durable=False) as f:
         for source in itertools.cycle(sources):
             f.write(source.read_bytes())
             if f.tell() >= size_bytes:
                 break
-    scratch.replace(path)
 
 
 def expected_counts(path: Path) -> Counter[str]:
@@ -65,7 +64,7 @@ def expected_counts(path: Path) -> Counter[str]:
 
 def counted(output: Path) -> Counter[str]:
     """What the topology counted."""
-    return Counter({word: int(count) for word, count in _results.read_results(output)})
+    return Counter({word: int(count) for word, count in results.read_results(output)})
 
 
 class Demo:
@@ -114,7 +113,11 @@ class Demo:
     def how_to_look(self) -> str:
         """What the user can type while the topology runs."""
         heron = f"HERON_HOME={self._env['HERON_HOME']} {self._heron}"
-        return f"look at it:  {heron} status {NAME}\n             {heron} logs {NAME}\nend it:      {heron} kill {NAME}"
+        return (
+            f"look at it:  {heron} status {NAME}\n             {heron} logs {NAME}\n"
+            f"             {heron} tracker      # web UI; prints the URL that signs in\n"
+            f"end it:      {heron} kill {NAME}"
+        )
 
     def _submit(self) -> None:
         tasks = [word for kind, n in TASKS.items() for word in (f"--{kind}", str(n))]
@@ -131,7 +134,7 @@ class Demo:
     def _await_counts(self) -> dict[int, dict[str, float]]:
         give_up_s = time.monotonic() + WAIT_S
         for symbol in spinner():
-            done = _results.finished(self._output)
+            done = results.finished(self._output)
             if len(done) == TASKS["counts"]:
                 if sys.stdout.isatty():
                     print("\r" + " " * 40, end="\r")

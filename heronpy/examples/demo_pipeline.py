@@ -28,6 +28,7 @@ from heronpy.archive import Archive
 from heronpy.errors import HeronError, UnavailableError
 from heronpy.examples.demo import make_input
 from heronpy.examples.words_pipeline import arguments_of, program, words_of
+from heronpy.files import replacing
 from heronpy.pipeline import Job, MergedStore
 from heronpy.stores import StoreContext
 from heronpy.streamlet.runner import Program
@@ -46,11 +47,10 @@ def make_lines(path: Path, scratch: Path) -> None:
     make_input(scratch, TEXT_BYTES)
     begin_s = int(time.time()) // 60 * 60 - MINUTES * 60
     texts = [text for text in scratch.read_text(errors="replace").splitlines() if text.strip()]
-    part = path.with_suffix(".part")
-    with part.open("w") as f:
+    with replacing(path, durable=False) as f:
         for n, text in enumerate(texts):
-            f.write(json.dumps({"timestamp": round(begin_s + n * MINUTES * 60 / len(texts), 3), "text": text}) + "\n")
-    part.replace(path)
+            line = {"timestamp": round(begin_s + n * MINUTES * 60 / len(texts), 3), "text": text}
+            f.write(json.dumps(line).encode() + b"\n")
     scratch.unlink()
 
 

@@ -38,8 +38,8 @@ from heronpy.examples._arguments import (
     parsed_with_input,
     settings_of,
 )
-from heronpy.examples._lines import END, INPUT, InputEnd, LineSpout
-from heronpy.examples._results import OUTPUT, new_output, write_results
+from heronpy.examples.lines import END, INPUT, InputEnd, LineSpout
+from heronpy.examples.results import OUTPUT, new_output, write_results
 
 TICK_S = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heronpy.plan import Component
 from heronpy.viz._panels import Panel, Query, Row
-from heronpy.viz._queries import both, capacity, execute_latency, gauge, rate, selector
+from heronpy.viz._queries import both, capacity, execute_latency, gauge, quantile, rate, selector
 from heronpy.viz._scope import CHOSEN, TOPOLOGY
 
 
@@ -28,13 +28,12 @@ def spout_row(spout: Component) -> Row:
             Panel(
                 title="Complete latency",
                 queries=(
-                    Query(gauge("heron_complete_latency", mine, "stream", "avg"), "{{stream}}, mean of the instances"),
-                    Query(gauge("heron_complete_latency", mine, "stream", "max"), "{{stream}}, slowest instance"),
-                    Query(gauge("heron_fail_latency", mine, "stream", "avg"), "{{stream}}, of failed tuples"),
+                    *percentiles("heron_complete_latency_seconds", mine, "stream", "{{stream}}"),
+                    Query(gauge("heron_fail_latency_seconds", mine, "stream", "avg"), "{{stream}}, of failed tuples"),
                 ),
-                unit="ns",
+                unit="s",
                 quiet=True,
-                description="From emit to the last ack, by stream; not measured at most once.",
+                description="From emit to the last ack: percentiles by stream; not measured at most once.",
             ),
             Panel(
                 title="Pending",
@@ -74,16 +73,16 @@ def bolt_row(bolt: Component) -> Row:
             Panel(
                 title="Execute latency",
                 queries=(Query(execute_latency(mine, inputs), legend),),
-                unit="ns",
+                unit="s",
                 quiet=True,
                 description="Mean time in process(), over all tuples of the last moments.",
             ),
             Panel(
                 title="Process latency",
-                queries=(Query(gauge("heron_process_latency", mine, inputs, how="avg"), legend),),
-                unit="ns",
+                queries=percentiles("heron_process_latency_seconds", mine, inputs, legend),
+                unit="s",
                 quiet=True,
-                description="From a tuple's arrival to its ack: mean of the instances.",
+                description="From a tuple's arrival to its ack: percentiles.",
             ),
             Panel(
                 title="Capacity",
@@ -95,6 +94,11 @@ def bolt_row(bolt: Component) -> Row:
             *_queues(mine),
         ),
     )
+
+
+def percentiles(histogram: str, mine: str, by: str, legend: str) -> tuple[Query, ...]:
+    """The usual percentiles of a latency."""
+    return tuple(Query(quantile(q, histogram, mine, by), f"{legend} p{100 * q:g}") for q in (0.5, 0.95, 0.99))
 
 
 def _emitted(component: Component, mine: str) -> Panel:
@@ -118,8 +122,8 @@ def _next_tuple(mine: str) -> tuple[Panel, ...]:
         ),
         Panel(
             title="Time in next_tuple()",
-            queries=(Query(gauge("heron_next_tuple_latency", mine, "instance", "avg"), "{{instance}}"),),
-            unit="ns",
+            queries=(Query(gauge("heron_next_tuple_latency_seconds", mine, "instance", "avg"), "{{instance}}"),),
+            unit="s",
             description="Mean time of a call. A long one delays acks and timeouts of the instance, too.",
         ),
     )

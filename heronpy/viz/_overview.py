@@ -10,11 +10,11 @@ from heronpy.viz._queries import (
     cpu,
     gauge,
     increase,
+    quantile,
     rate,
     restarts,
     selector,
     share_of_time,
-    silent,
 )
 
 CHOSEN = selector(topology="~$topology", cluster="~$cluster", role="~$role", environ="~$environ")
@@ -52,7 +52,7 @@ def _state() -> Row:
             number("Topologies", f"count(group by ({ALL}) ({UPTIME}{{{CHOSEN}}})) or vector(0)"),
             number("Processes", f"count({UPTIME}{{{CHOSEN}}}) or vector(0)"),
             number("Containers that do not answer", f"count(up{{{CHOSEN}}} == 0) or vector(0)", 1),
-            number("Silent processes", silent(CHOSEN), 1),
+            number("Unhealthy topologies", f"count(heron_health{{{CHOSEN}}} >= 3) or vector(0)", 1),
             number("Restarts", f"{restarts(CHOSEN)} or vector(0)", 1),
             number("Exceptions", increase("heron_exception_count_total", CHOSEN), 1),
             Panel(
@@ -81,13 +81,13 @@ def _work() -> Row:
                 quiet=True,
             ),
             Panel(
-                title="Complete latency",
-                queries=(Query(gauge("heron_complete_latency", CHOSEN, ALL, "max"), NAME),),
-                unit="ns",
+                title="Complete latency (p99)",
+                queries=(Query(quantile(0.99, "heron_complete_latency_seconds", CHOSEN, ALL), NAME),),
+                unit="s",
                 quiet=True,
-                description="Of the slowest spout instance.",
+                description="The 99th percentile, of all spouts.",
             ),
-            Panel(title="Tuples under way", queries=(Query(gauge("heron_pending_acked_count", CHOSEN, ALL), NAME),)),
+            Panel(title="Tuples in flight", queries=(Query(gauge("heron_pending_acked_count", CHOSEN, ALL), NAME),)),
             Panel(
                 title="Busiest bolt",
                 queries=(Query(capacity(CHOSEN, "topology, component"), "{{topology}} {{component}}"),),
@@ -104,15 +104,19 @@ def _trouble() -> Row:
         "Trouble",
         (
             Panel(
-                title="Spouts held",
-                queries=(Query(share_of_time("heron_server_time_spent_back_pressure_aggr_total", CHOSEN, ALL), NAME),),
+                title="Spouts throttled",
+                queries=(
+                    Query(share_of_time("heron_server_time_spent_back_pressure_aggr_seconds_total", CHOSEN, ALL), NAME),
+                ),
                 unit="percentunit",
             ),
             Panel(
-                title="Who holds them",
+                title="Who throttles them",
                 queries=(
                     Query(
-                        share_of_time("heron_time_spent_back_pressure_by_compid_total", CHOSEN, "topology, key"),
+                        share_of_time(
+                            "heron_time_spent_back_pressure_by_compid_seconds_total", CHOSEN, "topology, key"
+                        ),
                         "{{topology}} {{key}}",
                     ),
                 ),
@@ -134,7 +138,7 @@ def _trouble() -> Row:
 
 
 def _use() -> Row:
-    memory = "heron_py_physical_memory_byte"
+    memory = "heron_py_physical_memory_bytes"
     return Row(
         "Resources",
         (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-MS = 1000
-NS = 10**9
-UPTIME = "heron_uptime_secs"
+UPTIME = "heron_uptime_seconds"
 """What every process of a topology exports: it tells which there are, whether they report, and when they started."""
-CPU = ("heron_py_user_cpu_time_secs", "heron_py_sys_cpu_time_secs")
+CPU = ("heron_py_user_cpu_time_seconds", "heron_py_sys_cpu_time_seconds")
 RECENT = "[$__rate_interval]"
 SHOWN = "[$__range]"
 
@@ -55,20 +53,27 @@ def cpu(where: str, by: str = "") -> str:
     return f"sum{_by(by)} ({user} + {system})"
 
 
-def share_of_time(metric_ms: str, where: str, by: str = "") -> str:
-    """The part of the time that a counter of milliseconds grew: of the instance where that is most."""
-    return f"max{_by(by)} (rate({metric_ms}{{{where}}}{RECENT})) / {MS}"
+def share_of_time(metric: str, where: str, by: str = "") -> str:
+    """The part of the time that a counter of seconds grew: of the instance where that is most."""
+    return f"max{_by(by)} (rate({metric}{{{where}}}{RECENT}))"
 
 
 def capacity(where: str, by: str) -> str:
     """The part of the time that the busiest instance spends executing tuples."""
-    by_instance = rate("heron_execute_time_ns_total", where, "cluster, role, environ, topology, component, instance")
-    return f"max{_by(by)} ({by_instance}) / {NS}"
+    by_instance = rate(
+        "heron_execute_time_seconds_total", where, "cluster, role, environ, topology, component, instance"
+    )
+    return f"max{_by(by)} ({by_instance})"
+
+
+def quantile(q: float, histogram: str, where: str, by: str) -> str:
+    """A quantile of a histogram, in its unit."""
+    return f"histogram_quantile({q}, {rate(f'{histogram}_bucket', where, f'{by}, le')})"
 
 
 def execute_latency(where: str, by: str) -> str:
     """Mean time for a tuple, over all that were executed."""
-    spent = rate("heron_execute_time_ns_total", where, by)
+    spent = rate("heron_execute_time_seconds_total", where, by)
     return f"{spent} / ({rate('heron_execute_count_total', where, by)} > 0)"
 
 

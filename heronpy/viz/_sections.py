@@ -28,27 +28,30 @@ def health() -> Row:
         "Health",
         (
             number(
-                "Spouts held",
-                share_of_time("heron_server_time_spent_back_pressure_aggr_total", TOPOLOGY),
-                "How much of the time backpressure holds spouts.",
+                "Spouts throttled",
+                share_of_time("heron_server_time_spent_back_pressure_aggr_seconds_total", TOPOLOGY),
+                "How much of the time backpressure throttles spouts.",
                 "percentunit",
             ),
             number("Failed tuples", increase("heron_fail_count_total", spouts), "At the spouts, in the time shown."),
             number("Timed out", increase("heron_timeout_count_total", TOPOLOGY), "Part of those that failed."),
-            number("Restarts", restarts(TOPOLOGY), "Processes that began anew in the time shown."),
+            number("Restarts", restarts(TOPOLOGY), "Of processes, in the time shown."),
             number("Exceptions", increase("heron_exception_count_total", TOPOLOGY), "Of user code, in the time shown."),
             number("Silent processes", silent(TOPOLOGY), "They no longer report; their last values are still shown."),
             Panel(
-                title="Who holds the spouts",
+                title="Who throttles the spouts",
                 queries=(
-                    Query(share_of_time("heron_time_spent_back_pressure_by_compid_total", TOPOLOGY, "key"), "{{key}}"),
+                    Query(
+                        share_of_time("heron_time_spent_back_pressure_by_compid_seconds_total", TOPOLOGY, "key"),
+                        "{{key}}",
+                    ),
                 ),
                 unit="percentunit",
                 description="The instances that cause backpressure, and how much of the time.",
                 quiet=True,
             ),
             Panel(
-                title="Tuples under way",
+                title="Tuples in flight",
                 queries=(Query(gauge("heron_pending_acked_count", TOPOLOGY, "component"), "{{component}}"),),
                 description="Emitted by the spouts and not yet acked: the lag of the topology.",
             ),
@@ -79,7 +82,7 @@ def resources(packing: PackingPlan) -> Row:
             Panel(title=f"{title}, by instance", queries=(Query(instance, "{{instance}}"),), unit=unit, width=12),
         )
 
-    memory = "heron_py_physical_memory_byte"
+    memory = "heron_py_physical_memory_bytes"
     return Row(
         "Resources",
         (
@@ -100,7 +103,9 @@ def resources(packing: PackingPlan) -> Row:
             ),
             Panel(
                 title="Time in garbage collection",
-                queries=(Query(share_of_time("heron_py_gc_collection_time_ms", mine, "instance"), "{{instance}}"),),
+                queries=(
+                    Query(share_of_time("heron_py_gc_collection_time_seconds", mine, "instance"), "{{instance}}"),
+                ),
                 unit="percentunit",
             ),
             Panel(
@@ -199,12 +204,14 @@ def stream_managers(outbox_high: int) -> Row:
                 title="Time in backpressure, by Stream Manager",
                 queries=(
                     Query(
-                        share_of_time("heron_server_time_spent_back_pressure_aggr_total", STREAM_MANAGERS, "instance"),
-                        "{{instance}} held",
+                        share_of_time(
+                            "heron_server_time_spent_back_pressure_aggr_seconds_total", STREAM_MANAGERS, "instance"
+                        ),
+                        "{{instance}} throttled",
                     ),
                     Query(
                         share_of_time(
-                            "heron_server_time_spent_back_pressure_initiated_total", STREAM_MANAGERS, "instance"
+                            "heron_server_time_spent_back_pressure_initiated_seconds_total", STREAM_MANAGERS, "instance"
                         ),
                         "{{instance}} began it",
                     ),
@@ -215,7 +222,7 @@ def stream_managers(outbox_high: int) -> Row:
                 title="Time in backpressure, by culprit",
                 queries=(
                     Query(
-                        share_of_time("heron_time_spent_back_pressure_by_compid_total", STREAM_MANAGERS, "key"),
+                        share_of_time("heron_time_spent_back_pressure_by_compid_seconds_total", STREAM_MANAGERS, "key"),
                         "{{key}}",
                     ),
                 ),

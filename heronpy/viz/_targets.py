@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,16 @@ import yaml
 
 from heronpy.config import sinks_from_text
 from heronpy.errors import NotFoundError, StateError
+from heronpy.files import ABSENT, replace_file
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
+from heronpy.security import CA_FILE, read_secret
 
 log = logging.getLogger(__name__)
 
 PORT_FILE = "prometheus.port"
+AUTHORITIES_SUFFIX = ".ca.pem"
+"""Beside `heron.json` is `heron.ca.pem`: whom a scraper trusts."""
 Place = dict[str, str]
 
 
@@ -66,6 +69,7 @@ class Discovery:
         plan_of: returns the packing plan of one.
         targets_file: gets the targets, as JSON.
         limits_file: gets the limits, as YAML.
+        scraper: returns the certificate that scrapers show, PEM.
     """
 
     def __init__(
@@ -75,11 +79,13 @@ class Discovery:
         *,
         targets_file: Path | None = None,
         limits_file: Path | None = None,
+        scraper: Callable[[], bytes] = bytes,
     ) -> None:
         self._find = find
         self._plan_of = plan_of
         self._targets_file = targets_file
         self._limits_file = limits_file
+        self._scraper = scraper
         self._written: dict[Path, str] = {}
         self._plans: dict[str, PackingPlan] = {}
         """Of the running topologies, by id."""
@@ -94,6 +100,8 @@ class Discovery:
         """
         launches = self._find()
         if self._targets_file is not None:
+            # Before the targets: whoever is scraped must be believed by then.
+            self._write(self._targets_file.with_suffix(AUTHORITIES_SUFFIX), _authorities(launches, self._scraper))
             self._write(self._targets_file, json.dumps(targets(launches), indent=2) + "\n")
         if self._limits_file is not None:
             self._write(self._limits_file, limits(self._planned(launches)))
@@ -111,14 +119,26 @@ class Discovery:
     def _write(self, path: Path, text: str) -> None:
         if self._written.get(path) == text and path.exists():
             return
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(text)
-            temporary.replace(path)
+            replace_file(path, text, durable=False)
         except OSError as e:
             raise StateError(f"{path} cannot be written: {e.strerror}") from e
         self._written[path] = text
+
+
+def _authorities(launches: Iterable[Launch], scraper: Callable[[], bytes]) -> str:
+    """The certificates of the authorities of these topologies, PEM.
+
+    The scraper's own comes first: Prometheus refuses a file without any.
+    """
+    found = [scraper()]
+    for launch in launches:
+        if launch.config.security.tls:
+            try:
+                found.append(read_secret(launch.tls_dir / CA_FILE))
+            except (NotFoundError, StateError) as e:  # being submitted or killed
+                log.warning("no authority of topology %s: %s", launch.topology, e)
+    return b"".join(found).decode("ascii")
 
 
 def _place(launch: Launch) -> Place:
@@ -129,8 +149,10 @@ def _ports(launch: Launch) -> Iterator[tuple[Path, int]]:
     for path in sorted(launch.dir.glob(f"container_*/{PORT_FILE}"), key=lambda p: (len(p.parent.name), p)):
         try:
             yield path, int(path.read_text())
-        except (OSError, ValueError):
+        except (*ABSENT, ValueError):
             continue  # its Metrics Manager ends right now
+        except OSError as e:
+            log.warning("no target of topology %s: %s cannot be read: %s", launch.topology, path, e.strerror)
 
 
 def _target(launch: Launch, port_file: Path, port: int) -> dict[str, Any]:
@@ -140,6 +162,8 @@ def _target(launch: Launch, port_file: Path, port: int) -> dict[str, Any]:
     path = "/" + str(sink.options.get("path", "/metrics")).strip("/") if sink else "/metrics"
     if path != "/metrics":
         labels["__metrics_path__"] = path
+    if launch.config.security.tls and launch.config.metrics.prometheus_tls:
+        labels["__scheme__"] = "https"
     return {"targets": [f"127.0.0.1:{port}"], "labels": labels}
 
 

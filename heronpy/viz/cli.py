@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
+from heronpy.cli.commands import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.errors import HeronError, NotFoundError, StateError, UsageError
 from heronpy.runtime import Launch
 from heronpy.viz import Discovery, GrafanaClient, overview_dashboard, topology_dashboard
@@ -46,7 +46,9 @@ def viz(
     ] = None,
     watch: Annotated[
         bool,
-        typer.Option("--watch", help="Go on while topologies come and go, until Ctrl-C.", show_default=False),
+        typer.Option(
+            "--watch", help="Keep the files up to date while topologies come and go, until Ctrl-C.", show_default=False
+        ),
     ] = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
@@ -61,7 +63,7 @@ def viz(
     if overview:
         _deliver(overview_dashboard().to_json(datasource), output, grafana)
     elif words:
-        from heronpy.cli._target import resolve
+        from heronpy.cli.places import resolve
 
         properties = read_properties(config_property or [])
         launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties)
@@ -95,9 +97,16 @@ def _deliver(dashboard: dict[str, Any], output: Path | None, grafana: GrafanaCli
 
 
 def _discovery(file_sd: Path | None, limits: Path | None) -> Discovery:
+    from heronpy.security import authority
     from heronpy.submit import plans, running
 
-    return Discovery(lambda: running(home()), lambda launch: plans(launch)[1], targets_file=file_sd, limits_file=limits)
+    return Discovery(
+        lambda: running(home()),
+        lambda launch: plans(launch)[1],
+        targets_file=file_sd,
+        limits_file=limits,
+        scraper=lambda: authority.scraper_certificate(home() / "tls"),
+    )
 
 
 def _keep(discovery: Discovery, grafana: GrafanaClient | None, datasource: str, watch: bool) -> None:

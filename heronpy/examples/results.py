@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from heronpy.errors import UsageError
+from heronpy.files import replace_file
 
 OUTPUT = "results.output"
 """Configuration key: the directory for result files, an absolute path."""
@@ -33,8 +33,9 @@ def new_output(directory: Path) -> Path:
 def write_results(directory: Path, part: int, rows: Iterable[tuple[Any, ...]], done: Mapping[str, Any]) -> None:
     """Write `part-<n>.tsv`, one row a line, and then `part-<n>.done` with `done` as JSON."""
     name = f"part-{part:05d}"
-    _write(directory / f"{name}.tsv", "".join("\t".join(map(str, row)) + "\n" for row in rows))
-    _write(directory / f"{name}.done", json.dumps(done) + "\n")
+    # The file that replaces is hidden until it is whole: readers match neither it nor a part without its marker.
+    replace_file(directory / f"{name}.tsv", "".join("\t".join(map(str, row)) + "\n" for row in rows))
+    replace_file(directory / f"{name}.done", json.dumps(done) + "\n")
 
 
 def finished(directory: Path) -> dict[int, dict[str, Any]]:
@@ -46,13 +47,3 @@ def read_results(directory: Path) -> list[list[str]]:
     """The rows of all finished parts, sorted."""
     parts = [directory / f"part-{part:05d}.tsv" for part in finished(directory)]
     return sorted(line.split("\t") for path in parts for line in path.read_text().splitlines())
-
-
-def _write(path: Path, text: str) -> None:
-    # Dot files never match what readers look for, and a rename within a directory is atomic.
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    with scratch.open("w") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    scratch.replace(path)

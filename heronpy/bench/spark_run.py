@@ -17,7 +17,7 @@ from pathlib import Path
 from heronpy.bench._report import machine
 from heronpy.bench._spark_input import Input, archive_at
 from heronpy.bench._spark_report import Measured, SparkReport
-from heronpy.bench._tree import watched_tree
+from heronpy.bench.tree import watched_tree
 from heronpy.errors import ConfigError, UnavailableError
 
 KINDS = ("engine", "pyspark", "dataframe")

@@ -1,0 +1,74 @@
+"""What the commands of `heron` compute and show, without a terminal and a topology: for the tests of each."""
+
+from heronpy.cli._durations import seconds as seconds_of
+from heronpy.cli._follow import Follower
+from heronpy.cli._log_level import split as split_level
+from heronpy.cli._log_lines import readable as readable_line
+from heronpy.cli._metrics import asked as asked_metrics
+from heronpy.cli._metrics import matches as metric_matches
+from heronpy.cli._metrics import number as shown_number
+from heronpy.cli._metrics import window_of
+from heronpy.cli._options import read_properties
+from heronpy.cli._plan_shapes import logical_shape
+from heronpy.cli._plan_shapes import stages as plan_stages
+from heronpy.cli._plans import ComponentType, by_stage
+from heronpy.cli._plans import _ranges as task_ranges
+from heronpy.cli._plans import drawn as drawn_plan
+from heronpy.cli._plans import wanted as wanted_components
+from heronpy.cli._show import duration as shown_duration
+from heronpy.cli._status import _component as component_status
+from heronpy.cli._submit import end_options
+from heronpy.cli._target import Place
+from heronpy.cli._target import resolve as resolve_target
+from heronpy.cli._top_rows import COLUMNS, CPU, SPENT, UPTIME, Row, Snapshot, check_column, held_shares, snapshot
+from heronpy.cli._top_rows import cpu as cpu_of
+from heronpy.cli._top_rows import ordered as ordered_rows
+from heronpy.cli._top_view import columns_for
+from heronpy.cli._top_view import count as shown_count
+from heronpy.cli._top_view import megabytes as shown_megabytes
+from heronpy.cli._top_view import milliseconds as shown_milliseconds
+from heronpy.cli._top_view import screen as top_screen
+from heronpy.cli._wait import counted as counted_progress
+from heronpy.cli._wait import progress as start_progress
+
+__all__ = [
+    "COLUMNS",
+    "CPU",
+    "SPENT",
+    "UPTIME",
+    "ComponentType",
+    "Follower",
+    "Place",
+    "Row",
+    "Snapshot",
+    "asked_metrics",
+    "by_stage",
+    "check_column",
+    "columns_for",
+    "component_status",
+    "counted_progress",
+    "cpu_of",
+    "drawn_plan",
+    "end_options",
+    "held_shares",
+    "logical_shape",
+    "metric_matches",
+    "ordered_rows",
+    "plan_stages",
+    "read_properties",
+    "readable_line",
+    "resolve_target",
+    "seconds_of",
+    "shown_count",
+    "shown_duration",
+    "shown_megabytes",
+    "shown_milliseconds",
+    "shown_number",
+    "snapshot",
+    "split_level",
+    "start_progress",
+    "task_ranges",
+    "top_screen",
+    "wanted_components",
+    "window_of",
+]
