@@ -1,8 +1,9 @@
 """The application: routes, errors, middleware.
 
 Errors are what Heron 0.20.5 answers, a JSON string "request failed: …", with the status that fits: 400 for what makes
-no sense (with the position, for a query), 401 without the token, 404 for what there is not, 501 for files of other
-hosts, 503 while the one who knows does not answer.
+no sense (with the position, for a query), 401 without the token, 403 for changes that are off or not deliberate, 404
+for what there is not, 421 for a Host that is not this Tracker's, 501 for files of other hosts, 503 while the one who
+knows does not answer.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
-from fastapi.responses import JSONResponse, RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 import heronpy
-from heron_tracker import _routes_files, _routes_metrics, _routes_topologies, _routes_tracker
+from heron_tracker import _routes_actions, _routes_files, _routes_metrics, _routes_topologies, _routes_tracker
 from heron_tracker._config import TrackerConfig
-from heron_tracker._middleware import Timed, TokenRequired
+from heron_tracker._docs import docs_page
+from heron_tracker._guards import DeliberateChanges, HostAllowed, TokenRequired
+from heron_tracker._middleware import Timed
 from heron_tracker._tracker import Tracker
 from heron_tracker._ui_files import UiFiles
 from heronpy.errors import HeronError
@@ -31,11 +34,12 @@ log = logging.getLogger(__name__)
 
 UI = Path(__file__).parent / "ui"
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": str, "description": "The request makes no sense: says why."},
+    400: {"model": str, "description": "The request is invalid: says why."},
     401: {"model": str, "description": "The token is missing or wrong."},
-    404: {"model": str, "description": "There is no such thing: names it."},
+    403: {"model": str, "description": "Changes are off, or the request is not deliberate."},
+    404: {"model": str, "description": "Not found: says what."},
     501: {"model": str, "description": "The files are on another host."},
-    503: {"model": str, "description": "Who knows does not answer: says since when."},
+    503: {"model": str, "description": "The process that knows is unreachable: says since when."},
 }
 
 
@@ -59,7 +63,7 @@ def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
     """A Tracker. It follows its state managers from the application's start to its end.
 
     Args:
-        config: What it is told.
+        config: The configuration.
         ui: The folder of the web UI, served at `/` if there is an index.html in it.
     """
     tracker = Tracker(config)
@@ -74,19 +78,30 @@ def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
         version=heronpy.__version__,
         description="Topologies, their plans, states, metrics, exceptions and log files.",
         lifespan=lifespan,
+        docs_url=None,  # FastAPI's own pages load their scripts from other hosts
+        redoc_url=None,
     )
     app.state.tracker = tracker
-    for module in (_routes_tracker, _routes_topologies, _routes_metrics, _routes_files):
+    for module in (_routes_tracker, _routes_topologies, _routes_metrics, _routes_files, _routes_actions):
         app.include_router(module.router, responses=_ERRORS)
+    if config.profiling_get:
+        app.include_router(_routes_actions.profiling_by_get, responses=_ERRORS)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return docs_page(app.openapi())
+
     _handle_errors(app)
     files = UiFiles(ui) if (ui / "index.html").is_file() else None
     # The last one is the outermost: a preflight request of a browser cannot carry the token.
+    app.add_middleware(DeliberateChanges)
     if config.token is not None:
         app.add_middleware(TokenRequired, token=config.token, files=files)
     if config.cors_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=config.cors_origins, allow_methods=["GET"], allow_headers=["authorization"]
         )
+    app.add_middleware(HostAllowed, names=(config.host, *config.hosts))
     app.add_middleware(Timed, metrics=tracker.metrics)
     _serve_ui(app, files)
     return app
@@ -98,7 +113,7 @@ def _serve_ui(app: FastAPI, files: UiFiles | None) -> None:
         return
 
     @app.get("/", include_in_schema=False)
-    async def docs() -> RedirectResponse:
+    async def home() -> RedirectResponse:
         return RedirectResponse("/docs")
 
 
@@ -110,7 +125,9 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        return _failed(f"parameter {first['loc'][-1]}: {first['msg']}", 400)
+        # Of an error that a validator of ours raised, pydantic says first that it is a ValueError.
+        reason = first["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        return _failed(f"parameter {first['loc'][-1]}: {reason}", 400)
 
     @app.exception_handler(HTTPException)
     async def unknown(request: Request, error: HTTPException) -> JSONResponse:

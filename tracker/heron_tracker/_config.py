@@ -1,8 +1,10 @@
-"""What a Tracker is told: its state managers, its address, who may ask. Read from `heron_tracker.yaml`."""
+"""The configuration of a Tracker: state managers, address, access. Read from `heron_tracker.yaml`."""
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +12,28 @@ from typing import Any
 
 import yaml
 
-from heronpy.config import load_cluster
-from heronpy.errors import ConfigError, nearest
+from heronpy.config import KIB
+from heronpy.config.cluster import load_cluster
+from heronpy.errors import ConfigError, HeronError, nearest
+from heronpy.files import read_owned_file
 from heronpy.runtime import StatemgrSpec
 
 PORT = 8888
-_KEYS = ("statemgrs", "extra.links", "tracker.host", "tracker.port", "tracker.token.file", "tracker.cors.origins")
+TOKEN_FILE = "tracker.token"
+"""Where the token is, below HERON_HOME, if no other file is configured."""
+_TOKEN_BYTES_MAX = 4 * KIB
+_KEYS = (
+    "statemgrs",
+    "extra.links",
+    "tracker.host",
+    "tracker.port",
+    "tracker.hosts",
+    "tracker.token.file",
+    "tracker.token.required",
+    "tracker.cors.origins",
+    "tracker.actions",
+    "tracker.profiling.get",
+)
 _STATEMGR_KEYS = ("type", "name", "hostport", "rootpath", "tunnelhost")
 _LINK_VARIABLES = ("CLUSTER", "ENVIRON", "TOPOLOGY", "ROLE", "USER")
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -52,11 +70,19 @@ class TrackerConfig:
     extra_links: tuple[ExtraLink, ...] = ()
     """Links that every topology gets."""
     host: str = "127.0.0.1"
-    """Where it listens. Whoever can connect can read logs and metrics: set a token before opening it to others."""
+    """Where it listens."""
     port: int = PORT
     """0: a free one."""
     token: str | None = None
     """What callers must send as `Authorization: Bearer <token>`; None: nothing."""
+    token_required: bool = True
+    """Whether `heron tracker` makes a token (0600, below HERON_HOME) where no token file is configured."""
+    hosts: tuple[str, ...] = ()
+    """Names that it may be addressed by, besides its own address, other IP addresses and localhost."""
+    actions: bool = False
+    """Whether whoever may ask may also activate, deactivate, restart and kill topologies."""
+    profiling_get: bool = False
+    """Whether instances can be profiled by GET, as in Heron, and not only by POST."""
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages that may read from it; none by default."""
     token_file: Path | None = None
@@ -94,7 +120,7 @@ def load_config(path: Path, *, home: Path) -> TrackerConfig:
     except OSError as e:
         raise ConfigError(f"{path} cannot be read: {e.strerror}") from e
     except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise ConfigError(f"{path} is no valid YAML: {str(e).splitlines()[0]}") from e
+        raise ConfigError(f"{path} is not valid YAML: {str(e).splitlines()[0]}") from e
     values = _map({} if values is None else values, str(path), _KEYS)
     token_file = values.get("tracker.token.file")
     found = values.get("statemgrs")
@@ -104,6 +130,10 @@ def load_config(path: Path, *, home: Path) -> TrackerConfig:
         host=str(values.get("tracker.host", "127.0.0.1")),
         port=_port(values.get("tracker.port", PORT), path),
         token=read_token(_path(token_file, home)) if token_file else None,
+        token_required=_flag(values, "tracker.token.required", path, default=True),
+        hosts=tuple(str(host) for host in _list(values.get("tracker.hosts"), path)),
+        actions=_flag(values, "tracker.actions", path, default=False),
+        profiling_get=_flag(values, "tracker.profiling.get", path, default=False),
         token_file=_path(token_file, home) if token_file else None,
         cors_origins=tuple(str(origin) for origin in _list(values.get("tracker.cors.origins"), path)),
     )
@@ -113,18 +143,35 @@ def read_token(path: Path) -> str:
     """The token that callers must send: the first line of a file that only its owner can read.
 
     Raises:
-        ConfigError: it cannot be read, is empty, or others can read it too.
+        ConfigError: it cannot be read, is empty, or others can read or could have written it.
     """
     try:
-        readable = path.stat().st_mode & 0o077
-        lines = path.read_text().strip().splitlines()
-    except (OSError, UnicodeDecodeError) as e:
-        raise ConfigError(f"the Tracker's token {path} cannot be read: {e}") from e
-    if readable:
-        raise ConfigError(f"the Tracker's token {path} is readable by others: chmod 600 it")
+        lines = read_owned_file(path, max_bytes=_TOKEN_BYTES_MAX, private=True).decode("ascii").strip().splitlines()
+    except (HeronError, UnicodeDecodeError) as e:
+        why = e if isinstance(e, HeronError) else "it is not ASCII"
+        raise ConfigError(f"the Tracker's token {path} cannot be read: {why}") from e
     if not lines:
         raise ConfigError(f"the Tracker's token {path} is empty: write a long random word into it")
     return lines[0].strip()
+
+
+def default_token(home: Path) -> tuple[str, Path]:
+    """The token below HERON_HOME, made now if there is none, and its file.
+
+    Raises:
+        ConfigError: it cannot be read or written, or others can read it.
+    """
+    path = home / TOKEN_FILE
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return read_token(path), path
+    except OSError as e:
+        raise ConfigError(f"the Tracker's token {path} cannot be written: {e.strerror}; or use --no-token") from e
+    with os.fdopen(fd, "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+    return read_token(path), path
 
 
 def statemgr(name: str, type: str, hostport: str, rootpath: str, *, home: Path) -> StateManagerConfig:
@@ -184,6 +231,13 @@ def _list(value: Any, path: Path) -> list[Any]:
     if not isinstance(value, list):
         raise ConfigError(f"{path}: {value!r} must be a list")
     return value
+
+
+def _flag(values: Mapping[str, Any], key: str, path: Path, *, default: bool) -> bool:
+    value = values.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise ConfigError(f"{path}: {key} must be true or false, not {value!r}")
+    return default if value is None else value
 
 
 def _port(value: Any, path: Path) -> int:

@@ -1,13 +1,17 @@
 """All topologies of all state managers, kept up to date by watches.
 
 Each state manager is followed by a task of its own with threads of its own, so that one that hangs holds up nobody.
-While one does not answer, what it last said goes on being told, with the reason beside it.
+While one does not answer, what it last said is still served, with the reason beside it.
+
+Each topology is a failure domain of its own: its state is read in a thread, within limits; one that cannot be read is
+listed with the reason (`damaged`), and the others do not notice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -21,7 +25,7 @@ from heron_tracker._folder import FolderWatch
 from heron_tracker._topology import KINDS, Key, Topology, assemble
 from heronpy.errors import HeronError, NotFoundError, UsageError, nearest
 from heronpy.runtime import StatemgrSpec
-from heronpy.statemgr import FileStateManager, Kind, StateManager, Watch, open_statemgr
+from heronpy.statemgr import FileStateManager, Kind, StateManager, Watch, on_loop, open_statemgr
 
 log = logging.getLogger(__name__)
 
@@ -30,12 +34,13 @@ T = TypeVar("T")
 CALL_TIMEOUT_S = 4.0
 RETRY_S = 2.0
 CHECK_S = 10.0
-"""How often a state manager is asked for its list although nothing told of a change: to notice that it is away."""
+"""How often a state manager is listed without a notification of change, to notice that it is unreachable."""
 THREADS = 2
 WATCHES_MAX = 60_000
 """Most watches of one state manager."""
 _FILES_POLL_S = 0.25
 _CLOSE_S = 5.0
+_ERROR_MAX = 500
 
 
 @dataclass(slots=True)
@@ -45,6 +50,8 @@ class _Followed:
     values: dict[Kind, bytes | None] = field(default_factory=dict)
     watches: list[Watch] = field(default_factory=list)
     topology: Topology | None = None
+    error: str | None = None
+    """Why its state cannot be read; None if it can."""
 
 
 class Follower:
@@ -53,12 +60,14 @@ class Follower:
     def __init__(self, config: StateManagerConfig, changed: Callable[[], None]) -> None:
         self.config = config
         self.error: str | None = "it has not answered yet"
-        """Why it does not answer; None while it does."""
+        """Why it is unreachable; None while it answers."""
         self.since_s = time.time()
         """When that began or ended, in seconds since the epoch."""
         self._changed = changed
         self._followed: dict[str, _Followed] = {}
+        self._changed_names: set[str] = set()
         self._wake = asyncio.Event()
+        self._listing_due = True
         self._asked = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"statemgr-{config.name}")
         self._state: StateManager | None = None
@@ -68,11 +77,16 @@ class Follower:
         return [followed.topology for followed in self._followed.values() if followed.topology is not None]
 
     @property
+    def damaged(self) -> dict[str, str]:
+        """The topologies whose state cannot be read, and why. What was known of them before is still served."""
+        return {name: followed.error for name, followed in self._followed.items() if followed.error is not None}
+
+    @property
     def watches(self) -> int:
         return sum(len(followed.watches) for followed in self._followed.values())
 
     async def answered(self) -> None:
-        """Wait until it was asked once, whatever the answer."""
+        """Wait for the first attempt to list it, successful or not."""
         await self._asked.wait()
 
     async def run(self) -> None:
@@ -100,22 +114,31 @@ class Follower:
             return
         if self._state is None:
             self._state = await self._call(_open, spec)
-        loop = asyncio.get_running_loop()
-        folder = await self._call(FolderWatch, spec, Kind.EXECUTIONSTATE, _threadsafe(loop, self._wake.set))
+        folder = await self._call(FolderWatch, spec, Kind.EXECUTIONSTATE, on_loop(self._list_again))
+        self._listing_due = True
         try:
             while True:
                 self._wake.clear()
-                await self._look()
-                self._tell(None)
-                self._asked.set()
-                with contextlib.suppress(TimeoutError):
+                if self._listing_due:
+                    self._listing_due = False
+                    await self._look()
+                    self._tell(None)
+                    self._asked.set()
+                await self._assemble_changed()
+                try:
                     async with asyncio.timeout(CHECK_S):
                         await self._wake.wait()
+                except TimeoutError:
+                    self._listing_due = True
         finally:
             await self._call(folder.close)
 
+    def _list_again(self) -> None:
+        self._listing_due = True
+        self._wake.set()
+
     async def _look(self) -> None:
-        """Begin to watch what is new, and forget what is gone."""
+        """Watch new topologies and drop those that are gone."""
         assert self._state is not None
         names = await self._call(self._state.list, Kind.EXECUTIONSTATE)
         self._forget([name for name in self._followed if name not in set(names)])
@@ -125,17 +148,13 @@ class Follower:
 
     async def _follow(self, state: StateManager, name: str) -> None:
         followed = _Followed()
-        loop = asyncio.get_running_loop()
         try:
             for kind in KINDS:
                 followed.values[kind] = await self._call(state.get, kind, name)
             self._followed[name] = followed
-            self._assemble(name, followed)
+            await self._assemble(name, followed)
             for kind in KINDS:
-
-                def notify(value: bytes | None, kind: Kind = kind) -> None:  # in a thread of the state manager
-                    _threadsafe(loop, lambda: self._on_value(name, followed, kind, value))()
-
+                notify = on_loop(functools.partial(self._on_value, name, followed, kind))
                 followed.watches.append(await self._call(state.watch, kind, name, notify))
         except UsageError:
             return  # somebody else's node, whose name no topology can have
@@ -147,17 +166,27 @@ class Follower:
         if self._followed.get(name) is not followed or followed.values.get(kind) == value:
             return
         followed.values[kind] = value
-        self._assemble(name, followed)
+        self._changed_names.add(name)
+        self._wake.set()
 
-    def _assemble(self, name: str, followed: _Followed) -> None:
+    async def _assemble_changed(self) -> None:
+        while self._changed_names:
+            name = self._changed_names.pop()
+            if (followed := self._followed.get(name)) is not None:
+                await self._assemble(name, followed)
+
+    async def _assemble(self, name: str, followed: _Followed) -> None:
+        error, found = None, followed.topology
         try:
-            found = assemble(self.config.name, followed.values, followed.topology, time.time())
+            found = await asyncio.to_thread(
+                assemble, self.config.name, dict(followed.values), followed.topology, time.time()
+            )
         except Exception as e:
-            # Whatever stands in somebody's state: the other topologies must go on being told of.
-            log.warning("the state of topology %s in %s cannot be read: %s", name, self.config.name, e)
-            return
-        if found != followed.topology:
-            followed.topology = found
+            # Whatever is in a topology's state: the others are served on.
+            error = f"{type(e).__name__}: {e}"[:_ERROR_MAX]
+            log.warning("the state of topology %s in %s cannot be read: %s", name, self.config.name, error)
+        if (error, found) != (followed.error, followed.topology):
+            followed.error, followed.topology = error, found
             self._changed()
 
     def _forget(self, names: Iterable[str]) -> None:
@@ -201,13 +230,13 @@ class Directory:
                 tasks.create_task(follower.run(), name=f"tracker/{follower.config.name}")
 
     async def answered(self, within_s: float) -> None:
-        """Wait until every state manager was asked once, but not longer than that."""
+        """Wait for the first attempt to list every state manager, for a bounded time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await asyncio.gather(*(follower.answered() for follower in self.followers))
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have a function called, on the event loop, after every change."""
+        """Call a function, on the event loop, after every change."""
         self._listeners.append(listener)
 
     @property
@@ -252,6 +281,9 @@ class Directory:
     def _hint(self, name: str) -> str:
         elsewhere = [key for key in self.topologies if key.name == name]
         near = f"; it runs as {elsewhere[0]}" if elsewhere else nearest(name, [key.name for key in self.topologies])
+        damaged = next((f.damaged[name] for f in self.followers if name in f.damaged), None)
+        if damaged is not None:
+            return f"; there is one in the state manager, but its state cannot be read: {damaged}"
         silent = [f"{f.config.name} ({f.error})" for f in self.followers if f.error]
         return near + (f"; state managers that do not answer: {', '.join(silent)}" if silent else "")
 
@@ -269,11 +301,3 @@ def _open(spec: StatemgrSpec) -> StateManager:
     if spec.type == "file":
         return FileStateManager(spec.root, call_timeout_s=CALL_TIMEOUT_S, poll_interval_s=_FILES_POLL_S)
     return open_statemgr(spec, call_timeout_s=CALL_TIMEOUT_S)
-
-
-def _threadsafe(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> Callable[[], None]:
-    def call() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(function)
-
-    return call

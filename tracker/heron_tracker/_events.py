@@ -1,10 +1,10 @@
-"""Server-sent events: what changed among the topologies, told as it happens.
+"""Server-sent events: changes of topologies, sent as they happen.
 
     event: topologies     the names of all, `/topologies`' shape; first, and whenever one comes or goes
     event: topology       one topology whose state, plan or Topology Master changed
     event: statemanagers  a state manager that was lost or is back
 
-Everybody has a bounded queue. Who reads so slowly that it fills up is sent everything from the beginning.
+Every subscriber has a bounded queue. A subscriber that is too slow for it gets the whole state again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _Told = dict[str, dict[str, Any]]
 
 
 class Events:
-    """Tells every subscriber of every change of a directory."""
+    """Sends every change of a directory to every subscriber."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._subscribers: list[asyncio.Queue[str]] = []
-        self._told = _state(directory)
+        self._sent = _state(directory)
         self._closed = False
         directory.listen(self._changed)
 
@@ -42,7 +42,7 @@ class Events:
 
     @property
     def full(self) -> bool:
-        """Whether there are as many subscribers as there may be."""
+        """Whether the limit of subscribers is reached."""
         return len(self._subscribers) >= SUBSCRIBERS_MAX
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class Events:
         queue: asyncio.Queue[str] = asyncio.Queue(QUEUE_MAX)
         self._subscribers.append(queue)
         try:
-            for event in _all(self._told):
+            for event in _all(self._sent):
                 yield event
             while not self._closed:
                 try:
@@ -72,13 +72,13 @@ class Events:
             self._subscribers.remove(queue)
 
     def _changed(self) -> None:
-        before, self._told = self._told, _state(self._directory)
-        events = _differences(before, self._told)
+        before, self._sent = self._sent, _state(self._directory)
+        events = _differences(before, self._sent)
         for queue in self._subscribers:
             if queue.qsize() + len(events) >= QUEUE_MAX:
                 while not queue.empty():
                     queue.get_nowait()
-                for event in _all(self._told)[: QUEUE_MAX - 1]:
+                for event in _all(self._sent)[: QUEUE_MAX - 1]:
                     queue.put_nowait(event)
             else:
                 for event in events:
@@ -103,19 +103,23 @@ def _state(directory: Directory) -> _Told:
         "topologies": {"": _names(topologies)},
         "topology": {str(key): told(topology) for key, topology in topologies.items()},
         "statemanagers": {
-            "": {f.config.name: {"connected": f.error is None, "error": f.error} for f in directory.followers}
+            "": {
+                f.config.name: {"connected": f.error is None, "error": f.error, "damaged": f.damaged}
+                for f in directory.followers
+            }
         },
     }
 
 
 def told(topology: Topology) -> dict[str, Any]:
-    """What is told of one topology."""
+    """What events and lists show of one topology."""
     key, lost_s = topology.key, topology.tmaster_lost_s
     return {
         "cluster": key.cluster,
         "role": key.role,
         "environ": key.environ,
         "name": key.name,
+        "statemgr": topology.statemgr,
         "id": topology.id,
         "status": topology.status,
         "plan_version": topology.physical.version if topology.physical is not None else 0,

@@ -11,13 +11,14 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
+from typing import TYPE_CHECKING
 
 from heronpy.errors import StateError
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr import Kind
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
 
 _LOOK_S = 0.25
 _CONNECT_S = 5.0
@@ -54,13 +55,17 @@ class FolderWatch:
     def _look(self) -> None:
         seen = 0
         while not self._closed.wait(_LOOK_S):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # not there yet, or not readable now: looked at again
                 now = os.stat(self._path).st_mtime_ns
                 if now != seen:
                     seen = now
                     self._changed()
 
     def _connect(self, spec: StatemgrSpec, kind: Kind) -> KazooClient:
+        # Here, because only Trackers that follow a ZooKeeper need it.
+        from kazoo.client import KazooClient
+        from kazoo.exceptions import KazooException
+
         client = KazooClient(hosts=spec.connection, timeout=10.0, logger=_kazoo_log)
         try:
             client.start(timeout=_CONNECT_S)

@@ -1,31 +1,39 @@
 """Reading the log files of a container, and nothing else.
 
-What a caller names is resolved first, then opened, and then the kernel is asked what was opened: a link that user code
-puts there in between leads nowhere. Only regular files are read.
+User code writes these folders while they are read. So everything is opened from the topology's directory downwards,
+each name relative to the open folder above it, and no link is followed: whatever is exchanged meanwhile, what is open
+is below the log folder. Only regular files are read.
 """
 
 from __future__ import annotations
 
 import codecs
+import contextlib
+import errno
 import html
+import itertools
 import os
 import stat
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from heron_tracker import _models as m
 from heron_tracker._topology import Topology
 from heronpy.config import KIB, MIB
-from heronpy.errors import HeronError, NotFoundError, UsageError, nearest
+from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError, nearest
 
 READ_BYTES_MAX = 1 * MIB
 """Most of one answer of `filedata`; for more, ask again from where it ends."""
 LISTED_MAX = 5000
 LOG_FOLDER = "log-files"
+_UNKNOWN = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
+"""Errors that say nothing about what is named."""
 _CHUNK_BYTES = 256 * KIB
 _PATH_MAX = 4096
+_DEPTH_MAX = 32
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class NotHereError(HeronError):
@@ -34,12 +42,13 @@ class NotHereError(HeronError):
     http_status = 501
 
 
-def folder(topology: Topology, container: int) -> Path:
-    """The real path of a container's log folder.
+@contextlib.contextmanager
+def folder(topology: Topology, container: int) -> Iterator[int]:
+    """A descriptor of a container's log folder, for the duration of the block.
 
     Raises:
         NotFoundError: the topology has no such container, or it has no log folder.
-        NotHereError: it is on another host.
+        NotHereError: it is on another host, or belongs to another user.
     """
     known = topology.containers()
     if container not in known:
@@ -47,68 +56,100 @@ def folder(topology: Topology, container: int) -> Path:
             f"topology {topology.key.name} has no container {container}: it has {known[0]} to {known[-1]}"
         )
     host = topology.hosts().get(container, "another host")
-    try:
-        real = topology.directory.resolve(strict=True)
-        wanted = real / f"container_{container}"
-        if not wanted.is_dir():
-            raise FileNotFoundError
-    except OSError:
-        raise NotHereError(
-            f"the files of container {container} of {topology.key.name} are not on the Tracker's host but on {host}: "
-            "run a Tracker there, or share the topology's directory"
-        ) from None
-    logs = wanted / LOG_FOLDER
-    # User code could have put a link here that leads anywhere.
-    if Path(os.path.realpath(logs)) != logs or not logs.is_dir():
-        raise NotFoundError(f"container {container} of {topology.key.name} has no log files")
-    return logs
+    with contextlib.ExitStack() as opened:
+        try:
+            root = _opened(opened, str(topology.directory), None, follow=True)
+            inside = _opened(opened, f"container_{container}", root)
+        except OSError as e:
+            _raise_if_unknown(e)
+            raise NotHereError(
+                f"the files of container {container} of {topology.key.name} are not on the Tracker's host but on "
+                f"{host}, or belong to another user: run a Tracker there, or share the topology's directory"
+            ) from None
+        try:
+            logs = _opened(opened, LOG_FOLDER, inside)
+        except OSError as e:
+            _raise_if_unknown(e)
+            raise NotFoundError(f"container {container} of {topology.key.name} has no log files") from None
+        yield logs
 
 
-def _resolve(logs: Path, path: str) -> Path:
+def _opened(stack: contextlib.ExitStack, name: str, parent: int | None, *, follow: bool = False) -> int:
+    """A directory of the Tracker's own user (or root's), closed with the stack."""
+    fd = os.open(name, _FOLDER | (0 if follow else os.O_NOFOLLOW), dir_fd=parent)
+    stack.callback(os.close, fd)
+    if os.fstat(fd).st_uid not in (os.geteuid(), 0):
+        raise PermissionError(f"{name} belongs to another user")
+    return fd
+
+
+def _raise_if_unknown(error: OSError | ValueError) -> None:
+    """A shortage of the Tracker's must not look like a missing file. Raises UnavailableError."""
+    if isinstance(error, OSError) and error.errno in _UNKNOWN:
+        raise UnavailableError(f"files cannot be read now: {error.strerror}") from None
+
+
+def _parts(path: str) -> list[str]:
+    """The names that lead from the log folder to what a caller names."""
     if not path or "\0" in path or len(path) > _PATH_MAX:
         raise UsageError("path must name a file below log-files")
     if path.startswith(("/", "~", "\\")):
         raise UsageError(f"{path!r} is an absolute path: name a file below log-files")
     parts = [part for part in path.split("/") if part not in ("", ".")]
-    if parts[:1] == [LOG_FOLDER]:
-        parts = parts[1:]
-    try:
-        real = Path(os.path.realpath(logs.joinpath(*parts)))
-    except (OSError, ValueError) as e:
-        raise UsageError(f"{path!r} is no path") from e
-    if not real.is_relative_to(logs):
+    if ".." in parts or len(parts) > _DEPTH_MAX:
         raise NotFoundError(f"{path!r} is not below log-files")
-    return real
+    return parts[1:] if parts[:1] == [LOG_FOLDER] else parts
 
 
-def open_log(logs: Path, path: str) -> int:
+@contextlib.contextmanager
+def _below(logs: int, parts: Sequence[str]) -> Iterator[int]:
+    """A descriptor of a folder below the log folder. No links are followed, so nothing leads out. Raises OSError."""
+    with contextlib.ExitStack() as opened:
+        at = os.dup(logs)
+        opened.callback(os.close, at)
+        for part in parts:
+            at = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=at)
+            opened.callback(os.close, at)
+        yield at
+
+
+def open_log(logs: int, path: str) -> int:
     """A descriptor of a regular file below the folder; the caller closes it.
+
+    Args:
+        logs: What `folder` yields.
+        path: Relative to it, or to the container's directory.
 
     Raises:
         UsageError: an absolute path, or one that cannot be a path.
         NotFoundError: no such file below the folder; names the nearest.
     """
-    real = _resolve(logs, path)
+    parts = _parts(path)
+    if not parts:
+        raise NotFoundError(f"{path!r} is not a file below log-files")
     try:
-        fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY)
-    except (OSError, ValueError):
-        known = sorted(entry.name for entry in os.scandir(logs))[:LISTED_MAX] if logs.is_dir() else []
-        raise NotFoundError(f"no log file {path!r}{nearest(real.name, known)}") from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode) or not _opened(fd).is_relative_to(logs):
+        with _below(logs, parts[:-1]) as parent:
+            fd = os.open(parts[-1], _FILE, dir_fd=parent)
+    except (OSError, ValueError) as e:
+        _raise_if_unknown(e)
+        raise NotFoundError(f"no log file {path!r}{nearest(parts[-1], sorted(_listed(logs)))}") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise NotFoundError(f"{path!r} is no file below log-files")
+        raise NotFoundError(f"{path!r} is not a file below log-files")
     return fd
 
 
-def _opened(fd: int) -> Path:
-    return Path(os.readlink(f"/proc/self/fd/{fd}"))
+def _listed(directory: int) -> list[str]:
+    """At most LISTED_MAX names in a directory, in no order. They are listed anew whatever was listed before."""
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in itertools.islice(entries, LISTED_MAX)]
 
 
-def read(logs: Path, path: str, offset: int, length: int) -> m.FileData:
+def read(logs: int, path: str, offset: int, length: int) -> m.FileData:
     """Part of a file. Raises like `open_log`, and UsageError for an offset beyond the end.
 
     Args:
-        logs: What `folder` returned.
+        logs: What `folder` yields.
         path: Relative to it, or to the container's directory.
         offset: In bytes; -1: the end, whose offset is the answer.
         length: In bytes; -1: up to the end. At most READ_BYTES_MAX are read.
@@ -135,7 +176,7 @@ def _whole_characters(data: bytes) -> tuple[str, int]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(data)
     left = len(decoder.getstate()[0])
-    if left and left == len(data):  # nothing else: it is no character
+    if left and left == len(data):  # nothing else: it is not a character
         return data.decode(errors="replace"), len(data)
     return text, len(data) - left
 
@@ -149,32 +190,31 @@ def download(file: BinaryIO) -> Iterator[bytes]:
             yield data
 
 
-def stats(logs: Path, path: str) -> dict[str, m.FileStats]:
+def stats(logs: int, path: str) -> dict[str, m.FileStats]:
     """What is in a folder below the log folder (or the log folder itself: `log-files` or `.`).
 
     Raises:
         UsageError: an absolute path, or one that cannot be a path.
         NotFoundError: there is no such folder.
     """
-    real = _resolve(logs, path)
+    parts = _parts(path)
     found: dict[str, m.FileStats] = {}
     try:
-        with os.scandir(real) as entries:
-            for entry in entries:
-                if len(found) >= LISTED_MAX:
-                    break
+        with _below(logs, parts) as directory:
+            for listed in _listed(directory):
                 try:
-                    name = _printable(entry.name)
-                    found[name] = _file_stats(name, Path(entry.path), logs)
+                    status = os.stat(listed, dir_fd=directory, follow_symlinks=False)
                 except FileNotFoundError:  # rotated meanwhile
                     continue
-    except OSError:
+                name = _printable(listed)
+                found[name] = _file_stats(name, _printable("/".join((LOG_FOLDER, *parts, listed))), status)
+    except (OSError, ValueError) as e:
+        _raise_if_unknown(e)
         raise NotFoundError(f"no folder {path!r} below log-files") from None
     return dict(sorted(found.items()))
 
 
-def _file_stats(name: str, path: Path, logs: Path) -> m.FileStats:
-    found = path.lstat()
+def _file_stats(name: str, path: str, found: os.stat_result) -> m.FileStats:
     when = time.strftime("%b %d %H:%M", time.gmtime(found.st_mtime))
     text = (
         f"{stat.filemode(found.st_mode)} {found.st_nlink} {found.st_uid} {found.st_gid} {found.st_size} {when} {name}"
@@ -182,7 +222,7 @@ def _file_stats(name: str, path: Path, logs: Path) -> m.FileStats:
     return m.FileStats(
         formatted_stat=text,
         is_dir=stat.S_ISDIR(found.st_mode),
-        path=_printable(f"{LOG_FOLDER}/{path.relative_to(logs)}"),
+        path=path,
         size=found.st_size,
         modified=found.st_mtime,
     )

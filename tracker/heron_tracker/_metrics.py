@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from heron_tracker import _models as m
-from heron_tracker._query_eval import MINUTE_S, Line, evaluate, minutes
+from heron_tracker._heron_names import answered, heron_name
+from heron_tracker._query_eval import MINUTE_S, Budget, Line, evaluate, minutes
 from heron_tracker._query_parse import Series, parse, series_of
 from heron_tracker._tmasters import Tmasters, iso_time
 from heron_tracker._topology import Topology
 from heronpy.errors import NotFoundError, UsageError, nearest
 from heronpy.proto import metrics_pb2, tmaster_pb2
+from heronpy.sketch import QUANTILES, Sketch
 
 HISTORY_S = 3 * 3600
 """How long a Topology Master keeps minutes."""
 TIME_MAX_S = 24 * 3600
 """Longest time of one question."""
 _EPOCH_MAX_S = 1 << 33
+QUERY_POINTS_MAX = 2_000_000
+"""Most values that a query fetches and calculates, at about 100 bytes each while they are needed."""
+QUERY_WITHIN_S = 10.0
 
 NAMES_MAX = 2000
 
@@ -71,16 +80,20 @@ async def metrics(
     names: Sequence[str],
     instances: Sequence[str],
     interval: int,
-) -> m.Metrics:
-    """`/topologies/metrics`. Raises NotFoundError and SilentError."""
+) -> Callable[[], m.Metrics]:
+    """`/topologies/metrics`, to be made off the event loop. Raises NotFoundError and UnreachableError."""
     request = tmaster_pb2.MetricsRequest(
         component=component, instances=instances, metrics=names, interval_s=max(-1, min(interval, HISTORY_S + 1))
     )
     reply = await _ask(tmasters, topology, request)
-    found: dict[str, dict[str, str]] = {}
-    for series in reply.series:
-        found.setdefault(series.name, {})[series.instance] = number(series.value)
-    return m.Metrics(interval=reply.interval_s, component=component, metrics=found)
+
+    def make() -> m.Metrics:
+        found: dict[str, dict[str, str]] = {}
+        for series in reply.series:
+            found.setdefault(series.name, {})[series.instance] = number(series.value)
+        return m.Metrics(interval=reply.interval_s, component=component, metrics=found)
+
+    return make
 
 
 async def timeline(
@@ -91,49 +104,68 @@ async def timeline(
     instances: Sequence[str],
     start_s: int,
     end_s: int,
-) -> m.Timeline:
-    """`/topologies/metrics/timeline`. Raises NotFoundError, UsageError and SilentError."""
+) -> Callable[[], m.Timeline]:
+    """`/topologies/metrics/timeline`, to be made off the event loop.
+
+    Raises:
+        NotFoundError, UsageError, UnreachableError.
+    """
     check_time(start_s, end_s)
     request = tmaster_pb2.MetricsRequest(
         component=component, instances=instances, metrics=names, minutely=True, start_s=start_s, end_s=max(end_s, 1)
     )
     reply = await _ask(tmasters, topology, request)
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for series in reply.series:
-        data = {str(minute): value for minute, value in sorted(series.minutes.items())}
-        found.setdefault(series.name, {})[series.instance] = data
-    return m.Timeline(component=component, starttime=start_s, endtime=end_s, timeline=found)
+
+    def make() -> m.Timeline:
+        found: dict[str, dict[str, dict[str, float]]] = {}
+        for series in reply.series:
+            data = {str(minute): value for minute, value in sorted(series.minutes.items())}
+            found.setdefault(series.name, {})[series.instance] = data
+        return m.Timeline(component=component, starttime=start_s, endtime=end_s, timeline=found)
+
+    return make
 
 
-async def query(tmasters: Tmasters, topology: Topology, text: str, start_s: int, end_s: int) -> m.QueryResult:
-    """`/topologies/metrics/query`.
+async def query(
+    tmasters: Tmasters, topology: Topology, text: str, start_s: int, end_s: int, limit: asyncio.Semaphore
+) -> bytes:
+    """`/topologies/metrics/query`, as JSON. A metric that was never reported has no values below RATE and DEFAULT.
+
+    Args:
+        limit: Of the calculations at a time.
 
     Raises:
         QueryError: it cannot be read.
-        NotFoundError: no such component or instance; or no such metric, and no DEFAULT for it.
-        UsageError, SilentError.
+        NotFoundError: no such component or instance; or no such metric, and no RATE or DEFAULT for it.
+        UsageError, UnreachableError.
     """
     check_time(start_s, end_s)
     node = parse(text)
     wanted = series_of(node)
+    budget = Budget(QUERY_POINTS_MAX, QUERY_WITHIN_S)
     for series, _ in wanted:
         check_component(topology, series.component)
         if series.instance != "*":
             check_instances(topology, series.component, [series.instance])
-    fetched = {}
+    fetched: dict[Series, list[Line]] = {}
     for series, optional in wanted:
         if series not in fetched:
             fetched[series] = await _fetch(tmasters, topology, series, start_s, end_s, optional=optional)
-    lines = evaluate(node, fetched, minutes(start_s, end_s))
-    return m.QueryResult(
-        starttime=start_s,
-        endtime=end_s,
-        timeline=[
-            m.QueryLine(instance=line.instance, data={str(k): v for k, v in sorted(line.data.items())})
-            for line in lines
-            if line.data
-        ],
-    )
+            budget.spend(sum(len(line.data) for line in fetched[series]))
+
+    def answer() -> bytes:
+        lines = evaluate(node, fetched, minutes(start_s, end_s), budget)
+        budget.spend(sum(len(line.data) for line in lines))
+        rows = [_row(line) for line in lines if line.data]
+        return msgspec.json.encode({"starttime": start_s, "endtime": end_s, "timeline": rows})
+
+    async with limit:
+        return await asyncio.to_thread(answer)  # the loop serves others meanwhile
+
+
+def _row(line: Line) -> dict[str, Any]:
+    data = {str(minute): value for minute, value in sorted(line.data.items())}
+    return {"data": data} if line.instance is None else {"instance": line.instance, "data": data}
 
 
 async def _fetch(
@@ -171,7 +203,7 @@ async def _ask(
     check_instances(topology, component, request.instances)
     if len(request.metrics) > NAMES_MAX or len(request.instances) > NAMES_MAX:
         raise UsageError(f"more than {NAMES_MAX} names at once: ask for all of them by naming none")
-    reply = await tmasters.metrics(topology, request)
+    reply = await _in_herons_names(tmasters, topology, request)
     own = component in topology.logical.components
     if reply.unknown_component and not own:
         raise NotFoundError(f"topology {topology.key.name} has no component {component!r} that reports metrics")
@@ -184,8 +216,32 @@ async def _ask(
     return reply
 
 
+async def _in_herons_names(
+    tmasters: Tmasters, topology: Topology, request: tmaster_pb2.MetricsRequest
+) -> tmaster_pb2.MetricsReply:
+    """Ask; names that only Apache Heron has are answered by ours."""
+    component = topology.logical.components.get(request.component)
+    is_bolt = component is not None and not component.is_spout
+    asked = list(request.metrics)
+    names = {name: found for name in asked if (found := heron_name(name, is_bolt=is_bolt)) is not None}
+    if not names or request.by_component:
+        return await tmasters.metrics(topology, request)
+    wider = tmaster_pb2.MetricsRequest()
+    wider.CopyFrom(request)
+    wider.metrics.extend(pattern for found in names.values() for pattern in found.patterns)
+    reply = await tmasters.metrics(topology, wider)
+    answered(reply, asked, names, topology.memory_mb())
+    return reply
+
+
 async def history(
-    tmasters: Tmasters, topology: Topology, component: str, names: Sequence[str], interval_s: int, points: int
+    tmasters: Tmasters,
+    topology: Topology,
+    component: str,
+    names: Sequence[str],
+    interval_s: int,
+    points: int,
+    percentiles: bool = False,
 ) -> m.History:
     """A component's metrics over time, aggregated over its instances, with at most `points` points a line."""
     end_s = int(time.time())
@@ -193,6 +249,7 @@ async def history(
     request = tmaster_pb2.MetricsRequest(
         component=component, metrics=names, minutely=True, start_s=start_s, end_s=end_s, by_component=True
     )
+    request.sketches = percentiles
     reply = await _ask(tmasters, topology, request)
     step = MINUTE_S * -(-len(minutes(start_s, end_s)) // points)
     kind = metrics_pb2.Metric.Kind
@@ -201,6 +258,7 @@ async def history(
         starttime=start_s,
         endtime=end_s,
         step=step,
+        percentiles=await asyncio.to_thread(_percentiles, reply.series, step) if percentiles else {},
         lines=[
             m.HistoryLine(
                 metric=series.name,
@@ -210,6 +268,21 @@ async def history(
             for series in sorted(reply.series, key=lambda s: s.name)
         ],
     )
+
+
+def _percentiles(found: Iterable[tmaster_pb2.MetricSeries], step: int) -> dict[str, dict[str, dict[str, float]]]:
+    """Of each latency, over all streams, for each point: what was measured in its minutes, merged."""
+    merged: dict[str, dict[int, Sketch]] = {}
+    for series in found:
+        for minute, proto in series.minute_sketches.items():
+            points = merged.setdefault(series.name.partition("/")[0], {})
+            points.setdefault(minute - minute % step, Sketch()).merge(Sketch.from_proto(proto))
+    told: dict[str, dict[str, dict[str, float]]] = {}
+    for name, points in merged.items():
+        for time_s, sketch in sorted(points.items()):
+            for quantile, ns in zip(QUANTILES, sketch.quantiles_ns() or (), strict=False):
+                told.setdefault(name, {}).setdefault(f"p{100 * quantile:g}", {})[str(time_s)] = ns
+    return told
 
 
 def downsampled(data: Mapping[int, float], kind: int, step: int) -> dict[int, float]:
@@ -253,6 +326,7 @@ async def exceptions(
             firsttime=iso_time(e.report.first_time_ms / 1000),
             count=e.report.count,
             logging=e.report.logging,
+            group=e.group,
         )
         for e in reply.exceptions
     ]

@@ -47,7 +47,23 @@ class InputStream(BaseModel):
     grouping: str
 
 
-class LogicalSpout(BaseModel):
+class Operator(BaseModel):
+    """An operator of a streamlet program. Not of Heron."""
+
+    name: str
+    operation: str = Field(description="The method that made it: map, filter, …")
+    function: str = Field(description="The user's function, source or sink; empty if it has no name.")
+    follows: str = Field(description="The operator of the component before it; empty for the first.")
+
+
+class Operators(BaseModel):
+    """What a component of a streamlet program runs. Not of Heron."""
+
+    operators: list[Operator] = []
+    chain: str = Field(default="", description="What follows what, in one line.")
+
+
+class LogicalSpout(Operators):
     config: Config
     spout_type: str
     spout_source: str
@@ -56,7 +72,7 @@ class LogicalSpout(BaseModel):
     extra_links: list[Link]
 
 
-class LogicalBolt(BaseModel):
+class LogicalBolt(Operators):
     config: Config
     outputs: list[OutputStream]
     inputs: list[InputStream]
@@ -200,6 +216,7 @@ class ExceptionEntry(BaseModel):
     firsttime: str
     count: int
     logging: str
+    group: str = Field(description="Equal for exceptions that differ only in numbers and ids. Not of Heron.")
 
 
 class ExceptionClass(BaseModel):
@@ -239,6 +256,7 @@ class StateManagerStatus(BaseModel):
     since: str
     error: str | None
     topologies: int
+    damaged: dict[str, str] = Field(description="Topologies whose state cannot be read, and why.")
 
 
 class PrometheusTarget(BaseModel):
@@ -252,6 +270,15 @@ class Version(BaseModel):
     """Not of Heron."""
 
     version: str
+    actions: bool = Field(description="Whether topologies can be activated, deactivated, restarted and killed here.")
+
+
+class ActionDone(BaseModel):
+    """Not of Heron."""
+
+    topology: str
+    action: str
+    status: str = Field(description="Running, Paused or Killed.")
 
 
 class Load(BaseModel):
@@ -269,19 +296,55 @@ class Load(BaseModel):
     capacity: float | None = Field(description="Share of the time in `process` (of the busiest instance).")
     cpu_cores: float | None
     memory_bytes: float | None
-    backpressure_ms: float = Field(description="How long it has held the spouts.")
+    backpressure_ms: float = Field(description="How long it has throttled the spouts.")
+
+
+class HealthReason(BaseModel):
+    kind: str = Field(description="tmaster, ready, restarts, failures, silence, backpressure.")
+    state: str = Field(description="How bad this alone is.")
+    text: str
+
+
+class Health(BaseModel):
+    """How a topology is, as its Topology Master assesses it. Not of Heron."""
+
+    state: str = Field(description="healthy, starting, degraded, unhealthy.")
+    restarts: int = Field(description="Of all its processes, in the last 10 minutes.")
+    reasons: list[HealthReason] = Field(description="The worst first; none of a healthy topology.")
+
+
+class TopologyHealth(Health):
+    cluster: str
+    role: str
+    environ: str
+    name: str
 
 
 class InstanceLoad(Load):
     id: str
     container: int
+    restarts: int = Field(description="Since it was started on purpose.")
+    recent_restarts: int = Field(description="In the last 10 minutes.")
     attached: bool
     pid: int
     uptime_s: float | None
 
 
+class Percentiles(BaseModel):
+    """Of a latency, within 1.6 %. Not of Heron."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
 class ComponentLoad(Load):
     name: str
+    complete_percentiles: Percentiles | None
+    execute_percentiles: Percentiles | None = Field(description="Of batches, weighed by their tuples.")
+    process_percentiles: Percentiles | None = Field(description="Of batches, weighed by their tuples.")
+    restarts: int
+    recent_restarts: int
     kind: str
     parallelism: int
     instances: list[InstanceLoad]
@@ -302,13 +365,15 @@ class Summary(BaseModel):
     id: str
     status: str
     ready: bool
+    tracked: bool = Field(description="Tuples are acked: at least once or better.")
+    health: Health
     tmaster: str
     interval: int = Field(description="Seconds; -1: all time.")
     as_of: str | None = Field(
         description="When the numbers were measured, if they are not live; null if they are, or none are known."
     )
     components: list[ComponentLoad]
-    culprits: list[Culprit] = Field(description="Who held the spouts, the worst first.")
+    culprits: list[Culprit] = Field(description="Who throttled the spouts, the worst first.")
 
 
 class ListedTopology(BaseModel):
@@ -318,6 +383,7 @@ class ListedTopology(BaseModel):
     role: str
     environ: str
     name: str
+    statemgr: str = Field(description="The state manager that knows of it.")
     id: str
     status: str
     plan_version: int
@@ -335,8 +401,55 @@ class HistoryLine(BaseModel):
     data: dict[str, float]
 
 
+class Setting(BaseModel):
+    of: str = Field(description="Whose: `engine`, `topology`, or the name of a component.")
+    key: str
+    value: Any
+    origin: str = Field(
+        description="`default`, `cluster file NAME/FILE`, `command line`, `topology`, `component`, or `unknown`."
+    )
+
+
+class EffectiveConfig(BaseModel):
+    """The whole configuration that is in force. Not of Heron."""
+
+    settings: list[Setting]
+    incomplete: str | None = Field(description="Why the engine's values and some origins are not known here.")
+
+
+class ProfileFrame(BaseModel):
+    function: str
+    file: str
+    line: int
+
+
+class ProfileStack(BaseModel):
+    thread: str
+    frames: list[int] = Field(description="Numbers of frames, from the outermost caller inwards.")
+    samples: int = Field(description="How often it was seen.")
+    cpu_ns: int = Field(description="CPU time that the thread used before it was seen.")
+
+
+class Profile(BaseModel):
+    """Stacks of a process, sampled from inside. Not of Heron."""
+
+    instance: str
+    pid: int
+    seconds: float
+    samples: int = Field(description="How often all threads were looked at.")
+    dropped: int = Field(description="Stacks that are not told: there were too many different ones.")
+    cost_cpu_s: float = Field(description="CPU time that the sampling took.")
+    frames: list[ProfileFrame]
+    stacks: list[ProfileStack]
+
+
 class History(BaseModel):
     """Not of Heron."""
+
+    percentiles: dict[str, dict[str, dict[str, float]]] = Field(
+        default={},
+        description="By latency (without its stream), p50, p95 or p99, and time: in ns.",
+    )
 
     component: str
     starttime: int

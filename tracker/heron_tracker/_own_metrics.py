@@ -34,7 +34,7 @@ class OwnMetrics:
         )
 
     def follow(self, directory: Directory, events: Events) -> None:
-        """Tell of these, too."""
+        """Export the state of these, too."""
         self._registry.register(_Followed(directory, events))
 
     def answered(self, path: str, status: int, seconds: float) -> None:
@@ -60,12 +60,16 @@ class _Followed(Collector):
         up = GaugeMetricFamily("heron_tracker_statemgr_up", "Whether a state manager answers.", labels=["name"])
         watches = GaugeMetricFamily("heron_tracker_watches", "Nodes that are watched.", labels=["name"])
         topologies = GaugeMetricFamily("heron_tracker_topologies", "Topologies that are known.", labels=["name"])
+        damaged = GaugeMetricFamily(
+            "heron_tracker_topologies_damaged", "Topologies whose state cannot be read.", labels=["name"]
+        )
         for follower in self._directory.followers:
             name = [follower.config.name]
             up.add_metric(name, float(follower.error is None))
             watches.add_metric(name, follower.watches)
             topologies.add_metric(name, len(follower.topologies))
+            damaged.add_metric(name, len(follower.damaged))
         subscribers = GaugeMetricFamily(
             "heron_tracker_event_subscribers", "Open streams of events.", value=self._events.subscribers
         )
-        return [up, watches, topologies, subscribers]
+        return [up, watches, topologies, damaged, subscribers]

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import urlencode
 
 from heron_tracker import _models as m
 from heron_tracker._config import ExtraLink
 from heron_tracker._topology import Topology
-from heronpy.errors import NotFoundError
-from heronpy.plan import Component, Pickled, Resources
-
-HIDDEN = "********"
-_SECRET = re.compile(r"(?i)passw|passphrase|secret|token|credential|private.?key|api.?key|access.?key")
-
-
-def config(values: Mapping[str, Any]) -> m.Config:
-    """A configuration for everybody's eyes: secrets hidden, and objects of the user's only named."""
-    return {key: HIDDEN if _SECRET.search(key) else _plain(value) for key, value in values.items()}
+from heron_tracker._trust import trusted_launch
+from heronpy import submit
+from heronpy.errors import HeronError, NotFoundError
+from heronpy.plan import Component, Resources, chain, operators_of
+from heronpy.redaction import redacted, shown, shown_config
 
 
-def _plain(value: Any, depth: int = 0) -> Any:
-    if isinstance(value, Pickled):
-        return "<an object of the topology>"
-    if isinstance(value, bool | int | None):
-        return value
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()  # half a surrogate pair cannot be sent as JSON
-    if isinstance(value, float):
-        return value if value == value and abs(value) != float("inf") else str(value)
-    if depth < 10:
-        if isinstance(value, dict):
-            return {str(k): HIDDEN if _SECRET.search(str(k)) else _plain(v, depth + 1) for k, v in value.items()}
-        if isinstance(value, list | tuple | set | frozenset):
-            return [_plain(v, depth + 1) for v in value]
-    return _plain(str(value))
+def effective_config(topology: Topology) -> m.EffectiveConfig:
+    """The whole configuration; that of the engine is in the topology's directory, if that can be read from here."""
+    launch, why = None, None
+    try:
+        launch = trusted_launch(topology)
+    except HeronError as e:
+        why = str(e)
+    settings = [
+        m.Setting(of=s.of, key=redacted(s.key), value=shown(s.key, s.value), origin=redacted(s.origin))
+        for s in submit.effective_config(topology.logical, launch)
+    ]
+    return m.EffectiveConfig(settings=settings, incomplete=why)
 
 
 def links(topology: Topology, extra: Sequence[ExtraLink]) -> list[m.Link]:
@@ -95,7 +87,8 @@ def logical_plan(topology: Topology, extra: Sequence[ExtraLink]) -> m.LogicalPla
         stages=_stages(plan.components),
         spouts={
             c.name: m.LogicalSpout(
-                config=config(c.config),
+                **_operators(c),
+                config=shown_config(c.config),
                 spout_type=str(c.config.get("spout.type", "default")),
                 spout_source=str(c.config.get("spout.source", "NA")),
                 version=str(c.config.get("spout.version", "NA")),
@@ -106,7 +99,8 @@ def logical_plan(topology: Topology, extra: Sequence[ExtraLink]) -> m.LogicalPla
         },
         bolts={
             c.name: m.LogicalBolt(
-                config=config(c.config),
+                **_operators(c),
+                config=shown_config(c.config),
                 outputs=[m.OutputStream(stream_name=stream) for stream in c.outputs],
                 inputs=[
                     m.InputStream(stream_name=i.stream, component_name=i.component, grouping=i.grouping.name)
@@ -117,6 +111,15 @@ def logical_plan(topology: Topology, extra: Sequence[ExtraLink]) -> m.LogicalPla
             for c in plan.bolts
         },
     )
+
+
+def _operators(component: Component) -> dict[str, Any]:
+    """Names as everybody may see them: users choose them."""
+    found = [
+        replace(o, name=redacted(o.name), function=redacted(o.function), follows=redacted(o.follows))
+        for o in operators_of(component.config)
+    ]
+    return {"operators": [m.Operator(**asdict(operator)) for operator in found], "chain": redacted(chain(found))}
 
 
 def _stages(components: Mapping[str, Component]) -> int:
@@ -216,9 +219,9 @@ def physical_plan(topology: Topology) -> m.PhysicalPlan:
         },
         spouts={c.name: tasks[c.name] for c in plan.logical.spouts},
         bolts={c.name: tasks[c.name] for c in plan.logical.bolts},
-        config=config(plan.logical.config),
+        config=shown_config(plan.logical.config),
         components={
-            name: m.ComponentConfig(config=config(component.config))
+            name: m.ComponentConfig(config=shown_config(component.config))
             for name, component in plan.logical.components.items()
         },
     )
@@ -240,7 +243,7 @@ def scheduler_location(topology: Topology) -> m.SchedulerLocation | None:
         return None
     return m.SchedulerLocation(
         name=topology.key.name,
-        http_endpoint=topology.scheduler.http_endpoint,
+        http_endpoint=topology.scheduler.endpoint,
         job_page_link=topology.scheduler.job_link,
     )
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from heronpy.errors import UsageError, nearest
@@ -60,7 +60,7 @@ class Number:
     """A constant: the same value in every minute."""
 
     value: float
-    position: int = 0
+    position: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Series:
     instance: str
     """Its id, or `*`."""
     metric: str
-    position: int = 0
+    position: int = field(default=0, compare=False)  # one that is named twice is asked for once
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,12 @@ Node = Number | Series | Call
 
 
 def series_of(node: Node, *, optional: bool = False) -> list[tuple[Series, bool]]:
-    """Every TS of a query, and whether a DEFAULT stands above it: then it may have no values at all."""
+    """Every TS of a query, and whether a DEFAULT or RATE stands above it: then it may have no values at all."""
     if isinstance(node, Series):
         return [(node, optional)]
     if isinstance(node, Number):
         return []
-    optional = optional or node.function == "DEFAULT"
+    optional = optional or node.function in ("DEFAULT", "RATE")
     return [found for argument in node.arguments for found in series_of(argument, optional=optional)]
 
 
@@ -208,7 +208,7 @@ def _number(token: _Token) -> Number:
     except ValueError:
         raise QueryError(f"expected a number or a function with (, found {token.text!r}", token.position) from None
     if not math.isfinite(value):
-        raise QueryError(f"{token.text} is no number to calculate with", token.position)
+        raise QueryError(f"{token.text} is not a number to calculate with", token.position)
     return Number(value, token.position)
 
 

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from heron_tracker import _log_files, _processes
 from heron_tracker import _models as m
-from heron_tracker._tracker import Container, FilePath, Instance, TheTopology, TheTracker
+from heron_tracker._tracker import Container, FilePath, Instance, TheTopology
 
 router = APIRouter()
 
@@ -33,7 +33,8 @@ async def file_data(
     """Part of a log file, HTML-escaped. 400 for an offset beyond its end."""
 
     def read() -> m.FileData:
-        return _log_files.read(_log_files.folder(topology, container), path, offset, length)
+        with _log_files.folder(topology, container) as logs:
+            return _log_files.read(logs, path, offset, length)
 
     return await asyncio.to_thread(read)
 
@@ -42,8 +43,12 @@ async def file_data(
 @router.get("/topologies/containerfiledownload", deprecated=True, response_class=StreamingResponse, responses=_BINARY)
 async def file_download(topology: TheTopology, container: Container, path: FilePath) -> StreamingResponse:
     """A log file as an attachment: as much of it as there is now."""
-    fd = await asyncio.to_thread(lambda: _log_files.open_log(_log_files.folder(topology, container), path))
-    file = os.fdopen(fd, "rb", buffering=0)
+
+    def opened() -> int:
+        with _log_files.folder(topology, container) as logs:
+            return _log_files.open_log(logs, path)
+
+    file = os.fdopen(await asyncio.to_thread(opened), "rb", buffering=0)
     name = re.sub(r"[^A-Za-z0-9_.@+-]", "_", path.rpartition("/")[2]) or "file"
     return StreamingResponse(
         _log_files.download(file),
@@ -56,31 +61,15 @@ async def file_download(topology: TheTopology, container: Container, path: FileP
 @router.get("/topologies/containerfilestats", deprecated=True)
 async def file_stats(topology: TheTopology, container: Container, path: FilePath = ".") -> dict[str, m.FileStats]:
     """What is in the container's log-files, or in a folder below."""
-    return await asyncio.to_thread(lambda: _log_files.stats(_log_files.folder(topology, container), path))
+
+    def stats() -> dict[str, m.FileStats]:
+        with _log_files.folder(topology, container) as logs:
+            return _log_files.stats(logs, path)
+
+    return await asyncio.to_thread(stats)
 
 
 @router.get("/topologies/pid")
 async def pid(topology: TheTopology, instance: Instance) -> m.ProcessOutput:
     """The pid of a live instance."""
     return await asyncio.to_thread(_processes.pid, topology, instance)
-
-
-@router.get("/topologies/jstack")
-async def jstack(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
-    """The stacks of a live instance: by py-spy, or by a signal that the instance answers; then `stderr` says why."""
-    async with tracker.looks:
-        return await asyncio.to_thread(_processes.jstack, topology, instance, _processes.find_spy())
-
-
-@router.get("/topologies/jmap")
-async def jmap(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
-    """The memory of a live instance, and its garbage collector's state."""
-    async with tracker.looks:
-        return await asyncio.to_thread(_processes.jmap, topology, instance)
-
-
-@router.get("/topologies/histo")
-async def histo(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
-    """The objects of a live instance by type. The instance counts them itself, for at most a second."""
-    async with tracker.looks:
-        return await asyncio.to_thread(_processes.histo, topology, instance)

@@ -1,13 +1,14 @@
-"""Routes: metrics and exceptions. 503 while the Topology Master, which alone has them, is silent."""
+"""Routes: metrics and exceptions. 503 while the Topology Master, which alone has them, is unreachable."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from heron_tracker import _metrics, _user_metrics
 from heron_tracker import _models as m
+from heron_tracker._rendering import rendered
 from heron_tracker._tracker import (
     Component,
     Endtime,
@@ -22,7 +23,7 @@ from heron_tracker._tracker import (
 router = APIRouter()
 
 
-@router.get("/topologies/metrics")
+@router.get("/topologies/metrics", response_model=m.Metrics)
 async def metrics(
     tracker: TheTracker,
     topology: TheTopology,
@@ -30,16 +31,18 @@ async def metrics(
     metricname: Metricnames = None,
     instance: Instances = None,
     interval: Annotated[int, Query(description="Of the last so many seconds; -1 or more than 10800: all time.")] = -1,
-) -> m.Metrics:
+) -> Response:
     """Values of metrics by instance: counters summed, means averaged, of gauges the last one.
 
     404 if none of the named metrics was ever reported by the component.
     """
-    return await _metrics.metrics(tracker.tmasters, topology, component, metricname or [], instance or [], interval)
+    return await rendered(
+        await _metrics.metrics(tracker.tmasters, topology, component, metricname or [], instance or [], interval)
+    )
 
 
-@router.get("/topologies/metrics/timeline")
-@router.get("/topologies/metricstimeline", deprecated=True)
+@router.get("/topologies/metrics/timeline", response_model=m.Timeline)
+@router.get("/topologies/metricstimeline", deprecated=True, response_model=m.Timeline)
 async def timeline(
     tracker: TheTracker,
     topology: TheTopology,
@@ -48,26 +51,27 @@ async def timeline(
     endtime: Endtime,
     metricname: Metricnames = None,
     instance: Instances = None,
-) -> m.Timeline:
+) -> Response:
     """Values of metrics by instance and minute."""
-    return await _metrics.timeline(
-        tracker.tmasters, topology, component, metricname or [], instance or [], starttime, endtime
+    return await rendered(
+        await _metrics.timeline(
+            tracker.tmasters, topology, component, metricname or [], instance or [], starttime, endtime
+        )
     )
 
 
-@router.get("/topologies/metrics/query", response_model_exclude_unset=True)
-@router.get("/topologies/metricsquery", deprecated=True, response_model_exclude_unset=True)
+@router.get("/topologies/metrics/query", response_model=m.QueryResult)
+@router.get("/topologies/metricsquery", deprecated=True, response_model=m.QueryResult)
 async def query(
     tracker: TheTracker,
     topology: TheTopology,
     query: Annotated[str, Query(description="E.g. SUM(DEFAULT(0, TS(word, *, __emit-count/default))).")],
     starttime: Starttime,
     endtime: Endtime,
-) -> m.QueryResult:
-    """Evaluate a query. A malformed one is 400 with the position of what is wrong."""
-    result = await _metrics.query(tracker.tmasters, topology, query, starttime, endtime)
-    result.timeline = [line if line.instance is not None else m.QueryLine(data=line.data) for line in result.timeline]
-    return result
+) -> Response:
+    """Evaluate a query. 400 if it is malformed, with the position of what is wrong, and if it calculates too much."""
+    found = await _metrics.query(tracker.tmasters, topology, query, starttime, endtime, tracker.calculating)
+    return Response(found, media_type="application/json")
 
 
 @router.get("/topologies/exceptions")
@@ -94,9 +98,11 @@ async def history(
     metricname: Metricnames = None,
     interval: Annotated[int, Query(description="The last so many seconds, up to 10800.")] = _metrics.HISTORY_S,
     points: Annotated[int, Query(ge=1, le=1000, description="At most so many points a line.")] = 60,
+    percentiles: Annotated[bool, Query(description="Of latencies, over all streams.")] = False,
 ) -> m.History:
     """A component's metrics over time, aggregated over its instances, for charts. Not of Heron."""
-    return await _metrics.history(tracker.tmasters, topology, component, metricname or [], interval, points)
+    names = metricname or []
+    return await _metrics.history(tracker.tmasters, topology, component, names, interval, points, percentiles)
 
 
 @router.get("/topologies/{cluster}/{role}/{environ}/{name}/usermetrics")

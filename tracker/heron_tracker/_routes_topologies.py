@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from heron_tracker import _models as m
 from heron_tracker import _plans
 from heron_tracker._events import names, told
+from heron_tracker._health import all_health
+from heron_tracker._rendering import rendered
 from heron_tracker._summary import summary
 from heron_tracker._topology import Key, Topology
 from heron_tracker._tracker import TheTopology, TheTracker, TopologyAt, Tracker
 from heronpy.errors import NotFoundError
+from heronpy.redaction import shown_config
 
 router = APIRouter()
 
@@ -85,6 +88,18 @@ async def all_topologies(
     ]
 
 
+@router.get("/topologies/health")
+async def topologies_health(
+    tracker: TheTracker, cluster: Clusters = None, environ: Environs = None, role: Role = None, topology: Names = None
+) -> list[m.TopologyHealth]:
+    """How the topologies are, the worst first, with the reasons in words. Not of Heron.
+
+    One whose Topology Master does not answer is unhealthy.
+    """
+    wanted = _wanted(tracker, cluster, environ, role).values()
+    return await all_health(tracker.tmasters, [one for one in wanted if not topology or one.key.name in topology])
+
+
 def _wanted(
     tracker: Tracker, cluster: list[str] | None, environ: list[str] | None, role: str | None = None
 ) -> dict[Key, Topology]:
@@ -97,46 +112,49 @@ def _wanted(
     }
 
 
-@router.get("/topologies/info")
-async def info(tracker: TheTracker, topology: TheTopology) -> m.Info:
+@router.get("/topologies/info", response_model=m.Info)
+async def info(tracker: TheTracker, topology: TheTopology) -> Response:
     """Everything that the state manager knows of a topology."""
     extra = tracker.config.extra_links
-    return m.Info(
-        id=topology.id,
-        name=topology.key.name,
-        execution_state=_plans.execution_state(topology, extra),
-        logical_plan=_plans.logical_plan(topology, extra),
-        physical_plan=_plans.physical_plan(topology) if topology.physical is not None else None,
-        packing_plan=_plans.packing_plan(topology) if topology.packing is not None else None,
-        metadata=_plans.metadata(topology, extra),
-        runtime_state=await _runtime_state(tracker, topology),
-        scheduler_location=_plans.scheduler_location(topology),
-        tmanager_location=_plans.tmanager_location(topology),
+    runtime_state = await _runtime_state(tracker, topology)
+    return await rendered(
+        lambda: m.Info(
+            id=topology.id,
+            name=topology.key.name,
+            execution_state=_plans.execution_state(topology, extra),
+            logical_plan=_plans.logical_plan(topology, extra),
+            physical_plan=_plans.physical_plan(topology) if topology.physical is not None else None,
+            packing_plan=_plans.packing_plan(topology) if topology.packing is not None else None,
+            metadata=_plans.metadata(topology, extra),
+            runtime_state=runtime_state,
+            scheduler_location=_plans.scheduler_location(topology),
+            tmanager_location=_plans.tmanager_location(topology),
+        )
     )
 
 
-@router.get("/topologies/config")
-async def config(topology: TheTopology) -> m.Config:
+@router.get("/topologies/config", response_model=m.Config)
+async def config(topology: TheTopology) -> Response:
     """The topology's configuration. Values whose keys speak of secrets are hidden."""
-    return _plans.config(topology.logical.config)
+    return await rendered(lambda: shown_config(topology.logical.config))
 
 
-@router.get("/topologies/logicalplan")
-async def logical_plan(tracker: TheTracker, topology: TheTopology) -> m.LogicalPlan:
+@router.get("/topologies/logicalplan", response_model=m.LogicalPlan)
+async def logical_plan(tracker: TheTracker, topology: TheTopology) -> Response:
     """Components, streams and groupings."""
-    return _plans.logical_plan(topology, tracker.config.extra_links)
+    return await rendered(lambda: _plans.logical_plan(topology, tracker.config.extra_links))
 
 
-@router.get("/topologies/physicalplan")
-async def physical_plan(topology: TheTopology) -> m.PhysicalPlan:
+@router.get("/topologies/physicalplan", response_model=m.PhysicalPlan)
+async def physical_plan(topology: TheTopology) -> Response:
     """Instances, Stream Managers and hosts. 404 before there is one."""
-    return _plans.physical_plan(topology)
+    return await rendered(lambda: _plans.physical_plan(topology))
 
 
-@router.get("/topologies/packingplan")
-async def packing_plan(topology: TheTopology) -> m.PackingPlan:
+@router.get("/topologies/packingplan", response_model=m.PackingPlan)
+async def packing_plan(topology: TheTopology) -> Response:
     """Which instances share a container."""
-    return _plans.packing_plan(topology)
+    return await rendered(lambda: _plans.packing_plan(topology))
 
 
 @router.get("/topologies/executionstate")
@@ -162,7 +180,7 @@ async def scheduler_location(topology: TheTopology) -> m.SchedulerLocation:
 
 @router.get("/topologies/runtimestate")
 async def runtime_state(tracker: TheTracker, topology: TheTopology) -> m.RuntimeState:
-    """Which Stream Managers are registered, by the Topology Master or, while it is silent, as it last said."""
+    """Which Stream Managers are registered, by the Topology Master or, while it is unreachable, as it last said."""
     return await _runtime_state(tracker, topology)
 
 
@@ -177,6 +195,12 @@ async def _runtime_state(tracker: Tracker, topology: Topology) -> m.RuntimeState
     )
 
 
+@router.get("/topologies/{cluster}/{role}/{environ}/{name}/effectiveconfig", response_model=m.EffectiveConfig)
+async def effective_config(topology: TopologyAt) -> Response:
+    """Every value that is in force, and where it was set. Secrets are hidden. Not of Heron."""
+    return await rendered(lambda: _plans.effective_config(topology))
+
+
 @router.get("/topologies/{cluster}/{role}/{environ}/{name}/summary")
 async def topology_summary(
     tracker: TheTracker,
@@ -185,6 +209,6 @@ async def topology_summary(
 ) -> m.Summary:
     """Components and instances with their counts, latencies, capacity, CPU, memory and backpressure, in one answer.
 
-    Not of Heron. While the Topology Master is silent: the last numbers that are known, `as_of` telling of when.
+    Not of Heron. While the Topology Master is unreachable: the last known numbers, with their time in `as_of`.
     """
     return await summary(tracker.tmasters, tracker.remembered, topology, interval)

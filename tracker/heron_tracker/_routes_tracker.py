@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, StreamingResponse
@@ -14,8 +13,10 @@ from prometheus_client import CONTENT_TYPE_LATEST
 import heronpy
 from heron_tracker import _models as m
 from heron_tracker._tmasters import iso_time
+from heron_tracker._topology import Topology
 from heron_tracker._tracker import TheTracker
-from heronpy.errors import HeronError, UnavailableError
+from heron_tracker._trust import trusted_launch
+from heronpy.errors import UnavailableError
 from heronpy.runtime import Launch
 from heronpy.viz import targets
 
@@ -29,14 +30,14 @@ async def health() -> str:
 
 
 @router.get("/version")
-async def version() -> m.Version:
-    """The version. Not of Heron."""
-    return m.Version(version=heronpy.__version__)
+async def version(tracker: TheTracker) -> m.Version:
+    """The version, and whether this Tracker acts on topologies. Not of Heron."""
+    return m.Version(version=heronpy.__version__, actions=tracker.config.actions)
 
 
 @router.get("/statemanagers")
 async def state_managers(tracker: TheTracker) -> list[m.StateManagerStatus]:
-    """The state managers, and whether they answer. Of one that does not, the last known topologies are told."""
+    """The state managers, and whether they answer. Of one that does not, the last known topologies are served."""
     return [
         m.StateManagerStatus(
             name=follower.config.name,
@@ -46,6 +47,7 @@ async def state_managers(tracker: TheTracker) -> list[m.StateManagerStatus]:
             since=iso_time(follower.since_s),
             error=follower.error,
             topologies=len(follower.topologies),
+            damaged=follower.damaged,
         )
         for follower in tracker.directory.followers
     ]
@@ -64,15 +66,15 @@ async def own_metrics(tracker: TheTracker) -> PlainTextResponse:
 @router.get("/prometheus/targets")
 async def prometheus_targets(tracker: TheTracker) -> list[m.PrometheusTarget]:
     """The Metrics Managers of this host's topologies, for Prometheus' `http_sd_configs`. Not of Heron."""
-    directories = [topology.directory for topology in tracker.directory.topologies.values()]
-    found = await asyncio.to_thread(lambda: targets(_launches(directories)))
+    topologies = list(tracker.directory.topologies.values())
+    found = await asyncio.to_thread(lambda: targets(_launches(topologies)))
     return [m.PrometheusTarget(**target) for target in found]
 
 
-def _launches(directories: Iterable[Path]) -> Iterator[Launch]:
-    for directory in directories:
-        with contextlib.suppress(HeronError):  # being killed, or on another host
-            yield Launch.load(directory)
+def _launches(topologies: Iterable[Topology]) -> Iterator[Launch]:
+    for topology in topologies:
+        with contextlib.suppress(UnavailableError):  # being killed, on another host, or another user's
+            yield trusted_launch(topology)
 
 
 @router.get(

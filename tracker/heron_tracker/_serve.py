@@ -1,4 +1,4 @@
-"""The Tracker as a process: it listens, tells where, and stops in order."""
+"""The Tracker as a process: it listens, reports where, and stops gracefully."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 
 import uvicorn
@@ -18,6 +19,13 @@ STOP_S = 3
 """How long requests that are under way may take when the Tracker stops."""
 BACKLOG = 512
 CONNECTIONS_MAX = 2000
+HEAD_BYTES_MAX = 64 << 10
+"""The longest request line with its headers. The longest query has 20,000 characters, each up to three bytes in a URL.
+
+With less, a long request would be served when it arrives in one piece, and cut off when it arrives in two.
+"""
+_SWITCH_S = 0.001
+"""How long a thread that calculates keeps the interpreter while the loop wants it."""
 
 
 class _Server(uvicorn.Server):
@@ -44,32 +52,41 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def serve(app: TrackerApp, host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C.
-
-    Args:
-        app: What `create_app` returned.
-        host, port: Where to listen; port 0: a free one.
-        ready: Called with the URL once it can be asked.
+def listen(host: str, port: int) -> socket.socket:
+    """Where the Tracker is asked; port 0: a free one.
 
     Raises:
         UnavailableError: the port is taken, or the address is not of this host.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as e:
         raise UnavailableError(
             f"the Tracker cannot listen at {host}:{port}: {e.strerror or e}; choose another with --port"
         ) from e
+
+
+def serve(app: TrackerApp, listening: socket.socket, host: str, ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C. Closes the socket.
+
+    Args:
+        app: What `create_app` returned.
+        listening: What `listen` returned.
+        host: What it was given, for the URL.
+        ready: Called with the URL once it can be asked.
+    """
+    sys.setswitchinterval(_SWITCH_S)
     with listening:
-        url = f"http://{f'[{host}]' if family == socket.AF_INET6 else host}:{listening.getsockname()[1]}"
+        url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
             limit_concurrency=CONNECTIONS_MAX,
+            http="h11",
+            h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             timeout_graceful_shutdown=STOP_S,
         )
         server = _Server(config, app, lambda: ready(url))

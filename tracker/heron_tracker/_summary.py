@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heron_tracker import _models as m
+from heron_tracker._health import model, silent
 from heron_tracker._metrics import HISTORY_S
 from heron_tracker._query_eval import MINUTE_S
 from heron_tracker._remembered import Numbers, Remembered
-from heron_tracker._tmasters import SilentError, Tmasters, iso_time
+from heron_tracker._tmasters import Tmasters, UnreachableError, iso_time
 from heron_tracker._topology import Topology
 from heronpy.errors import UnavailableError
+from heronpy.health import Health, capacity
 from heronpy.proto import tmaster_pb2
+from heronpy.sketch import by_latency
 
 SPENT = "__time_spent_back_pressure_by_compid/"
 _COUNTS = ("__emit-count", "__execute-count", "__ack-count", "__fail-count")
@@ -37,6 +40,8 @@ class Measured:
     cpu_cores: float | None = None
     capacity: float | None = None
     held_ms: float = 0.0
+    percentiles_ns: dict[str, list[float]] = field(default_factory=dict)
+    """Of each latency: p50, p95, p99. Of components only, whose entry has their name."""
 
     def take(self, series: tmaster_pb2.MetricSeries) -> None:
         """Add one metric of one instance, over all of its streams."""
@@ -58,8 +63,8 @@ class Measured:
     def over(self, seconds: float) -> None:
         """Set the capacity: which share of this time was spent in the user's `process` (Heron's formula)."""
         latency_ms = self.latency_ms("__execute-latency")
-        if latency_ms is not None and seconds > 0:
-            self.capacity = self.counts.get("__execute-count", 0.0) * latency_ms / 1e3 / seconds
+        if latency_ms is not None:
+            self.capacity = capacity(self.counts.get("__execute-count", 0.0) * latency_ms / 1e3, seconds)
 
 
 def together(parts: Sequence[Measured]) -> Measured:
@@ -82,7 +87,7 @@ def together(parts: Sequence[Measured]) -> Measured:
 
 
 async def summary(tmasters: Tmasters, remembered: Remembered[Measured], topology: Topology, interval: int) -> m.Summary:
-    """The summary of a topology. With a Topology Master that is silent: its plan, and the last numbers, if any.
+    """The summary of a topology. With a Topology Master that is unreachable: its plan, and the last numbers, if any.
 
     Args:
         remembered: Where the numbers are kept, and found.
@@ -96,7 +101,7 @@ async def summary(tmasters: Tmasters, remembered: Remembered[Measured], topology
             numbers = await _measure(tmasters, topology, interval)
             remembered.add(topology.id, interval, numbers)
         except UnavailableError as e:
-            since = tmasters.silent_since(topology) if isinstance(e, SilentError) else None
+            since = tmasters.unreachable_since(topology) if isinstance(e, UnreachableError) else None
             health = f"unreachable since {since}" if since else str(e)
     live = numbers is not None
     numbers = numbers or remembered.get(topology.id, interval)
@@ -104,6 +109,7 @@ async def summary(tmasters: Tmasters, remembered: Remembered[Measured], topology
     numbers = numbers or Numbers({}, interval, time.time())
     measured, interval = numbers.measured, numbers.interval_s
     known = {i.id: i for i in status.instances} if status is not None else {}
+    restarts = (status.restarts, status.recent_restarts) if status is not None else ({}, {})
     culprits = [m.Culprit(instance=id, held_ms=found.held_ms) for id, found in measured.items() if found.held_ms > 0]
     key = topology.key
     return m.Summary(
@@ -114,11 +120,17 @@ async def summary(tmasters: Tmasters, remembered: Remembered[Measured], topology
         id=topology.id,
         status=topology.status,
         ready=status is not None and status.ready and health == "ok",
+        tracked=str(topology.logical.config.get("topology.reliability.mode", "ATMOST_ONCE")) != "ATMOST_ONCE",
+        health=model(
+            Health.from_proto(status.health)
+            if status is not None and health == "ok"
+            else silent(tmasters, topology, health)
+        ),
         tmaster=health,
         interval=interval,
         as_of=as_of,
         components=[
-            _component(topology, component.name, measured, known, interval, alive=health == "ok")
+            _component(topology, component.name, measured, known, restarts, interval, alive=health == "ok")
             for component in topology.logical.components.values()
         ],
         culprits=sorted(culprits, key=lambda culprit: -culprit.held_ms),
@@ -127,7 +139,7 @@ async def summary(tmasters: Tmasters, remembered: Remembered[Measured], topology
 
 async def _measure(tmasters: Tmasters, topology: Topology, interval: int) -> Numbers[Measured]:
     prefixes = [f"{name}/*" for name in (*_COUNTS, *_LATENCIES)]
-    work, spent, cpu = await asyncio.gather(
+    work, spent, cpu, sketched = await asyncio.gather(
         tmasters.metrics(
             topology, tmaster_pb2.MetricsRequest(metrics=[*prefixes, _MEMORY, _UPTIME], interval_s=interval)
         ),
@@ -139,6 +151,12 @@ async def _measure(tmasters: Tmasters, topology: Topology, interval: int) -> Num
             topology,
             tmaster_pb2.MetricsRequest(
                 metrics=list(_CPU), minutely=True, interval_s=min(interval if interval > 0 else HISTORY_S, _CPU_TIME_S)
+            ),
+        ),
+        tmasters.metrics(
+            topology,
+            tmaster_pb2.MetricsRequest(
+                metrics=[f"{name}/*" for name in _LATENCIES], interval_s=interval, by_component=True, sketches=True
             ),
         ),
     )
@@ -155,6 +173,9 @@ async def _measure(tmasters: Tmasters, topology: Topology, interval: int) -> Num
     for found in measured.values():
         uptime_s = found.gauges.get(_UPTIME, 0.0)
         found.over(min(interval, uptime_s) if interval > 0 and uptime_s else max(interval, uptime_s))
+    for (component, latency), sketch in by_latency(sketched.series).items():
+        if (found_ns := sketch.quantiles_ns()) is not None:
+            measured.setdefault(component, Measured()).percentiles_ns[latency] = found_ns
     return Numbers(measured, work.interval_s, time.time())
 
 
@@ -175,6 +196,7 @@ def _component(
     name: str,
     measured: Mapping[str, Measured],
     known: dict[str, tmaster_pb2.InstanceStatus],
+    restarts: tuple[Mapping[str, int], Mapping[str, int]],
     interval: int,
     *,
     alive: bool,
@@ -190,6 +212,8 @@ def _component(
                 **_load(found, interval),
                 id=id,
                 container=int(id.split("_")[1]),
+                restarts=restarts[0].get(id, 0),
+                recent_restarts=restarts[1].get(id, 0),
                 attached=status.attached and alive,
                 pid=status.pid,
                 uptime_s=found.gauges.get(_UPTIME),
@@ -198,10 +222,23 @@ def _component(
     return m.ComponentLoad(
         **_load(together([measured.get(id, Measured()) for id in ids]), interval),
         name=name,
+        complete_percentiles=_percentiles(measured, name, "complete"),
+        execute_percentiles=_percentiles(measured, name, "execute"),
+        process_percentiles=_percentiles(measured, name, "process"),
+        restarts=sum(one.restarts for one in instances),
+        recent_restarts=sum(one.recent_restarts for one in instances),
         kind="spout" if component.is_spout else "bolt",
         parallelism=len(ids) or component.parallelism,
         instances=instances,
     )
+
+
+def _percentiles(measured: Mapping[str, Measured], component: str, kind: str) -> m.Percentiles | None:
+    found_ns = measured.get(component, Measured()).percentiles_ns.get(f"__{kind}-latency")
+    if found_ns is None:
+        return None
+    p50, p95, p99 = (ns / 1e6 for ns in found_ns)
+    return m.Percentiles(p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
 def _load(found: Measured, interval: int) -> dict[str, Any]:

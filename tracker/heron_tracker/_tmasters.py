@@ -1,4 +1,4 @@
-"""Asking Topology Masters: reused channels, bounded waits, and what each of them said last."""
+"""Calls to Topology Masters: reused channels, bounded waits, and the last status of each."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from heron_tracker._silence import Silence
+from heron_tracker._circuit_breaker import CircuitBreaker
 from heron_tracker._topology import Topology
+from heron_tracker._trust import check_address, trusted_launch
 from heronpy.errors import HeronError, UnavailableError, UsageError
 from heronpy.proto import tmaster_pb2, tmaster_pb2_grpc
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.rpc import channel
+from heronpy.security import TRACKER, Security, container_identity
 
 CALL_TIMEOUT_S = 5.0
 PROBE_WAIT_S = 0.5
-"""How long who probes a silent one waits for it. The probe itself goes on for as long as any call may take: one that is
-only slow must come back, too."""
+"""How long the caller that starts a probe waits for it. The probe itself may take as long as any call, so that one that
+is only slow comes back, too."""
 CHANNELS_MAX = 256
 CALLS_MAX = 64
 """Most calls at a time, to all Topology Masters."""
 CALLS_PER_TOPOLOGY_MAX = 4
 STATUS_AGE_S = 1.0
-"""A status that is not older is told again instead of asking again."""
+"""A status that is not older is served again."""
 
 
-class SilentError(UnavailableError):
+class UnreachableError(UnavailableError):
     """A Topology Master that does not answer."""
 
 
@@ -40,12 +42,12 @@ class _Link:
     """What is kept for one topology."""
 
     topology_id: str
-    token: str
+    security: Security
     calls: asyncio.Semaphore
     target: str = ""
     channel: grpc.aio.Channel | None = None
     busy: int = 0
-    silence: Silence = field(default_factory=Silence)
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     probe: asyncio.Task[None] | None = None
     status: tmaster_pb2.StatusReply | None = None
     status_s: float = 0.0
@@ -59,7 +61,7 @@ class Tmasters:
         """Make none yet.
 
         Args:
-            called: Told of every call: its method, and whether it was answered.
+            called: Called after every call with its method, and whether it was answered.
         """
         self._links: OrderedDict[str, _Link] = OrderedDict()
         self._gone: list[_Link] = []  # to be closed by the next one who may wait
@@ -67,58 +69,63 @@ class Tmasters:
         self._called = called
 
     async def metrics(self, topology: Topology, request: tmaster_pb2.MetricsRequest) -> tmaster_pb2.MetricsReply:
-        """Metrics, over a time. Raises SilentError."""
+        """Metrics, over a time. Raises UnreachableError."""
         reply: tmaster_pb2.MetricsReply = await self._ask(topology, "GetMetrics", request)
+        return reply
+
+    async def health(self, topology: Topology) -> tmaster_pb2.Health:
+        """How the topology is. Raises UnreachableError."""
+        reply: tmaster_pb2.Health = await self._ask(topology, "GetHealth", tmaster_pb2.TopologyRequest())
         return reply
 
     async def exceptions(
         self, topology: Topology, request: tmaster_pb2.ExceptionsRequest
     ) -> tmaster_pb2.ExceptionsReply:
-        """Exceptions, the latest last. Raises SilentError."""
+        """Exceptions, the latest last. Raises UnreachableError."""
         reply: tmaster_pb2.ExceptionsReply = await self._ask(topology, "GetExceptions", request)
         return reply
 
     async def exception_summary(
         self, topology: Topology, request: tmaster_pb2.ExceptionsRequest
     ) -> tmaster_pb2.ExceptionSummaryReply:
-        """Exceptions by their classes. Raises SilentError."""
+        """Exceptions by their classes. Raises UnreachableError."""
         reply: tmaster_pb2.ExceptionSummaryReply = await self._ask(topology, "GetExceptionSummary", request)
         return reply
 
     async def status(self, topology: Topology) -> tuple[tmaster_pb2.StatusReply | None, str]:
         """The status, and how its Topology Master is: `ok`, or `unreachable since …` with the last known status.
 
-        Never raises for a Topology Master that is silent. The status is None if it has never answered.
+        Never raises for a Topology Master that is unreachable. The status is None if it has never answered.
         """
         try:
             link = await self._link(topology)
         except HeronError as e:
             return None, str(e)
         try:
-            await self._admit(link, topology)  # before the lock: nobody waits for one who finds out what is known
+            await self._admit(link, topology)  # before the lock, where callers would queue up for what is known
             link.asking = link.asking or asyncio.Lock()
-            async with link.asking:  # of several who want it at once, one asks
+            async with link.asking:  # of several callers, one asks
                 if time.monotonic() - link.status_s > STATUS_AGE_S or link.status is None:
                     link.status = await self._ask(topology, "GetStatus", tmaster_pb2.TopologyRequest())
                     link.status_s = time.monotonic()
         except HeronError as e:
-            since = self.silent_since(topology)
+            since = self.unreachable_since(topology)
             return link.status, f"unreachable since {since}" if since else str(e)
         return link.status, "ok"
 
-    def silent_since(self, topology: Topology) -> str | None:
-        """Since when (ISO 8601) it does not answer, as far as anybody asked; None if the last call was answered."""
+    def unreachable_since(self, topology: Topology) -> str | None:
+        """Since when (ISO 8601) it has been unreachable; None if the last call was answered."""
         link = self._links.get(topology.id)
-        times = [t for t in (topology.tmaster_lost_s, link.silence.since_s if link else None) if t is not None]
+        times = [t for t in (topology.tmaster_lost_s, link.breaker.since_s if link else None) if t is not None]
         return iso_time(min(times)) if times else None
 
     def keep(self, topologies: Iterable[Topology]) -> None:
-        """Forget all topologies but these, and take notice of where their Topology Masters are."""
+        """Drop all topologies but these, and update the locations of their Topology Masters."""
         kept = {topology.id: topology for topology in topologies}
         for id in self._links.keys() - kept.keys():
             self._gone.append(self._links.pop(id))
         for id, link in self._links.items():
-            link.silence.located(kept[id].tmaster)
+            link.breaker.located(kept[id].tmaster)
 
     async def close(self) -> None:
         """Close all channels; calls under way fail."""
@@ -140,11 +147,11 @@ class Tmasters:
         link.busy += 1
         try:
             async with asyncio.timeout(2 * CALL_TIMEOUT_S), link.calls, self._calls:
-                if link.silence.known:  # those before it found out while this one waited
-                    raise self._silent(link, topology)
+                if link.breaker.open:  # an earlier call failed while this one waited
+                    raise self._unreachable(link, topology)
                 reply = await self._call(link, topology, method, request)
         except TimeoutError as e:
-            raise SilentError(
+            raise UnreachableError(
                 f"the Topology Master of {topology.key.name} was not asked: too many calls wait; try again later"
             ) from e
         finally:
@@ -152,67 +159,68 @@ class Tmasters:
         return reply
 
     async def _admit(self, link: _Link, topology: Topology) -> None:
-        """Return if it can be asked. Raises SilentError: at once if it is known to be silent and not to be tried."""
+        """Return if it can be called. Raises UnreachableError, at once while the circuit is open."""
         if topology.tmaster is None:
-            raise SilentError(
-                f"topology {topology.key.name} has no Topology Master since {self.silent_since(topology)}: "
+            raise UnreachableError(
+                f"topology {topology.key.name} has no Topology Master since {self.unreachable_since(topology)}: "
                 "its metrics cannot be read until it is back"
             )
-        if not link.silence.known:
+        if not link.breaker.open:
             return
-        if link.silence.may_probe(time.monotonic()):
-            link.silence.probing = True
+        if link.breaker.may_probe(time.monotonic()):
+            link.breaker.probing = True
             link.probe = asyncio.create_task(self._probe(link, topology), name=f"tracker/probe/{topology.key.name}")
             await asyncio.wait({link.probe}, timeout=PROBE_WAIT_S)
-        if link.silence.known:
-            raise self._silent(link, topology)
+        if link.breaker.open:
+            raise self._unreachable(link, topology)
 
     async def _probe(self, link: _Link, topology: Topology) -> None:
-        # It takes no place among the calls: there is one a Topology Master, and many silent ones must not use them up.
+        # Not counted among the calls: there is one per Topology Master, and many unreachable ones must not use them up.
         try:
             link.status = await self._call(link, topology, "GetStatus", tmaster_pb2.TopologyRequest())
             link.status_s = time.monotonic()
         except HeronError:
-            pass  # it is remembered
+            pass  # the breaker has it
         finally:
-            link.silence.probing = False
+            link.breaker.probing = False
 
     async def _call(self, link: _Link, topology: Topology, method: str, request: Any) -> Any:
         try:
             stub = tmaster_pb2_grpc.TmasterStub(await self._channel(link, topology))  # type: ignore[no-untyped-call]  # generated
-            reply = await getattr(stub, method)(
-                request, metadata=metadata(link.token, "tracker"), timeout=CALL_TIMEOUT_S
-            )
+            reply = await getattr(stub, method)(request, metadata=link.security.metadata, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as e:
             if e.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise UsageError(str(e.details())) from e  # it asked for too much
             self._called(method, False)
             why = "no answer in time" if e.code() is grpc.StatusCode.DEADLINE_EXCEEDED else str(e.details())
-            link.silence.failed(topology.tmaster, why, time.monotonic(), time.time())
-            raise self._silent(link, topology) from e
+            link.breaker.failed(topology.tmaster, why, time.monotonic(), time.time())
+            raise self._unreachable(link, topology) from e
         except asyncio.CancelledError as e:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Not this task: the channel was closed under the call, because there is a new address.
             self._called(method, False)
-            raise self._silent(link, topology) from e
+            raise self._unreachable(link, topology) from e
         self._called(method, True)
-        link.silence.answered()
+        link.breaker.answered()
         return reply
 
-    def _silent(self, link: _Link, topology: Topology) -> SilentError:
-        return SilentError(
+    def _unreachable(self, link: _Link, topology: Topology) -> UnreachableError:
+        return UnreachableError(
             f"the Topology Master of {topology.key.name} at {link.target or 'no address'} is unreachable since "
-            f"{self.silent_since(topology) or iso_time(time.time())}: {link.silence.why or 'it has moved, ask again'}"
+            f"{self.unreachable_since(topology) or iso_time(time.time())}: "
+            f"{link.breaker.why or 'it has moved, ask again'}"
         )
 
     async def _link(self, topology: Topology) -> _Link:
         link = self._links.get(topology.id)
         if link is None:
-            token = await asyncio.to_thread(_token, topology)
-            link = self._links.get(topology.id) or _Link(topology.id, token, asyncio.Semaphore(CALLS_PER_TOPOLOGY_MAX))
-            link.silence.located(topology.tmaster)
+            security = await asyncio.to_thread(_security, topology)
+            link = self._links.get(topology.id) or _Link(
+                topology.id, security, asyncio.Semaphore(CALLS_PER_TOPOLOGY_MAX)
+            )
+            link.breaker.located(topology.tmaster)
             self._links[topology.id] = link
             await self._make_room()
         if topology.id in self._links:  # else the topology went away meanwhile
@@ -227,10 +235,11 @@ class Tmasters:
 
     async def _channel(self, link: _Link, topology: Topology) -> grpc.aio.Channel:
         assert topology.tmaster is not None
+        check_address(topology, topology.tmaster.host, proves_itself=link.security.tls is not None)
         target = f"{topology.tmaster.host}:{topology.tmaster.port}"
         old = link.channel
         if old is None or link.target != target:
-            link.channel, link.target = channel(target), target
+            link.channel, link.target = channel(target, link.security, container_identity(0)), target
             if old is not None:
                 await old.close()
         assert link.channel is not None
@@ -242,14 +251,10 @@ def iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _token(topology: Topology) -> str:
+def _security(topology: Topology) -> Security:
     try:
-        return Launch.load(topology.directory).token()
+        return trusted_launch(topology).security(TRACKER)
+    except UnavailableError:
+        raise
     except HeronError as e:
-        raise UnavailableError(
-            f"topology {topology.key.name} cannot be asked from this host: its token is in its directory "
-            f"{topology.directory}, and {e}"
-        ) from e
-    except Exception as e:
-        # Whatever stands in somebody's launch.yaml: it is their topology that cannot be asked, nothing else.
-        raise UnavailableError(f"topology {topology.key.name} cannot be asked: {topology.directory}: {e}") from e
+        raise UnavailableError(f"topology {topology.key.name} cannot be asked from here: {e}") from e

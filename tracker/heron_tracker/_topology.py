@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from heron_tracker._limits import check_definition, check_execution, check_nodes, check_packing, check_physical
+from heronpy.config import MIB
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
 from heronpy.proto import plan_pb2, state_pb2, topology_pb2
 from heronpy.statemgr import Kind
@@ -80,6 +82,23 @@ class Topology:
             if component in (None, instance.component)
         ]
 
+    def processes(self) -> dict[str, int]:
+        """The ids of all instances and Stream Managers, each with its container."""
+        if self.packing is None:
+            return {}
+        stmgrs = {container.stmgr_id: container.id for container in self.packing.containers}
+        return stmgrs | {i.instance_id(c.id): c.id for c in self.packing.containers for i in c.instances}
+
+    def memory_mb(self) -> dict[str, float]:
+        """What each instance may use, in MiB, by its id."""
+        if self.packing is None:
+            return {}
+        return {
+            instance.instance_id(container.id): instance.resources.ram_bytes / MIB
+            for container in self.packing.containers
+            for instance in container.instances
+        }
+
     def containers(self) -> list[int]:
         """All container numbers, with that of the Topology Master."""
         return [0, *(container.id for container in self.packing.containers)] if self.packing is not None else [0]
@@ -93,22 +112,31 @@ def assemble(statemgr: str, values: dict[Kind, bytes | None], before: Topology |
     """A topology from the values of its nodes; None without an execution state or a definition: it is gone, or comes.
 
     Raises:
+        StateError: it is larger than a Tracker reads.
         Exception: a value is damaged. protobuf and the plans raise what they like.
     """
+    check_nodes(values)
     execution, definition = values.get(Kind.EXECUTIONSTATE), values.get(Kind.TOPOLOGIES)
     if not execution or not definition:
         return None
     proto = topology_pb2.Topology.FromString(definition)
+    check_definition(proto)
+    state = state_pb2.ExecutionState.FromString(execution)
+    check_execution(state)
     topology = Topology(
         statemgr=statemgr,
-        execution=state_pb2.ExecutionState.FromString(execution),
+        execution=state,
         logical=LogicalPlan.from_proto(proto),
         state=TopologyState(proto.state),
     )
     if raw := values.get(Kind.PACKINGPLANS):
-        topology = replace(topology, packing=PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(raw)))
+        packing = plan_pb2.PackingPlan.FromString(raw)
+        check_packing(packing, proto)
+        topology = replace(topology, packing=PackingPlan.from_proto(packing))
     if raw := values.get(Kind.PPLANS):
-        physical = PhysicalPlan.from_proto(plan_pb2.PhysicalPlan.FromString(raw))
+        found = plan_pb2.PhysicalPlan.FromString(raw)
+        check_physical(found)
+        physical = PhysicalPlan.from_proto(found)
         if physical.logical.id == proto.id:  # else it was left behind by an earlier topology of the same name
             topology = replace(topology, physical=physical)
     if raw := values.get(Kind.SCHEDULERS):

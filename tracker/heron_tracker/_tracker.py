@@ -1,9 +1,10 @@
-"""What the parts of one Tracker share, and how its routes get at it."""
+"""One Tracker's parts, and how its routes access them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator
 from typing import Annotated, cast
 
@@ -18,10 +19,16 @@ from heron_tracker._summary import Measured
 from heron_tracker._tmasters import Tmasters
 from heron_tracker._topology import Topology
 
+log = logging.getLogger(__name__)
+
+ACTIONS_MAX = 4
+"""Most actions on topologies at a time: each may take a minute, and a thread."""
+CALCULATIONS_MAX = 2
+"""Most metrics queries that are calculated at a time."""
 LOOKS_MAX = 4
 """Most looks into instances at a time: each may take seconds, and a thread."""
 FIRST_ANSWER_S = 3.0
-"""How long the start waits for the state managers. One that is slower is told of as soon as it answers."""
+"""How long the start waits for the state managers. The topologies of a slower one follow when it answers."""
 
 
 class Tracker:
@@ -35,6 +42,11 @@ class Tracker:
         self.remembered: Remembered[Measured] = Remembered()
         self.events = Events(self.directory)
         self.looks = asyncio.Semaphore(LOOKS_MAX)
+        self.profiled: set[tuple[str, str]] = set()
+        """Topology and id of the processes that are being profiled."""
+        self.calculating = asyncio.Semaphore(CALCULATIONS_MAX)
+        self.acting = asyncio.Semaphore(ACTIONS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
         self.directory.listen(self._keep)
         self.metrics.follow(self.directory, self.events)
 
@@ -43,9 +55,19 @@ class Tracker:
         self.tmasters.keep(topologies)
         self.remembered.keep(topology.id for topology in topologies)
 
+    def keep_running(self, task: asyncio.Task[None]) -> None:
+        """Keep a task until it ends, although whoever asked for it has gone; its error is logged."""
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s failed: %s", task.get_name(), error)
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow the state managers for the time of the block. Entered when they have answered, or a little later."""
+        """Follow the state managers for the duration of the block, entered when they have answered or timed out."""
         following = asyncio.create_task(self.directory.run(), name="tracker/directory")
         try:
             await self.directory.answered(FIRST_ANSWER_S)

@@ -24,7 +24,7 @@ async def user_metrics(
 
     Raises:
         NotFoundError: there is no such component.
-        SilentError.
+        UnreachableError.
     """
     if component is not None:
         check_component(topology, component)

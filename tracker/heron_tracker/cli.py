@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from heronpy.cli._options import Verbose, home
+from heronpy.cli.commands import Verbose, home
 from heronpy.errors import UsageError
 
 
@@ -28,14 +28,25 @@ def tracker(
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What callers must send as bearer token; readable by you alone.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Tell the URL as JSON.", show_default=False)] = False,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Answer whoever can connect, without a token.", show_default=False)
+    ] = False,
+    actions: Annotated[
+        bool, typer.Option("--actions", help="Allow to activate, deactivate, restart, kill.", show_default=False)
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the URL as JSON.", show_default=False)] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Serve the REST API and the web UI of all topologies, until Ctrl-C."""
+    """Serve the REST API and the web UI of all topologies, until Ctrl-C.
+
+    Without --token-file, the token is in tracker.token below HERON_HOME, made if need be; the printed URL signs in.
+    """
     from heron_tracker import _config as c
     from heron_tracker import create_app
-    from heron_tracker._serve import serve
+    from heron_tracker._serve import listen, serve
 
+    if no_token and token_file is not None:
+        raise UsageError("--token-file and --no-token contradict each other: choose one")
     if type is None and (rootpath or hostport):
         raise UsageError("--rootpath and --hostport describe a state manager: name its --type too")
     config = (
@@ -51,7 +62,19 @@ def tracker(
     # What a server has to tell (a state manager is away, a state is damaged) belongs on stderr. With -v that is set up.
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
 
-    def ready(url: str) -> None:
-        print(json.dumps({"url": url, "pid": os.getpid()}) if as_json else f"heron tracker: {url}", flush=True)
+    config = dataclasses.replace(config, host=host or config.host, actions=actions or config.actions)
+    with listen(config.host, config.port if port is None else port) as listening:
+        if no_token:
+            config = dataclasses.replace(config, token=None, token_file=None)
+        elif config.token is None and config.token_required:
+            token, path = c.default_token(home())
+            config = dataclasses.replace(config, token=token, token_file=path)
 
-    serve(create_app(config), host or config.host, config.port if port is None else port, ready)
+        def ready(url: str) -> None:
+            # The token is behind the #, which browsers send nowhere.
+            login = f"{url}/login.html#{config.token}" if config.token is not None else url
+            file = str(config.token_file) if config.token_file is not None else None
+            told = {"url": url, "pid": os.getpid(), "login_url": login, "token_file": file}
+            print(json.dumps(told) if as_json else f"heron tracker: {login}", flush=True)
+
+        serve(create_app(config), listening, config.host, ready)

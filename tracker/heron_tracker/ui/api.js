@@ -3,6 +3,7 @@
 import { Signal } from "./signal.js";
 
 const TIMEOUT_MS = 20_000;
+const ACTION_MS = 70_000; // the Tracker itself gives up after 60 s
 const TOKEN = "heron.token";
 
 /** An answer that is an error; `reason` is the Tracker's own sentence. */
@@ -34,13 +35,14 @@ async function behindAProxy() {
 }
 
 /** Fetch with the token. */
-export async function request(path, parameters = {}, { signal, timeoutMs = TIMEOUT_MS, stream = false } = {}) {
+export async function request(path, parameters = {}, { signal, timeoutMs = TIMEOUT_MS, stream = false, method = "GET" } = {}) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(parameters)) {
     for (const one of [value].flat()) if (one !== undefined && one !== null) query.append(name, one);
   }
   const token = sessionStorage.getItem(TOKEN);
   const headers = token ? { authorization: `Bearer ${token}` } : {};
+  if (method === "POST") headers["x-heron-request"] = "1"; // no other page can send it
   const waiting = new AbortController();
   const stop = () => waiting.abort(signal?.reason);
   signal?.addEventListener("abort", stop);
@@ -48,7 +50,7 @@ export async function request(path, parameters = {}, { signal, timeoutMs = TIMEO
   const timer = setTimeout(() => waiting.abort(new GoneError("the Tracker does not answer")), timeoutMs);
   let response;
   try {
-    response = await fetch(`${path}?${query}`, { headers, credentials, cache: "no-store", signal: waiting.signal });
+    response = await fetch(`${path}?${query}`, { method, headers, credentials, cache: "no-store", signal: waiting.signal });
     if (!stream && response.ok) return await response.blob();
   } catch (error) {
     if (signal?.aborted) throw error;
@@ -60,12 +62,15 @@ export async function request(path, parameters = {}, { signal, timeoutMs = TIMEO
   }
   if (response.status === 401 && !token && credentials === "omit" && (await behindAProxy())) {
     credentials = "same-origin";
-    return request(path, parameters, { signal, timeoutMs, stream });
+    return request(path, parameters, { signal, timeoutMs, stream, method });
   }
   if (!response.ok) await refuse(response);
   answered();
   return response;
 }
+
+/** Have something done; its answer as JSON. */
+export const post = (path, parameters, options) => get(path, parameters, { timeoutMs: ACTION_MS, ...options, method: "POST" });
 
 /** An answer as JSON. */
 export async function get(path, parameters, options) {
@@ -77,7 +82,7 @@ export async function get(path, parameters, options) {
 async function refuse(response) {
   if (response.status === 401) {
     connection.set({ state: "token", since: null, wrong: sessionStorage.getItem(TOKEN) !== null });
-    throw new ApiError(401, "the Tracker wants its token");
+    throw new ApiError(401, "authentication required");
   }
   if (response.status === 502 || response.status === 504) {
     gone(); // a proxy in between speaks

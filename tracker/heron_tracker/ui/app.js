@@ -47,14 +47,14 @@ function showCrumbs(wanted) {
 }
 
 const LINKS = {
-  live: ["Live", "Changes are told as they happen; numbers come every few seconds"],
-  polling: ["Polling", "The stream of events is not open: the Tracker is asked every few seconds"],
+  live: ["Live", "Live updates: changes at once, numbers every few seconds"],
+  polling: ["Polling", "Updates every few seconds: the stream of events is not open"],
   off: ["Connecting", ""],
 };
 
 function showLink() {
   const state = connection.value.state;
-  const [label, tip] = state === "ok" ? LINKS[mode.value] : state === "gone" ? ["Offline", "The Tracker does not answer"] : ["Locked", "The Tracker wants its token"];
+  const [label, tip] = state === "ok" ? LINKS[mode.value] : state === "gone" ? ["Offline", "The Tracker does not answer"] : ["Signed out", "Authentication required"];
   set(link, "class", `link ${state === "ok" ? mode.value : "offline"}`);
   set(link, "tip", tip);
   text(link, label);
@@ -86,10 +86,10 @@ function askToken(wrong) {
     poke();
   };
   const dialog = h("dialog", { id: "token", class: "dialog", "aria-labelledby": "token-title" },
-    h("form", { onsubmit: submit }, h("h2", { id: "token-title" }, "This Tracker wants its token"),
+    h("form", { onsubmit: submit }, h("h2", { id: "token-title" }, "Authentication required"),
       h("p", { id: "token-note", class: wrong ? "bad-text" : null, role: wrong ? "alert" : null },
-        wrong ? "The Tracker refused the one that you gave: it is wrong, or was changed." : "It is in the file that the Tracker was started with. It is kept until you close this tab."),
-      h("label", { class: "field" }, "Token", input), h("button", { type: "submit", class: "primary" }, "Go on")));
+        wrong ? "The Tracker refused this token: it is wrong, or was changed." : "Enter the Tracker's token, which is in its token file. It is kept until you close this tab."),
+      h("label", { class: "field" }, "Token", input), h("button", { type: "submit", class: "primary" }, "Sign in")));
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   document.body.append(dialog);
   dialog.showModal();
@@ -99,7 +99,7 @@ const KEYS = [["/", "search"], ["1 … 5", "tabs of a topology"], ["l", "all top
   ["Esc", "select nothing"], ["?", "this help"]];
 
 function help() {
-  const dialog = h("dialog", { class: "dialog" }, h("h2", {}, "Keys"), h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
+  const dialog = h("dialog", { class: "dialog" }, h("h2", {}, "Keyboard shortcuts"), h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
     h("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close"));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);
@@ -122,7 +122,7 @@ function onkey(event) {
 document.getElementById("top").append(
   h("a", { class: "brand", href: "#/", "aria-label": "heron: all topologies" }, h("img", { src: "icon.svg", alt: "", width: 22, height: 22 }), h("span", {}, "heron")),
   crumbs, h("span", { class: "space" }), link,
-  h("button", { type: "button", class: "icon", tip: "Keys (?)", "aria-label": "Keys", onclick: help }, "?"),
+  h("button", { type: "button", class: "icon", tip: "Keyboard shortcuts (?)", "aria-label": "Keyboard shortcuts", onclick: help }, "?"),
   h("button", { type: "button", class: "icon", tip: "Dark or light (t)", "aria-label": "Dark or light", onclick: () => document.dispatchEvent(new Event("heron:toggle-theme")) }, "◐"),
 );
 startTooltips();

@@ -12,11 +12,16 @@ const together = uPlot.sync("charts");
 export class Chart {
   /** `show(value)`: a value as text; `tip`: the names of the metrics behind it. */
   constructor(title, { show, tip }) {
-    Object.assign(this, { title, format: show, hidden: new Set(), lines: [], plot: null });
+    Object.assign(this, { format: show, hidden: new Set(), lines: [], plot: null });
     this.legend = h("div", { class: "legend" });
     this.drawing = h("div", { class: "drawing" });
-    this.nothing = h("p", { class: "none" }, "nothing was reported in this time");
-    this.element = h("figure", { class: "chart" }, h("figcaption", { tip }, title), this.drawing, this.nothing, this.legend);
+    this.nothing = h("p", { class: "none" }, "Loading …");
+    this.title = h("figcaption", { tip }, title);
+    this.element = h("figure", { class: "chart" }, this.title, this.drawing, this.nothing, this.legend);
+  }
+
+  name(title) {
+    text(this.title, title);
   }
 
   start(signal) {
@@ -30,10 +35,16 @@ export class Chart {
     });
   }
 
+  /** Say that nothing could be asked; what was drawn before stays. */
+  failed() {
+    if (!this.lines.length) text(this.nothing, "Could not be loaded");
+  }
+
   /** Show lines: [{name, color, data: Map time in s → value}], over a time in s. */
   show(lines, from, to) {
     this.lines = lines.filter((line) => line.data.size);
     this.range = [from, to];
+    text(this.nothing, "nothing was reported in this time");
     this.nothing.hidden = this.lines.length > 0;
     this.drawing.hidden = this.lines.length === 0;
     this.#draw(false);

@@ -2,26 +2,32 @@
 // Managers. `of(history, component)` makes the line of one component; `names` are the metrics that are asked for.
 
 import * as f from "./format.js";
-import { combine, either, growth, matching, perSecond, scaled, total } from "./series.js";
+import { combine, either, growth, matching, perSecond, percentile, scaled, total } from "./series.js";
 
 const NS = 1e-6;
 const rate = (name) => ({ names: [name], of: (history) => perSecond(total(history, name), history), show: f.rate });
-const mean = (name) => ({ names: [name], of: (history) => scaled(total(history, name), NS), show: f.latency });
+const latency = (name) => ({
+  names: [name], show: f.latency, distributed: true,
+  of: (history, _source, measure) => scaled(measure === "mean" ? total(history, name) : percentile(history, name, measure), NS),
+});
 const gauge = (name, show = f.count) => ({ names: [name], of: (history) => total(history, name), show });
 const cpu = ["__py-user-cpu-time-secs", "__py-sys-cpu-time-secs"];
 
 function capacity(history, component) {
   const executed = perSecond(total(history, "__execute-count"), history);
-  return combine(executed, total(history, "__execute-latency"), (each, ns) => (each * ns * 1e-9) / component.parallelism);
+  return combine(executed, total(history, "__execute-latency"), (each, ns) => Math.min(1, (each * ns * 1e-9) / component.parallelism));
 }
 
 const chart = (title, kinds, definition) => ({ title, kinds, ...definition });
 const ALL = ["spout", "bolt"];
 
+/** What charts of latencies show. */
+export const MEASURES = { mean: { label: "Mean" }, p50: { label: "p50" }, p95: { label: "p95" }, p99: { label: "p99" } };
+
 export const GROUPS = [
   { title: "Health", charts: [
     chart("Failed tuples", ALL, rate("__fail-count")),
-    chart("Complete latency", ["spout"], mean("__complete-latency")),
+    chart("Complete latency", ["spout"], latency("__complete-latency")),
     chart("Capacity", ["bolt"], { names: ["__execute-count", "__execute-latency"], of: capacity, show: f.percent }),
     chart("Tuples in flight", ["spout"], gauge("__pending-acked-count")),
     chart("Time that backpressure took", ["stmgr"], {
@@ -44,8 +50,8 @@ export const GROUPS = [
     chart("Emitted", ALL, rate("__emit-count")),
     chart("Executed", ["bolt"], rate("__execute-count")),
     chart("Acknowledged", ALL, rate("__ack-count")),
-    chart("Execute latency", ["bolt"], mean("__execute-latency")),
-    chart("Process latency", ["bolt"], mean("__process-latency")),
+    chart("Execute latency", ["bolt"], latency("__execute-latency")),
+    chart("Process latency", ["bolt"], latency("__process-latency")),
     chart("Waiting in inbound queues", ALL, gauge("__gateway-in-stream-queue-size", f.bytes)),
   ] },
   { title: "Stream Managers", charts: [

@@ -14,7 +14,7 @@ export function s(tag, properties = {}, ...children) {
 
 function filled(element, properties, children) {
   for (const [name, value] of Object.entries(properties)) set(element, name, value);
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
 
@@ -34,6 +34,12 @@ export function set(element, name, value) {
 /** Set the text, only if it changed. */
 export function text(element, value) {
   if (element.textContent !== value) element.textContent = value;
+}
+
+/** Set the text of a name, which may be broken after its separators and nowhere else. */
+export function breakable(element, value) {
+  if (element.textContent === value) return;
+  element.replaceChildren(...value.split(/(?<=[_\-./:])/).flatMap((part, n) => (n ? [document.createElement("wbr"), part] : [part])));
 }
 
 /** Have exactly these children, in this order, moving as few as possible. */
@@ -65,7 +71,7 @@ export class Keyed {
   }
 }
 
-/** Enter and space press what is no button but acts like one (a shape in an SVG). */
+/** Enter and space press what is not a button but acts like one (a shape in an SVG). */
 export function pressable(element, press) {
   element.addEventListener("click", press);
   element.addEventListener("keydown", (event) => {

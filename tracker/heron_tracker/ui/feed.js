@@ -70,9 +70,10 @@ export class Feed {
   }
 
   async #others() {
-    for (const interval of [600, 3600, 10800, -1]) {
-      if (interval !== this.interval) await this.#take(interval);
-    }
+    const others = [600, 3600, 10800, -1].filter((interval) => interval !== this.interval);
+    const taken = await Promise.allSettled(others.map((interval) => this.#take(interval))); // one that fails leaves no other stale
+    const failed = taken.find((one) => one.status === "rejected");
+    if (failed) throw failed.reason;
   }
 
   async #load() {
@@ -86,6 +87,11 @@ export class Feed {
     await this.#guarded(async () => {
       const summary = await get(`${place(this.at)}/summary`, { interval }, { signal: this.signal });
       // While its Topology Master is silent the Tracker tells the last numbers that it knows: others may have asked later.
+      if (this.id && this.id !== summary.id) { // submitted anew under the same name: these are another topology's numbers
+        this.summaries.clear();
+        this.good.clear();
+      }
+      this.id = summary.id;
       summary.at_ms = summary.as_of ? Date.parse(summary.as_of) : Date.now();
       this.summaries.set(interval, summary);
       const known = this.good.get(interval)?.at_ms ?? 0;

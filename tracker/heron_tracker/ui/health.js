@@ -42,7 +42,7 @@ export const HEALTH = {
     share: worst((load, _summary, ram) => memory(load, ram)), full: 1, show: f.percent,
   },
   backpressure: {
-    label: "Backpressure", tip: "__time_spent_back_pressure_by_compid ÷ time: how long it held the spouts",
+    label: "Backpressure", tip: "__time_spent_back_pressure_by_compid ÷ time: how long it throttled the spouts",
     share: worst(held), full: 0.5, show: f.percent,
   },
 };

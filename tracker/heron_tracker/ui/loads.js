@@ -10,11 +10,23 @@ const counter = (key, label, metric) => ({
   exact: (row) => `${metric}: ${f.exact(row[key])}`,
 });
 const latency = (key, label, metric) => ({
-  key, label, tip: `${metric}, the mean`, num: true, value: (row) => row[key], show: (row) => f.latency(row[key]), exact: (row) => `${metric}: ${f.exact(row[key])} ms`,
+  key, label, tip: `${metric}, the mean`, num: true, value: (row) => row[key], show: (row) => f.latency(row[key]),
+  exact: (row) => [`${metric}: ${f.exact(row[key])} ms`, percentiles(row[key.replace("_latency_ms", "_percentiles")])].filter(Boolean).join("\n"),
 });
 
+/** p50 1.2 ms · p95 3.4 ms · p99 5.6 ms; empty where they are not known. */
+export const percentiles = (one) => (one ? `p50 ${f.latency(one.p50_ms)} · p95 ${f.latency(one.p95_ms)} · p99 ${f.latency(one.p99_ms)}` : "");
+/** The percentiles that matter most: of a spout until acked, of a bolt until its ack, without acks its execution. */
+export const mainPercentiles = (row) => row.complete_percentiles ?? row.process_percentiles ?? row.execute_percentiles ?? null;
+
+const percentileColumn = (n) => {
+  const value = (row) => mainPercentiles(row)?.[`p${n}_ms`] ?? null;
+  return { key: `p${n}`, label: `p${n}`, tip: `${n} of 100 tuples take no longer: complete latency of spouts, process latency of bolts`, num: true,
+    value, show: (row) => f.latency(value(row)), exact: (row) => percentiles(mainPercentiles(row)) || null };
+};
+
 /** Columns of loads. `feed`: for the time that they speak of. */
-export function loadColumns(feed) {
+export function loadColumns(feed, { percentiles: withPercentiles = true } = {}) {
   const bar = (name, label, key, show) => ({
     key, label, tip: HEALTH[name].tip, num: true, value: (row) => row[key], show: (row) => show(row[key]), exact: (row) => `${f.exact(row[key])}\n${HEALTH[name].tip}`,
     share: (row) => {
@@ -28,9 +40,12 @@ export function loadColumns(feed) {
     counter("executed", "Executed", "__execute-count"),
     counter("acked", "Acked", "__ack-count"),
     { ...counter("failed", "Failed", "__fail-count"), look: (row) => (row.failed ? "bad-text" : "") },
+    { key: "restarts", label: "Restarts", tip: "Since they were started on purpose", num: true, value: (row) => row.restarts ?? null, show: (row) => f.count(row.restarts ?? null),
+      exact: (row) => `${f.exact(row.recent_restarts)} in the last 10 minutes`, look: (row) => (row.recent_restarts ? "bad-text" : "") },
     latency("complete_latency_ms", "Complete", "__complete-latency"),
     latency("execute_latency_ms", "Execute", "__execute-latency"),
     latency("process_latency_ms", "Process", "__process-latency"),
+    ...(withPercentiles ? [50, 95, 99].map(percentileColumn) : []),
     bar("capacity", "Capacity", "capacity", f.percent),
     bar("cpu", "CPU", "cpu_cores", f.percent),
     bar("memory", "Memory", "memory_bytes", f.bytes),

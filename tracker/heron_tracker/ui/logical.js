@@ -3,7 +3,10 @@
 import { Keyed, pressable, s, set, text } from "./dom.js";
 import { placed } from "./layout.js";
 
-const BOX = { width: 150, height: 54 };
+const WIDTH = 150;
+const HEIGHT = 54;
+const LINE = 14; // of the operators of a streamlet program, where there are any
+const LETTERS = 21;
 const ACROSS = { along: 206, aside: 78 };
 const DOWN = { along: 96, aside: 166 };
 const MARGIN = 12;
@@ -27,6 +30,10 @@ export class LogicalPlan {
   plan(plan) {
     this.layout = placed(plan);
     this.inputs = plan.bolts;
+    this.operators = new Map([...Object.entries(plan.spouts), ...Object.entries(plan.bolts)].map(([name, one]) => [name, one.operators ?? []]));
+    const more = [...this.operators.values()].some((one) => one.length > 1) ? LINE : 0;
+    this.box = { width: WIDTH, height: HEIGHT + more };
+    this.spacing = [{ ...ACROSS, aside: ACROSS.aside + more }, { ...DOWN, along: DOWN.along + more }];
   }
 
   /** Show it. `looks`: name → {color, fill, share, kind, lines, tip}; `selected`: a name or null. */
@@ -35,7 +42,7 @@ export class LogicalPlan {
     // Across, unless letters would become small and down they would not.
     const [across, down] = [false, true].map((vertical) => Math.min(1, room / this.#size(vertical)[0]));
     this.vertical = across < LEGIBLE && down > across;
-    this.steps = this.vertical ? DOWN : ACROSS;
+    this.steps = this.spacing[Number(this.vertical)];
     this.selected = selected;
     const [width, height] = this.#size(this.vertical);
     set(this.element, "viewBox", `0 0 ${width} ${height}`);
@@ -48,9 +55,9 @@ export class LogicalPlan {
   /** Width and height, if it goes across or down. */
   #size(vertical) {
     const { layers, breadth } = this.layout;
-    const steps = vertical ? DOWN : ACROSS;
-    const along = (layers - 1) * steps.along + (vertical ? BOX.height : BOX.width) + 2 * MARGIN;
-    const aside = (breadth - 1) * steps.aside + (vertical ? BOX.width : BOX.height) + 2 * MARGIN;
+    const [steps, box] = [this.spacing[Number(vertical)], this.box];
+    const along = (layers - 1) * steps.along + (vertical ? box.height : box.width) + 2 * MARGIN;
+    const aside = (breadth - 1) * steps.aside + (vertical ? box.width : box.height) + 2 * MARGIN;
     return vertical ? [aside, along] : [along, aside];
   }
 
@@ -65,9 +72,10 @@ export class LogicalPlan {
   }
 
   #showEdge(element, edge) {
-    const [ends, half] = this.vertical ? [[BOX.width / 2, BOX.height], [BOX.width / 2, 0]] : [[BOX.width, BOX.height / 2], [0, BOX.height / 2]];
+    const { width, height } = this.box;
+    const [ends, half] = this.vertical ? [[width / 2, height], [width / 2, 0]] : [[width, height / 2], [0, height / 2]];
     const shift = ([x, y], [dx, dy]) => [x + dx, y + dy];
-    const middle = [BOX.width / 2, BOX.height / 2];
+    const middle = [width / 2, height / 2];
     const way = [
       shift(this.#at(this.layout.nodes.get(edge.from)), ends),
       ...edge.bends.map((bend) => shift(this.#at(bend), middle)),
@@ -88,16 +96,16 @@ export class LogicalPlan {
   #node({ name }) {
     const label = (className, y) => s("text", { class: className, x: 16, y });
     const element = s("g", { class: "node", role: "button", tabindex: 0, "data-component": name },
-      s("rect", { class: "box", width: BOX.width, height: BOX.height, rx: 7 }),
-      s("rect", { class: "stripe", width: 6, height: BOX.height, rx: 3 }),
-      label("name", 19), label("line", 34), label("line", 47),
+      s("rect", { class: "box", width: WIDTH, rx: 7 }),
+      s("rect", { class: "stripe", width: 6, rx: 3 }),
+      label("name", 19), label("line", 34), label("line", 47), label("line operators", 60),
       s("rect", { class: "gauge", x: 100, y: 12, width: 40, height: 5, rx: 2.5 }),
       s("rect", { class: "gauge-fill", x: 100, y: 12, width: 40, height: 5, rx: 2.5 }));
     return pressable(element, () => this.onpress(name));
   }
 
   #showNode(element, { name, place, look }) {
-    const [, stripe, title, first, second, track, fill] = element.children;
+    const [box, stripe, title, first, second, third, track, fill] = element.children;
     set(element, "transform", `translate(${this.#at(place)})`);
     set(element, "class", `node ${look.kind}${this.selected === name ? " selected" : this.selected ? " dim" : ""}`);
     set(element, "aria-pressed", String(this.selected === name));
@@ -106,7 +114,9 @@ export class LogicalPlan {
     set(stripe, "fill", look.color);
     const barred = look.share !== undefined;
     const room = barred ? 12 : 19;
-    text(title, name.length > room ? `${name.slice(0, room - 1)}…` : name);
+    text(title, cut(name, room));
+    for (const shape of [box, stripe]) set(shape, "height", this.box.height);
+    text(third, cut(this.operators.get(name).slice(1).map((one) => `→ ${one.name}`).join(" "), LETTERS));
     text(first, look.lines[0] ?? "");
     text(second, look.lines[1] ?? "");
     set(track, "visibility", barred ? null : "hidden");
@@ -115,3 +125,5 @@ export class LogicalPlan {
     set(fill, "fill", look.fill);
   }
 }
+
+const cut = (words, letters) => (words.length > letters ? `${words.slice(0, letters - 1)}…` : words);

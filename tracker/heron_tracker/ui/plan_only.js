@@ -2,7 +2,7 @@
 
 const UNKNOWN = {
   emitted: null, executed: null, acked: null, failed: null, emit_rate: null, execute_rate: null, complete_latency_ms: null, execute_latency_ms: null,
-  process_latency_ms: null, capacity: null, cpu_cores: null, memory_bytes: null, backpressure_ms: null, uptime_s: null,
+  complete_percentiles: null, execute_percentiles: null, process_percentiles: null, restarts: null, recent_restarts: null, process_latency_ms: null, capacity: null, cpu_cores: null, memory_bytes: null, backpressure_ms: null, uptime_s: null,
 };
 
 /** A summary of which no number is known, in the Tracker's shape. */

@@ -5,7 +5,7 @@
 
 export const TABS = ["overview", "charts", "exceptions", "logs", "config"];
 
-/** The address as {at: {cluster, role, environ, name} or null, tab, rest, choice}; null for what is no page. */
+/** The address as {at: {cluster, role, environ, name} or null, tab, rest, choice}; null for what is not a page. */
 export function parse(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?");
   const choice = Object.fromEntries(new URLSearchParams(query));
@@ -18,7 +18,7 @@ export function parse(hash) {
   if (!parts.length) return { at: null, tab: "list", rest: [], choice };
   if (parts[0] !== "t" || parts.length < 5) return null;
   const [, cluster, role, environ, name, tab = "overview", ...rest] = parts;
-  const deep = ["component", "instance"].includes(tab) && rest.length === 1;
+  const deep = ["component", "instance", "process"].includes(tab) && rest.length === 1;
   if (!deep && (!TABS.includes(tab) || rest.length)) return null;
   return { at: { cluster, role, environ, name }, tab, rest, choice };
 }

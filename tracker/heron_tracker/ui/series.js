@@ -11,6 +11,9 @@ export const total = (history, name) => added(history, (metric) => metric === na
 /** One metric alone: Map time in s → value. */
 export const alone = (history, name) => added(history, (metric) => metric === name);
 
+/** A percentile of a latency over all of its streams: Map time in s → value. */
+export const percentile = (history, name, which) => new Map(Object.entries(history.percentiles?.[name]?.[which] ?? {}).map(([time, value]) => [Number(time), value]));
+
 /** Add up all metrics that a regular expression matches: Map time in s → value. */
 export const matching = (history, pattern) => added(history, (metric) => pattern.test(metric));
 

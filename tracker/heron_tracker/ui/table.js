@@ -1,6 +1,6 @@
 // Tables that are sorted, filtered and updated in place. Long ones show their first rows, and the others when asked.
 
-import { Keyed, h, set, text } from "./dom.js";
+import { Keyed, breakable, h, set, text } from "./dom.js";
 
 const FIRST = 100;
 
@@ -10,7 +10,7 @@ const FIRST = 100;
  */
 export class Table {
   constructor(caption, columns, { sort = null, down = false, empty = "nothing", searched = (row) => row.key, onenter } = {}) {
-    Object.assign(this, { columns, sort, down, empty, searched, onenter, rows: [], limit: FIRST, filter: "" });
+    Object.assign(this, { columns, sort, down, empty, searched, onenter, rows: [], limit: FIRST, filter: "", loaded: false, failure: null });
     this.heads = columns.map((column) => this.#head(column));
     this.body = h("tbody", {});
     this.kept = new Keyed(this.body, () => this.#create(), (element, row) => this.#update(element, row));
@@ -25,7 +25,13 @@ export class Table {
 
   /** Show rows; each has a `key`. */
   show(rows) {
-    this.rows = rows;
+    Object.assign(this, { rows, loaded: true, failure: null });
+    this.#render();
+  }
+
+  /** Say that the rows could not be asked for; those that were shown before stay. */
+  failed(reason) {
+    this.failure = reason;
     this.#render();
   }
 
@@ -68,10 +74,18 @@ export class Table {
     this.columns.forEach((column, n) =>
       set(this.heads[n], "aria-sort", column.key === this.sort ? (this.down ? "descending" : "ascending") : null));
     this.kept.show(found.slice(0, this.limit), (row) => row.key);
-    text(this.nothing, found.length ? "" : this.rows.length ? `nothing matches “${this.filter}”` : this.empty);
-    this.nothing.hidden = found.length > 0;
+    text(this.nothing, this.#note(found.length));
+    this.nothing.hidden = !this.nothing.textContent;
     this.more.hidden = found.length <= this.limit;
     text(this.more, `Show more: ${this.limit} of ${found.length.toLocaleString("en")} are shown`);
+  }
+
+  /** What is said below the rows: nothing where all is well. */
+  #note(found) {
+    if (this.failure) return `${this.loaded ? "Could not be brought up to date" : "Could not be loaded"}: ${this.failure}`;
+    if (!this.loaded) return "Loading …";
+    if (found) return "";
+    return this.rows.length ? `nothing matches “${this.filter}”` : this.empty;
   }
 
   #create() {
@@ -87,7 +101,8 @@ export class Table {
     this.columns.forEach((column, n) => {
       const cell = element.children[n];
       const inner = cell.querySelector("a, .text");
-      text(inner, column.show(row));
+      if (n) text(inner, column.show(row));
+      else breakable(inner, column.show(row));
       if (column.href) set(inner, "href", column.href(row));
       if (column.look) set(inner, "class", `text ${column.look(row)}`);
       if (column.chip) cell.querySelector(".chip").style.background = column.chip(row);
@@ -113,6 +128,16 @@ export class Table {
     if (!next) return;
     event.preventDefault();
     next.focus();
+  }
+}
+
+/** Show the rows that `load` gives, or why there are none: an error is the Tracker's answer, or its silence. */
+export async function loadInto(table, signal, load) {
+  try {
+    table.show(await load());
+  } catch (error) {
+    if (!signal.aborted) table.failed(error.message);
+    throw error;
   }
 }
 

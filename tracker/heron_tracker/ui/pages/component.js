@@ -11,7 +11,7 @@ import { ordered } from "../layout.js";
 import { loadColumns, shownSummary } from "../loads.js";
 import { to } from "../router.js";
 import { every } from "../signal.js";
-import { Table } from "../table.js";
+import { Table, loadInto } from "../table.js";
 import { UserMetrics } from "../user_metrics.js";
 import { exceptionList } from "./exceptions.js";
 
@@ -29,7 +29,7 @@ export class ComponentPage {
     this.search = search("Search instances …  ( / )", (words) => this.table.filterBy(words));
     this.streams = new Table("Streams", streamColumns(), { sort: "key", empty: "nothing was reported yet" });
     this.faults = exceptionList(feed, { component: this.name }, signal);
-    this.charts = new ChartsView(feed, () => this.#sources(), GROUPS.filter((group) => group.title !== "Stream Managers"));
+    this.charts = new ChartsView(feed, () => this.#sources(), route.choice, { groups: GROUPS.filter((group) => group.title !== "Stream Managers") });
     this.own = new UserMetrics(feed, () => this.#sources(), this.name, signal);
     this.element = h("div", {}, this.head, h("div", { class: "figures" }, Object.values(this.figures).map((one) => one.element)),
       panel("Instances", this.search, this.table.element), panel("Streams", null, this.streams.element), panel("Exceptions", null, this.faults.element), this.own.element, this.charts.element);
@@ -38,7 +38,7 @@ export class ComponentPage {
 
   route(route) {
     this.choice = route.choice;
-    this.charts.refresh().catch(() => {});
+    this.charts.route(route);
     this.own.refresh().catch(() => {});
     this.#streams().catch(() => {});
   }
@@ -73,6 +73,7 @@ export class ComponentPage {
     const list = (label, items) => (items.length ? h("span", {}, `${label} `, items) : null);
     const parts = [h("h2", {}, chip, this.name), h("span", { class: "pill unknown" }, row.kind), h("span", {}, `${row.parallelism} ${row.parallelism === 1 ? "instance" : "instances"}`),
       list("reads", inputs.map((input, n) => [n ? ", " : "", at(input.component_name), ` ${input.stream_name} (${input.grouping.toLowerCase()})`]).flat()),
+      list("runs", chainOf(plan, this.name)),
       list("read by", readers.map((name, n) => [n ? ", " : "", at(name)]).flat())];
     const key = JSON.stringify([row.parallelism, this.choice.interval, document.documentElement.dataset.theme]);
     if (this.head.dataset.key === key) return;
@@ -88,7 +89,7 @@ export class ComponentPage {
         exact: (row) => (row.attached ? `attached to its Stream Manager, pid ${row.pid}` : "not attached to its Stream Manager") },
       { key: "container", label: "Container", num: true, value: (row) => row.container, show: (row) => String(row.container), exact: (row) => `host ${row.host}` },
       { key: "uptime_s", label: "Uptime", num: true, value: (row) => row.uptime_s, show: (row) => f.duration(row.uptime_s), exact: (row) => `__uptime-secs: ${f.exact(row.uptime_s)}` },
-      ...loadColumns(this.feed),
+      ...loadColumns(this.feed, { percentiles: false }), // distributions are kept by component
     ];
   }
 
@@ -100,16 +101,18 @@ export class ComponentPage {
 
   async #streams() {
     const parameters = { ...common(this.feed.at), component: this.name, metricname: PER_STREAM.map((name) => `${name}/*`), interval: this.feed.interval };
-    let found;
-    try {
-      found = await get("/topologies/metrics", parameters, { signal: this.signal });
-    } catch (error) {
-      if (error.status === 404) return this.streams.show([]);
-      throw error;
-    }
-    return this.streams.show(streamRows(found.metrics));
+    await loadInto(this.streams, this.signal, async () => {
+      try {
+        return streamRows((await get("/topologies/metrics", parameters, { signal: this.signal })).metrics);
+      } catch (error) {
+        if (error.status === 404) return []; // nothing was ever reported
+        throw error;
+      }
+    });
   }
 }
+
+const chainOf = (plan, name) => [(plan.spouts[name] ?? plan.bolts[name])?.chain].filter(Boolean);
 
 /** One row a stream. Means are weighed by the counts of their instances. */
 function streamRows(metrics) {
@@ -159,7 +162,7 @@ export function showFigures(all, row) {
   all.latency.show(f.latency(latency), latency === null ? "" : spout ? "complete" : `process ${f.latency(row.process_latency_ms)}`, { exact: `${f.exact(latency)} ms` });
   all.capacity.show(f.percent(row.capacity), row.instances ? "of the busiest" : "", { exact: f.exact(row.capacity), look: row.capacity > 0.9 ? "warn" : "" });
   all.resources.show(row.cpu_cores === null ? f.NONE : `${f.cores(row.cpu_cores)} cores`, f.bytes(row.memory_bytes), { exact: `${f.exact(row.cpu_cores)} cores, ${f.exact(row.memory_bytes)} bytes` });
-  all.held.show(row.backpressure_ms === null ? f.NONE : row.backpressure_ms ? f.duration(row.backpressure_ms / 1000) : "none", row.backpressure_ms ? "held the spouts" : "",
+  all.held.show(row.backpressure_ms === null ? f.NONE : row.backpressure_ms ? f.duration(row.backpressure_ms / 1000) : "none", row.backpressure_ms ? "throttled the spouts" : "",
     { exact: `${f.exact(row.backpressure_ms)} ms`, look: row.backpressure_ms ? "warn" : "" });
 }
 

@@ -6,7 +6,7 @@ import { Keyed, h, set, text } from "../dom.js";
 import * as f from "../format.js";
 import { choose, to } from "../router.js";
 import { every } from "../signal.js";
-import { Table } from "../table.js";
+import { Table, loadInto } from "../table.js";
 
 const REFRESH_MS = 5_000;
 const SHOWN = 200;
@@ -27,8 +27,10 @@ export class ExceptionsPage {
   }
 
   async #load() {
-    const found = await get("/topologies/exceptionsummary", { ...common(this.feed.at), component: "all" }, { signal: this.signal });
-    this.summary.show(found.map((one) => ({ ...one, key: one.class_name })));
+    await loadInto(this.summary, this.signal, async () => {
+      const found = await get("/topologies/exceptionsummary", { ...common(this.feed.at), component: "all" }, { signal: this.signal });
+      return found.map((one) => ({ ...one, key: one.class_name }));
+    });
   }
 }
 
@@ -59,9 +61,9 @@ export function exceptionList(feed, of, signal) {
       all = told.reverse(); // the latest first
       show();
     } catch (error) {
-      if (signal.aborted || error.status === undefined) throw error;
+      if (signal.aborted || !["ApiError", "GoneError"].includes(error.constructor.name)) throw error;
       nothing.hidden = all.length > 0;
-      text(nothing, error.message);
+      text(nothing, `Could not be loaded: ${error.message}`);
     }
   }, signal);
   return {

@@ -3,7 +3,7 @@
 import { Figure } from "../controls.js";
 import { h } from "../dom.js";
 import * as f from "../format.js";
-import { whole } from "../loads.js";
+import { percentiles, whole } from "../loads.js";
 
 export class Figures {
   constructor() {
@@ -22,14 +22,16 @@ export class Figures {
     const sum = whole(summary);
     const total = (value) => (sum.rate === null ? "" : `${f.count(value)} in ${f.duration(summary.interval)}`);
     this.emitted.show(sum.rate === null ? f.count(sum.emitted) : f.rate(sum.rate), total(sum.emitted), { exact: f.exact(sum.emitted) });
-    this.acked.show(f.count(sum.acked), share(sum.acked, sum.emitted, "of emitted"), { exact: f.exact(sum.acked) });
+    if (summary.tracked === false) this.acked.show("n/a", "at most once: not tracked");
+    else this.acked.show(f.count(sum.acked), share(sum.acked, sum.emitted, "of emitted"), { exact: f.exact(sum.acked) });
     this.failed.show(f.count(sum.failed), share(sum.failed, sum.acked + sum.failed, "of tracked"), { exact: f.exact(sum.failed), look: sum.failed ? "bad" : "" });
-    this.latency.show(f.latency(sum.complete_latency_ms), "mean, until acked", { exact: `${f.exact(sum.complete_latency_ms)} ms` });
+    const slowest = summary.components.map((one) => one.complete_percentiles).filter(Boolean).sort((a, b) => b.p99_ms - a.p99_ms)[0];
+    this.latency.show(f.latency(sum.complete_latency_ms), slowest ? `mean · p99 ${f.latency(slowest.p99_ms)}` : "mean, until acked", { exact: [`${f.exact(sum.complete_latency_ms)} ms`, percentiles(slowest)].filter(Boolean).join("\n") });
     this.#busiest(summary);
     this.resources.show(sum.cpu === null ? f.NONE : `${f.cores(sum.cpu)} cores`, f.bytes(sum.memory), { exact: `${f.exact(sum.cpu)} cores, ${f.exact(sum.memory)} bytes` });
     const worst = summary.culprits[0];
     const shown = sum.held_ms === null ? f.NONE : worst ? f.duration(worst.held_ms / 1000) : "none";
-    this.held.show(shown, worst?.instance ?? (sum.held_ms === null ? "" : "nobody holds the spouts"), { look: worst ? "warn" : "" });
+    this.held.show(shown, worst?.instance ?? (sum.held_ms === null ? "" : "spouts not throttled"), { look: worst ? "warn" : "" });
   }
 
   #busiest(summary) {

@@ -70,7 +70,7 @@ export class OverviewPage {
     this.logical.show(this.#looks(summary), this.focus);
     this.#rings(summary);
     this.table.show(this.rows.map((row) => ({ ...row, look: row.name === this.focus ? "chosen" : null })));
-    this.windows.show(this.feed.good);
+    this.windows.show(this.feed.good, Date.now() / 1000 - info.execution_state.submission_time);
     this.open.hidden = !this.focus;
     if (this.focus) {
       set(this.open, "href", to(this.feed.at, "component", [this.focus], { interval: this.choice.interval }));
@@ -81,9 +81,15 @@ export class OverviewPage {
   #columns() {
     const column = (key, label, more) => ({ key, label, value: (row) => row[key], show: (row) => String(row[key]), ...more });
     return [
-      column("name", "Component", { value: (row) => row.number, chip: chipOf, href: (row) => to(this.feed.at, "component", [row.name], { interval: this.choice.interval }) }),
+      column("name", "Component", { value: (row) => row.number, chip: chipOf, exact: (row) => this.#chain(row.name), href: (row) => to(this.feed.at, "component", [row.name], { interval: this.choice.interval }) }),
       column("kind", "Kind"), column("parallelism", "Instances", { num: true }), ...loadColumns(this.feed),
     ];
+  }
+
+  /** What a component of a streamlet program runs. */
+  #chain(name) {
+    const { chain, operators } = this.plan.spouts[name] ?? this.plan.bolts[name];
+    return operators.length > 1 ? `runs ${chain}` : null;
   }
 
   #share(load, ram) {
@@ -100,7 +106,7 @@ export class OverviewPage {
       const done = row.kind === "spout" ? ["emitted", row.emit_rate ?? row.emitted] : ["executed", row.execute_rate ?? row.executed];
       const rate = (row.kind === "spout" ? row.emit_rate : row.execute_rate) !== null;
       const lines = [`×${row.parallelism} · ${rate ? f.rate(done[1]) : f.count(done[1])}`, latencyLine(row)];
-      const tip = [`${row.kind} ${row.name}`, ...lines, share === undefined ? null : `${HEALTH[this.color].label}: ${share === null ? "not reported" : f.percent(share * HEALTH[this.color].full)}`,
+      const tip = [`${row.kind} ${row.name}`, this.#chain(row.name), ...lines, share === undefined ? null : `${HEALTH[this.color].label}: ${share === null ? "not reported" : f.percent(share * HEALTH[this.color].full)}`,
         worst === row.name ? "It causes the most backpressure" : null].filter(Boolean).join("\n");
       return [row.name, { color: componentColor(row.number), share, fill: healthColor(share), kind: `${row.kind}${worst === row.name ? " blamed" : ""}`, lines, tip }];
     }));
@@ -165,7 +171,7 @@ export class OverviewPage {
     text(link.lastChild, one.instance);
     link.firstChild.style.background = componentColor(Math.max(0, this.order.indexOf(name)));
     bar.firstChild.style.inlineSize = `${(100 * one.held_ms) / this.most}%`;
-    text(held, `held the spouts for ${f.duration(one.held_ms / 1000)}`);
+    text(held, `throttled the spouts for ${f.duration(one.held_ms / 1000)}`);
     set(element, "tip", `__time_spent_back_pressure_by_compid/${one.instance}: ${f.exact(one.held_ms)} ms`);
   }
 }

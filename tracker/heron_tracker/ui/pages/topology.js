@@ -1,5 +1,6 @@
 // One topology: what all of its pages have at the top, and which of them is shown.
 
+import { Actions } from "../actions.js";
 import { connection } from "../api.js";
 import { INTERVALS, Segments, intervalOf, loading, notice, pill, showPill } from "../controls.js";
 import { h, set, text } from "../dom.js";
@@ -7,6 +8,7 @@ import * as f from "../format.js";
 import { Feed } from "../feed.js";
 import { keyOf, topologies } from "../live.js";
 import { TABS, choose, to } from "../router.js";
+import { Reasons, UNKNOWN, showVerdict } from "../verdict.js";
 import { ChartsPage } from "./charts.js";
 import { ComponentPage } from "./component.js";
 import { ConfigPage } from "./config.js";
@@ -14,8 +16,9 @@ import { ExceptionsPage } from "./exceptions.js";
 import { InstancePage } from "./instance.js";
 import { LogsPage } from "./logs.js";
 import { OverviewPage } from "./overview.js";
+import { ProcessPage } from "./process.js";
 
-const PAGES = { overview: OverviewPage, charts: ChartsPage, exceptions: ExceptionsPage, logs: LogsPage, config: ConfigPage, component: ComponentPage, instance: InstancePage };
+const PAGES = { overview: OverviewPage, charts: ChartsPage, exceptions: ExceptionsPage, logs: LogsPage, config: ConfigPage, component: ComponentPage, instance: InstancePage, process: ProcessPage };
 const LABELS = { overview: "Overview", charts: "Charts", exceptions: "Exceptions", logs: "Logs", config: "Configuration" };
 const TIMED = ["overview", "charts", "component", "instance"];
 
@@ -24,6 +27,9 @@ export class TopologyPage {
     Object.assign(this, { at: route.at, signal, inner: null });
     this.feed = new Feed(route.at, intervalOf(route.choice), signal);
     this.status = pill();
+    this.health = h("span", { class: "pill", id: "health", tabindex: 0 });
+    this.reasons = new Reasons();
+    this.actions = new Actions(route.at, signal);
     this.facts = h("span", { class: "facts" });
     this.links = h("span", { class: "facts" });
     this.tabs = h("nav", { class: "tabs", "aria-label": "Pages of this topology" }, TABS.map((tab) => h("a", {}, LABELS[tab])));
@@ -32,8 +38,8 @@ export class TopologyPage {
     this.banner = h("div", { class: "banner bad", role: "alert", hidden: true, id: "tmaster-lost" });
     this.body = h("div", { class: "body" }, loading(route.at.name));
     this.element = h("div", { class: "page" },
-      h("div", { class: "title" }, h("h1", {}, route.at.name), this.status, this.facts, this.links),
-      h("div", { class: "bar tabbed" }, this.tabs, h("span", { class: "bar" }, this.aged, this.times.element)), this.banner, this.body);
+      h("div", { class: "title" }, h("h1", {}, route.at.name), this.status, this.health, this.facts, this.links, h("span", { class: "space" }), this.actions.element),
+      h("div", { class: "bar tabbed" }, this.tabs, h("span", { class: "bar" }, this.aged, this.times.element)), this.banner, this.reasons.element, this.body);
     this.feed.changed.listen(() => this.show(), signal);
     topologies.listen(() => this.show(), signal);
     connection.listen(() => this.show(), signal);
@@ -101,6 +107,10 @@ export class TopologyPage {
     const told = topologies.value?.get(keyOf(this.at));
     const state = this.feed.info?.execution_state;
     showPill(this.status, gone ? "Killed" : told?.status ?? state?.status ?? "Unknown");
+    this.actions.show(told?.status ?? state?.status);
+    const health = (gone ? null : this.feed.latest?.health) ?? UNKNOWN;
+    showVerdict(this.health, health);
+    this.reasons.show(health, Boolean(gone) || this.feed.tmaster !== "ok");
     if (!state) return;
     const containers = this.feed.info.packing_plan?.container_plans.length ?? 0;
     text(this.facts, `${state.instances.toLocaleString("en")} instances in ${containers} ${containers === 1 ? "container" : "containers"} · submitted ${f.ago(state.submission_time * 1000)} by ${state.submission_user} · heronpy ${state.release_version}`);

@@ -23,11 +23,16 @@ export class Windows {
       h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Counter"), WINDOWS.map(([, label]) => h("th", { scope: "col", class: "num" }, label)))), h("tbody", {}, ROWS.map(row)))));
   }
 
-  /** `summaries`: Map interval → summary, of those that are there. */
-  show(summaries) {
-    for (const [interval] of WINDOWS) {
+  /** `summaries`: Map interval → summary, of those that are there; `age_s`: of the topology. */
+  show(summaries, age_s) {
+    for (const [n, [interval, label]] of WINDOWS.entries()) {
       const summary = summaries.get(interval);
       if (!summary) continue;
+      // Of a topology that is younger than the column before this one, this one would only say the same again.
+      if (interval > 0 && n && age_s < WINDOWS[n - 1][0]) {
+        this.#blank(interval, `The topology is younger than ${label}`);
+        continue;
+      }
       const sums = whole(summary);
       for (const [key, , metric, show] of ROWS) {
         const cell = this.cells.get(`${key} ${interval}`);
@@ -35,6 +40,15 @@ export class Windows {
         set(cell, "tip", `${metric}: ${f.exact(sums[key])}`);
         set(cell, "data-value", sums[key]);
       }
+    }
+  }
+
+  #blank(interval, why) {
+    for (const [key] of ROWS) {
+      const cell = this.cells.get(`${key} ${interval}`);
+      text(cell, f.NONE);
+      set(cell, "tip", why);
+      set(cell, "data-value", null);
     }
   }
 }

@@ -1,0 +1,127 @@
+"""Routes that change something, or cost an instance time: POST, and only on purpose (see `_guards.DeliberateChanges`).
+
+    POST /topologies/{cluster}/{role}/{environ}/{name}/activate      have its spouts emit
+    POST /topologies/{cluster}/{role}/{environ}/{name}/deactivate    have them stop
+    POST /topologies/{cluster}/{role}/{environ}/{name}/restart       ?container=N: one container; without it: all
+    POST /topologies/{cluster}/{role}/{environ}/{name}/kill          end it
+
+Each answers `{"topology", "action", "status"}` when it is done. They are 403 unless `tracker.actions` is true (or
+`heron tracker --actions`), which `GET /version` tells as `actions`. A caller sends the token as `Authorization: Bearer
+<token>`, as with every other request; without a token (`--no-token`), the header `x-heron-request: 1`. A Tracker acts
+only on topologies whose directory belongs to its own user: for others it has no credentials.
+
+    POST /topologies/jstack, /jmap, /histo                           look into an instance, as Heron's GET
+    POST /topologies/profile                                         ?seconds=N: sample its stacks for so long
+
+All of them take Stream Managers, too. Heron's GET is there only with `tracker.profiling.get: true`, because a link on
+any page can make a browser send one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from heron_tracker import _models as m
+from heron_tracker import _processes, _profiles
+from heron_tracker._tracker import Instance, TheTopology, TheTracker, TopologyAt
+from heron_tracker._trust import trusted_launch
+from heronpy import submit
+from heronpy.errors import HeronError, UnavailableError, UsageError
+from heronpy.runtime import Launch
+
+router = APIRouter()
+profiling_by_get = APIRouter()
+"""The same as Heron's GET paths."""
+
+ACTION_WITHIN_S = 60.0
+"""Whoever asks waits no longer for an action; it goes on."""
+
+
+class ForbiddenError(HeronError):
+    """The Tracker is configured not to do this."""
+
+    http_status = 403
+
+
+class Action(StrEnum):
+    ACTIVATE = "activate"
+    DEACTIVATE = "deactivate"
+    RESTART = "restart"
+    KILL = "kill"
+
+
+_ACTIONS: dict[Action, tuple[Callable[[Launch, int | None], Any], str]] = {
+    Action.ACTIVATE: (lambda launch, _container: submit.activate(launch), "Running"),
+    Action.DEACTIVATE: (lambda launch, _container: submit.deactivate(launch), "Paused"),
+    Action.RESTART: (lambda launch, container: submit.restart(launch, container), ""),
+    Action.KILL: (lambda launch, _container: submit.kill(launch), "Killed"),
+}
+
+
+@router.post("/topologies/{cluster}/{role}/{environ}/{name}/{action}")
+async def act(
+    tracker: TheTracker,
+    topology: TopologyAt,
+    action: Action,
+    container: Annotated[int | None, Query(ge=0, description="Of `restart`: only this container.")] = None,
+) -> m.ActionDone:
+    """Activate, deactivate, restart or kill the topology. 403 unless the Tracker is configured to. Not of Heron."""
+    if not tracker.config.actions:
+        raise ForbiddenError("this Tracker only looks: start it with --actions, or set tracker.actions to true")
+    if container is not None and action is not Action.RESTART:
+        raise UsageError("container belongs to restart")
+    function, status = _ACTIONS[action]
+    task = asyncio.create_task(_run(tracker.acting, function, topology, container), name=f"tracker/{action}")
+    tracker.keep_running(task)
+    done, _ = await asyncio.wait({task}, timeout=ACTION_WITHIN_S)
+    if not done:
+        raise UnavailableError(f"{action} of {topology.key.name} is not done after {ACTION_WITHIN_S:g} s: it goes on")
+    task.result()
+    return m.ActionDone(topology=topology.key.name, action=action, status=status or topology.status)
+
+
+async def _run(
+    limit: asyncio.Semaphore, function: Callable[[Launch, int | None], Any], topology: Any, container: int | None
+) -> None:
+    async with limit:
+        await asyncio.to_thread(lambda: function(trusted_launch(topology), container))
+
+
+@profiling_by_get.get("/topologies/jstack")
+@router.post("/topologies/jstack")
+async def jstack(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
+    """The stacks of a live instance: by py-spy, else by the instance itself; `stderr` says why."""
+    async with tracker.looks:
+        return await asyncio.to_thread(_processes.jstack, topology, instance, _processes.find_spy())
+
+
+@router.post("/topologies/profile")
+async def profile(
+    tracker: TheTracker,
+    topology: TheTopology,
+    instance: Instance,
+    seconds: Annotated[float, Query(ge=0.5, le=_profiles.SECONDS_MAX, description="For how long.")] = 5.0,
+) -> m.Profile:
+    """Where the threads of a live instance or Stream Manager spend their time. It samples itself. Not of Heron."""
+    return await _profiles.profile(tracker.profiled, topology, instance, seconds)
+
+
+@profiling_by_get.get("/topologies/jmap")
+@router.post("/topologies/jmap")
+async def jmap(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
+    """The memory of a live instance, and its garbage collector's state."""
+    async with tracker.looks:
+        return await asyncio.to_thread(_processes.jmap, topology, instance)
+
+
+@profiling_by_get.get("/topologies/histo")
+@router.post("/topologies/histo")
+async def histo(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
+    """The objects of a live instance by type. The instance counts them itself, for at most a second."""
+    async with tracker.looks:
+        return await asyncio.to_thread(_processes.histo, topology, instance)

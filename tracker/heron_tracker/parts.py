@@ -1,0 +1,56 @@
+"""The parts that the Tracker is made of, without a web server before them: what the tests drive."""
+
+from heron_tracker._circuit_breaker import PROBE_S, CircuitBreaker
+from heron_tracker._heron_names import answered as heron_names_answered
+from heron_tracker._heron_names import heron_name
+from heron_tracker._log_files import READ_BYTES_MAX, open_log
+from heron_tracker._log_files import download as download_log
+from heron_tracker._log_files import read as read_log
+from heron_tracker._log_files import stats as log_stats
+from heron_tracker._processes import histo, jmap, jstack, pid
+from heron_tracker._profiles import profile
+from heron_tracker._query_eval import MINUTE_S, Budget, Line, evaluate
+from heron_tracker._query_eval import minutes as minutes_between
+from heron_tracker._query_parse import DEPTH_MAX, SERIES_MAX, Call, Node, Number, Series, parse, series_of
+from heron_tracker._remembered import INTERVALS_MAX, Numbers, Remembered
+from heron_tracker._tmasters import CALLS_PER_TOPOLOGY_MAX, iso_time
+from heron_tracker._tracker import Tracker
+from heron_tracker._trust import check_address, is_this_host
+
+__all__ = [
+    "CALLS_PER_TOPOLOGY_MAX",
+    "DEPTH_MAX",
+    "INTERVALS_MAX",
+    "MINUTE_S",
+    "PROBE_S",
+    "READ_BYTES_MAX",
+    "SERIES_MAX",
+    "Budget",
+    "Call",
+    "CircuitBreaker",
+    "Line",
+    "Node",
+    "Number",
+    "Numbers",
+    "Remembered",
+    "Series",
+    "Tracker",
+    "check_address",
+    "download_log",
+    "evaluate",
+    "heron_name",
+    "heron_names_answered",
+    "histo",
+    "is_this_host",
+    "iso_time",
+    "jmap",
+    "jstack",
+    "log_stats",
+    "minutes_between",
+    "open_log",
+    "parse",
+    "pid",
+    "profile",
+    "read_log",
+    "series_of",
+]
