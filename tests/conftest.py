@@ -1,33 +1,54 @@
-"""What holds for every test: at the end of the run none of its processes is left."""
+"""What holds for every test: at the end of the run none of its processes is left, however it ends."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import uuid
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
+import reaper
 
-from heronpy.executor import TOPOLOGY_ENV, find_by_environment
+from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.testing import eventually_sync
-from heronpy.testing.servers import spark_missing
+from heronpy.testing.servers import prometheus_missing, redis_missing, spark_missing, zookeeper_missing
 
-RUN_ENV = "HERON_TEST_RUN"
+# A deadline for an example measures what else runs on the machine. The suite tries the same examples every time, so
+# that a failure is of the change at hand; `make nightly` tries others.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("nightly", deadline=None)
+hypothesis.settings.load_profile("nightly" if os.environ.get("HERON_NIGHTLY") else "suite")
 
-# A deadline for an example measures what else runs on the machine.
-hypothesis.settings.register_profile("engine", deadline=None)
-hypothesis.settings.load_profile("engine")
 
+ORDER = ("integration", "chaos", "bench", "browser", "fuzz", "unit")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script. Children would inherit it, and the tests of Ctrl-C would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What is started from here on ends with this process, also if it is interrupted or killed."""
+    if os.environ.get("HERON_REQUIRE_SERVERS"):
+        found = (zookeeper_missing(), redis_missing(), prometheus_missing(), spark_missing(), _chromium_missing())
+        if missing := [reason for reason in found if reason is not None]:
+            raise pytest.UsageError(f"HERON_REQUIRE_SERVERS is set: {'; '.join(missing)}")
+    reaper.start()
+
+
+def _chromium_missing() -> str | None:
+    return None if shutil.which("chromium") else "no Chromium: install Debian's package chromium"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `spark` are skipped where none can be started, and `long` ones unless asked for; with the reason."""
+    """Tests marked `spark` are skipped where none can be started, and `long` ones unless asked for; with the reason.
+
+    What starts processes comes first: beside the last file of a run the other workers have nothing to do.
+    """
+    order = {directory: place for place, directory in enumerate(ORDER)}
+    items.sort(key=lambda item: order.get(item.path.parent.name, 0))
     if not os.environ.get("HERON_LONG"):
         for item in items:
             if item.get_closest_marker("long"):
@@ -41,17 +62,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def no_process_is_left() -> Iterator[None]:
     """Every process of a topology that this run started, however deep, carries the run's id in its environment."""
-    run = uuid.uuid4().hex
-    os.environ[RUN_ENV] = run
     yield
-    del os.environ[RUN_ENV]
+    run = os.environ.pop(reaper.RUN_ENV)
 
     def gone() -> None:
         left = [
             f"pid {process.pid} {env.get('HERON_PROCESS')} of {env[TOPOLOGY_ENV]}"
-            for process, env in find_by_environment({RUN_ENV: run})
+            for process, env in find_by_environment({reaper.RUN_ENV: run})
             if TOPOLOGY_ENV in env
         ]
         assert not left, f"processes left by this test run: {left}"
 
-    eventually_sync(gone, within_s=10)
+    eventually_sync(gone, within_s=30)

@@ -26,7 +26,9 @@ from heronpy.plan import (
     StmgrLocation,
 )
 from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2_grpc, topology_pb2
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.rpc import channel
+from heronpy.runtime import Launch
+from heronpy.security import container_identity
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 
@@ -155,11 +157,11 @@ async def publish(state: StateManager, launch: Launch, plan: PackingPlan) -> str
     raw = state.get(Kind.TMASTERS, "words")
     assert raw is not None
     location = state_pb2.TmasterLocation.FromString(raw)
-    async with channel(f"{location.host}:{location.port}") as link:
+    async with channel(f"{location.host}:{location.port}", launch.security("heron"), container_identity(0)) as link:
         stub: Any = tmaster_pb2_grpc.TmasterStub(link)
         for at in range(0, len(reports), 100):
             batch = metrics_pb2.MetricsReports(reports=reports[at : at + 100])
-            await stub.PublishMetrics(batch, metadata=metadata(launch.token(), "test"), timeout=20)
+            await stub.PublishMetrics(batch, metadata=launch.security("heron").metadata, timeout=20)
     return slow[0][1]
 
 
@@ -174,7 +176,7 @@ class LargeTopology:
 
     def tracker_args(self) -> list[str]:
         """What `heron tracker` must be given to follow it."""
-        return ["--type", "file", "--rootpath", self.launch.statemgr.root]
+        return ["--no-token", "--type", "file", "--rootpath", self.launch.statemgr.root]
 
 
 @contextmanager

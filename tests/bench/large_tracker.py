@@ -43,7 +43,7 @@ def tracker(large: LargeTopology) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["url"]
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(10)
+        process.wait(60)
 
 
 def timed(do: Callable[[], Any], times: int) -> list[float]:

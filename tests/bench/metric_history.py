@@ -15,9 +15,7 @@ from simulated_instances import SimulatedInstances
 
 from heronpy.config import TmasterConfig
 from heronpy.proto import tmaster_pb2
-from heronpy.tmaster._history import MINUTE_MS, MINUTES
-from heronpy.tmaster._queries import answer
-from heronpy.tmaster._status import Metrics
+from heronpy.tmaster.parts import MINUTE_MS, MINUTES, Metrics, answer_metrics
 
 
 def rss_mb() -> float:
@@ -66,7 +64,7 @@ def main(instances: int, metrics: int) -> None:
         ),
     }.items():
         start = time.perf_counter()
-        reply = answer(kept.history, request, now_ms)
+        reply = answer_metrics(kept.history, request, now_ms)
         size = len(reply.SerializeToString())
         print(
             f"{(time.perf_counter() - start) * 1e3:7.1f} ms  {label}: {len(reply.series)} series, {size / 1e3:.0f} KB"

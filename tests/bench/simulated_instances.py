@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from heronpy.metricsmgr._accumulator import Accumulator
-from heronpy.metricsmgr._service import BATCH_REPORTS
+from heronpy.metricsmgr.parts import BATCH_REPORTS, Accumulator
 from heronpy.proto import metrics_pb2, tmaster_pb2_grpc
-from heronpy.runtime import channel, metadata
+from heronpy.rpc import channel
+from heronpy.security import Security, container_identity
 
 COUNTER, GAUGE, MEAN = metrics_pb2.Metric.COUNTER, metrics_pb2.Metric.GAUGE, metrics_pb2.Metric.MEAN
 
@@ -45,11 +45,11 @@ class SimulatedInstances:
             process.collected(metrics)
             yield process.report(now_ms)
 
-    async def report_to(self, target: str, token: str, now_ms: int) -> None:
+    async def report_to(self, target: str, security: Security, now_ms: int) -> None:
         """One more round, sent to a Topology Master as Metrics Managers send it."""
         waiting = list(self.reports(now_ms))
-        async with channel(target) as to_tmaster:
+        async with channel(target, security, container_identity(0)) as to_tmaster:
             publish: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).PublishMetrics
             for n in range(0, len(waiting), BATCH_REPORTS):
                 batch = metrics_pb2.MetricsReports(reports=waiting[n : n + BATCH_REPORTS])
-                await publish(batch, metadata=metadata(token, "metricsmgr-1"), timeout=10, wait_for_ready=True)
+                await publish(batch, metadata=security.metadata, timeout=10, wait_for_ready=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.bench._spark_run import KINDS, SparkBenchConfig
+from heronpy.bench.spark_run import KINDS, SparkBenchConfig
 from heronpy.errors import ConfigError
 
 pytest.importorskip("pyspark")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyContext, Tuple
+from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder, TopologyContext, Tuple
 from heronpy.api.metrics import AssignableMetrics, CountMetric, MultiCountMetric, TimerMetric
+from heronpy.streamlet import Builder
 
 ORDERS = 300
 """How many orders each of the two `orders` spouts emits."""
@@ -40,7 +41,7 @@ class Clock(Spout):
         self.tick = 0
 
     def next_tuple(self) -> None:
-        time.sleep(0.02)
+        time.sleep(0.05)
         self.tick += 1
         self.emit([self.tick], tup_id=self.tick)
         if self.tick % 100 == 0:
@@ -104,3 +105,21 @@ class Ticking(Topology):
 
     clock = Clock.spec()
     totals = Totals.spec(inputs=[clock])
+
+
+def sentence() -> str:
+    time.sleep(0.01)
+    return "to be or not to be"
+
+
+def words_of(line: str) -> list[str]:
+    return line.split()
+
+
+def program() -> TopologyBuilder:
+    """A streamlet program whose first operators are one component."""
+    builder, topology = Builder(), TopologyBuilder("program")
+    words = builder.new_source(sentence).set_name("sentences").flat_map(words_of).map(str.upper).set_name("loud")
+    words.count_by_key(len).set_name("lengths").log()
+    builder.build(topology)
+    return topology

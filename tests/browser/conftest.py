@@ -29,7 +29,10 @@ ARGS = [
 SCREENSHOTS = Path(__file__).parents[2] / "artifacts" / "screenshots"
 DESKTOP = {"width": 1366, "height": 850}
 PHONE = {"width": 390, "height": 800}
-WITHIN_MS = 15_000
+WITHIN_MS = 60_000
+
+
+TRACKER = [sys.executable, "-m", "heronpy.cli", "tracker", "--port", "0", "--json"]
 
 
 class Served:
@@ -37,7 +40,7 @@ class Served:
 
     def __init__(self, home: Path, *args: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "heronpy.cli", "tracker", "--port", "0", "--json", *args],
+            [*TRACKER, *([] if "--token-file" in args else ["--no-token"]), *args],
             env={**os.environ, "HERON_HOME": str(home)},
             stdout=subprocess.PIPE,
             text=True,
@@ -46,10 +49,6 @@ class Served:
         self.url: str = json.loads(self.process.stdout.readline())["url"]
         self.http = httpx.Client(base_url=self.url, timeout=20)
 
-    @property
-    def port(self) -> str:
-        return self.url.rpartition(":")[2]
-
     def stop(self) -> None:
         """Stop it, if it still runs."""
         self.http.close()
@@ -57,7 +56,7 @@ class Served:
             self.process.send_signal(signal.SIGINT)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        assert self.process.wait(10) == 0
+        assert self.process.wait(60) == 0
 
 
 # Not for the whole session: while it runs, this thread has an event loop, and no asynchronous test could have its own.
@@ -144,18 +143,22 @@ def topology(cluster: LocalCluster, tracker: Served) -> TopologyHandle:
     """`Browsed`, of which the Tracker knows, and of which everything that is bounded is done."""
     from browsed_topology import BAD, ORDERS, Browsed
 
-    handle = cluster.submit(Browsed, name="browsed").wait_running(60)
+    handle = cluster.submit(Browsed, name="browsed").wait_running(180)
     place = {"cluster": "local", "environ": "default", "topology": "browsed"}
 
+    def answered(path: str, **params: str) -> Any:
+        answer = tracker.http.get(path, params={**place, **params})
+        assert answer.is_success, answer.text  # not before the Tracker has reached the Topology Master
+        return answer.json()
+
     def done() -> None:
-        found = tracker.http.get("/topologies/exceptions", params={**place, "component": "payments"}).json()
+        found = answered("/topologies/exceptions", component="payments")
         assert sum(one["count"] for one in found) == 2, BAD
         for component, metric, count in (
             ("payments", "__execute-count/check/default", 2 * ORDERS),
             ("totals", "__ack-count/check/default", 2 * ORDERS),
         ):
-            params = {**place, "component": component, "metricname": metric}
-            metrics = tracker.http.get("/topologies/metrics", params=params).json()["metrics"]
+            metrics = answered("/topologies/metrics", component=component, metricname=metric)["metrics"]
             assert sum(map(float, metrics[metric].values())) == count
 
     eventually_sync(done, within_s=60)

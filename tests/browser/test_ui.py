@@ -111,11 +111,11 @@ def test_counters_of_four_times_stand_side_by_side(tracker: Served, at: str, ope
             interval: page.locator(f"[data-counter='failed {interval}']").get_attribute("data-value")
             for interval in (600, 3600, 10800, -1)
         }
-        assert values == dict.fromkeys((600, 3600, 10800, -1), "2")
+        assert values == {600: "2", 3600: None, 10800: None, -1: "2"}, "the topology is younger than an hour"
         emitted = page.locator("[data-counter='emitted -1']").get_attribute("data-value")
         assert float(emitted or 0) > 2 * ORDERS
 
-    eventually_sync(counted, within_s=15)
+    eventually_sync(counted, within_s=30)
 
 
 def test_numbers_go_on_without_a_reload(tracker: Served, at: str, opened: Open) -> None:
@@ -127,7 +127,7 @@ def test_numbers_go_on_without_a_reload(tracker: Served, at: str, opened: Open) 
     def more() -> None:
         assert float(cell.get_attribute("data-value")) > first
 
-    eventually_sync(more, within_s=15)
+    eventually_sync(more, within_s=30)
 
 
 def test_a_pressed_component_lights_up_its_instances(tracker: Served, at: str, opened: Open) -> None:
@@ -211,7 +211,7 @@ def test_logs_are_followed_and_searched(tracker: Served, at: str, clock_id: str,
     def more() -> None:
         assert page.locator(".log .line").count() > lines
 
-    eventually_sync(more, within_s=15)
+    eventually_sync(more, within_s=30)
     page.get_by_role("searchbox").fill("TICK 100")
     expect(page, "mark", "tick 100")
     page.get_by_role("button", name="Only matches").click()
@@ -317,7 +317,8 @@ def test_the_keyboard_is_enough(tracker: Served, at: str, opened: Open) -> None:
         page.keyboard.press(key)
         page.locator(proof).first.wait_for()
     page.keyboard.press("?")
-    expect(page, "dialog", "Keys")
+    expect(page, "dialog", "Keyboard shortcuts")
+    assert "[object" not in page.locator("dialog").text_content()
     page.keyboard.press("Escape")
     page.keyboard.press("l")
     expect(page, "tbody tr", "browsed")

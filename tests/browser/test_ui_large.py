@@ -29,6 +29,7 @@ def large(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
             served.stop()
 
 
+@pytest.mark.long  # a bound of the clock: on a machine with other work it measures that
 def test_a_thousand_instances_can_be_worked_with_within_two_seconds(large: tuple[Served, str], opened: Open) -> None:
     served, _ = large
     times = []
@@ -96,7 +97,7 @@ def test_who_causes_backpressure_is_seen_at_a_glance(large: tuple[Served, str], 
     blamed = page.locator(".culprits li")
     blamed.first.wait_for()
     assert worst in blamed.first.text_content()
-    assert "held the spouts for 45 s" in blamed.first.text_content()
+    assert "throttled the spouts for 45 s" in blamed.first.text_content()
     assert blamed.count() == 3
     assert worst in page.locator(".figure", has_text="Backpressure").text_content()
     assert "blamed" in page.locator("[data-component=count]").get_attribute("class")

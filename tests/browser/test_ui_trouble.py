@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.server
+import json
 import os
 import re
 import signal
@@ -18,7 +19,11 @@ from browsed_topology import ORDERS, Ticking
 from conftest import Open, Served
 from test_ui import expect
 
+from heronpy.config.cluster import load_cluster
+from heronpy.runtime import StatemgrSpec
+from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import LocalCluster, TopologyHandle
+from heronpy.testing.servers import free_port
 
 BROWSERS_OWN = ("Failed to load resource", "net::ERR")
 """What the browser itself writes to the console about an answer that is no success."""
@@ -62,7 +67,8 @@ def assert_the_last_numbers_are_shown(page: Any) -> None:
 def test_a_tracker_that_is_gone_is_asked_again_until_it_is_back(
     cluster: LocalCluster, topology: TopologyHandle, at: str, opened: Open
 ) -> None:
-    first = Served(cluster.home)
+    port = str(free_port())
+    first = Served(cluster.home, "--port", port)
     try:
         one = opened(first.url)
         page = one.goto(f"{at}?interval=-1")
@@ -73,7 +79,7 @@ def test_a_tracker_that_is_gone_is_asked_again_until_it_is_back(
     expect(page, ".link", "Offline")
     assert page.locator("tr[data-key=orders] td[data-value]").nth(1).get_attribute("data-value") == str(2 * ORDERS)
     one.shot("tracker-gone")
-    second = Served(cluster.home, "--port", first.port)
+    second = Served(cluster.home, "--port", port)
     try:
         page.get_by_role("button", name="Retry now").click()
         page.locator("#gone").wait_for(state="hidden")
@@ -97,11 +103,11 @@ def guarded(cluster: LocalCluster, topology: TopologyHandle, tmp_path: Path) -> 
 def test_the_page_asks_for_the_token_once_and_says_when_it_is_wrong(guarded: Served, opened: Open) -> None:
     one = opened(guarded.url)
     page = one.goto("#/")
-    expect(page, "#token", "This Tracker wants its token")
+    expect(page, "#token", "Authentication required")
     one.shot("token", full=False)
     page.keyboard.type("wrong")
     page.keyboard.press("Enter")
-    expect(page, "#token [role=alert]", "refused the one that you gave")
+    expect(page, "#token [role=alert]", "The Tracker refused this token")
     one.shot("token-wrong", full=False)
     assert page.get_by_label("Token", exact=True).evaluate("input => input === document.activeElement")
     page.keyboard.press("Escape")  # there is nothing behind it to go back to
@@ -179,6 +185,54 @@ def test_without_topologies_it_says_how_to_submit_one(tmp_path: Path, opened: Op
         served.stop()
 
 
+def test_a_topology_that_cannot_be_read_is_listed_with_the_reason(tmp_path: Path, opened: Open) -> None:
+    cluster = load_cluster("local", home=tmp_path)
+    with open_statemgr(StatemgrSpec(type="file", root=cluster.statemgr_root)) as state:
+        state.set(Kind.EXECUTIONSTATE, "broken", b"\xff\xff")
+        state.set(Kind.TOPOLOGIES, "broken", b"\xff\xff")
+    served = Served(tmp_path)
+    try:
+        one = opened(served.url)
+        page = one.goto("#/")
+        expect(page, "tbody tr", "broken")
+        expect(page, "tbody tr", "Unreadable")
+        expect(page, "tbody tr", "its state cannot be read: DecodeError")
+        assert page.locator("tbody tr a[href]").count() == 0, "there is no page of it"
+        page.get_by_role("button", name="In trouble").click()
+        expect(page, ".bar", "1 of 1 topology")
+        one.shot("unreadable", full=False)
+        page.close()
+    finally:
+        served.stop()
+
+
+UNREACHABLE = "request failed: the Topology Master is unreachable"
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "where"),
+    [
+        ("/component/orders", "**/topologies/metrics?*", "[aria-label=Streams] .none"),
+        ("/component/orders", "**/topologies/exceptions?*", "[aria-label=Exceptions] .none"),
+        ("/component/orders", "**/history?*", ".chart .none"),
+        ("/exceptions", "**/topologies/exceptionsummary?*", "[aria-label='By class'] .none"),
+        ("/exceptions", "**/topologies/exceptions?*", "[aria-label='Where, and how'] .none"),
+        ("/config", "**/effectiveconfig?*", ".config .none"),
+    ],
+)
+def test_what_could_not_be_loaded_is_not_said_to_be_nothing(
+    tracker: Served, topology: TopologyHandle, at: str, opened: Open, path: str, asked: str, where: str
+) -> None:
+    one = opened(tracker.url)
+    one.page.route(asked, lambda route: route.fulfill(status=503, body=json.dumps(UNREACHABLE)))
+    page = one.goto(f"{at}{path}")
+    expect(page, where, re.compile("Could not be loaded"))
+    said = page.locator(where).all_inner_texts()
+    assert all("Could not be loaded" in each for each in said), said
+    page.close()
+    one.excuse("503")
+
+
 def test_what_does_not_exist_is_said_to_be_missing(
     tracker: Served, topology: TopologyHandle, at: str, opened: Open
 ) -> None:
@@ -198,11 +252,13 @@ def test_what_does_not_exist_is_said_to_be_missing(
 def test_a_topology_that_is_killed_leaves_what_was_known_of_it(
     tracker: Served, cluster: LocalCluster, opened: Open
 ) -> None:
-    short = cluster.submit(Ticking, name="short").wait_running(60)
+    short = cluster.submit(Ticking, name="short").wait_running(180)
     launch = short.launch
     one = opened(tracker.url)
     page = one.goto(f"#/t/{launch.cluster}/{launch.role}/{launch.environ}/short")
     page.locator("tr[data-key=clock]").wait_for()
+    expect(page, ".figure >> nth=1", "n/a")  # at most once: acks are not known
+    expect(page, ".figure >> nth=1", "not tracked")
     short.kill()
     expect(page, "#tmaster-lost", "This topology was killed")
     assert page.locator("svg .node").count() == 2

@@ -39,6 +39,11 @@ class Ledger:
         self.recoveries: dict[str, Recovery] = {}
         self.raise_goal(0)
 
+    @property
+    def goal(self) -> int:
+        """The first number that is not to be emitted yet."""
+        return self._goal
+
     def raise_goal(self, by: int) -> None:
         """Have the spouts emit so many more numbers."""
         self._goal += by
@@ -65,6 +70,15 @@ class Ledger:
         def check() -> None:
             now = self.count_executed()
             assert now >= since + more, f"{now - since} of {more} more numbers were executed"
+
+        eventually_sync(check, within_s=within_s)
+
+    def wait_for_executed_from(self, first: int, count: int, *, within_s: float = 30.0) -> None:
+        """Wait until so many numbers from `first` on were executed."""
+
+        def check() -> None:
+            found = len({number for _, number in self.executed() if number >= first})
+            assert found >= count, f"{found} of {count} numbers from {first} on were executed"
 
         eventually_sync(check, within_s=within_s)
 

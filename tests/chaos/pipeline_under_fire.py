@@ -18,8 +18,8 @@ from heronpy.connectors import JsonLines, ListSource, Source
 from heronpy.pipeline import Job, MergedStore, ViewReader
 from heronpy.stores import SqliteStore, Store, StoreContext
 from heronpy.streamlet import Builder, Config, Sum, WindowConfig
-from heronpy.streamlet._windows import window_at
 from heronpy.streamlet.runner import Program
+from heronpy.streamlet.windows import window_at
 
 BATCH_S, BATCHES = 10, 4
 WINDOW = WindowConfig(5, 5)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from heronpy.pipeline._compact import compact
-from heronpy.pipeline._job import Job
+from heronpy.pipeline.compaction import compact
+from heronpy.pipeline.job import Job
 from heronpy.streamlet import Builder, Config, Runner
 from heronpy.streamlet.runner import captured
 

@@ -38,6 +38,14 @@ class Numbers(Topology):
     sums = SumBolt.spec(par=2, inputs={numbers: Grouping.SHUFFLE})
 
 
+class Small(Topology):
+    """In one container: half of the processes."""
+
+    config = {"topology.stmgrs": 1}  # noqa: RUF012  # Heron's way to declare
+    numbers = NumberSpout.spec()
+    sums = SumBolt.spec(inputs={numbers: Grouping.SHUFFLE})
+
+
 class Many(Topology):
     config = {"topology.stmgrs": 3}  # noqa: RUF012  # Heron's way to declare
     numbers = NumberSpout.spec(par=8)

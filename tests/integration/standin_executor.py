@@ -12,7 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from heronpy.executor import OWNER_ENV, Command, Executor, HostProcess
+from heronpy.executor import Command, Executor
+from heronpy.host import OWNER_ENV, HostProcess
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch, die_with_parent, log_to, main
 

@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from heronpy.archive import Archive, ArchiveWriter
-from heronpy.archive._files import locked
+from heronpy.archive.files import locked
 from heronpy.errors import UnavailableError
-from heronpy.pipeline._compact import compact
-from heronpy.pipeline._session import spark_session
+from heronpy.pipeline.compaction import compact
+from heronpy.pipeline.session import spark_session
 from heronpy.testing import eventually_sync
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -144,10 +144,10 @@ def compacting(directory: Path) -> Iterator[subprocess.Popen[str]]:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
-        eventually_sync(lambda: no_process_of(process.pid), within_s=15)
+        eventually_sync(lambda: no_process_of(process.pid), within_s=30)
 
 
 def no_process_of(session: int) -> None:
@@ -165,7 +165,7 @@ def test_killed_in_the_middle_every_event_is_there_once_and_the_next_one_goes_on
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(10)]
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert lines[-1].startswith("batch 8:")
         archive = Archive(archive.directory)
         assert counts(archive) == {1, 4}

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from heronpy.archive import Archive, ArchiveWriter
-from heronpy.archive._files import locked, this_process
+from heronpy.archive.files import locked, this_process
 from heronpy.errors import UnavailableError
 
 SCRIPT = Path(__file__).with_name("archive_writing.py")
@@ -29,7 +29,7 @@ def writing(directory: Path, task: str, first: int = 0) -> Iterator[subprocess.P
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -94,7 +94,7 @@ def test_several_writers_change_the_schema_at_once_and_lose_nothing(tmp_path: Pa
 
 def test_a_new_writer_removes_what_dead_ones_left_and_nothing_else(tmp_path: Path) -> None:
     dead = subprocess.Popen(["true"])
-    dead.wait(10)
+    dead.wait(60)
     host = this_process().partition("@")[0]
     (tmp_path / "_tmp").mkdir()
     left = tmp_path / "_tmp" / f"{host}@{dead.pid}@0123"
@@ -109,7 +109,7 @@ def test_a_new_writer_removes_what_dead_ones_left_and_nothing_else(tmp_path: Pat
 
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
-    script = "import sys, time\nfrom pathlib import Path\nfrom heronpy.archive._files import locked\n"
+    script = "import sys, time\nfrom pathlib import Path\nfrom heronpy.archive.files import locked\n"
     script += "with locked(Path(sys.argv[1]), 'x'):\n    print('held', flush=True)\n    time.sleep(60)"
     path = tmp_path / "lock"
     holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
@@ -120,7 +120,7 @@ def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
             pass
     finally:
         holder.kill()
-        holder.wait(10)
+        holder.wait(60)
         assert holder.stdout is not None
         holder.stdout.close()
     with locked(path, "y", wait_s=0):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -17,9 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronpy.archive import Archive, ArchiveWriter, DeadLetters, _footer, dead_letter_counts
-from heronpy.archive._footer import UnreadableError, rows_per_group
-from heronpy.archive._hash import hash_of
+from heronpy.archive import Archive, ArchiveWriter, DeadLetters, dead_letter_counts
+from heronpy.archive import footer as _footer
+from heronpy.archive.footer import UnreadableError, rows_per_group
+from heronpy.archive.id_hash import hash_of
+from heronpy.archive.merging import merge_files, plan_merges, publish
 from heronpy.errors import ConfigError, HeronError, NotFoundError, TupleError
 
 HOUR = 3_600_000
@@ -178,6 +183,16 @@ def test_later_misfits_are_dead_letters_and_the_rest_is_archived(tmp_path: Path,
     assert [row for _, row, _ in letters.rows] == list(misfits.values())
     assert "id id-7, time 420000" in letters.rows[0][0]
     assert letters.rows[0][2] == "field 'n' was int before and is str now"
+
+
+def test_a_strange_first_element_does_not_send_all_others_to_the_dead_letters(tmp_path: Path, letters: Letters) -> None:
+    write(tmp_path, letters, ["header"])
+    with_ = writer(tmp_path, letters)
+    for index, event in enumerate(EVENTS, 1):
+        with_.add(f"id-{index}", 0, event)
+    with pytest.raises(TupleError, match="200 of 200 elements do not fit the first ones"):
+        with_.commit()
+    assert (with_.waiting, letters.rows) == (200, [])
 
 
 @pytest.mark.parametrize("time_ms", [1.5, None, 10**18, -(10**18), True])
@@ -474,9 +489,89 @@ def test_a_note_that_names_no_field_is_a_dead_letter(tmp_path: Path, letters: Le
     assert letters.rows[0][0] == f"{path}, row group 0, row 1"
 
 
-def test_files_that_a_merge_replaced_do_not_count(tmp_path: Path, letters: Letters) -> None:
-    from heronpy.archive._merge import merge_files, plan_merges, publish
+class Planted:
+    """Leaves a mark when it is unpickled."""
 
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+@pytest.mark.parametrize("name", ["planted.parquet", "1-merged-planted.parquet"])
+def test_a_planted_file_of_another_codec_is_refused_and_never_unpickled(tmp_path: Path, name: str) -> None:
+    mark, directory, letters = tmp_path / "unpickled", tmp_path / "archive", DeadLetters(tmp_path / "job", "batch")
+    write(directory, letters, EVENTS[:10])
+    write(tmp_path / "theirs", letters, [Planted(mark)], codec="pickle")
+    (theirs,) = paths(tmp_path / "theirs")
+    shutil.copy(theirs, directory / "batch=0" / name)
+    mark.unlink(missing_ok=True)
+    unread = Letters()
+    assert len(read(directory, unread)) == 10  # whoever reads without a check
+    assert [reason for _, _, reason in unread.rows] == [
+        "the file cannot be read: its codec is 'pickle', and the archive's is 'columns'"
+    ]
+    archive = Archive(directory)
+    assert merge_files(plan_merges(directory, 0, archive.batches()[0], min_files=2, target_bytes=1 << 30)[0]).skipped
+    good, bad = archive.check(archive.batches()[0], letters)
+    assert (len(good), [file.path.name for file in bad]) == (1, [name])
+    assert not mark.exists()
+
+
+def test_a_codec_that_does_not_exist_is_refused(tmp_path: Path, letters: Letters) -> None:
+    write(tmp_path, letters, EVENTS[:10])
+    (path,) = paths(tmp_path)
+    schema = json.loads((tmp_path / "_schema.json").read_text())
+    table = pq.read_table(path)
+    metadata = json.loads(table.schema.metadata[b"heronpy"]) | {"codec": "marshal"}
+    table = table.replace_schema_metadata({b"heronpy": json.dumps(metadata).encode()})
+    pq.write_table(table.append_column("pickled", pa.array([b""] * 10, pa.binary())), path)
+    assert (read(tmp_path, letters), len(letters.rows)) == ({}, 1)
+    (tmp_path / "_schema.json").write_text(json.dumps(schema | {"codec": "marshal"}))
+    with pytest.raises(HeronError, match="unknown codec 'marshal'"):
+        _ = Archive(tmp_path).codec
+
+
+SHORT = """
+import resource, sys
+from heronpy.archive import Archive, DeadLetters
+from heronpy.errors import HeronError
+from pathlib import Path
+archive, letters = Archive(Path(sys.argv[1])), DeadLetters(Path(sys.argv[2]), "batch")
+files = archive.batches()[0]
+splits = archive.splits(files, 1 << 20)
+kind, limit = sys.argv[3], int(sys.argv[4])
+now = int(open("/proc/self/statm").read().split()[0]) * 4096 if kind == "AS" else 0
+resource.setrlimit(getattr(resource, "RLIMIT_" + kind), (now + limit,) * 2)
+try:
+    for split in splits:
+        list(split.read(letters))
+    archive.check(files, letters)
+except HeronError as error:
+    print(error)
+print("letters", letters.count)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "expected"),
+    [("AS", 2 << 20, "not enough memory to read|temporarily unavailable"), ("NOFILE", 3, "Too many open files")],
+)
+def test_what_a_busy_machine_cannot_read_is_not_taken_for_damaged(
+    tmp_path: Path, letters: Letters, kind: str, limit: int, expected: str
+) -> None:
+    write(tmp_path / "archive", letters, [{"text": random.Random(i).randbytes(8000).hex()} for i in range(59)])
+    (path,) = paths(tmp_path / "archive")
+    script = [sys.executable, "-c", SHORT, str(tmp_path / "archive"), str(tmp_path / "job"), kind, str(limit)]
+    said = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    assert re.search(expected, said.stdout), said
+    assert "letters 0" in said.stdout
+    assert path.exists()
+    assert not (tmp_path / "job").exists()
+
+
+def test_files_that_a_merge_replaced_do_not_count(tmp_path: Path, letters: Letters) -> None:
     kinds = [EVENTS[:10], [{"n": 1.5}, {"n": 7, "new": [{"x": None}, {}]}], [{}], EVENTS[10:15]]
     first = 0
     for elements in kinds:
@@ -511,8 +606,6 @@ def test_files_that_a_merge_replaced_do_not_count(tmp_path: Path, letters: Lette
 
 
 def test_the_order_of_keys_does_not_matter_to_a_merge(tmp_path: Path, letters: Letters) -> None:
-    from heronpy.archive._merge import merge_files, plan_merges, publish
-
     elements = [{"b": 1, "a": 2, "d": {"z": 1, "y": 2}}, {"a": 3, "d": {"y": 3, "z": 4}, "b": 5}]
     for first, element in enumerate(elements * 2):
         write(tmp_path, letters, [element], first=first)
@@ -523,8 +616,6 @@ def test_the_order_of_keys_does_not_matter_to_a_merge(tmp_path: Path, letters: L
 
 
 def test_a_damaged_file_stays_out_of_a_merge(tmp_path: Path, letters: Letters) -> None:
-    from heronpy.archive._merge import merge_files, plan_merges, publish
-
     for first in (0, 10, 20):
         write(tmp_path, letters, EVENTS[first : first + 10], first=first)
     files = Archive(tmp_path).batches()[0]

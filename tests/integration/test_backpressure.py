@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +17,9 @@ import psutil
 import pytest
 from slow_topology import SLEEP_S, slow_topology
 
-from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync, scrape
 
-FAST = {"heron.metrics.export.interval.ms": 200, "heron.executor.stop.timeout.ms": 2000}
+FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
 KIB = 1024
 SMALL = {
     "heron.streammgr.network.backpressure.highwatermark.mb": 0.5,
@@ -49,7 +48,7 @@ class Flooded:
         self.released.unlink(missing_ok=True)
         self.topology.activate()
         before_ms = self.spent_ms(SLOW)
-        eventually_sync(lambda: _above(self.spent_ms(SLOW), before_ms + 400), within_s=20)
+        eventually_sync(lambda: _above(self.spent_ms(SLOW), before_ms + 400), within_s=30)
 
     def release(self) -> None:
         """Have the bolt hurry, and the spout not."""
@@ -66,11 +65,11 @@ class Flooded:
         return self.total(SLOW, "__execute-count")
 
     def spent_ms(self, instance: str) -> float:
-        """How long the instance has held the spouts."""
+        """How long the instance has throttled the spouts."""
         return sum(s.totals.get(SPENT + instance, 0.0) for s in self.topology.status().stmgrs)
 
     def culprits(self) -> set[str]:
-        """Everything that has ever held the spouts."""
+        """Everything that has ever throttled the spouts."""
         return {
             name.removeprefix(SPENT)
             for s in self.topology.status().stmgrs
@@ -106,21 +105,20 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
     released = tmp_path_factory.mktemp("slow") / "released"
     with LocalCluster({**FAST, **SMALL}) as cluster:
         topology = cluster.submit(slow_topology(released, payload_bytes=1000))
-        yield Flooded(topology.wait_running(60), released)
+        yield Flooded(topology.wait_running(180), released)
 
 
 def test_backpressure_names_the_culprit_in_the_status_and_to_prometheus(flooded: Flooded) -> None:
     flooded.flood()
     assert flooded.culprits() == {SLOW}
     port = int((flooded.topology.launch.container_dir(1) / "prometheus.port").read_text())
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        series = [
-            line
-            for line in answer.read().decode().splitlines()
-            if line.startswith("heron_time_spent_back_pressure_by_compid_total{") and f'key="{SLOW}"' in line
-        ]
+    series = [
+        line
+        for line in scrape(flooded.topology.launch, port).splitlines()
+        if line.startswith("heron_time_spent_back_pressure_by_compid_seconds_total{") and f'key="{SLOW}"' in line
+    ]
     assert len(series) == 1
-    assert float(series[0].rsplit(" ", 1)[1]) > 400
+    assert float(series[0].rsplit(" ", 1)[1]) > 0.4
     assert re.search(r'instance="stmgr-1"', series[0])
 
 
@@ -136,7 +134,7 @@ def test_heron_status_says_who_holds_the_spouts(flooded: Flooded) -> None:
         timeout=60,
         check=True,
     )
-    assert re.search(rf"^{SLOW} has held the spouts for \d+ s", told.stdout, re.MULTILINE)
+    assert re.search(rf"^{SLOW} has throttled the spouts for \d+ s", told.stdout, re.MULTILINE)
 
 
 def test_memory_is_flat_and_the_bolt_always_has_work(flooded: Flooded) -> None:
@@ -154,7 +152,7 @@ def test_memory_is_flat_and_the_bolt_always_has_work(flooded: Flooded) -> None:
 def test_spouts_of_other_containers_are_held_too(flooded: Flooded) -> None:
     flooded.flood()
     held_ms, began_s = flooded.held_ms("stmgr-2"), time.monotonic()
-    eventually_sync(lambda: _above(flooded.held_ms("stmgr-2"), held_ms + 1000), within_s=20)
+    eventually_sync(lambda: _above(flooded.held_ms("stmgr-2"), held_ms + 1000), within_s=30)
     share = (flooded.held_ms("stmgr-2") - held_ms) / 1e3 / (time.monotonic() - began_s)
     assert share > 0.6, f"held only {share:.0%} of the time"
 
@@ -165,7 +163,7 @@ def test_nothing_is_lost_when_the_culprit_catches_up(flooded: Flooded) -> None:
     flooded.release()
     eventually_sync(flooded.all_executed, within_s=30)
     assert flooded.total(SLOW, "missing") == 0
-    eventually_sync(flooded.backpressure_has_ended, within_s=10)
+    eventually_sync(flooded.backpressure_has_ended, within_s=30)
     flooded.topology.activate()
     bystander = flooded.total("container_2_quick_4", "__execute-count")
     eventually_sync(lambda: _above(flooded.total("container_2_quick_4", "__execute-count"), bystander + 100))
@@ -176,13 +174,13 @@ def test_backpressure_outlives_a_killed_culprit_and_ends_with_its_successor(floo
     flooded.flood()
     pid = flooded.topology.processes()[SLOW]
     os.kill(pid, signal.SIGKILL)
-    flooded.topology.wait_running(30)
+    flooded.topology.wait_running(180)
     assert flooded.topology.processes()[SLOW] != pid
     flooded.flood()
     flooded.release()
-    eventually_sync(flooded.backpressure_has_ended, within_s=20)
+    eventually_sync(flooded.backpressure_has_ended, within_s=30)
     executed = flooded.executed()
-    eventually_sync(lambda: _above(flooded.executed(), executed + 200), within_s=10)
+    eventually_sync(lambda: _above(flooded.executed(), executed + 200), within_s=30)
 
 
 @pytest.mark.skipif("HERON_BACKPRESSURE_SECONDS" not in os.environ, reason="only with HERON_BACKPRESSURE_SECONDS=60")
@@ -199,7 +197,7 @@ def test_backpressure_outlives_a_killed_culprit_and_ends_with_its_successor(floo
 def test_a_long_flood_with_default_settings_is_flat_and_lossless(tmp_path: Path, config: dict[str, Any]) -> None:
     with LocalCluster() as cluster:
         topology = cluster.submit(slow_topology(tmp_path / "released", payload_bytes=10_000, **config))
-        flooded = Flooded(topology.wait_running(60), tmp_path / "released")
+        flooded = Flooded(topology.wait_running(180), tmp_path / "released")
         samples: list[dict[str, int]] = []
         executed, began_s = flooded.next_report(0)
         while time.monotonic() < began_s + float(os.environ["HERON_BACKPRESSURE_SECONDS"]):

@@ -16,7 +16,7 @@ from pathlib import Path
 import heron_scheduler
 import pytest
 
-from heronpy.executor import TOPOLOGY_ENV, find_by_environment
+from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit import running
@@ -104,7 +104,7 @@ def heron(tmp_path: Path) -> Iterator[Heron]:
     yield command
     for launch in running(command.home):
         heron_scheduler.kill(launch)
-    for launch_file in command.home.glob("topologies/*/*/*/*/launch.yaml"):
+    for launch_file in command.home.glob("topologies/*/*/*/*/launch.json"):
         raise AssertionError(f"{launch_file} is left")
 
 
@@ -196,7 +196,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(heron: Heron, format: str)
             2,
             ["'RoundRobinPacking'"],
         ),
-        (["--config-path", "nowhere", "local", "{file}", "WordCount"], 2, ["nowhere is no directory"]),
+        (["--config-path", "nowhere", "local", "{file}", "WordCount"], 2, ["nowhere is not a directory"]),
         (["--dry-run-format", "xml", "local", "{file}", "WordCount"], 2, ["xml"]),
         (["--wat", "local", "{file}", "WordCount"], 2, ["--wat"]),
     ],
@@ -253,14 +253,14 @@ def test_a_home_that_is_no_directory_is_one_line(heron: Heron) -> None:
     heron.home.write_text("a file")
     done = heron.submit()
     heron.home.unlink()
-    one_line(done, 6, str(heron.home))
+    one_line(done, 2, str(heron.home))
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_a_submission_at_any_moment_leaves_nothing(heron: Heron, signum: signal.Signals) -> None:
     moments: list[Callable[[], bool]] = [
         lambda: any(heron.home.glob("topologies/*/*/*/WordCount/submitting")),
-        lambda: any(heron.home.glob("topologies/*/*/*/WordCount/launch.yaml")),
+        lambda: any(heron.home.glob("topologies/*/*/*/WordCount/launch.json")),
         lambda: any(heron.home.glob("topologies/*/*/*/WordCount/scheduler.lock")),
     ]
     for moment in moments:
@@ -277,17 +277,21 @@ def test_interrupting_a_submission_at_any_moment_leaves_nothing(heron: Heron, si
         heron.check_nothing_is_left()
 
 
-def test_what_a_killed_submitter_left_is_cleared_by_the_next_submission(heron: Heron) -> None:
+def test_what_a_killed_submitter_left_is_completed_or_cleared_and_the_name_is_free_again(heron: Heron) -> None:
     process = heron.start("submit", "local", str(heron.file), "WordCount")
     while not any(heron.home.glob("topologies/*/*/*/WordCount/scheduler.lock")) and process.poll() is None:
         time.sleep(0.002)
     process.kill()
     process.communicate()
-    if any(heron.home.glob("topologies/*/*/*/WordCount/submitting")):
-        assert running(heron.home) == []
-    else:
-        heron.ok("kill", "WordCount")
-    assert "submitted WordCount" in heron.submit().stdout
+
+    # What got as far as its scheduler service is completed by that, and runs; what did not is cleared by the next one.
+    def submitted() -> None:
+        done = heron.submit()
+        if done.returncode:
+            heron("kill", "WordCount")
+        assert "submitted WordCount" in done.stdout, done.stderr
+
+    eventually_sync(submitted, within_s=60)
     heron.ok("kill", "WordCount")
     heron.check_nothing_is_left()
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from heronpy.host import service_record
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
 HERE = Path(__file__).parent
@@ -29,7 +30,7 @@ TUPLES = 1000
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster({"heron.metrics.export.interval.ms": 200}) as cluster:
+    with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
         yield cluster
 
 
@@ -127,7 +128,7 @@ def test_metrics_are_a_table(cluster: LocalCluster, measured: TopologyHandle) ->
         (["top", "Measurd"], 3, "did you mean 'Measured'?"),
         (["physical-plan", NAME, "--container", "7"], 3, "has no instances in container 7: they are in 1-2"),
         (["logical-plan", NAME, "--component-type", "spout"], 2, "'spout' is not one of"),
-        (["components", NAME, "x", "y"], 2, "too many words: 'y'"),
+        (["components", NAME, "x", "y"], 2, "too many arguments: 'y'"),
     ],
 )
 def test_what_there_is_not_is_one_line(
@@ -149,10 +150,45 @@ def test_metrics_of_the_user_come_first_among_those_of_a_component(
     assert [row["metric"].startswith("__") for row in found] == [False] * len(own) + [True] * (len(found) - len(own))
 
 
+def test_metrics_without_more_are_the_most_important_and_all_of_them_with_all(
+    cluster: LocalCluster, measured: TopologyHandle
+) -> None:
+    few, all_of_them = values(cluster, "-w", "all"), values(cluster, "-w", "all", "--all")
+    assert {component for component, _ in few} == {"numbers", "looking"}
+    assert few[("numbers", "__emit-count/default")] == TUPLES
+    assert few[("looking", "seen")] == TUPLES
+    assert few.keys() < all_of_them.keys()
+    assert {"__stmgr__", "__tmaster__"} <= {component for component, _ in all_of_them}
+    assert len(few) < 30 < len(all_of_them)
+    shown = heron(cluster, "metrics", NAME)
+    assert re.search(r"\d+ of [\d,]+ metrics: --all shows all", shown.splitlines()[-1])
+    assert "--all" not in heron(cluster, "metrics", NAME, "--all")
+
+
+def test_latencies_have_percentiles_in_metrics_and_top(cluster: LocalCluster, measured: TopologyHandle) -> None:
+    found = json.loads(heron(cluster, "metrics", NAME, "-m", "__complete-latency", "-w", "all", "--json"))["metrics"]
+    (latency,) = found
+    assert 0 < latency["percentiles"]["p50"] <= latency["percentiles"]["p95"] <= latency["percentiles"]["p99"]
+    assert re.search(r"value +per s +p50 +p95 +p99", heron(cluster, "metrics", NAME, "-m", "__complete-latency"))
+    shown = json.loads(heron(cluster, "top", NAME, "--json"))["rows"]
+    assert {"p50", "p95", "p99"} < shown[0].keys()
+
+
 def test_every_process_has_an_id_by_which_its_log_is_found(cluster: LocalCluster, measured: TopologyHandle) -> None:
     processes = json.loads(heron(cluster, "status", NAME, "--json"))["processes"]
     assert sorted(process["id"] for process in processes) == sorted(measured.processes())
     assert "stmgr-1 started: pid " in heron(cluster, "logs", NAME, "executor-1")
+
+
+def test_status_lists_the_scheduler_service(cluster: LocalCluster, measured: TopologyHandle) -> None:
+    record = service_record(measured.launch)
+    assert record is not None
+    service = json.loads(heron(cluster, "status", NAME, "--json"))["scheduler"]
+    assert (service["state"], service["pid"], service["restarts"]) == ("running", record.pid, 0)
+    assert service["since_s"] > 0
+    assert re.search(
+        rf"scheduler service: running for .*, pid {record.pid}, 0 restarts", heron(cluster, "status", NAME)
+    )
 
 
 def test_components(cluster: LocalCluster, measured: TopologyHandle) -> None:

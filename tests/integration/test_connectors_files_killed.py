@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.connectors import TextFile, _lines
+from heronpy.connectors import TextFile
+from heronpy.connectors import lines as _lines
 from heronpy.runtime import PARENT_ENV
 from heronpy.testing import eventually_sync
 from heronpy.testing.connectors_kit import drain, open_source
@@ -19,7 +20,7 @@ from heronpy.testing.connectors_kit import drain, open_source
 _READER = """
 import sys, time
 from pathlib import Path
-from heronpy.connectors import TextFile, _lines
+from heronpy.connectors import TextFile, lines as _lines
 from heronpy.runtime import die_with_parent
 from heronpy.testing.connectors_kit import open_source
 
@@ -57,7 +58,7 @@ def test_no_line_is_lost_when_readers_are_killed(tmp_path: Path, monkeypatch: py
     finally:
         for process in processes:
             process.send_signal(signal.SIGKILL)
-            process.wait(10)
+            process.wait(60)
     done = [line for task in range(2) for line in (tmp_path / f"done{task}").read_text().splitlines()]
     source = TextFile(tmp_path / "*.txt")
     successors = [open_source(source, task=task, of=3, directory=tmp_path) for task in range(3)]

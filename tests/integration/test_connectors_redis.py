@@ -62,7 +62,7 @@ def _read(reader: SourceReader, count: int) -> list[Record]:
         records.extend(reader.read(50))
         assert len(records) >= count
 
-    eventually_sync(enough, within_s=20)
+    eventually_sync(enough, within_s=30)
     return records
 
 
@@ -182,10 +182,10 @@ def _killed_in_the_middle(server: RedisServer, done: Path, at_least: int) -> set
             assert done.exists()
             assert done.read_text().count("\n") >= at_least
 
-        eventually_sync(far_enough, within_s=20)
+        eventually_sync(far_enough, within_s=30)
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
     return {line for line in done.read_text().splitlines(keepends=True) if line.endswith("\n")}
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.archive import Archive
-from heronpy.examples import _results, demo, random_word_count, rtac, rtac_events, word_count
+from heronpy.examples import demo, random_word_count, results, rtac, rtac_events, word_count
 from heronpy.testing import eventually_sync
 
 HERON = Path(sys.executable).with_name("heron")
@@ -50,10 +50,10 @@ def command_of(module: object) -> list[str]:
 
 def await_results(output: Path, parts: int) -> list[list[str]]:
     def all_there() -> None:
-        assert set(_results.finished(output)) == set(range(parts))
+        assert set(results.finished(output)) == set(range(parts))
 
     eventually_sync(all_there, within_s=60)
-    return _results.read_results(output)
+    return results.read_results(output)
 
 
 def test_word_count_over_two_containers_counts_exactly_as_the_shell_does(heron: Heron, tmp_path: Path):
@@ -73,7 +73,7 @@ def test_rtac_counts_the_different_users_of_every_second_and_event_exactly(heron
     path = tmp_path / "events.jsonl"
     rtac_events.write_events(path, iter(events))
     with path.open("a") as f:
-        f.write("this is no event\n")
+        f.write("this is not an event\n")
     users = defaultdict(set)
     for event in events:
         users[int(event["timestamp"]), event["event"]].add(event["user_id"])

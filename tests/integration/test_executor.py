@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,22 +17,23 @@ from pathlib import Path
 import pytest
 
 from heronpy.config import EngineConfig, ExecutorConfig
-from heronpy.executor import (
+from heronpy.executor import Children, Command
+from heronpy.host import (
     CONTAINER_ENV,
+    OUT_BYTES_MAX,
     OWNER_ENV,
     PROCESS_ENV,
     TOPOLOGY_ENV,
-    Command,
     HostProcess,
     child_environment,
     find_by_environment,
+    mark_killed,
     open_out,
     read_pids,
 )
-from heronpy.executor._children import Children
-from heronpy.executor._files import OUT_BYTES_MAX
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.security import authority
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 
@@ -75,7 +77,7 @@ class Container:
                 assert up.read_text() == str(pids.get(id)), f"{id} is not up again"
             return {id: pids[id] for id in ids}
 
-        return eventually_sync(check, within_s=15)
+        return eventually_sync(check, within_s=60)
 
     def left(self) -> list[str]:
         found = find_by_environment({TOPOLOGY_ENV: self.launch.topology_id})
@@ -110,6 +112,7 @@ def container(tmp_path: Path) -> Iterator[Container]:
         config=EngineConfig(executor=ExecutorConfig(restart_backoff_ms=50, stop_timeout_ms=1000)),
     )
     launch.save()
+    authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
     statemgr = open_statemgr(launch.statemgr)
     made = Container(launch, statemgr)
     yield made
@@ -149,7 +152,7 @@ def test_a_crash_is_logged_with_its_exit_code_and_last_words(container: Containe
         assert "exit code 1" in container.log()
         assert "the user's code is wrong" in container.log()
 
-    eventually_sync(check, within_s=15)
+    eventually_sync(check, within_s=60)
 
 
 def test_sigterm_ends_instances_then_the_stream_manager_then_the_metrics_manager(container: Container) -> None:
@@ -157,7 +160,7 @@ def test_sigterm_ends_instances_then_the_stream_manager_then_the_metrics_manager
     executor = container.execute()
     container.up("container_1_sleeps_1", "container_1_sleeps_2", "stmgr-1", "metricsmgr-1")
     executor.terminate()
-    assert executor.wait(10) == 0
+    assert executor.wait(60) == 0
     assert sorted(container.ended()[:2]) == ["container_1_sleeps_1", "container_1_sleeps_2"]
     assert container.ended()[2:] == ["stmgr-1", "metricsmgr-1"]
     assert container.left() == []
@@ -170,7 +173,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_stop_timeout(contain
     container.up("container_1_ignores_1", "stmgr-1", "metricsmgr-1")
     before = time.monotonic()
     executor.terminate()
-    assert executor.wait(10) == 0
+    assert executor.wait(60) == 0
     assert time.monotonic() - before >= 1.0
     assert container.ended() == ["stmgr-1", "metricsmgr-1"]
     assert container.left() == []
@@ -182,7 +185,7 @@ def test_what_user_code_started_ends_with_the_container_wherever_it_hides(contai
     container.up("container_1_forks_1")
     assert container.left().count("container_1_forks_1") == 3
     executor.terminate()
-    assert executor.wait(10) == 0
+    assert executor.wait(60) == 0
     assert container.left() == []
 
 
@@ -213,11 +216,11 @@ def test_the_next_executor_sweeps_what_user_code_left_after_kill_9(container: Co
     first.kill()
     first.wait()
     second = container.execute()
-    eventually_sync(lambda: _differs(container.up("container_1_forks_1")["container_1_forks_1"], pid), within_s=15)
+    eventually_sync(lambda: _differs(container.up("container_1_forks_1")["container_1_forks_1"], pid), within_s=60)
     assert container.left().count("container_1_forks_1") == 3
     assert read_pids(container.launch.container_dir(1))["executor"].restarts == 1
     second.terminate()
-    assert second.wait(10) == 0
+    assert second.wait(60) == 0
     assert container.left() == []
 
 
@@ -225,19 +228,67 @@ def test_kill_9_during_start_up_leaves_nothing(container: Container) -> None:
     container.pack("sleeps", "sleeps", "sleeps")
     executor = container.execute()
     # As soon as it has started any child, which is then still importing.
-    eventually_sync(
-        lambda: _differs(read_pids(container.launch.container_dir(1)).keys() - {"executor"}, set()), within_s=15
-    )
+    eventually_sync(lambda: _differs(read_pids(container.launch.container_dir(1)).keys() - {"executor"}, set()))
     executor.kill()
     executor.wait()
     eventually_sync(lambda: _equal(container.left(), []))
 
 
+def test_restarts_are_counted_on_by_the_next_executor_which_is_none(container: Container) -> None:
+    container.pack("sleeps")
+    executor = container.execute()
+    first = container.up("stmgr-1")["stmgr-1"]
+    os.kill(first, signal.SIGKILL)
+    second = eventually_sync(lambda: _other(container.up("stmgr-1")["stmgr-1"], first))
+    executor.terminate()
+    assert executor.wait(60) == 0
+    container.execute()
+    eventually_sync(lambda: _differs(container.up("stmgr-1")["stmgr-1"], second), within_s=60)
+    record = read_pids(container.launch.container_dir(1))["stmgr-1"]
+    assert (record.restarts, record.restarts_within(600, time.time())) == (1, 1)
+    assert record.last_end == "killed by SIGKILL"
+
+
+def test_a_process_that_keeps_crashing_is_reported_once_to_be_in_a_crash_loop(container: Container) -> None:
+    container.pack("crashes")
+    container.execute()
+
+    def check() -> None:
+        record = read_pids(container.launch.container_dir(1)).get("container_1_crashes_1")
+        assert record is not None
+        assert record.restarts >= 6
+        assert container.log().count("container_1_crashes_1 is in a crash loop: it died 5 times in 600 s") == 1
+
+    eventually_sync(check, within_s=60)
+
+
+def test_an_executor_ends_in_order_when_its_topology_is_killed_by_somebody_who_cannot_reach_it(
+    container: Container,
+) -> None:
+    container.pack("sleeps")
+    executor = container.execute()
+    container.up("container_1_sleeps_1", "stmgr-1", "metricsmgr-1")
+    mark_killed(container.launch.dir)
+    assert executor.wait(60) == 0
+    assert container.ended() == ["container_1_sleeps_1", "stmgr-1", "metricsmgr-1"]
+    assert container.left() == []
+
+
+def test_an_executor_ends_when_its_directory_is_gone_and_does_not_make_it_again(container: Container) -> None:
+    container.pack("crashes")
+    executor = container.execute()
+    container.up("stmgr-1")
+    shutil.rmtree(container.launch.dir)
+    assert executor.wait(60) == 0
+    assert container.left() == []
+    assert not container.launch.dir.exists()
+
+
 def test_sigterm_while_there_is_no_plan_yet_ends_the_executor(container: Container) -> None:
     executor = container.execute()
-    eventually_sync(lambda: _differs(read_pids(container.launch.container_dir(1)), {}), within_s=15)
+    eventually_sync(lambda: _differs(read_pids(container.launch.container_dir(1)), {}), within_s=60)
     executor.terminate()
-    executor.wait(10)
+    executor.wait(60)
     assert container.left() == []
 
 
@@ -257,7 +308,7 @@ def test_a_second_executor_gives_way_and_harms_nothing(container: Container) -> 
     container.pack("sleeps")
     container.execute()
     before = container.up("container_1_sleeps_1")
-    assert container.execute().wait(15) == 1
+    assert container.execute().wait(60) == 1
     assert container.up("container_1_sleeps_1") == before
 
 
@@ -269,7 +320,7 @@ def test_an_owned_executor_ends_in_order_when_its_owner_is_gone(container: Conta
     container.up("container_1_forks_1", "stmgr-1", "metricsmgr-1")
     owner.kill()
     owner.wait()
-    assert executor.wait(10) == 0
+    assert executor.wait(60) == 0
     assert container.ended() == ["container_1_forks_1", "stmgr-1", "metricsmgr-1"]
     assert container.left() == []
 
@@ -316,6 +367,11 @@ def _group(process: HostProcess) -> int | None:
     with contextlib.suppress(ProcessLookupError):
         return os.getpgid(process.pid)
     return None
+
+
+def _other(found: int, before: int) -> int:
+    assert found != before
+    return found
 
 
 def _differs(found: object, other: object) -> None:

@@ -10,13 +10,13 @@ from finite_topology import ALARM_EVERY, EVENTS, MESSAGES, NUMBERS, ROUNDS, WORD
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
-FAST = {"heron.metrics.export.interval.ms": 200, "heron.executor.stop.timeout.ms": 2000}
+FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
 
 
 @pytest.fixture(scope="module")
 def finite() -> Iterator[TopologyHandle]:
     with LocalCluster(FAST) as cluster:
-        yield cluster.submit(FiniteSources).wait_running(60)
+        yield cluster.submit(FiniteSources).wait_running(180)
 
 
 def totals(topology: TopologyHandle, component: str) -> list[dict[str, float]]:

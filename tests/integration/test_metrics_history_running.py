@@ -17,9 +17,11 @@ import grpc.aio
 import pytest
 from topology_on_disk import EngineProcess, launch_in, submit
 
-from heronpy.metricsmgr._accumulator import Accumulator
+from heronpy.metricsmgr.parts import Accumulator
 from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.rpc import channel
+from heronpy.runtime import Launch
+from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import eventually as _eventually
 
@@ -59,7 +61,7 @@ class Asking:
     """A client of the Topology Master."""
 
     def __init__(self, launch: Launch, stub: Any) -> None:
-        self._metadata, self._stub = metadata(launch.token(), "tests"), stub
+        self._metadata, self._stub = launch.security("heron").metadata, stub
 
     async def metrics(self, **request: Any) -> tmaster_pb2.MetricsReply:
         return await self._call("GetMetrics", tmaster_pb2.MetricsRequest(**request))  # type: ignore[no-any-return]
@@ -79,7 +81,7 @@ class Asking:
 
 @contextlib.asynccontextmanager
 async def asking(launch: Launch, target: str) -> AsyncIterator[Asking]:
-    async with channel(target) as to_tmaster:
+    async with channel(target, launch.security("heron"), container_identity(0)) as to_tmaster:
         yield Asking(launch, tmaster_pb2_grpc.TmasterStub(to_tmaster))
 
 
@@ -92,7 +94,7 @@ async def test_a_component_of_a_thousand_instances_is_answered_exactly_and_fast(
         target, _ = await target_of(launch)
         simulated = SimulatedInstances(INSTANCES, METRICS, started_ms=now_ms())
         for _ in range(2):
-            await simulated.report_to(target, launch.token(), now_ms())
+            await simulated.report_to(target, launch.security("metricsmgr-1"), now_ms())
         async with asking(launch, target) as client:
             times: list[float] = []
             for _ in range(10):
@@ -117,11 +119,11 @@ async def test_totals_are_right_again_after_the_topology_master_was_killed(launc
     simulated = SimulatedInstances(20, 6, started_ms=now_ms() - 600_000)
     with EngineProcess("tmaster", launch, 0) as first:
         target, pid = await target_of(launch)
-        await simulated.report_to(target, launch.token(), now_ms())
+        await simulated.report_to(target, launch.security("metricsmgr-1"), now_ms())
         first.kill()
     with EngineProcess("tmaster", launch, 0):
         target, _ = await target_of(launch, not_pid=pid)
-        await simulated.report_to(target, launch.token(), now_ms())
+        await simulated.report_to(target, launch.security("metricsmgr-1"), now_ms())
         async with asking(launch, target) as client:
             all_time = await client.metrics(component="word", metrics=["__emit-count/stream1"], by_component=True)
             assert [s.value for s in all_time.series] == [20 * simulated.total(1)]
@@ -160,7 +162,9 @@ async def test_exceptions_are_listed_by_component_and_summed_by_class(launch: La
 async def test_a_request_for_too_much_is_refused_with_what_to_do(launch: Launch) -> None:
     with EngineProcess("tmaster", launch, 0):
         target, _ = await target_of(launch)
-        await SimulatedInstances(100, 60, started_ms=now_ms()).report_to(target, launch.token(), now_ms())
+        await SimulatedInstances(100, 60, started_ms=now_ms()).report_to(
+            target, launch.security("metricsmgr-1"), now_ms()
+        )
         async with asking(launch, target) as client:
             with pytest.raises(grpc.aio.AioRpcError, match="ask for fewer metrics") as refused:
                 await client.metrics(minutely=True)

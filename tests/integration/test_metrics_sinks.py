@@ -21,8 +21,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from topology_on_disk import launch_in, submit
 
 from heronpy.config import SinkSpec
+from heronpy.errors import UnavailableError
 from heronpy.metricsmgr import Reporter
-from heronpy.metricsmgr._service import MetricsManager
+from heronpy.metricsmgr.parts import MetricsManager
 from heronpy.metricsmgr.sinks import (
     FileSink,
     GraphiteSink,
@@ -36,9 +37,11 @@ from heronpy.proto import metrics_pb2
 from heronpy.runtime import Launch, running
 from heronpy.statemgr import open_statemgr
 from heronpy.testing import eventually as _eventually
+from heronpy.testing import scrape
+from heronpy.testing.servers import free_port
 from heronpy.testing.sinks_kit import EMITTED, SinkKit, Target, record, seen
 
-eventually = partial(_eventually, within_s=20.0)
+eventually = partial(_eventually, within_s=30)
 
 
 def values_in(directory: Path) -> dict[tuple[str, str], float]:
@@ -167,6 +170,17 @@ class TestGraphiteSink(SinkKit):
         sink.process_record(record(3, instance="container_1_word_3"))
         sink.flush()
         await seen(target, {("container_1_word_2", EMITTED): 2.0, ("container_1_word_3", EMITTED): 3.0})
+
+    async def test_a_server_that_is_away_is_reported_once(
+        self, context: SinkContext, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        sink = GraphiteSink()
+        sink.init({"graphite-host": "127.0.0.1", "graphite-port": free_port()}, context)
+        sink.process_record(record(1))
+        sink.flush()
+        sink.flush()
+        sink.close()
+        assert caplog.text.count("takes no metrics, they wait: [Errno 111] Connection refused") == 1
 
     async def test_what_waits_is_bounded_and_the_oldest_make_room(
         self, target: Target, context: SinkContext, graphite: GraphiteServer
@@ -340,7 +354,7 @@ async def test_a_failure_says_where_and_what_in_one_line(
     [
         (None, "absent.Sink", "sink mine is not used: 'absent.Sink' cannot be imported: No module named 'absent'; is"),
         ("", "empty.Sink", "sink mine is not used: 'empty.Sink' cannot be imported: module 'empty' has no attribute"),
-        ("Sink = 1", "number.Sink", "sink mine is not used: 'number.Sink' is no class of a sink"),
+        ("Sink = 1", "number.Sink", "sink mine is not used: 'number.Sink' is not a class of a sink"),
         ("1/0", "raising.Sink", "sink mine failed in <module> (raising.py:1): ZeroDivisionError: division by zero"),
         ("import sys; sys.exit(3)", "leaving.Sink", "sink mine failed in <module> (leaving.py:1): SystemExit: 3"),
         ("def f(:", "wrong.Sink", "SyntaxError: invalid syntax (wrong.py, line 1)"),
@@ -430,11 +444,10 @@ async def test_sinks_of_one_metrics_manager_agree_exactly_while_one_of_them_fail
             assert values.get(("metricsmgr-1", "__sink-dropped-record-count/bad"), 0) >= 1
 
         await eventually(written)
-        url = f"http://127.0.0.1:{manager.prometheus_port}"
-        text = await asyncio.to_thread(get, f"{url}/prom")
+        text = await asyncio.to_thread(scrape, launch, manager.prometheus_port, "/prom")
         samples = {s.name: s.value for f in text_string_to_metric_families(text) for s in f.samples}
         assert samples["heron_emit_count_total"] == 7
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            await asyncio.to_thread(get, f"{url}/metrics")
+        with pytest.raises(UnavailableError, match="404"):
+            await asyncio.to_thread(scrape, launch, manager.prometheus_port)
         assert await reporter.flush(10)
     assert values_in(files)["container_1_word_1", EMITTED] == 7, "what waited was written at the end"

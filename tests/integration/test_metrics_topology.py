@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import urllib.request
 from functools import partial
 from typing import Any
 
@@ -12,9 +11,11 @@ from metrics_topology import TUPLES, Measured
 from prometheus_client.parser import text_string_to_metric_families
 
 from heronpy.proto import state_pb2, tmaster_pb2, tmaster_pb2_grpc
-from heronpy.runtime import Launch, channel, metadata
+from heronpy.rpc import channel
+from heronpy.runtime import Launch
+from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.testing import LocalCluster
+from heronpy.testing import LocalCluster, scrape
 from heronpy.testing import eventually as _eventually
 
 eventually = partial(_eventually, within_s=60.0)
@@ -23,7 +24,7 @@ SINKS = {
     "prometheus-sink": {"class": "PrometheusSink"},
     "file-sink": {"class": "FileSink", "flush-frequency-ms": 200},
 }
-KEYS = {"heron.metrics.export.interval.ms": 200, "heron.metricsmgr.sinks": json.dumps(SINKS)}
+KEYS = {"heron.metrics.export.interval.ms": 500, "heron.metricsmgr.sinks": json.dumps(SINKS)}
 EXACT = {
     "__emit-count/default": TUPLES,
     "__ack-count/default": TUPLES,
@@ -76,10 +77,12 @@ async def by_component(launch: Launch) -> dict[str, dict[str, float]]:
         value = sm.get(Kind.TMASTERS, launch.topology)
     assert value is not None
     location = state_pb2.TmasterLocation.FromString(value)
-    async with channel(f"{location.host}:{location.port}") as to_tmaster:
+    async with channel(
+        f"{location.host}:{location.port}", launch.security("heron"), container_identity(0)
+    ) as to_tmaster:
         ask: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).GetMetrics
         request = tmaster_pb2.MetricsRequest(interval_s=600, by_component=True)
-        reply = await ask(request, metadata=metadata(launch.token()), timeout=10)
+        reply = await ask(request, metadata=launch.security("heron").metadata, timeout=10)
     found: dict[str, dict[str, float]] = {}
     for series in reply.series:
         found.setdefault(series.component, {})[series.name] = series.value
@@ -104,8 +107,7 @@ def scraped(launch: Launch) -> dict[tuple[str, str, str], float]:
     text = ""
     for container in (1, 2):
         port = int((launch.container_dir(container) / "prometheus.port").read_text())
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
-            text += response.read().decode()
+        text += scrape(launch, port)
     sums: dict[tuple[str, str, str], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import errno
+import os
 import shutil
 import socket
-import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -19,18 +21,21 @@ from prometheus_client.parser import text_string_to_metric_families
 from topology_on_disk import EngineProcess, launch_in, submit
 
 from heronpy.metricsmgr import SOCKET_NAME, Reporter
-from heronpy.metricsmgr._service import MetricsManager
+from heronpy.metricsmgr.parts import MetricsManager
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc, state_pb2, tmaster_pb2, tmaster_pb2_grpc
-from heronpy.runtime import Launch, channel, metadata, running
+from heronpy.rpc import channel
+from heronpy.runtime import PARENT_ENV, Launch, running
+from heronpy.security import container_identity
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually as _eventually
+from heronpy.testing import scrape
 from heronpy.testing.servers import free_port
 from heronpy.tmaster import TopologyMaster
 
 INSTANCE = "container_1_word_1"
 EMITTED = "__emit-count/default"
 REQUEST = tmaster_pb2.TopologyRequest()
-eventually = partial(_eventually, within_s=20.0)  # the machine may be busy
+eventually = partial(_eventually, within_s=30)  # the machine may be busy
 KEYS = {"heron.metrics.export.interval.ms": 50}
 
 
@@ -77,10 +82,12 @@ async def status(launch: Launch, sm: StateManager) -> tmaster_pb2.StatusReply:
     value = sm.get(Kind.TMASTERS, "words")
     assert value is not None, "no Topology Master has the node"
     location = state_pb2.TmasterLocation.FromString(value)
-    async with channel(f"{location.host}:{location.port}") as to_tmaster:
+    async with channel(
+        f"{location.host}:{location.port}", launch.security("heron"), container_identity(0)
+    ) as to_tmaster:
         call: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).GetStatus
         try:
-            reply = await call(REQUEST, metadata=metadata(launch.token()), timeout=2, wait_for_ready=True)
+            reply = await call(REQUEST, metadata=launch.security("heron").metadata, timeout=2, wait_for_ready=True)
         except grpc.aio.AioRpcError as e:
             raise AssertionError(f"no status: {e.code()}") from None
     assert isinstance(reply, tmaster_pb2.StatusReply)
@@ -112,24 +119,19 @@ def port_of(launch: Launch, container: int = 1) -> int:
     return int(path.read_text())
 
 
-async def scraped(port: int) -> dict[tuple[str, str], float]:
+async def scraped(launch: Launch, port: int) -> dict[tuple[str, str], float]:
     """(sample name, instance) -> value; of families with more labels the last."""
-
-    def get() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
-            return str(response.read().decode())
-
     return {
         (s.name, s.labels.get("instance", "")): s.value
-        for family in text_string_to_metric_families(await asyncio.to_thread(get))
+        for family in text_string_to_metric_families(await asyncio.to_thread(scrape, launch, port))
         for s in family.samples
     }
 
 
-def exported(port: Callable[[], int], emitter: Emitter) -> Any:
+def exported(launch: Launch, port: Callable[[], int], emitter: Emitter) -> Any:
     async def check() -> None:
         try:
-            samples = await scraped(port())
+            samples = await scraped(launch, port())
         except OSError as e:
             raise AssertionError(f"no endpoint: {e}") from None
         assert samples.get(("heron_emit_count_total", INSTANCE)) == emitter.emitted
@@ -138,9 +140,10 @@ def exported(port: Callable[[], int], emitter: Emitter) -> Any:
 
 
 async def publish(launch: Launch, report: metrics_pb2.MetricsReport, token: str) -> None:
-    async with channel(f"unix:{launch.socket_dir(1) / SOCKET_NAME}") as to_metricsmgr:
+    security = dataclasses.replace(launch.security(INSTANCE), token=token)
+    async with channel(f"unix:{launch.socket_dir(1) / SOCKET_NAME}", security) as to_metricsmgr:
         call: Any = metrics_pb2_grpc.MetricsmgrStub(to_metricsmgr).Publish
-        await call(report, metadata=metadata(token), timeout=5, wait_for_ready=True)
+        await call(report, metadata=security.metadata, timeout=5, wait_for_ready=True)
 
 
 async def test_counters_reach_the_topology_master_and_prometheus_exactly(launch: Launch, sm: StateManager) -> None:
@@ -152,12 +155,43 @@ async def test_counters_reach_the_topology_master_and_prometheus_exactly(launch:
         await eventually(at_least(launch, sm, 30))
         emitter.emits = False
         await eventually(exactly(launch, sm, emitter.emitted))
-        samples = await scraped(manager.prometheus_port)
+        samples = await scraped(launch, manager.prometheus_port)
         assert samples["heron_emit_count_total", INSTANCE] == emitter.emitted
-        assert samples["heron_py_physical_memory_byte", INSTANCE] > 1 << 20
-        assert samples["heron_uptime_secs", "metricsmgr-1"] > 0, "it reports itself, too"
+        assert samples["heron_py_physical_memory_bytes", INSTANCE] > 1 << 20
+        assert samples["heron_uptime_seconds", "metricsmgr-1"] > 0, "it reports itself, too"
         instance = (await status(launch, sm)).instances[0]
         assert instance.latest["__py-thread-count"] >= 1
+
+
+async def test_an_executor_that_cannot_be_looked_at_is_reported_once_it_can(
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = os.getppid()
+    short = True
+    list_directory = os.listdir
+
+    def listed(path: str) -> list[str]:
+        if short and path == f"/proc/{executor}/fd":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return list_directory(path)
+
+    def warned() -> None:
+        assert "the executor is not reported: it cannot be looked at: [Errno 24] Too many open files" in caplog.text
+
+    monkeypatch.setenv(PARENT_ENV, str(executor))
+    monkeypatch.setattr(os, "listdir", listed)
+    async with running(MetricsManager(launch, 1)) as manager:
+        await eventually(warned)
+        samples = await scraped(launch, manager.prometheus_port)
+        assert samples["heron_uptime_seconds", "metricsmgr-1"] > 0
+        assert ("heron_uptime_seconds", "executor-1") not in samples
+        short = False
+
+        async def reported() -> None:
+            samples = await scraped(launch, manager.prometheus_port)
+            assert samples.get(("heron_uptime_seconds", "executor-1"), 0) > 0
+
+        await eventually(reported)
 
 
 async def test_an_exception_reaches_the_topology_master_with_its_count(launch: Launch, sm: StateManager) -> None:
@@ -201,7 +235,7 @@ async def test_no_counter_is_lost_or_doubled_when_the_metrics_manager_is_killed(
         emitter.emits = False
         with EngineProcess("metricsmgr", launch, 1) as process:
             await eventually(exactly(launch, sm, emitter.emitted))
-            await eventually(exported(lambda: port_of(launch), emitter))
+            await eventually(exported(launch, lambda: port_of(launch), emitter))
             assert process.terminate() == 0
     with pytest.raises(AssertionError):
         port_of(launch)
@@ -253,7 +287,7 @@ async def test_totals_continue_when_an_instance_restarts(launch: Launch, sm: Sta
             assert await emitter.reporter.flush(5.0)
             emitted += emitter.emitted
             await eventually(exactly(launch, sm, emitted))
-            samples = await scraped(manager.prometheus_port)
+            samples = await scraped(launch, manager.prometheus_port)
             assert samples["heron_emit_count_total", INSTANCE] == emitted, f"life {life}"
 
 
@@ -263,15 +297,15 @@ async def test_a_silent_source_that_is_not_packed_is_no_longer_exported(launch: 
     async with running(MetricsManager(launch, 1)) as manager:
 
         async def both() -> None:
-            assert {packed, unpacked} <= (await scraped(manager.prometheus_port)).keys()
+            assert {packed, unpacked} <= (await scraped(launch, manager.prometheus_port)).keys()
 
         async def one() -> None:
-            assert unpacked not in await scraped(manager.prometheus_port)
+            assert unpacked not in await scraped(launch, manager.prometheus_port)
 
         async with Emitter(launch).reporting(), Emitter(launch, "container_1_word_9").reporting():
             await eventually(both)
         await eventually(one)
-        assert packed in await scraped(manager.prometheus_port), "silent too, but it will be back"
+        assert packed in await scraped(launch, manager.prometheus_port), "silent too, but it will be back"
 
 
 @pytest.mark.parametrize("token", ["", "wrong"])
@@ -281,7 +315,7 @@ async def test_publishing_needs_the_token(launch: Launch, token: str) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await publish(launch, metrics_pb2.MetricsReport(source="x", sequence=1), token)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        assert not any(instance == "x" for _, instance in await scraped(manager.prometheus_port))
+        assert not any(instance == "x" for _, instance in await scraped(launch, manager.prometheus_port))
 
 
 async def test_it_collects_before_the_state_manager_can_be_reached(tmp_path: Path) -> None:
@@ -295,7 +329,7 @@ async def test_it_collects_before_the_state_manager_can_be_reached(tmp_path: Pat
 
         await eventually(emitted)
         emitter.emits = False
-        await eventually(exported(lambda: manager.prometheus_port, emitter))
+        await eventually(exported(launch, lambda: manager.prometheus_port, emitter))
         await asyncio.to_thread(root.unlink)
         with open_statemgr(launch.statemgr) as sm:
             submit(sm, 1)
@@ -316,5 +350,5 @@ async def test_a_taken_prometheus_port_is_replaced_by_a_free_one(tmp_path: Path)
         launch = launch_in(tmp_path, {**KEYS, "heron.metricsmgr.prometheus.port": taken.getsockname()[1] - 1})
         async with running(MetricsManager(launch, 1)):
             assert port_of(launch) != taken.getsockname()[1]
-            assert ("heron_metrics_series_dropped", "") in await scraped(port_of(launch))
+            assert ("heron_metrics_series_dropped", "") in await scraped(launch, port_of(launch))
     shutil.rmtree(launch.socket_root(), ignore_errors=True)

@@ -39,8 +39,8 @@ from heronpy.streamlet import (
     WindowConfig,
 )
 from heronpy.streamlet import Count as CountOf
-from heronpy.streamlet._graph import SinkNode
-from heronpy.streamlet._topology import add_stages
+from heronpy.streamlet.graph import SinkNode
+from heronpy.streamlet.parts import add_stages
 from heronpy.streamlet.runner import Program
 from heronpy.testing import Simulator
 

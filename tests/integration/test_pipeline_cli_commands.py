@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from heronpy.executor import find_by_environment
-from heronpy.pipeline._manifest import MANIFEST_FILE, Manifest
+from heronpy.host import find_by_environment
+from heronpy.pipeline.manifest import MANIFEST_FILE, Manifest
 from heronpy.stores import SqliteStore, StoreContext
 from heronpy.streamlet import Sum
-from heronpy.streamlet._bootstrap import read_cut, read_states
+from heronpy.streamlet.bootstrap import read_cut, read_states
 from heronpy.testing import eventually_sync
 
 pytest.importorskip("pyspark")
@@ -147,7 +147,7 @@ class Place:
             left = [str(process) for process, _ in find_by_environment({"HERON_HOME": str(self.home)})]
             assert not left
 
-        eventually_sync(none, within_s=20)
+        eventually_sync(none, within_s=30)
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_a_query_adds_batch_and_live(place: Place) -> None:
     place.fails(3, "query", "Words", "absent", "--view", "counts", words="no key 'absent'")
     place.fails(3, "query", "Words", "the", "--view", "conts", words="did you mean 'counts'?")
     place.fails(2, "query", "Words", "the", words="--view")
-    place.fails(2, "query", "Words", '{"a": 1}', "--view", "counts", words="no JSON object")
+    place.fails(2, "query", "Words", '{"a": 1}', "--view", "counts", words="not a JSON object")
 
 
 def test_reconcile_shows_what_was_counted_twice(place: Place, tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_what_is_not_installed_is_told_with_the_command_that_installs_it(empty: 
             "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
             "sys.meta_path.insert(0, Hide())\n"
         )
-        empty.fails(code, *verb, words="pip install 'heronpy[spark]'", env={"PYTHONPATH": str(hidden)})
+        empty.fails(code, *verb, words="pip install 'heron-engine[spark]'", env={"PYTHONPATH": str(hidden)})
 
 
 def test_a_directory_that_cannot_be_read_is_named(empty: Place) -> None:

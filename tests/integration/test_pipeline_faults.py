@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pipeline_program import archive, job_at
 
 from heronpy.archive import ArchiveWriter, dead_letter_counts
 from heronpy.errors import HeronError, UnavailableError
 from heronpy.pipeline import Job, Manifest, Progress, ViewReader, run, spark_session
-from heronpy.pipeline._compact import compact
-from heronpy.pipeline._session import check_java
+from heronpy.pipeline.compaction import compact
+from heronpy.pipeline.duplicates import file_hashes
+from heronpy.pipeline.session import check_java
 from heronpy.streamlet import Sum
 
 pytest.importorskip("pyspark")
@@ -109,7 +111,7 @@ def test_a_run_without_java_changes_nothing(path: Path, tmp_path: Path):
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
 def test_without_a_package_it_says_what_to_install(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, package, None)  # Python's way to say that it cannot be imported
-    with pytest.raises(UnavailableError, match=rf"^batch runs need {package}: pip install 'heronpy\[spark\]'$"):
+    with pytest.raises(UnavailableError, match=rf"^batch runs need {package}: pip install 'heron-engine\[spark\]'$"):
         run(job_at(tmp_path), until_ms=END_MS)
 
 
@@ -139,6 +141,39 @@ def test_damaged_files_are_set_aside_and_the_rest_is_counted(tmp_path: Path):
     assert f"{flipped}, row group 0" in letters
     assert not broken.exists()
     assert list((tmp_path / "dead-letter").rglob(f"*{broken.name}*"))
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_damaged_file_that_is_repaired_is_computed_again_and_only_then(tmp_path: Path):
+    archive(tmp_path, rows_of(0))
+    damaged = next(file for file in files_of(tmp_path) if file.parent.name == "batch=4")
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:200] + bytes([whole[200] ^ 0xFF]) + whole[201:])  # in a page: the footer is whole
+    job = job_at(tmp_path)
+    assert run(job, until_ms=END_MS).elements == 360
+    assert run(job, until_ms=END_MS).batches == []
+    damaged.write_bytes(whole)
+    again = run(job, until_ms=END_MS)
+    assert 4 in again.batches
+    assert again.batches != list(range(10))
+    assert total(job) == counted(rows_of(0))
+    assert run(job, until_ms=END_MS).batches == []
+
+
+def test_ids_that_cannot_be_read_fail_a_run_and_damaged_ones_are_passed_over(tmp_path: Path):
+    archive(tmp_path, rows_of(0))
+    file = files_of(tmp_path)[0]
+    (whole,) = file_hashes(file)
+    assert len(whole) == 40
+    content = bytearray(file.read_bytes())
+    column = pq.ParquetFile(file).metadata.row_group(0).column(1)
+    content[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
+    file.write_bytes(content)
+    assert list(file_hashes(file)) == []
+    file.unlink()
+    file.symlink_to(file)  # ELOOP, also for root
+    with pytest.raises(HeronError, match="cannot read"):
+        list(file_hashes(file))
 
 
 # What happens beside it

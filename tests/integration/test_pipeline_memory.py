@@ -13,7 +13,7 @@ import pytest
 from pipeline_lists import Lists
 
 from heronpy.archive import ArchiveWriter
-from heronpy.bench._tree import watched_tree
+from heronpy.bench.tree import watched_tree
 from heronpy.connectors import TextSink
 from heronpy.pipeline import Job, Manifest, ViewReader, run, spark_session
 from heronpy.streamlet import Builder, Config, SetUnion, Sum, WindowConfig

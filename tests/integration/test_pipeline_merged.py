@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from heronpy.errors import NotFoundError, StateError
-from heronpy.instance._stable_hash import stable_hash
-from heronpy.pipeline._job import Job
-from heronpy.pipeline._manifest import MANIFEST_FILE, Batch, Manifest, Parts
-from heronpy.pipeline._merged import MergedStore
-from heronpy.pipeline._parts import part_name
+from heronpy.hashing import stable_hash
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import MANIFEST_FILE, Batch, Manifest, Parts
+from heronpy.pipeline.merged import MergedStore
+from heronpy.pipeline.parts import part_name
 from heronpy.stores import StoreContext, StoreReader, StoreWriter, encode_key
-from heronpy.stores._sqlite_reader import SqliteReader
+from heronpy.stores.sqlite_reader import SqliteReader
 from heronpy.streamlet import (
     Builder,
     Config,
@@ -273,7 +273,7 @@ def test_keys_of_windows_are_windows_again(pipeline: Pipeline) -> None:
 def test_more_keys_than_are_held_in_memory(
     pipeline: Pipeline, counts: MergedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heronpy.pipeline._merged._SPILL_KEYS", 100)
+    monkeypatch.setattr("heronpy.pipeline.merged._SPILL_KEYS", 100)
     pipeline.done(1, {n: [1] for n in range(1000)})
     pipeline.live(2, {n: [1] for n in range(500, 1500)})
     assert dict(counts.items()) == {n: 2 if 500 <= n < 1000 else 1 for n in range(1500)}

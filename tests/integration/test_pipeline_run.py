@@ -15,10 +15,10 @@ from pipeline_lists import Lists
 from heronpy.connectors import Sink, SinkContext, SinkWriter
 from heronpy.errors import AlreadyExistsError, TopologyError, UserCodeError
 from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, run, states
-from heronpy.pipeline._manifest import lock
+from heronpy.pipeline.manifest import lock
 from heronpy.streamlet import Builder, Config, Context, Monoid, Sum, TransformOperator, WindowConfig
-from heronpy.streamlet._windows import window_at, window_starts
 from heronpy.streamlet.runner import Program
+from heronpy.streamlet.windows import window_at, window_starts
 
 pyspark = pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
@@ -43,7 +43,7 @@ class Everything(Monoid):
 
 
 class JsonSink(Sink):
-    has_batch_face = True
+    supports_batch = True
 
     def open(self, context: SinkContext) -> SinkWriter:
         raise NotImplementedError("in batch jobs only")

@@ -19,7 +19,7 @@ from pipeline_program import WINDOW, archive, job_at
 from heronpy.errors import ConfigError
 from heronpy.pipeline import Job, Manifest, ViewReader, run
 from heronpy.streamlet import Sum
-from heronpy.streamlet._windows import window_at
+from heronpy.streamlet.windows import window_at
 from heronpy.testing import eventually_sync
 from heronpy.testing.servers import ServerProcess, free_port
 
@@ -165,7 +165,7 @@ def test_a_killed_run_leaves_the_old_views_and_no_jvm(tmp_path: Path) -> None:
         assert any("java" in child.name() for child in family)
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
     assert Manifest.load(tmp_path) == manifest
     assert views(job) == exact(ROWS)
     _, alive = psutil.wait_procs(family, timeout=20)

@@ -19,7 +19,7 @@ def loaded(_rows):
     import os, glob
     path = [entry for entry in sys.path if entry.endswith(("pyspark.zip", "-src.zip"))]
     print("from a worker", file=sys.stderr, flush=True)
-    yield ("heronpy.pipeline._execute" in sys.modules, path, "pyarrow" in sys.modules)
+    yield ("heronpy.pipeline.execute" in sys.modules, path, "pyarrow" in sys.modules)
 
 with spark_session("quiet", "local[1]") as session:
     print(session.sparkContext.parallelize([1], 1).mapPartitions(loaded).collect())

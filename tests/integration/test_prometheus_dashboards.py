@@ -19,6 +19,7 @@ from slow_topology import slow_topology
 from watched_topology import NUMBERS
 from watched_topology import Watched as Counted
 
+from heronpy.security import authority
 from heronpy.submit import plans
 from heronpy.testing import LocalCluster, TopologyHandle
 from heronpy.testing import eventually_sync as _eventually_sync
@@ -111,22 +112,28 @@ def heron(cluster: LocalCluster, *args: str, **environment: str) -> subprocess.P
     )
 
 
+def _prometheus(cluster: LocalCluster, directory: Path, rules: Path) -> PrometheusServer:
+    scraper = cluster.home / "tls"
+    authority.scraper_certificate(scraper)
+    return PrometheusServer(directory, rules=[rules], scraper=scraper / "scraper.pem")
+
+
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     directory = tmp_path_factory.mktemp("prometheus")
     rules = directory / "hurried.rules.yml"
     rules.write_text(hurried(RULES.read_text()))
-    with LocalCluster(KEYS) as cluster, PrometheusServer(directory / "server", rules=[rules]) as prometheus:
+    with LocalCluster(KEYS) as cluster, _prometheus(cluster, directory / "server", rules) as prometheus:
         command = heron(cluster, "viz", "--file-sd", str(prometheus.targets_file), "--watch")
         try:
             reliable = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 1_000_000}
             flood = slow_topology(directory / "released", payload_bytes=1000, **reliable)
-            slow = cluster.submit(flood).wait_running(60)
-            counted = cluster.submit(Counted, name="counted").wait_running(60)
+            slow = cluster.submit(flood).wait_running(180)
+            counted = cluster.submit(Counted, name="counted").wait_running(180)
             yield Watched(cluster, slow, counted, prometheus)
         finally:
             command.terminate()
-            assert command.wait(10) == 143, command.communicate()
+            assert command.wait(60) == 143, command.communicate()
 
 
 def test_prometheus_finds_every_metrics_manager(watched: Watched) -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.security import authority
 from heronpy.testing.servers import prometheus_missing
 from heronpy.viz import limits
 
@@ -30,6 +31,8 @@ def test_prometheus_reads_the_scrape_configuration_with_rules_and_limits(tmp_pat
     shutil.copytree(DEPLOY, tmp_path, dirs_exist_ok=True)
     (tmp_path / "targets").mkdir()
     (tmp_path / "targets" / "heron.json").write_text("[]")
+    certificate = authority.scraper_certificate(tmp_path / "tls")
+    (tmp_path / "targets" / "heron.ca.pem").write_bytes(certificate)
     (tmp_path / "limits").mkdir()
     launch = Launch(
         topology="t", topology_id="t-1", cluster="c", role="r", environ="e", statemgr=StatemgrSpec(), dir=tmp_path

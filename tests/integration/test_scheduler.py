@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,16 +20,20 @@ from heron_scheduler import LocalScheduler
 
 from heronpy.config import EngineConfig, ExecutorConfig
 from heronpy.errors import NotFoundError, UnavailableError
-from heronpy.executor import (
+from heronpy.host import (
     CONTAINER_ENV,
     PROCESS_ENV,
     TOPOLOGY_ENV,
     HostProcess,
     find_by_environment,
+    mark_killed,
+    service_record,
 )
 from heronpy.plan import ContainerPacking, PackingPlan, Resources
 from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
-from heronpy.runtime import Launch, StatemgrSpec, channel, metadata
+from heronpy.rpc import channel
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.security import SCHEDULER, authority
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 
@@ -67,11 +73,29 @@ class Topology:
             assert found.keys() == set(containers)
             return found
 
-        return eventually_sync(check, within_s=15)
+        return eventually_sync(check, within_s=30)
 
     def service(self) -> HostProcess:
-        [(process, _)] = self.processes("scheduler")
-        return process
+        """The scheduler service; where two were started at a time, the one that does not give way."""
+
+        def check() -> HostProcess:
+            found = self.processes("scheduler")
+            assert len(found) == 1
+            return found[0][0]
+
+        return eventually_sync(check, within_s=30)
+
+    def replaced(self, first: HostProcess) -> None:
+        """Wait until another service than the first answers."""
+
+        def check() -> None:
+            location = self.statemgr.get(Kind.SCHEDULERS, self.launch.topology)
+            assert location is not None
+            assert state_pb2.SchedulerLocation.FromString(location).pid != first.pid
+            assert heron_scheduler.job_links(self.launch)
+
+        eventually_sync(lambda: _equal(first.alive, False), within_s=30)
+        eventually_sync(check, within_s=30)
 
     def left(self) -> list[str]:
         """Everything that a kill must not leave."""
@@ -90,9 +114,12 @@ def topology(tmp_path: Path) -> Iterator[Topology]:
         environ="default",
         statemgr=StatemgrSpec(root=str(tmp_path / "state")),
         dir=tmp_path / "words",
-        config=EngineConfig(executor=ExecutorConfig(restart_backoff_ms=50, stop_timeout_ms=1000)),
+        config=EngineConfig(
+            executor=ExecutorConfig(restart_backoff_ms=50, stop_timeout_ms=1000, heartbeat_timeout_ms=3000)
+        ),
     )
     launch.save()
+    authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
     statemgr = open_statemgr(launch.statemgr)
     yield Topology(launch, statemgr)
     for process, _ in find_by_environment({TOPOLOGY_ENV: launch.topology_id}):
@@ -137,11 +164,63 @@ def test_executors_survive_their_service_and_the_next_one_adopts_them(running: T
     service = running.service()
     service.send(signum)
     eventually_sync(lambda: _equal(service.alive, False))
-    heron_scheduler.launch_service(running.launch)
+    heron_scheduler.ensure_service(running.launch)  # executor 0 may have been quicker
     assert running.executors(0, 1, 2) == before
     before[2].send(signal.SIGKILL)  # adopted means supervised
     eventually_sync(lambda: _equal(before[2].alive, False))
     assert running.executors(0, 1, 2)[2] != before[2]
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM])
+def test_a_dead_service_comes_back_without_any_command(running: Topology, signum: int) -> None:
+    executors, first = running.executors(0, 1, 2), running.service()
+    first.send(signum)
+    running.replaced(first)
+    assert running.executors(0, 1, 2) == executors
+    record = service_record(running.launch)
+    assert record is not None
+    assert record.restarts == 1
+    executors[2].send(signal.SIGKILL)  # and supervises again
+    eventually_sync(lambda: _equal(executors[2].alive, False))
+    assert running.executors(0, 1, 2)[2] != executors[2]
+
+
+def test_a_stopped_service_is_replaced(running: Topology) -> None:
+    first = running.service()
+    first.send(signal.SIGSTOP)
+    running.replaced(first)
+
+
+def test_a_stopped_executor_is_replaced(running: Topology) -> None:
+    first = running.executors(0, 1, 2)[1]
+    first.send(signal.SIGSTOP)
+    eventually_sync(lambda: _equal(first.alive, False), within_s=30)
+    assert running.executors(0, 1, 2)[1] != first
+
+
+def test_when_service_and_executors_die_at_once_the_next_touch_starts_everything_again(running: Topology) -> None:
+    before = [running.service(), *running.executors(0, 1, 2).values()]
+    assert not heron_scheduler.revive(running.launch)
+    for process in before:
+        process.send(signal.SIGKILL)
+    eventually_sync(lambda: _equal([process for process in before if process.alive], []))
+    assert heron_scheduler.revive(running.launch)
+    assert not set(running.executors(0, 1, 2).values()) & set(before)
+    assert not heron_scheduler.revive(running.launch)
+
+
+def test_a_topology_that_is_being_killed_ends_by_itself_and_is_not_revived(running: Topology) -> None:
+    processes = [running.service(), *running.executors(0, 1, 2).values()]
+    mark_killed(running.launch.dir)
+    eventually_sync(lambda: _equal([p for p in processes if p.alive], []), within_s=30)
+    assert not heron_scheduler.revive(running.launch)
+
+
+def test_everything_ends_when_the_directory_is_removed(running: Topology) -> None:
+    mine = {TOPOLOGY_ENV: running.launch.topology_id}
+    shutil.rmtree(running.launch.dir)
+    eventually_sync(lambda: _equal(list(find_by_environment(mine)), []), within_s=30)
+    assert not running.launch.dir.exists()
 
 
 def test_a_kill_leaves_nothing(running: Topology) -> None:
@@ -168,7 +247,7 @@ def test_a_kill_whose_caller_dies_is_brought_to_its_end(running: Topology) -> No
     eventually_sync(lambda: _equal(executors[2].alive, False))
     caller.kill()
     caller.wait()
-    eventually_sync(lambda: _equal(running.left(), []), within_s=15)
+    eventually_sync(lambda: _equal(running.left(), []), within_s=30)
 
 
 def test_a_kill_before_the_service_was_started_leaves_nothing(topology: Topology) -> None:
@@ -183,7 +262,7 @@ def test_a_kill_at_any_point_of_the_start_up_leaves_nothing(topology: Topology, 
     topology.submitted(plan(1, 2, 3))
     submitter = subprocess.Popen([sys.executable, "-c", SUBMIT, str(topology.launch.dir)], stderr=subprocess.DEVNULL)
     mine = {TOPOLOGY_ENV: topology.launch.topology_id}
-    eventually_sync(lambda: _at_least(len(list(find_by_environment(mine))), processes), within_s=15)
+    eventually_sync(lambda: _at_least(len(list(find_by_environment(mine))), processes), within_s=30)
     heron_scheduler.kill(topology.launch)
     submitter.wait(30)
     assert topology.left() == []
@@ -200,7 +279,7 @@ def test_a_kill_sweeps_what_hides_from_its_executor(running: Topology) -> None:
     env = {**os.environ, TOPOLOGY_ENV: running.launch.topology_id}
     stray = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
     heron_scheduler.kill(running.launch)
-    assert stray.wait(5) == -signal.SIGKILL
+    assert stray.wait(60) == -signal.SIGKILL
 
 
 def test_a_restart_replaces_one_container_and_leaves_the_others_alone(running: Topology) -> None:
@@ -248,6 +327,9 @@ def test_an_update_starts_added_containers_and_ends_removed_ones(topology: Topol
     after = topology.executors(0, 1, 3)
     assert (after[0], after[1]) == (before[0], before[1])
     scheduler.on_kill()
+    assert topology.launch.dir.exists()
+    assert topology.statemgr.get(Kind.PACKINGPLANS, topology.launch.topology) is not None
+    heron_scheduler.remove_engine_state(topology.launch)
     assert topology.left() == []
 
 
@@ -261,29 +343,33 @@ def test_everything_owned_ends_with_its_owner(topology: Topology) -> None:
     topology.executors(0, 1)
     owner.kill()
     owner.wait()
-    eventually_sync(lambda: _equal(topology.left(), []), within_s=20)
+    eventually_sync(lambda: _equal(topology.left(), []), within_s=30)
 
 
-def test_owned_executors_end_also_when_their_service_is_killed(topology: Topology) -> None:
+def test_owned_executors_end_with_their_owner_also_when_their_service_is_dead(topology: Topology) -> None:
     topology.submitted(plan(1))
-    me = HostProcess.of(os.getpid())
-    assert me is not None
-    with heron_scheduler.owned_by(me):
+    owner = subprocess.Popen(["sleep", "600"])
+    identity = HostProcess.of(owner.pid)
+    assert identity is not None
+    with heron_scheduler.owned_by(identity):
         heron_scheduler.launch_service(topology.launch)
     topology.executors(0, 1)
-    topology.service().send(signal.SIGKILL)
+    topology.service().send(signal.SIGSTOP)  # it cannot do it
+    owner.kill()
+    owner.wait()
     topology.executors()
 
 
 def test_a_call_without_the_token_is_refused(running: Topology) -> None:
     value = running.statemgr.get(Kind.SCHEDULERS, running.launch.topology)
     assert value is not None
-    endpoint = state_pb2.SchedulerLocation.FromString(value).http_endpoint
+    endpoint = state_pb2.SchedulerLocation.FromString(value).endpoint
 
     async def call() -> None:
-        async with channel(endpoint) as link:
+        stranger = dataclasses.replace(running.launch.security("heron"), token="guessed")
+        async with channel(endpoint, stranger, SCHEDULER) as link:
             stub = scheduler_pb2_grpc.SchedulerStub(link)
-            await stub.Kill(scheduler_pb2.SchedulerRequest(), metadata=metadata("guessed"), timeout=5)
+            await stub.Kill(scheduler_pb2.SchedulerRequest(), metadata=stranger.metadata, timeout=5)
 
     with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
         asyncio.run(call())

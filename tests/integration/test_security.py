@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import socket
+import ssl
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +18,10 @@ import psutil
 import pytest
 from numbers_topology import Numbers
 
-from heronpy.executor import TOPOLOGY_ENV, find_by_environment
+from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.proto import metrics_pb2, plan_pb2, scheduler_pb2, state_pb2, stmgr_pb2, tmaster_pb2
-from heronpy.runtime import ID_KEY, TOKEN_KEY, channel, metadata
+from heronpy.rpc import channel
+from heronpy.security import ID_KEY, SCHEDULER, TOKEN_KEY, Security, container_identity, dns_name_of
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import LocalCluster, TopologyHandle, eventually
 from heronpy.wire import tuple_batch
@@ -30,8 +33,8 @@ SECRETS = ["", "0" * 64, "shorter", None]
 
 @pytest.fixture(scope="module")
 def numbers() -> Iterator[TopologyHandle]:
-    with LocalCluster({"heron.metrics.export.interval.ms": 200}) as cluster:
-        yield cluster.submit(Numbers).wait_running(60)
+    with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
+        yield cluster.submit(Numbers).wait_running(180)
 
 
 class Bomb:
@@ -50,7 +53,7 @@ def data_frame(numbers: TopologyHandle, bomb: Bomb) -> bytes:
     dest = next(i for i in instances if i.component == "sums" and i.container == 1)
     src = next(i for i in instances if i.component == "numbers" and i.container == 2)
     batch = tuple_batch(
-        src_task=src.task_id, dest_task=dest.task_id, stream="default", count=1, values=pickle.dumps([[bomb]])
+        src_task=src.task_id, dest_task=dest.task_id, streams=["default"], count=1, values=pickle.dumps([[bomb]])
     )
     return stmgr_pb2.Frame(batches=[batch]).SerializeToString()
 
@@ -76,13 +79,21 @@ def tmaster_of(numbers: TopologyHandle) -> str:
 
 def scheduler_of(numbers: TopologyHandle) -> str:
     with contextlib.closing(open_statemgr(numbers.launch.statemgr)) as state:
-        return state_pb2.SchedulerLocation.FromString(state.get(Kind.SCHEDULERS, numbers.name) or b"").http_endpoint
+        return state_pb2.SchedulerLocation.FromString(state.get(Kind.SCHEDULERS, numbers.name) or b"").endpoint
 
 
-def refused_stream(target: str, method: str, message: bytes, *secrets: tuple[str, str]) -> None:
+def insider(target: str, security: Security, peer: str) -> grpc.Channel:
+    """A channel of somebody who has got hold of a certificate, but not of the token."""
+    if target.startswith("unix:"):
+        return grpc.insecure_channel(target, options=OPTIONS)
+    name = ("grpc.ssl_target_name_override", dns_name_of(security.topology_id, peer))
+    return grpc.secure_channel(target, security.channel_credentials(), options=[*OPTIONS, name])
+
+
+def refused_stream(link: grpc.Channel, method: str, message: bytes, *secrets: tuple[str, str]) -> None:
     """Open a stream, send a message, and be refused."""
     # Not grpc.aio: there a write to a call that was refused already may hide why it was refused.
-    with grpc.insecure_channel(target, options=OPTIONS) as link:
+    with link:
         call: Any = link.stream_stream(method)(iter([message]), metadata=secrets, timeout=20)
         with pytest.raises(grpc.RpcError) as refused:
             list(call)
@@ -91,32 +102,39 @@ def refused_stream(target: str, method: str, message: bytes, *secrets: tuple[str
 
 
 @pytest.mark.parametrize(
-    ("method", "target", "id"),
+    ("method", "target", "peer", "id"),
     [
-        ("/heronpy.Stmgr/Attach", lambda n: socket_of(n, "stmgr.sock"), "container_1_numbers_1"),
-        ("/heronpy.Stmgr/Peer", lambda n: peer_of(n, "stmgr-1"), "stmgr-2"),
-        ("/heronpy.Tmaster/Register", tmaster_of, "stmgr-1"),
+        ("/heronpy.Stmgr/Attach", lambda n: socket_of(n, "stmgr.sock"), "", "container_1_numbers_1"),
+        ("/heronpy.Stmgr/Peer", lambda n: peer_of(n, "stmgr-1"), "container-1", "stmgr-2"),
+        ("/heronpy.Tmaster/Register", tmaster_of, "container-0", "stmgr-1"),
     ],
 )
 def test_a_stranger_is_refused_by_every_stream_before_anything_is_unpickled(
-    numbers: TopologyHandle, tmp_path: Path, method: str, target: Callable[[TopologyHandle], str], id: str
+    numbers: TopologyHandle,
+    tmp_path: Path,
+    method: str,
+    target: Callable[[TopologyHandle], str],
+    peer: str,
+    id: str,
 ) -> None:
     bomb = Bomb(tmp_path / "unpickled")
     frame = data_frame(numbers, bomb)
-    for token in tokens(numbers):
-        refused_stream(target(numbers), method, frame, (TOKEN_KEY, token), (ID_KEY, id))
-    refused_stream(target(numbers), method, frame, (ID_KEY, id))
-    numbers.wait_running(30)  # and nobody has lost a connection or a place
+    security = numbers.launch.security(id)
+    for secrets in ([(TOKEN_KEY, token)] for token in tokens(numbers)):
+        refused_stream(insider(target(numbers), security, peer), method, frame, *secrets, (ID_KEY, id))
+    refused_stream(insider(target(numbers), security, peer), method, frame, (ID_KEY, id))
+    numbers.wait_running(180)  # and nobody has lost a connection or a place
     assert not bomb.path.exists()
 
 
 async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHandle, tmp_path: Path) -> None:
     """Or else the test above would prove nothing."""
     bomb = Bomb(tmp_path / "unpickled")
-    async with channel(peer_of(numbers, "stmgr-1")) as link:
-        call: Any = link.stream_stream("/heronpy.Stmgr/Peer")(metadata=metadata(numbers.launch.token(), "stmgr-2"))
+    security = numbers.launch.security("stmgr-2")
+    async with channel(peer_of(numbers, "stmgr-1"), security, container_identity(1)) as link:
+        call: Any = link.stream_stream("/heronpy.Stmgr/Peer")(metadata=security.metadata)
         await call.write(data_frame(numbers, bomb))
-        await eventually(lambda: _exists(bomb.path), within_s=20)
+        await eventually(lambda: _exists(bomb.path), within_s=30)
         call.cancel()
 
 
@@ -126,6 +144,7 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
         ("/heronpy.Tmaster/Activate", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/Deactivate", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/GetStatus", tmaster_of, tmaster_pb2.TopologyRequest()),
+        ("/heronpy.Tmaster/GetHealth", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/GetPhysicalPlan", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/GetMetrics", tmaster_of, tmaster_pb2.MetricsRequest()),
         ("/heronpy.Tmaster/GetExceptions", tmaster_of, tmaster_pb2.ExceptionsRequest()),
@@ -146,8 +165,9 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
 async def test_a_stranger_is_refused_by_every_call(
     numbers: TopologyHandle, method: str, target: Callable[[TopologyHandle], str], request_: Any
 ) -> None:
-    before = numbers.wait_running(30).processes()
-    async with channel(target(numbers)) as link:
+    before = numbers.wait_running(180).processes()
+    security, peer = numbers.launch.security("heron"), SCHEDULER if "Scheduler" in method else container_identity(0)
+    async with channel(target(numbers), security, peer) as link:
         call: Any = link.unary_unary(method, request_serializer=type(request_).SerializeToString)
         for secrets in ([(TOKEN_KEY, token)] for token in tokens(numbers)):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -174,6 +194,93 @@ def test_every_method_of_every_service_is_tried_above() -> None:
         for service in module.DESCRIPTOR.services_by_name.values()
     ]
     assert tried == {f"{service.name}/{method.name}" for service in services for method in service.methods}
+
+
+async def test_a_stranger_without_a_certificate_does_not_get_as_far_as_a_call(numbers: TopologyHandle) -> None:
+    token = numbers.launch.token()  # not even with the token
+    ca = (numbers.launch.tls_dir / "ca.pem").read_bytes()
+    security = numbers.launch.security("heron")
+    for target, peer, method in (
+        (tmaster_of(numbers), container_identity(0), "/heronpy.Tmaster/GetStatus"),
+        (scheduler_of(numbers), SCHEDULER, "/heronpy.Scheduler/JobLinks"),
+        (peer_of(numbers, "stmgr-1"), container_identity(1), "/heronpy.Stmgr/Peer"),
+    ):
+        name = ("grpc.ssl_target_name_override", dns_name_of(security.topology_id, peer))
+        for link in (
+            grpc.aio.insecure_channel(target, options=OPTIONS),
+            grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca), options=[*OPTIONS, name]),
+        ):
+            async with link:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await link.unary_unary(method)(b"", metadata=((TOKEN_KEY, token), (ID_KEY, "heron")), timeout=10)
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+PROBES = {
+    "nothing": b"",
+    "HTTP/1": b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
+    "junk": bytes(range(256)) * 16,
+}
+ALERT = 21
+"""The type of a TLS record."""
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_a_port_scanner_hears_nothing_but_tls_alerts(numbers: TopologyHandle, probe: str) -> None:
+    ports = tcp_ports(numbers)
+    assert len(ports) >= 7, "Topology Master, scheduler service, two Stream Managers, three metrics endpoints"
+    for port in ports:
+        with socket.create_connection(("127.0.0.1", port), timeout=15) as s:
+            answer = b""
+            with contextlib.suppress(ConnectionError):
+                s.sendall(PROBES[probe])
+                s.shutdown(socket.SHUT_WR)
+                while data := s.recv(4096):
+                    answer += data
+        assert answer[:1] in (b"", bytes([ALERT])), (port, answer[:100])
+        assert len(answer) < 16, "one alert"
+
+
+def test_a_tls_client_without_a_certificate_hears_nothing_of_any_protocol(numbers: TopologyHandle) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    for port in tcp_ports(numbers):
+        heard = b""
+        with (
+            contextlib.suppress(ssl.SSLError, ConnectionError),
+            socket.create_connection(("127.0.0.1", port), timeout=15) as plain,
+            context.wrap_socket(plain) as s,
+        ):
+            s.sendall(PROBES["HTTP/1"])
+            while data := s.recv(4096):
+                heard += data
+        assert heard == b"", port
+
+
+def tcp_ports(numbers: TopologyHandle) -> list[int]:
+    return [
+        connection.laddr.port
+        for process, _ in find_by_environment({TOPOLOGY_ENV: numbers.launch.topology_id})
+        for connection in psutil.Process(process.pid).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+
+
+def test_the_keys_are_in_no_environment_command_line_log_or_file_of_others(numbers: TopologyHandle) -> None:
+    keys = {path: path.read_bytes().splitlines()[1] for path in numbers.launch.tls_dir.rglob("*key*.pem")}
+    keys |= {path: path.read_bytes().splitlines()[1] for path in numbers.launch.tls_dir.glob("c*-*.pem")}
+    assert len(keys) >= 4
+    for path in (path for path in numbers.launch.dir.rglob("*") if path.is_file()):
+        text = path.read_bytes()
+        assert [p for p, key in keys.items() if key in text] == ([path] if path in keys else [])
+        if path in keys:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    for process, _ in find_by_environment({TOPOLOGY_ENV: numbers.launch.topology_id}):
+        for what in ("cmdline", "environ"):
+            shown = Path(f"/proc/{process.pid}/{what}").read_bytes()
+            assert not any(key in shown for key in keys.values())
 
 
 def test_sockets_are_in_directories_of_their_owner_only(numbers: TopologyHandle) -> None:

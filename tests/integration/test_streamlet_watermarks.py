@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from watermark_topology import CHECKED, CHECKERS, checked
 
-from heronpy.streamlet import _spout, _task
 from heronpy.testing import LocalCluster, Simulator, eventually_sync
 
 LATENESS_MS = 40
@@ -33,9 +32,9 @@ def times(seed: int, count: int, *, step_ms: int) -> list[int]:
 def marks_everywhere() -> Iterator[None]:
     """Watermarks between any two batches, and in the middle of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_task, "WATERMARK_EVERY_MS", 0)
-        patch.setattr(_spout, "CHORES_EVERY_MS", 0)
-        patch.setattr(_spout, "MARKS_PER_LIMIT", 1 << 18)  # a watermark after every few records
+        patch.setattr("heronpy.streamlet._task.WATERMARK_EVERY_MS", 0)
+        patch.setattr("heronpy.streamlet._spout.CHORES_EVERY_MS", 0)
+        patch.setattr("heronpy.streamlet._spout.MARKS_PER_LIMIT", 1 << 18)  # a watermark after every few records
         yield
 
 
@@ -81,7 +80,7 @@ def test_no_element_is_overtaken_between_containers_under_load(tmp_path: Path, a
     script = times(7, ELEMENTS, step_ms=1)
     topology = checked(script, lateness_ms=LATENESS_MS, tasks=2, records=str(tmp_path), acked=acked)
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        running = cluster.submit(topology, files=[watermark_topology.__file__]).wait_running(60)
+        running = cluster.submit(topology, files=[watermark_topology.__file__]).wait_running(180)
         assert len({i.container for i in running.status().instances}) == 2
 
         def complete() -> None:

@@ -54,6 +54,15 @@ def stored(proto: Any) -> dict[str, Any]:
     return read_config(proto.topology_config)
 
 
+def test_configuration_that_does_nothing_here_is_warned_of_once(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    moved = definition(config={"topology.workers": 3, "topology.max.task.parallelism": 8})
+    prepare(moved, home=home, properties={"topology.worker.childopts": "-Xmx1g"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "topology words: configuration has no effect here: topology.max.task.parallelism, "
+        "topology.worker.childopts, topology.workers (use topology.stmgrs)"
+    ]
+
+
 def test_a_plan_touches_nothing(home: Path) -> None:
     prepare(definition(), home=home)
     assert list(home.iterdir()) == []

@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from heron_tracker import TrackerConfig, _processes, local_state
-from heron_tracker._tracker import Tracker
+from heron_tracker import TrackerConfig, local_state, parts
+from heron_tracker.parts import Tracker
 from hypothesis import HealthCheck, given, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -31,9 +31,8 @@ from tracker_topology import BAD, NUMBERS, Tracked
 
 import heronpy
 from heronpy.errors import UnavailableError
-from heronpy.executor import HostProcess
-from heronpy.executor._files import write_pid
-from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
+from heronpy.host import HostProcess, write_pid
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync, scrape
 
 TOTAL = 2 * NUMBERS
 SPOUTS = ("container_1_numbers_1", "container_1_numbers_2")
@@ -48,7 +47,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def topology(cluster: LocalCluster) -> TopologyHandle:
-    return cluster.submit(Tracked, name="tracked").wait_running(60)
+    return cluster.submit(Tracked, name="tracked").wait_running(180)
 
 
 class Served:
@@ -65,14 +64,16 @@ class Served:
         ready = json.loads(self.process.stdout.readline())
         assert ready["pid"] == self.process.pid
         self.url: str = ready["url"]
-        self.http = httpx.Client(base_url=self.url, timeout=20)
+        self.login_url: str = ready["login_url"]
+        self.auth = {"authorization": f"Bearer {Path(ready['token_file']).read_text().strip()}"}
+        self.http = httpx.Client(base_url=self.url, timeout=20, headers=self.auth)
 
     def stop(self) -> int:
         self.http.close()
         self.process.send_signal(signal.SIGINT)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(10)
+        return self.process.wait(60)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +98,11 @@ class Asking:
         assert float(response.headers["x-process-time"]) >= 0
         return response.json()
 
+    def post(self, path: str, **params: Any) -> Any:
+        response = self.http.post(f"/topologies/{path}", params={**self.common, **params})
+        assert response.status_code == 200, response.text
+        return response.json()
+
 
 @pytest.fixture
 def ask(served: Served, topology: TopologyHandle) -> Asking:
@@ -119,7 +125,7 @@ def test_lists_name_the_topology(served: Served, topology: TopologyHandle) -> No
 def test_the_tracker_tells_of_itself(served: Served) -> None:
     health = served.http.get("/health")
     assert (health.text, health.headers["content-type"]) == ("ok", "text/plain; charset=utf-8")
-    assert served.http.get("/version").json() == {"version": heronpy.__version__}
+    assert served.http.get("/version").json() == {"version": heronpy.__version__, "actions": False}
     (state,) = served.http.get("/statemanagers").json()
     assert (state["name"], state["type"], state["connected"], state["error"]) == ("local", "file", True, None)
     assert served.http.get("/", follow_redirects=True).status_code == 200
@@ -135,8 +141,9 @@ def test_prometheus_finds_every_metrics_manager(served: Served, topology: Topolo
     for target in served.http.get("/prometheus/targets").json():
         assert target["labels"]["topology"] == topology.launch.topology
         [address] = target["targets"]
-        scraped = httpx.get(f"http://{address}/metrics", timeout=20)
-        assert 'topology="tracked"' in scraped.text
+        assert target["labels"]["__scheme__"] == "https"
+        text = scrape(topology.launch, int(address.rpartition(":")[2]), timeout_s=20)
+        assert 'topology="tracked"' in text
 
 
 def test_plans_have_herons_shapes(ask: Asking, topology: TopologyHandle) -> None:
@@ -204,6 +211,8 @@ def test_counters_are_exact_over_all_time_and_over_ten_minutes(ask: Asking) -> N
             assert total(ask, "sums", "even", interval) == NUMBERS
 
     eventually_sync(exact, within_s=30)
+    assert total(ask, "sums", "__execute-count/default") == TOTAL  # as Apache Heron's clients ask
+    assert total(ask, "sums", "__jvm-memory-used-mb") > 20
     one = ask("metrics", component="numbers", metricname=["__emit-count/default"], instance=SPOUTS[0])
     assert one["metrics"] == {"__emit-count/default": {SPOUTS[0]: str(NUMBERS)}}
     assert ask("metrics", component="sums", metricname="__execute-count/*")["metrics"].keys() == {
@@ -241,6 +250,9 @@ def test_a_query_sums_over_instances(ask: Asking) -> None:
     eventually_sync(exact, within_s=30)
     by_instance = ask("metricsquery", query="TS(numbers, *, __emit-count/default)", **window)["timeline"]
     assert sorted(line["instance"] for line in by_instance) == list(SPOUTS)
+    assert ask("metrics/query", query="RATE(TS(numbers, *, never-heard-of))", **window)["timeline"] == []
+    (heron,) = ask("metrics/query", query="SUM(TS(sums, *, __execute-count/default))", **window)["timeline"]
+    assert sum(heron["data"].values()) == TOTAL
     nothing = ask("metrics/query", query="DEFAULT(0, TS(numbers, *, never-heard-of))", **window)["timeline"]
     assert [set(line["data"].values()) for line in nothing] == [{0.0}, {0.0}]
 
@@ -388,7 +400,7 @@ def test_nothing_outside_of_log_files_can_be_read(ask: Asking, topology: Topolog
     paths = [
         "../../token",
         "log-files/../../../token",
-        "./../launch.yaml",
+        "./../launch.json",
         "..",
         "../log-files-other",
         "link",
@@ -429,15 +441,56 @@ def test_nothing_outside_of_log_files_can_be_read(ask: Asking, topology: Topolog
 def test_a_live_instance_is_looked_into(ask: Asking, topology: TopologyHandle) -> None:
     process = topology.processes()[SPOUTS[0]]
     assert ask("pid", instance=SPOUTS[0]) == {"command": f"pid {SPOUTS[0]}", "stdout": str(process), "stderr": ""}
-    stacks = ask("jstack", instance=SPOUTS[0])
+    stacks = ask.post("jstack", instance=SPOUTS[0])
     assert "run" in stacks["stdout"]
-    memory = ask("jmap", instance=SPOUTS[0])
+    memory = ask.post("jmap", instance=SPOUTS[0])
     assert f"kill -USR2 {process}" == memory["command"]
     assert "VmRSS:" in memory["stdout"]
-    objects = ask("histo", instance=SPOUTS[0])["stdout"].splitlines()
+    objects = ask.post("histo", instance=SPOUTS[0])["stdout"].splitlines()
     assert objects[0].split() == ["count", "bytes", "type"]
     assert any(line.endswith(" builtins.dict") for line in objects)
     assert topology.processes()[SPOUTS[0]] == process
+    assert "there is no /topologies/jstack" in ask("jstack", status=404, instance=SPOUTS[0])  # a GET costs nothing
+
+
+@pytest.mark.parametrize("process", [SPOUTS[0], "stmgr-1"])
+def test_a_live_process_is_profiled_and_goes_on(
+    served: Served, ask: Asking, topology: TopologyHandle, process: str
+) -> None:
+    pid = topology.processes()[process]
+    profile = ask.post("profile", instance=process, seconds=1)
+    assert (profile["instance"], profile["pid"]) == (process, pid)
+    assert profile["samples"] > 5
+    assert 0 < profile["cost_cpu_s"] / profile["seconds"] < 0.1
+    assert {"MainThread", *(["task"] if process in SPOUTS else [])} <= {stack["thread"] for stack in profile["stacks"]}
+    functions = {profile["frames"][n]["function"] for stack in profile["stacks"] for n in stack["frames"]}
+    assert "main" in functions
+    assert topology.processes()[process] == pid
+    assert served.http.get("/topologies/profile", params={**ask.common, "instance": process}).status_code == 404
+    assert served.http.post("/topologies/profile", headers={"authorization": ""}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("params", "status", "reason"),
+    [
+        ({"instance": "stmgr-9"}, 404, "has no instance 'stmgr-9'"),
+        ({"instance": SPOUTS[0], "seconds": 31}, 400, "parameter seconds"),
+        ({"instance": SPOUTS[0], "seconds": 0}, 400, "parameter seconds"),
+    ],
+)
+def test_profiles_that_cannot_be_are_refused(
+    served: Served, ask: Asking, params: dict[str, Any], status: int, reason: str
+) -> None:
+    answer = served.http.post("/topologies/profile", params={**ask.common, **params})
+    assert (answer.status_code, reason in answer.text) == (status, True), answer.text
+
+
+async def test_one_process_is_profiled_once_at_a_time(served: Served, ask: Asking) -> None:
+    async with httpx.AsyncClient(base_url=served.url, timeout=20, headers=served.auth) as client:
+        params = {**ask.common, "instance": SPOUTS[0], "seconds": 2}
+        answers = await asyncio.gather(*(client.post("/topologies/profile", params=params) for _ in range(3)))
+    assert sorted(answer.status_code for answer in answers) == [200, 503, 503]
+    assert any("is being profiled" in answer.text for answer in answers)
 
 
 async def test_an_instance_tells_its_stacks_itself_where_py_spy_may_not_look(
@@ -448,7 +501,7 @@ async def test_an_instance_tells_its_stacks_itself_where_py_spy_may_not_look(
     async with tracker.running():
         found = tracker.directory.find(launch.cluster, launch.environ, launch.topology)
     for spy, why in ((None, "py-spy is not installed"), ("/bin/false", "py-spy: no reason given")):
-        told = await asyncio.to_thread(_processes.jstack, found, SPOUTS[1], spy)
+        told = await asyncio.to_thread(parts.jstack, found, SPOUTS[1], spy)
         assert told.command == f"kill -USR1 {topology.processes()[SPOUTS[1]]}"
         assert told.stdout.count("(most recent call first)") >= 2
         assert "heronpy/instance/_" in told.stdout
@@ -468,7 +521,7 @@ async def test_a_process_that_is_not_the_instance_gets_no_signal(
     before = record.read_text()  # a small file
     try:
         write_pid(launch.container_dir(1), SPOUTS[1], stranger)  # user code could do that
-        for look in (_processes.pid, _processes.jmap, _processes.histo):
+        for look in (parts.pid, parts.jmap, parts.histo):
             with pytest.raises(UnavailableError, match="is not container_1_numbers_2"):
                 await asyncio.to_thread(look, found, SPOUTS[1])
     finally:
@@ -526,17 +579,17 @@ def test_nothing_that_the_schema_allows_is_a_server_error(served: Served, topolo
             continue  # it has no end
 
         tested += 1
-        _explore(operation, common, checks)
+        _explore(operation, common, checks, served.auth)
     assert tested > 30
 
 
-def _explore(operation: Any, common: dict[str, str], checks: Any) -> None:
+def _explore(operation: Any, common: dict[str, str], checks: Any, auth: dict[str, str]) -> None:
     @given(case=operation.as_strategy())
     @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     def explore(case: Any) -> None:
         if case.query and "topology" in case.query:
             case.query.update(common)
-        case.call_and_validate(checks=checks)
+        case.call_and_validate(checks=checks, headers=auth)
 
     explore()
 

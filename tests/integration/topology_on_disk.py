@@ -14,6 +14,7 @@ from heronpy.config import EngineConfig
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.proto import topology_pb2
 from heronpy.runtime import PARENT_ENV, Launch, StatemgrSpec
+from heronpy.security import authority
 from heronpy.statemgr import Kind, StateManager
 
 
@@ -32,6 +33,7 @@ def launch_in(
         config=EngineConfig.from_keys(keys or {}),
     )
     launch.save()
+    authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
     return launch
 
 
@@ -85,7 +87,7 @@ class EngineProcess:
     def kill(self) -> None:
         """SIGKILL, and gone on return."""
         self._popen.kill()
-        self._popen.wait(10)
+        self._popen.wait(60)
 
     def __enter__(self) -> Self:
         return self

@@ -13,8 +13,8 @@ from heronpy.api import Bolt, Grouping, TopologyBuilder, TopologyContext, Tuple
 from heronpy.api.component import GlobalStreamId
 from heronpy.connectors import Record, Source, SourceContext, SourceReader
 from heronpy.streamlet import Builder, Config, WindowConfig
-from heronpy.streamlet._stages import WATERMARK, plan_stages
-from heronpy.streamlet._watermark import END
+from heronpy.streamlet.parts import plan_stages
+from heronpy.windows import END
 
 CHECKED = ("numbers", "shuffled")
 """A spout that sends watermarks, and a bolt that passes them on."""
@@ -60,18 +60,18 @@ class Checker(Bolt):
         self.path = Path(config["records"]) / f"{context.get_task_id()}-{os.getpid()}" if config["records"] else None
 
     def process(self, tup: Tuple) -> None:
-        task, stream = tup.task, tup.stream
+        task = tup.task
         self.counts["all"] += 1
-        if stream == WATERMARK:
-            self.counts["watermarks"] += tup.values[0] != END
-            self.marks[task] = tup.values[0]
-        else:
-            time_ms = tup.values[-1]
-            self.counts[tup.component] += 1
-            if time_ms < self.marks.get(task, time_ms):
-                self.counts["overtaken"] += 1
-                self.worst = [tup.component, task, time_ms, self.marks[task]]
+        time_ms = tup.values[-1]
+        self.counts[tup.component] += 1
+        if time_ms < self.marks.get(task, time_ms):
+            self.counts["overtaken"] += 1
+            self.worst = [tup.component, task, time_ms, self.marks[task]]
         self.ack(tup)
+
+    def receive_watermark(self, task: int, watermark: int) -> None:
+        self.counts["watermarks"] += watermark != END
+        self.marks[task] = watermark
 
     def process_tick(self, tup: Tuple) -> None:
         if self.path is not None:
@@ -102,6 +102,5 @@ def checked(
     for stage in plan_stages(builder.graph):
         if stage.name in CHECKED:
             inputs.update({GlobalStreamId(stage.name, exit.stream): Grouping.SHUFFLE for exit in stage.exits})
-            inputs[GlobalStreamId(stage.name, WATERMARK)] = Grouping.ALL
     topology.add_bolt("checker", Checker, CHECKERS, inputs, {"records": records, "topology.tick.tuple.freq.ms": 100})
     return topology

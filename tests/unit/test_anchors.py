@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from test_inbatch import batch_of
 
 from heronpy.api.tuple import Tuple, TupleHelper
-from heronpy.instance import _anchors
-from heronpy.instance._anchors import Anchors, anchored
-from heronpy.instance._inbatch import InBatch
+from heronpy.instance.task import Anchors, InBatch, anchored, anchored_to_many
 
 
 def accounts(batches: Sequence[InBatch]) -> dict[int, int]:
@@ -87,11 +85,11 @@ def test_the_ids_of_the_children_are_in_the_accounts_of_their_anchors(
 )
 def test_the_fast_path_equals_the_general_one(roots: list[list[int]], chosen: list[int]) -> None:
     results = []
-    for path in (anchored, _anchors._of_many):
+    for path in (anchored, anchored_to_many):
         batch = batch_of(roots)
         tags = [Tuple([], batch, i % len(roots)) for i in chosen]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_anchors, "_generator", np.random.SFC64(7))
+            patch.setattr("heronpy.instance._anchors._generator", np.random.SFC64(7))
             results.append((children(path(tags), len(tags)), accounts([batch])))
     assert results[0] == results[1]
 

@@ -6,6 +6,7 @@ import logging
 import pickle
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -160,6 +161,14 @@ class TestContext:
         assert context.get_cluster_config() is config
         assert config["n"] == 7
         assert config["topology.debug"] is False
+
+    def test_it_knows_where_the_topologys_modules_are(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        context = TopologyContext(plan(), 2, {})
+        monkeypatch.setenv("HERON_PACKAGE", str(tmp_path / "package"))
+        assert context.get_topology_pex_path() == str(tmp_path / "package")
+        monkeypatch.delenv("HERON_PACKAGE")
+        monkeypatch.syspath_prepend(tmp_path)
+        assert context.get_topology_pex_path() == str(tmp_path)
 
     def test_metrics_are_registered_once_each(self) -> None:
         registered: list[tuple[str, Any, int]] = []

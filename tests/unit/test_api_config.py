@@ -5,16 +5,19 @@ from __future__ import annotations
 import datetime
 import enum
 import pickle
+import tracemalloc
+from collections import UserDict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.api import tick_interval_s, typed_config, validate_config
-from heronpy.api._config import config_to_proto, sanitize_config
+from heronpy.api import tick_interval_s, typed_config, validate_config, without_effect
+from heronpy.api.parts import config_to_proto, sanitize_config
 from heronpy.errors import ConfigError, UserCodeError
 from heronpy.plan import Pickled, read_config
+from heronpy.proto import topology_pb2
 
 
 def stored(config: dict[str, Any]) -> dict[str, Any]:
@@ -63,23 +66,82 @@ def test_keys_must_be_strings(key: Any) -> None:
             check({key: "value"})
 
 
-def test_plain_data_is_read_anywhere_and_objects_only_where_the_users_code_is() -> None:
-    plain = {"list": [1, "a", None, (2.5, {"k": b"v"})], "set": {1, 2}}
-    assert stored(plain) == plain
-    read = stored({"span": datetime.timedelta(seconds=3)})
-    assert isinstance(read["span"], Pickled)
-    assert typed_config(read) == {"span": datetime.timedelta(seconds=3)}
+_PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 63), 1 << 63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    # Half surrogate pairs are text, too.
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
 
 
-def test_reading_a_definition_runs_nothing_that_it_says() -> None:
-    class Trap:
-        def __reduce__(self) -> Any:
-            return exec, ("raise SystemExit('run')",)
+@given(st.lists(_PLAIN, max_size=3) | st.dictionaries(st.text(max_size=3), _PLAIN, max_size=3) | st.binary(max_size=9))
+def test_plain_data_is_read_anywhere_as_it_was(value: Any) -> None:
+    assert stored({"mine": value}) == {"mine": value}
 
-    proto = config_to_proto({})
-    proto.kvs.add(key="trap", serialized_value=pickle.dumps(Trap()))
-    proto.kvs.add(key="damaged", serialized_value=b"\x80\x05nonsense")
-    assert all(isinstance(value, Pickled) for value in read_config(proto).values())
+
+class Numbers(list[int]):
+    pass
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        datetime.timedelta(seconds=3),
+        (1, 2),
+        [(1, 2)],
+        [float("inf")],
+        {"a": {1, 2}},
+        {1: 2},
+        [b"bytes"],
+        [Colour.RED],
+        Numbers([1]),
+        [1 << 80],
+    ],
+    ids=repr,
+)
+def test_what_is_not_plain_comes_back_the_same_only_where_the_users_code_is(value: Any) -> None:
+    read = stored({"mine": value})
+    assert isinstance(read["mine"], Pickled)
+    typed = typed_config(read)["mine"]
+    assert typed == value
+    assert type(typed) is type(value)
+
+
+def test_values_that_the_engine_reads_are_plain_whatever_kind_of_list_they_are() -> None:
+    config = {"topology.auto.task.hooks": ("a.B",), "topology.environment": UserDict({"A": "b"})}
+    assert stored(config) == {"topology.auto.task.hooks": ["a.B"], "topology.environment": {"A": "b"}}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps([1, 2]),
+        b"\x80\x05nonsense",
+        b"\x80\x02]q\x00.",
+        b"\x8e" + (1 << 30).to_bytes(8, "little"),  # nine bytes that make pickle allocate a gigabyte
+    ],
+)
+def test_reading_a_definition_unpickles_nothing(data: bytes) -> None:
+    proto = topology_pb2.Config()
+    proto.kvs.add(key="trap", serialized_value=data)
+    tracemalloc.start()
+    try:
+        assert read_config(proto) == {"trap": Pickled(data)}
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '"' * 99, "1" * 9999, "NaN9"])
+def test_a_damaged_plain_value_is_an_error_of_whoever_uses_it(text: str) -> None:
+    proto = topology_pb2.Config()
+    proto.kvs.add(key="mine", value=text, type=topology_pb2.JSON_VALUE)
+    with pytest.raises(UserCodeError, match="mine"):
+        typed_config(read_config(proto))
 
 
 def test_an_object_that_cannot_be_unpickled_is_told_with_its_key() -> None:
@@ -97,6 +159,8 @@ def test_an_object_that_cannot_be_unpickled_is_told_with_its_key() -> None:
         {"topology.auto.task.hooks": ["module.Hook"], "topology.serializer.classname": "module.Serializer"},
         {"topology.component.rammap": "words:100,counts:200", "topology.exception.policy": "fail"},
         {"heron.instance.emit.batch.time.ms": 0},
+        {"topology.workers": 2, "topology.trident.batch.emit.interval.millis": 500, "topology.acker.executors": 0},
+        {"topology.shop.opening.hours": "8-20"},
     ],
 )
 def test_known_keys_with_sensible_values_pass(config: dict[str, Any]) -> None:
@@ -107,8 +171,8 @@ def test_known_keys_with_sensible_values_pass(config: dict[str, Any]) -> None:
     ("config", "expected"),
     [
         ({"topology.max.spout.pendin": 1}, r"did you mean 'topology\.max\.spout\.pending'"),
-        ({"topology.workers": 2}, r"did you mean 'topology\.stmgrs'"),
-        ({"topology.acker.executors": 2}, r"did you mean 'topology\.reliability\.mode'"),
+        ({"topology.messages.timeout.sec": 1}, r"did you mean 'topology\.message\.timeout\.secs'"),
+        ({"topology.stmgr": 1}, r"did you mean 'topology\.stmgrs'"),
         ({"heron.instance.emit.batch.time": 1}, r"did you mean 'heron\.instance\.emit\.batch\.time\.ms'"),
         ({"heron.instance.emit.batch.time.ms": "soon"}, "must be a number"),
         ({"topology.stmgrs": 0}, "whole number of at least 1"),
@@ -131,6 +195,16 @@ def test_known_keys_with_sensible_values_pass(config: dict[str, Any]) -> None:
 def test_what_the_engine_would_not_understand_is_refused(config: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         validate_config(config)
+
+
+def test_keys_of_storm_and_heron_that_do_nothing_here_are_named_in_one_line() -> None:
+    topology = {"topology.workers": "4", "topology.debug": "true", "mine": 1, "topology.shop.opening.hours": "8-20"}
+    component = {"topology.kryo.factory": "x.Y", "topology.spout.wait.strategy": "x.Z", "topology.workers": "4"}
+    assert without_effect(topology, component) == (
+        "has no effect here: topology.kryo.factory, topology.spout.wait.strategy, "
+        "topology.workers (use topology.stmgrs)"
+    )
+    assert without_effect({"topology.debug": "true"}) == ""
 
 
 def test_the_tick_interval_comes_from_either_key() -> None:

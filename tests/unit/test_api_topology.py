@@ -62,8 +62,8 @@ class TestDefinition:
         config = {kv.key: kv for kv in proto.topology_config.kvs}
         assert config["topology.message.timeout.secs"].value == "7"
         assert config["mine.flag"].value == "true"
-        assert config["mine.list"].type == topology_pb2.PYTHON_SERIALIZED_VALUE
-        assert pickle.loads(config["mine.list"].serialized_value) == [1, 2]
+        assert config["mine.list"].type == topology_pb2.JSON_VALUE
+        assert config["mine.list"].value == "[1, 2]"
         (spout,) = proto.spouts
         assert spout.comp.class_name == f"{__name__}.NumberSpout"
         assert spout.comp.spec == topology_pb2.PYTHON_CLASS_NAME
@@ -145,6 +145,7 @@ class TestDefinition:
     def test_a_custom_grouping_travels_as_object_or_path(self) -> None:
         assert isinstance(pickle.loads(Grouping.custom(FirstTask()).python_serialized), FirstTask)
         assert pickle.loads(Grouping.custom("a.b.C").python_serialized) == "a.b.C"
+        assert Grouping.custom("a.b.C").class_path == "a.b.C"
 
     def test_declaring_twice_leaves_the_classes_streams_alone(self) -> None:
         declared = Stream(fields=["b"])
@@ -222,7 +223,7 @@ class TestRefusals:
     def test_what_is_no_grouping_is_refused(self, grouping: object) -> None:
         builder, numbers = builder_with_spout()
         builder.add_bolt("sums", SumBolt, 1, inputs={numbers: grouping})
-        with pytest.raises(ValueError, match="is no grouping"):
+        with pytest.raises(ValueError, match="is not a grouping"):
             builder.build()
 
     def test_a_stream_is_read_once(self) -> None:
@@ -293,6 +294,21 @@ class TestWriting:
         monkeypatch.setenv("HERON_OPTIONS", "nonsense")
         with pytest.raises(ValueError, match="nonsense"):
             TopologyType.get_heron_options_from_env()
+
+
+class TestSubclassesOfTheBuilder:
+    def test_a_builder_of_the_users_makes_its_own_class_of_what_was_added(self) -> None:
+        class Auditing(TopologyBuilder):
+            def create_topology(self) -> TopologyType:
+                self.add_bolt("audit", SumBolt, 1, inputs=list(self._specs.values()))
+                return TopologyType(self.topology_name, (Topology,), self._construct_topo_class_dict())
+
+        builder = Auditing("Numbers")
+        builder.add_spout("numbers", NumberSpout, 2)
+        builder.set_config({"topology.debug": True})
+        built = builder.create_topology()
+        assert [bolt.comp.name for bolt in built.protobuf_topology.bolts] == ["audit"]  # type: ignore[attr-defined]
+        assert {kv.key: kv.value for kv in built.protobuf_topology.topology_config.kvs}["topology.debug"] == "true"  # type: ignore[attr-defined]
 
 
 def _built(*specs: HeronComponentSpec) -> type[Topology]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import logging
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.api import HashMapState, tick_interval_s
+from heronpy.api.bolt import Bolt, window_bolt
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt, WindowContext
 from heronpy.api.tuple import Detached, Tuple, TupleHelper
 from heronpy.errors import ConfigError
@@ -56,20 +58,22 @@ def tup(value: Any) -> Tuple:
     return Tuple([value], Detached("numbers", "default", 1, ("number",)), 0)
 
 
-def sliding(duration: float, slide: float, state: HashMapState | None = None) -> tuple[Sliding, Clock, Recorder]:
+def started(
+    kind: type[Bolt], config: dict[str, Any], state: HashMapState | None = None
+) -> tuple[Bolt, Clock, Recorder]:
     recorder, clock = Recorder(), Clock()
-    bolt = Sliding(recorder)
+    bolt: Any = kind(recorder)
     bolt.windows = []
     if state is not None:
         bolt.init_state(state)
-    bolt.initialize(
-        {Sliding.WINDOW_DURATION_SECS: duration, Sliding.WINDOW_SLIDEINTERVAL_SECS: slide},
-        None,  # type: ignore[arg-type]  # window bolts do not look at their context
-    )
-    if state is None or "window_end" not in state:
-        bolt._window_end = slide
-    bolt._clock = clock
+    with mock.patch.object(window_bolt, "wall_clock_s", return_value=clock):
+        bolt.initialize(config, None)  # window bolts do not look at their context
     return bolt, clock, recorder
+
+
+def sliding(duration: float, slide: float, state: HashMapState | None = None) -> tuple[Sliding, Clock, Recorder]:
+    config = {Sliding.WINDOW_DURATION_SECS: duration, Sliding.WINDOW_SLIDEINTERVAL_SECS: slide}
+    return started(Sliding, config, state)  # type: ignore[return-value]  # it is one
 
 
 def test_sliding_windows_overlap_and_ack_after_the_last() -> None:
@@ -93,11 +97,8 @@ def test_sliding_windows_overlap_and_ack_after_the_last() -> None:
 
 
 def test_tumbling_windows_hold_every_tuple_once() -> None:
-    recorder, clock = Recorder(), Clock()
-    bolt = Tumbling(recorder)
-    bolt.windows = []
-    bolt.initialize({Tumbling.WINDOW_DURATION_SECS: "3"}, None)  # type: ignore[arg-type]  # not looked at
-    bolt._window_end, bolt._clock = 3, clock
+    bolt: Any
+    bolt, clock, recorder = started(Tumbling, {Tumbling.WINDOW_DURATION_SECS: "3"})
     for now, value in ((0.0, "a"), (2.9, "b"), (3.0, "c")):
         clock.now = now
         bolt.process(tup(value))

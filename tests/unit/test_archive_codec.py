@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronpy.archive._decode import decode
-from heronpy.archive._encode import encode
-from heronpy.archive._hash import hash_of, hash_sum, id_hashes
-from heronpy.archive._types import Misfit, infer, merge, narrow
+from heronpy.archive.decode import decode
+from heronpy.archive.element_types import SchemaMismatch, infer, merge, narrow
+from heronpy.archive.encode import encode
+from heronpy.archive.id_hash import hash_of, hash_sum, id_hashes
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 scalars = st.one_of(
@@ -50,7 +50,7 @@ def fitting(rows: list[Any]) -> list[Any]:
         try:
             element = merge(element, infer([row]))
             encode([*rows[:count], row], element)
-        except Misfit:
+        except SchemaMismatch:
             return rows[:count]
     return rows
 
@@ -108,7 +108,7 @@ def test_only_rows_that_need_it_cost_a_column(rows: list[Any], notes: set[str]) 
     ],
 )
 def test_what_cannot_be_kept_is_refused_by_name(value: Any, reason: str) -> None:
-    with pytest.raises(Misfit, match=reason):
+    with pytest.raises(SchemaMismatch, match=reason):
         encode([value], infer([value]))
 
 
@@ -116,7 +116,7 @@ def test_nesting_is_bounded() -> None:
     value: Any = 1
     for _ in range(100):
         value = [value]
-    with pytest.raises(Misfit, match="deeper than 24 levels"):
+    with pytest.raises(SchemaMismatch, match="deeper than 24 levels"):
         infer([value])
 
 
@@ -144,7 +144,7 @@ def test_types_learn(old: Any, new: Any, merged: Any) -> None:
     ],
 )
 def test_a_type_that_changes_is_refused_with_field_old_and_new(old: Any, new: Any, reason: str) -> None:
-    with pytest.raises(Misfit, match=reason):
+    with pytest.raises(SchemaMismatch, match=reason):
         merge(old, new)
 
 

@@ -27,10 +27,10 @@ def lines(directory: Path, origin: str) -> list[dict]:
 
 def test_a_row_is_there_when_the_call_returns(tmp_path: Path) -> None:
     letters = DeadLetters(tmp_path, "reader")
-    letters("a.csv, row 7", {"x": [1, None]}, "x is no number")
+    letters("a.csv, row 7", {"x": [1, None]}, "x is not a number")
     (line,) = lines(tmp_path, "reader")
     assert line.pop("at") > 1e9
-    assert line == {"where": "a.csv, row 7", "reason": "x is no number", "row": {"x": [1, None]}}
+    assert line == {"where": "a.csv, row 7", "reason": "x is not a number", "row": {"x": [1, None]}}
     assert letters.count == 1
 
 

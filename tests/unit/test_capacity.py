@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.config import InstanceConfig
-from heronpy.instance._capacity import QueueCapacity
+from heronpy.instance.task import QueueCapacity
 
 CONFIG = InstanceConfig(in_queue_bytes=8000, in_queue_bytes_expected=2000, frame_bytes=500)
 

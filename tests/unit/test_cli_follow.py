@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronpy.cli._follow import Follower
+from heronpy.cli.parts import Follower
 
 
 def last(path: Path, count: int) -> tuple[bytes, bytes]:

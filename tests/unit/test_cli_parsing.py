@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.cli._options import read_properties
-from heronpy.cli._show import duration
-from heronpy.cli._submit import end_options
-from heronpy.cli._target import Place, resolve
+from heronpy.cli.parts import Place, end_options, read_properties, resolve_target, shown_duration
 from heronpy.errors import NotFoundError, UsageError
 
 
@@ -55,24 +52,30 @@ def test_properties_are_typed_as_in_the_files() -> None:
 
 
 def test_durations_have_two_units() -> None:
-    assert [duration(s) for s in (0, 59.9, 61, 3600, 90061)] == ["0 s", "59 s", "1 min 1 s", "1 h 0 min", "1 d 1 h"]
+    assert [shown_duration(s) for s in (0, 59.9, 61, 3600, 90061)] == [
+        "0 s",
+        "59 s",
+        "1 min 1 s",
+        "1 h 0 min",
+        "1 d 1 h",
+    ]
 
 
 def test_two_words_are_cluster_and_name_or_name_and_process(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no topology 'words' runs as local/"):
-        resolve(["local", "words"], home=tmp_path, extra="INSTANCE")
+        resolve_target(["local", "words"], home=tmp_path, extra="INSTANCE")
     with pytest.raises(NotFoundError, match=r"no topology 'words' runs$"):
-        resolve(["words", "stmgr-1"], home=tmp_path, extra="INSTANCE")
+        resolve_target(["words", "stmgr-1"], home=tmp_path, extra="INSTANCE")
 
 
 def test_too_many_words_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="too many words: 'c'"):
-        resolve(["a", "b", "c"], home=tmp_path)
+    with pytest.raises(UsageError, match="too many arguments: 'c'"):
+        resolve_target(["a", "b", "c"], home=tmp_path)
 
 
 def test_looking_for_a_topology_makes_no_file(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        resolve(["local", "words"], home=tmp_path)
+        resolve_target(["local", "words"], home=tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,13 +5,23 @@ from __future__ import annotations
 import pytest
 
 from heronpy.api import Bolt, GlobalStreamId, Grouping, Spout, TopologyBuilder
-from heronpy.cli._durations import seconds
-from heronpy.cli._log_level import split
-from heronpy.cli._log_lines import readable
-from heronpy.cli._metrics import asked, matches, number, window_of
-from heronpy.cli._plan_shapes import logical_shape, stages
-from heronpy.cli._plans import ComponentType, _ranges, by_stage, drawn, wanted
-from heronpy.cli._status import _component
+from heronpy.cli.parts import (
+    ComponentType,
+    asked_metrics,
+    by_stage,
+    component_status,
+    drawn_plan,
+    logical_shape,
+    metric_matches,
+    plan_stages,
+    readable_line,
+    seconds_of,
+    shown_number,
+    split_level,
+    task_ranges,
+    wanted_components,
+    window_of,
+)
 from heronpy.errors import UsageError
 from heronpy.loader import Definition
 from heronpy.plan import LogicalPlan
@@ -47,46 +57,46 @@ def test_windows_are_times_of_what_is_kept_or_all() -> None:
 
 
 def test_times_have_a_unit() -> None:
-    assert [seconds("--for", text) for text in ("1s", "10m", "2h", "1d")] == [1, 600, 7200, 86_400]
+    assert [seconds_of("--for", text) for text in ("1s", "10m", "2h", "1d")] == [1, 600, 7200, 86_400]
     with pytest.raises(UsageError, match=r"--for '1\.5h' must be"):
-        seconds("--for", "1.5h")
+        seconds_of("--for", "1.5h")
 
 
 def test_a_metric_means_itself_and_its_streams() -> None:
-    assert asked(["__emit-count", "seen*"]) == ["__emit-count", "__emit-count/*", "seen*"]
-    assert matches("__emit-count/default", "__emit-count")
-    assert matches("__emit-count", "__emit-count")
-    assert not matches("__emit-counter", "__emit-count")
-    assert matches("seen/x", "see*")
+    assert asked_metrics(["__emit-count", "seen*"]) == ["__emit-count", "__emit-count/*", "seen*"]
+    assert metric_matches("__emit-count/default", "__emit-count")
+    assert metric_matches("__emit-count", "__emit-count")
+    assert not metric_matches("__emit-counter", "__emit-count")
+    assert metric_matches("seen/x", "see*")
 
 
 def test_values_are_exact_where_they_count_something() -> None:
-    assert [number(n) for n in (1_000_000.0, 0.5, 0.00012345, -3.0)] == ["1,000,000", "0.500", "0.000123", "-3"]
+    assert [shown_number(n) for n in (1_000_000.0, 0.5, 0.00012345, -3.0)] == ["1,000,000", "0.500", "0.000123", "-3"]
 
 
 def test_words_of_log_level() -> None:
-    assert split(["words"]) == (["words"], None)
-    assert split(["local", "words"]) == (["local", "words"], None)
-    assert split(["words", "count", "debug"]) == (["words"], ("count", "DEBUG"))
-    assert split(["local/me", "words", "count", "Configured"]) == (["local/me", "words"], ("count", None))
+    assert split_level(["words"]) == (["words"], None)
+    assert split_level(["local", "words"]) == (["local", "words"], None)
+    assert split_level(["words", "count", "debug"]) == (["words"], ("count", "DEBUG"))
+    assert split_level(["local/me", "words", "count", "Configured"]) == (["local/me", "words"], ("count", None))
     with pytest.raises(UsageError, match="did you mean 'WARNING'"):
-        split(["words", "count", "warn"])
+        split_level(["words", "count", "warn"])
     with pytest.raises(UsageError, match="DEBUG of what"):
-        split(["words", "DEBUG"])
+        split_level(["words", "DEBUG"])
 
 
 def test_what_a_silent_topology_master_does_not_tell_is_not_zero() -> None:
     component = diamond().components["source"]
-    assert _component(component, None)["rates"] is None
-    assert _component(component, StatusReply())["rates"] == {"emit": 0, "execute": 0, "ack": 0, "fail": 0}
+    assert component_status(component, None)["rates"] is None
+    assert component_status(component, StatusReply())["rates"] == {"emit": 0, "execute": 0, "ack": 0, "fail": 0}
 
 
 def test_components_come_after_those_that_they_read() -> None:
     plan = diamond()
-    assert stages(plan) == {"source": 1, "left": 2, "right": 3, "a-last": 4}
+    assert plan_stages(plan) == {"source": 1, "left": 2, "right": 3, "a-last": 4}
     assert [c.name for c in by_stage(plan)] == ["source", "left", "right", "a-last"]
-    assert [c.name for c in by_stage(plan) if wanted(c, ComponentType.SPOUTS)] == ["source"]
-    assert [c.name for c in by_stage(plan) if wanted(c, ComponentType.BOLTS)] == ["left", "right", "a-last"]
+    assert [c.name for c in by_stage(plan) if wanted_components(c, ComponentType.SPOUTS)] == ["source"]
+    assert [c.name for c in by_stage(plan) if wanted_components(c, ComponentType.BOLTS)] == ["left", "right", "a-last"]
 
 
 def test_a_circle_ends() -> None:
@@ -95,13 +105,13 @@ def test_a_circle_ends() -> None:
     builder.add_bolt("a", Step, 1, inputs={source: Grouping.SHUFFLE, GlobalStreamId("b", "default"): Grouping.SHUFFLE})
     builder.add_bolt("b", Step, 1, inputs={GlobalStreamId("a", "default"): Grouping.SHUFFLE})
     plan = LogicalPlan.from_proto(Definition.of(builder).proto)
-    assert stages(plan)["source"] == 1
-    assert len(list(drawn(plan, by_stage(plan)))) == 6
+    assert plan_stages(plan)["source"] == 1
+    assert len(list(drawn_plan(plan, by_stage(plan)))) == 6
 
 
 def test_the_plan_is_drawn_as_text() -> None:
     plan = diamond()
-    lines = list(drawn(plan, by_stage(plan)))
+    lines = list(drawn_plan(plan, by_stage(plan)))
     assert lines[0].startswith("source  (spout × 1, ")
     assert lines[1:3] == [
         "  default(word, n) ──FIELDS(word)──▶ left",
@@ -121,13 +131,13 @@ def test_the_plan_as_json_has_the_trackers_names() -> None:
 
 
 def test_runs_of_numbers() -> None:
-    assert [_ranges(n) for n in ([], [1], [3, 1, 2, 7])] == ["", "1", "1-3, 7"]
+    assert [task_ranges(n) for n in ([], [1], [3, 1, 2, 7])] == ["", "1", "1-3, 7"]
 
 
 def test_lines_of_json_are_shown_as_text_and_others_as_they_are() -> None:
     line = b'{"ts": "T", "level": "INFO", "logger": "x.y", "pid": 7, "message": "a\\nb", "exc": "Trace"}\n'
-    assert readable(line + b"plain\n\n" + b'{"not": "ours"}\n{broken\n') == (
+    assert readable_line(line + b"plain\n\n" + b'{"not": "ours"}\n{broken\n') == (
         b'T INFO 7 x.y: a\nb\nTrace\nplain\n\n{"not": "ours"}\n{broken\n'
     )
-    assert readable(b"only\nplain\n") == b"only\nplain\n"
-    assert readable(b'{"ts": "T", "level": "I", "logger": "x", "message": "\\udc80"}\n') == b"T I  x: \\udc80\n"
+    assert readable_line(b"only\nplain\n") == b"only\nplain\n"
+    assert readable_line(b'{"ts": "T", "level": "I", "logger": "x", "message": "\\udc80"}\n') == b"T I  x: \\udc80\n"

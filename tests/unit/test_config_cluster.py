@@ -8,14 +8,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.config import (
-    CLUSTER_KEYS,
-    KEYS,
-    MIB,
-    check_name,
-    clusters,
-    load_cluster,
-)
+from heronpy.config import KEYS, MIB, check_name
+from heronpy.config.cluster import CLUSTER_KEYS, clusters, load_cluster
 from heronpy.errors import ConfigError
 
 HIGH = "heron.streammgr.network.backpressure.highwatermark.mb"
@@ -100,7 +94,7 @@ def test_state_manager_classes_of_heron_are_understood(tmp_path: Path) -> None:
         (f"{HIGH}: much\n", f"{HIGH} must be a number, not 'much'"),
         (f"{HIGH}: 10\n", f"{LOW} must be below"),
         ("- a\n- b\n", "must be a map of keys and values"),
-        ("a: b: c\n", "statemgr.yaml:1 is no valid YAML"),
+        ("a: b: c\n", "statemgr.yaml:1 is not valid YAML"),
     ],
 )
 def test_a_wrong_file_is_one_clear_line(tmp_path: Path, text: str, message: str) -> None:
@@ -122,12 +116,12 @@ def test_an_unknown_cluster_names_the_nearest(tmp_path: Path) -> None:
 
 
 def test_an_unknown_file_names_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"statmgr\.yaml is no file .*'statemgr\.yaml'"):
+    with pytest.raises(ConfigError, match=r"statmgr\.yaml is not a file .*'statemgr\.yaml'"):
         load(write(tmp_path, statmgr="{}"))
 
 
 def test_a_missing_config_path_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no directory"):
+    with pytest.raises(ConfigError, match="not a directory"):
         load(tmp_path / "nowhere")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import glob
 import json
 import os
 import random
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from shortages import no_descriptors
 
-from heronpy.connectors import CsvFile, JsonLines, ListSource, ParquetFile, Source, TextFile, _lines
-from heronpy.errors import ConfigError, HeronError, NotFoundError
+from heronpy.connectors import CsvFile, JsonLines, ListSource, ParquetFile, Source, TextFile
+from heronpy.connectors import lines as _lines
+from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
 from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, drain, open_source, read_chunks
 
 pa = pytest.importorskip("pyarrow")
@@ -286,6 +289,69 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(tmp_path: P
             assert {str(tmp_path / "b"), str(tmp_path / "c")} <= named, source
 
 
+def test_a_file_is_not_passed_over_for_want_of_file_descriptors(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text('"n"\n1\n')
+    shutil.copy(tmp_path / "a", tmp_path / "a.gz")
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "p")
+    plain = [tmp_path / "a"]
+    for source in (TextFile(plain), TextFile([tmp_path / "a.gz"]), CsvFile(plain), ParquetFile([tmp_path / "p"])):
+        dead = DeadLetters()
+        (part,) = source.splits(1000)
+        with no_descriptors(), pytest.raises(UnavailableError, match="Too many open files"):
+            list(part.read(dead))
+        assert dead.letters == []
+
+
+def test_a_folder_is_not_taken_for_empty_for_want_of_file_descriptors(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    for source in (TextFile(tmp_path / "*"), ParquetFile(tmp_path / "**" / "*.parquet")):
+        with no_descriptors(), pytest.raises(UnavailableError, match=f"{tmp_path} cannot be read now: Too many open"):
+            source.splits(1000)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    names=st.lists(
+        st.lists(st.sampled_from(["a", "b1", "b2", ".c", "[d]"]), min_size=1, max_size=3).map("/".join), max_size=6
+    ),
+    pattern=st.lists(st.sampled_from(["a", "b?", "*", "**", ".*", "[ab]*", "[d]"]), min_size=1, max_size=3).map(
+        "/".join
+    ),
+)
+def test_a_pattern_matches_what_glob_finds(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str], pattern: str
+) -> None:
+    folder = tmp_path_factory.mktemp("tree")
+    for name in names:
+        path = folder / name
+        if not path.exists() and not any(parent.is_file() for parent in path.parents):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name)
+    if (folder / "a").exists():
+        (folder / "link").symlink_to(folder / "a")
+    full = f"{folder}/{pattern}"
+    try:
+        found = [value for chunk in read_chunks(TextFile(full), 1000, DeadLetters()) for value in chunk.values]
+    except NotFoundError:
+        found = []
+    # A file of just that name is what is meant, whatever its brackets would match.
+    expected = {full} if Path(full).is_file() else {p for p in glob.glob(full, recursive=True) if os.path.isfile(p)}
+    assert sorted(found) == sorted(Path(path).read_text() for path in expected)
+    shutil.rmtree(folder)
+
+
+def test_positions_that_cannot_be_read_are_not_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one\n")
+    reader = open_source(TextFile(tmp_path / "a"), directory=tmp_path / "stage")
+    reader.ack(drain(reader))
+    reader.close()
+    (saved,) = tmp_path.rglob("0.json")
+    saved.rename(saved.with_suffix(".moved"))
+    saved.symlink_to(saved)  # ELOOP, as an error that is not about what was saved
+    with pytest.raises(UnavailableError, match="symbolic links"):
+        open_source(TextFile(tmp_path / "a"), directory=tmp_path / "stage")
+
+
 def test_nothing_that_matches_is_one_line(tmp_path: Path) -> None:
     for source in (TextFile(tmp_path / "*.log"), CsvFile([tmp_path / "x"]), ParquetFile(tmp_path / "**" / "x")):
         with pytest.raises(NotFoundError, match="no file matches") as error:
@@ -404,7 +470,7 @@ def test_a_csv_file_whose_header_is_malformed_is_set_aside(tmp_path: Path) -> No
 def test_a_missing_library_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ConfigError, match=r"ParquetFile needs pyarrow: pip install 'heronpy\[spark\]'"):
+    with pytest.raises(ConfigError, match=r"ParquetFile needs pyarrow: pip install 'heron-engine\[spark\]'"):
         open_source(ParquetFile(tmp_path / "a.parquet"))
 
 

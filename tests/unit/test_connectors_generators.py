@@ -14,7 +14,7 @@ from heronpy.connectors.mock.randomint import RandomIntGenerator
 from heronpy.connectors.textfiles.textfilesgenerator import TextFileGenerator
 from heronpy.errors import TopologyError
 from heronpy.streamlet import Builder, Generator
-from heronpy.streamlet._graph import SourceNode
+from heronpy.streamlet.graph import SourceNode
 
 
 def _read(generator: Generator, count: int, task: int = 0, of: int = 1) -> list[Any]:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.connectors import CsvFile, JsonLines, Source, TextFile, _csv, _lines
+from heronpy.connectors import CsvFile, JsonLines, Source, TextFile
+from heronpy.connectors import lines as _lines
 from heronpy.errors import NotFoundError
 from heronpy.testing.connectors_kit import DeadLetters, SourceKit, counted, drain, open_source, read_chunks
 
@@ -150,7 +151,7 @@ def test_a_directory_is_one_line_that_says_what_to_name(tmp_path: Path, kind: Ca
 
 
 def test_a_csv_line_longer_than_the_limit_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_csv, "LINE_BYTES_MAX", 50)
+    monkeypatch.setattr("heronpy.connectors._csv.LINE_BYTES_MAX", 50)
     path = tmp_path / "long.csv"
     path.write_text("n\n1\n" + "x" * 500 + '\n2\n"3\n' + "y" * 500 + '"\n4\n' + "z" * 500)
     values, dead = both_faces(CsvFile(path))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.connectors import CsvSink, JsonLinesSink, ParquetSink, Sink, TextSink, _parquet_sink
+from heronpy.connectors import CsvSink, JsonLinesSink, ParquetSink, Sink, TextSink
 from heronpy.errors import ConfigError, HeronError, UnavailableError
 from heronpy.streamlet import KeyedWindow, Window
 from heronpy.testing.connectors_kit import SinkKit, open_sink
@@ -137,7 +137,7 @@ def test_parquet_keeps_values_of_all_kinds(tmp_path: Path) -> None:
 def test_parquet_columns_that_come_later_and_grow_are_in_the_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_parquet_sink, "_GROUP_ROWS", 3)
+    monkeypatch.setattr("heronpy.connectors._parquet_sink._GROUP_ROWS", 3)
     rows: list[dict[str, Any]] = [{"a": None, "n": n, "s": {"x": n}} for n in range(10)]
     rows += [{"a": ["late"], "n": 0.5, "s": {"y": "new"}}, {"b": True, "n": 1 << 60}]
     back = _through_parquet(tmp_path, rows)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder
 from heronpy.config import InstanceConfig
 from heronpy.proto import stmgr_pb2
-from heronpy.testing._simulator import Simulator
+from heronpy.testing import Simulator
 
 SECOND = 1_000_000_000
 TIMEOUT_S = 30
@@ -208,8 +208,7 @@ def test_every_root_ends_in_exactly_one_of_ack_fail_and_timeout(graph: dict[str,
             joins = any("join" in bolt["behaviours"] for bolt in graph["bolts"])
             if not acks_lost and not lost and not joins:  # a join may wait past the timeout, and be acked after it
                 assert set(spout.failed) <= spoiled, "a root failed although all of its tree was acked"
-            ring = simulator.tasks[spout.task]._ring  # type: ignore[union-attr]
-            ring.check_invariants()
+            simulator.tasks[spout.task].check_invariants()
         total = simulator.total
         acked, failed = (
             Counter(stream_of(m) for s in spouts for m in getattr(s, what)) for what in ("acked", "failed")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from heronpy.instance._error_log import KINDS_MAX, PER_SECOND, ErrorLog
+from heronpy.instance.task import KINDS_MAX, PER_SECOND, ErrorLog
 
 SECOND_NS = 1_000_000_000
 

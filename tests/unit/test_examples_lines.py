@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import HeronError, UsageError
-from heronpy.examples import _lines, _results, demo
-from heronpy.examples._lines import read_lines
+from heronpy.examples import demo, results
+from heronpy.examples.lines import read_lines
 from heronpy.examples.word_count import words_of
 
 
@@ -33,7 +33,7 @@ def test_a_line_that_is_too_long_is_cut_between_words(tmp_path_factory, text, pa
     path = tmp_path_factory.mktemp("lines") / "text"
     path.write_text(" ".join(words))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_lines, "LINE_BYTES_MAX", longest)
+        patch.setattr("heronpy.examples.lines.LINE_BYTES_MAX", longest)
         pieces = [piece for part in range(parts) for piece in read_lines([path], part, parts)]
     assert max(map(len, pieces), default=0) <= longest
     assert [word for piece in pieces for word in words_of(piece)] == words
@@ -52,24 +52,24 @@ def test_words_are_those_of_tr(text):
 
 
 def test_results_are_read_only_from_parts_that_are_finished(tmp_path: Path):
-    _results.write_results(tmp_path, 1, [("a", 2), ("b", 1)], {"words": 3})
+    results.write_results(tmp_path, 1, [("a", 2), ("b", 1)], {"words": 3})
     (tmp_path / "part-00000.tsv").write_text("half a\n")
-    assert _results.finished(tmp_path) == {1: {"words": 3}}
-    assert _results.read_results(tmp_path) == [["a", "2"], ["b", "1"]]
+    assert results.finished(tmp_path) == {1: {"words": 3}}
+    assert results.read_results(tmp_path) == [["a", "2"], ["b", "1"]]
     assert not list(tmp_path.glob(".*"))
 
 
 def test_an_output_directory_with_files_is_refused(tmp_path: Path):
-    assert _results.new_output(tmp_path / "new" / "deep").is_dir()
+    assert results.new_output(tmp_path / "new" / "deep").is_dir()
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="choose another --output"):
-        _results.new_output(tmp_path)
+        results.new_output(tmp_path)
 
 
 def test_an_output_directory_that_cannot_be_made_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be made: Not a directory"):
-        _results.new_output(tmp_path / "file" / "deep")
+        results.new_output(tmp_path / "file" / "deep")
 
 
 def test_the_demo_counts_its_input_as_the_shell_does_and_notices_a_wrong_count(tmp_path: Path):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heronpy.api import TopologyContext
-from heronpy.examples._lines import END, INPUT, LineSpout
+from heronpy.examples.lines import END, INPUT, LineSpout
 
 
 class Recorder:

@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.config import ExecutorConfig
-from heronpy.executor._supervision import (
+from heronpy.supervision import (
+    DumpStacks,
     Effect,
     Event,
     Exited,
+    Hung,
     Kill,
     Phase,
-    RestartAsked,
+    RestartRequested,
     Start,
     Started,
     StartFailed,
-    StopAsked,
+    StopRequested,
     Supervision,
     Terminate,
     Ticked,
@@ -100,7 +102,7 @@ def test_a_start_that_the_system_refuses_is_tried_again_after_the_pause() -> Non
 
 def test_a_stop_ends_instances_then_the_stream_manager_then_the_metrics_manager(container: Harness) -> None:
     pids = container.supervision.pids
-    assert container.on(StopAsked(0)) == [Terminate("a", pids["a"]), Terminate("b", pids["b"])]
+    assert container.on(StopRequested(0)) == [Terminate("a", pids["a"]), Terminate("b", pids["b"])]
     assert container.on(Exited("a", pids["a"], 10)) == []
     assert container.on(Exited("b", pids["b"], 20)) == [Terminate("stmgr-1", pids["stmgr-1"])]
     assert container.on(Exited("stmgr-1", pids["stmgr-1"], 30)) == [Terminate("metricsmgr-1", pids["metricsmgr-1"])]
@@ -111,7 +113,7 @@ def test_a_stop_ends_instances_then_the_stream_manager_then_the_metrics_manager(
 
 def test_a_process_that_ignores_the_stop_is_killed_after_the_timeout(container: Harness) -> None:
     pids = container.supervision.pids
-    container.on(StopAsked(0))
+    container.on(StopRequested(0))
     container.on(Exited("b", pids["b"], 0))
     assert container.on(Ticked(CONFIG.stop_timeout_ms - 1)) == []
     assert container.on(Ticked(CONFIG.stop_timeout_ms)) == [Kill("a", pids["a"])]
@@ -121,7 +123,7 @@ def test_a_process_that_ignores_the_stop_is_killed_after_the_timeout(container: 
 def test_nothing_starts_again_after_a_stop(container: Harness) -> None:
     pids = container.supervision.pids
     container.on(Exited("a", pids["a"], 0))
-    container.on(StopAsked(10))
+    container.on(StopRequested(10))
     assert container.on(Ticked(10_000)) == [Kill("b", pids["b"])]
     assert container.on(Wanted({"a": 0, "c": 0}, 10_001)) == []
 
@@ -129,7 +131,7 @@ def test_nothing_starts_again_after_a_stop(container: Harness) -> None:
 def test_a_process_that_was_just_being_started_when_the_stop_came_ends_too() -> None:
     supervision = Supervision(CONFIG)
     supervision.on(Wanted({"a": 0}, 0))
-    assert supervision.on(StopAsked(1)) == []
+    assert supervision.on(StopRequested(1)) == []
     assert supervision.on(Started("a", 7, 2)) == [Terminate("a", 7)]
     supervision.on(Exited("a", 7, 3))
     assert supervision.finished
@@ -137,7 +139,7 @@ def test_a_process_that_was_just_being_started_when_the_stop_came_ends_too() -> 
 
 def test_a_stop_before_the_first_plan_finishes_at_once() -> None:
     supervision = Supervision(CONFIG)
-    supervision.on(StopAsked(0))
+    supervision.on(StopRequested(0))
     assert supervision.finished
 
 
@@ -166,13 +168,13 @@ def test_an_instance_that_leaves_the_plan_while_it_waits_for_its_restart_is_forg
 
 def test_a_restart_on_purpose_ends_the_process_and_starts_it_without_a_pause(container: Harness) -> None:
     pid = container.pid("a")
-    assert container.on(RestartAsked(("a",), 100)) == [Terminate("a", pid)]
+    assert container.on(RestartRequested(("a",), 100)) == [Terminate("a", pid)]
     assert container.on(Exited("a", pid, 150)) == [Start("a")]
 
 
 def test_a_restart_on_purpose_ends_the_pause_of_a_dead_process(container: Harness) -> None:
     container.on(Exited("a", container.pid("a"), 0))
-    assert container.on(RestartAsked(("a",), 1)) == [Start("a")]
+    assert container.on(RestartRequested(("a",), 1)) == [Start("a")]
 
 
 def test_the_second_report_of_a_death_changes_nothing(container: Harness) -> None:
@@ -196,13 +198,13 @@ def test_whatever_happens_a_stop_always_ends_everything(data: st.DataObject) -> 
                 chosen = data.draw(st.sets(st.sampled_from(names)))
                 harness.on(Wanted({id: names.index(id) // 2 for id in names if id in chosen}, now))
             case "restart":
-                harness.on(RestartAsked(tuple(data.draw(st.sets(st.sampled_from(names)))), now))
+                harness.on(RestartRequested(tuple(data.draw(st.sets(st.sampled_from(names)))), now))
             case "exit":
                 id, pid = data.draw(st.sampled_from(running))
                 harness.on(Exited(id, pid, now))
             case _:
                 harness.on(Ticked(now))
-    harness.on(StopAsked(now))
+    harness.on(StopRequested(now))
     for _ in range(len(names)):
         # Nobody listens to SIGTERM: each stage ends by Kill.
         now += CONFIG.stop_timeout_ms
@@ -210,3 +212,48 @@ def test_whatever_happens_a_stop_always_ends_everything(data: st.DataObject) -> 
             if isinstance(effect, Kill):
                 harness.on(Exited(effect.id, effect.pid, now))
     assert harness.supervision.finished
+
+
+def test_a_hung_process_writes_its_stacks_is_killed_and_started_again(container: Harness) -> None:
+    pid = container.pid("a")
+    assert container.on(Hung("a", pid, False, 1000)) == [DumpStacks("a", pid)]
+    assert container.on(Hung("a", pid, False, 1500)) == []
+    assert container.on(Ticked(1999)) == []
+    assert container.on(Ticked(2000)) == [Kill("a", pid)]
+    assert container.on(Exited("a", pid, 2010)) == []
+    assert container.on(Ticked(2110)) == [Start("a")]
+
+
+def test_a_stopped_process_is_killed_at_once(container: Harness) -> None:
+    pid = container.pid("a")
+    assert container.on(Hung("a", pid, True, 1000)) == [Kill("a", pid)]
+
+
+def test_a_hung_process_of_before_is_no_reason_to_kill_its_successor(container: Harness) -> None:
+    pid = container.pid("a")
+    container.on(Exited("a", pid, 1000))
+    container.on(Ticked(1100))
+    assert container.on(Hung("a", pid, False, 1200)) == []
+
+
+def test_a_stop_while_a_process_is_hung_ends_everything(container: Harness) -> None:
+    pid = container.pid("a")
+    container.on(Hung("a", pid, False, 1000))
+    container.on(StopRequested(1100))
+    assert Kill("a", pid) in container.on(Ticked(2000))
+    container.on(Exited("a", pid, 2010))
+    for id in ("b", "stmgr-1", "metricsmgr-1"):
+        container.on(Exited(id, container.pid(id), 2100))
+    assert container.supervision.finished
+
+
+def test_a_process_that_dies_too_often_within_the_window_is_in_a_crash_loop(container: Harness) -> None:
+    now = 0.0
+    for death in range(5):
+        assert not container.supervision.in_crash_loop("a", now), death
+        now += 100_000
+        container.on(Exited("a", container.pid("a"), now))
+        container.on(Ticked(now + 100))
+    assert container.supervision.in_crash_loop("a", now)
+    assert not container.supervision.in_crash_loop("a", now + 300_000)
+    assert not container.supervision.in_crash_loop("b", now)

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import TupleError
-from heronpy.instance._edges import NOWHERE, Edge
-from heronpy.instance._grouping import Chooser, both, chooser, custom, partial_key
+from heronpy.instance.task import Chooser, Edge, Pair, chooser, custom_grouping, for_all, partial_key
 from heronpy.plan import GroupingKind
 
 keys = st.recursive(
@@ -25,7 +24,10 @@ tasks = st.integers(1, 7)
 
 
 def edges(count: int, first: int = 10) -> list[Edge]:
-    return [Edge("default", first + n) for n in range(count)]
+    made = [Edge("default", Pair(first + n)) for n in range(count)]
+    for edge in made:
+        edge.seal()
+    return made
 
 
 def make(kind: GroupingKind, count: int, **kwargs: Any) -> Chooser:
@@ -154,17 +156,17 @@ def test_local_or_shuffle_stays_in_the_container_where_it_can() -> None:
 
 
 def test_a_custom_grouping_may_choose_none_one_or_several() -> None:
-    assert chosen(custom(edges(3), Fixed()), []) == []
-    assert chosen(custom(edges(3), Fixed(11)), []) == [11]
-    choose = custom(edges(3), Fixed(12, 10))
+    assert chosen(custom_grouping(edges(3), Fixed()), []) == []
+    assert chosen(custom_grouping(edges(3), Fixed(11)), []) == [11]
+    choose = custom_grouping(edges(3), Fixed(12, 10))
     assert chosen(choose, []) == [12, 10]
-    choose([]).append(["x"])
-    assert [edge.values for edge in choose([]).edges] == [[["x"]], [["x"]]]
+    choose([]).put(["x"])
+    assert [edge.pair.take().values for edge in choose([]).edges] == [[["x"]], [["x"]]]
 
 
 def test_a_custom_grouping_that_chooses_a_stranger_is_told_the_targets() -> None:
     with pytest.raises(TupleError, match=r"Fixed.choose_tasks\(\) chose task 99, .* targets \[10, 11\]"):
-        custom(edges(2), Fixed(10, 99))([])
+        custom_grouping(edges(2), Fixed(10, 99))([])
 
 
 @pytest.mark.parametrize("kind", [GroupingKind.FIELDS, GroupingKind.PARTIAL_KEY])
@@ -185,28 +187,26 @@ def test_a_key_without_a_stable_hash_is_refused(kind: GroupingKind) -> None:
 @given(st.lists(st.text(max_size=2), min_size=1, max_size=40))
 def test_two_consumers_of_a_stream_each_get_it_by_their_own_grouping(words: list[str]) -> None:
     first, second = edges(3), edges(2, first=20)
-    choose = both([chooser(GroupingKind.FIELDS, first, indexes=[0]), chooser(GroupingKind.ALL, second)])
+    choose = for_all([chooser(GroupingKind.FIELDS, first, indexes=[0]), chooser(GroupingKind.ALL, second)])
     alone = make(GroupingKind.FIELDS, 3, indexes=[0])
     for word in words:
         target = choose([word])
         assert target.ids == [*chosen(alone, [word]), 20, 21]
-        target.append([word])
-    assert [edge.values for edge in second] == [[[w] for w in words]] * 2
-    assert sum(len(edge.values) for edge in first) == len(words)
+        target.put([word])
+    assert [edge.pair.take().values for edge in second] == [[[w] for w in words]] * 2
+    assert sum(len(edge.pair) for edge in first) == len(words)
 
 
 def test_a_stream_that_nobody_reads_goes_nowhere() -> None:
-    target = both([])(["x"])
-    assert target is NOWHERE
-    target.append(["x"])
-    target.tag(None)
+    target = for_all([])(["x"])
+    target.put(["x"])
     assert target.ids == []
 
 
 def test_copies_of_a_tuple_are_lists_of_their_own() -> None:
     fan = make(GroupingKind.ALL, 2)([])
-    fan.append(["x"])
-    one, other = fan.edges
+    fan.put(["x"])
+    one, other = (edge.pair.take() for edge in fan.edges)
     one.values[0].append("changed")
     assert other.values == [["x"]]
 

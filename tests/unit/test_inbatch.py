@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.instance import _inbatch
-from heronpy.instance._inbatch import ACKED, FAILED, OPEN, InBatch, root_batches
+from heronpy.instance.task import ACKED, FAILED, OPEN, InBatch, root_batches
 from heronpy.proto import stmgr_pb2
-from heronpy.wire import ACK, FAIL, SEQUENCE_BITS, U64, tuple_batch
+from heronpy.wire import ACK, FAIL, SEQUENCE_BITS, U64, decode_tuples, tuple_batch
 
 
 def u64(values: list[int]) -> Any:
@@ -25,14 +25,14 @@ def batch_of(roots: list[list[int]], *, always_count: bool = False) -> InBatch:
     batch = tuple_batch(
         src_task=3,
         dest_task=4,
-        stream="words",
+        streams=["words"],
         count=len(roots),
         values=b"",
         ids=u64(list(range(1, len(flat) + 1))) if flat else None,
         roots=u64(flat) if flat else None,
         root_counts=None if set(counts) == {1} and not always_count else np.array(counts),
     )
-    return InBatch(stmgr_pb2.TupleBatch.FromString(batch.body), "source", ("word",))
+    return InBatch(decode_tuples(batch.body), "source", "words", ("word",))
 
 
 root = st.integers(1, 2**64 - 1)
@@ -40,21 +40,26 @@ trees = st.lists(st.lists(root, max_size=4), min_size=1, max_size=30)
 
 
 @given(st.lists(st.sampled_from([OPEN, ACKED, FAILED, None]), max_size=200), st.integers(1, 8))
-def test_a_tuple_ends_once_whatever_is_called_afterwards(calls: list[int | None], count: int) -> None:
+def test_a_tuple_ends_once_and_the_first_call_wins(calls: list[int | None], count: int) -> None:
     batch = batch_of([[n + 1] for n in range(count)])
     ended: dict[int, int] = {}
     marks: dict[int, int] = {}
     for number, call in enumerate(calls):
         index = number % count
         if call is None:  # a flush
-            acked, failed = batch.settle()
+            acked, failed, _ = batch.settle()
             new = {**dict.fromkeys(acked.tolist(), ACKED), **dict.fromkeys(failed.tolist(), FAILED)}
             assert new == {i: mark for i, mark in marks.items() if i not in ended}
             ended.update(new)
             marks.clear()
-        elif call != OPEN:
-            batch.marks[index] = call
-            marks[index] = call
+        elif call == ACKED:
+            batch.marks[index] = ACKED
+            marks.setdefault(index, ACKED)
+        elif call == FAILED and not batch.marks[index]:
+            batch.failed = batch.failed or set()
+            batch.failed.add(index)
+            batch.marks[index] = FAILED
+            marks.setdefault(index, FAILED)
 
 
 @given(trees)
@@ -104,14 +109,12 @@ def test_a_tuple_may_have_more_roots_than_fit_into_16_bits() -> None:
 def test_every_root_goes_to_the_task_that_owns_it_in_bounded_batches(
     acks: list[tuple[int, int, int]], most: int
 ) -> None:
-    before, _inbatch.ROOTS_MAX = _inbatch.ROOTS_MAX, most  # type: ignore[misc]  # a smaller bound shows the same
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("heronpy.instance._inbatch.ROOTS_MAX", most)  # a smaller bound shows the same
         halves = [acks[: len(acks) // 2], acks[len(acks) // 2 :]]
         parts = [(u64([t << SEQUENCE_BITS | s for t, s, _ in half]), u64([v for _, _, v in half])) for half in halves]
         batches = list(root_batches(ACK, parts))
         fails = list(root_batches(FAIL, [(roots, None) for roots, _ in parts]))
-    finally:
-        _inbatch.ROOTS_MAX = before  # type: ignore[misc]
     found: list[tuple[int, int, int]] = []
     for batch in batches:
         body = stmgr_pb2.RootBatch.FromString(batch.body)

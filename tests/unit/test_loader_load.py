@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from shortages import no_descriptors
 
 from heronpy.api import Bolt, Spout, TopologyBuilder
-from heronpy.errors import NotFoundError, UserCodeError
+from heronpy.errors import NotFoundError, ReadFailedError, UserCodeError
 from heronpy.loader import Definition, load_class, user_traceback
-from heronpy.loader._sources import collect
+from heronpy.loader.main_code import module_main, script_main
+from heronpy.loader.sources import collect, roots
 
 
 class TickSpout(Spout):
@@ -43,11 +45,11 @@ class TestLoadClass:
         [
             (f"{__name__}.Outr", "no class 'Outr'; did you mean 'Outer'"),
             (f"{__name__}.Outer.InerBolt", "did you mean 'InnerBolt'"),
-            (f"{__name__}.__name__", "is no class"),
+            (f"{__name__}.__name__", "is not a class"),
             ("no_such_package.module.Class", "no module 'no_such_package'"),
-            ("Class", "is no class path"),
-            ("", "is no class path"),
-            ("a..b", "is no class path"),
+            ("Class", "is not a class path"),
+            ("", "is not a class path"),
+            ("a..b", "is not a class path"),
         ],
     )
     def test_what_is_not_there_is_not_found(self, path: str, expected: str) -> None:
@@ -92,7 +94,7 @@ class TestTraceback:
             collect([], [], {"x.py": "no path"})  # type: ignore[dict-item]  # to make the engine fail
         trace = raised.value.__traceback__
         assert trace is not None
-        assert "_sources.py" in user_traceback(raised.value.with_traceback(trace.tb_next))
+        assert "sources.py" in user_traceback(raised.value.with_traceback(trace.tb_next))
 
 
 class TestSources:
@@ -115,9 +117,26 @@ class TestSources:
         found = collect([], [tmp_path], {"script.py": tmp_path / "script.py"})
         assert set(found) == {"script.py", "a.py", "b.py", "pkg", "c.py"}
 
+    def test_a_file_that_cannot_be_read_now_is_not_one_without_imports(self, tmp_path: Path) -> None:
+        (tmp_path / "script.py").write_text("import a")
+        with no_descriptors(), pytest.raises(ReadFailedError, match="Too many open files"):
+            collect([], [tmp_path], {"script.py": tmp_path / "script.py"})
+
     def test_a_module_called_like_one_of_the_library_goes_along_if_it_was_imported(self, tmp_path: Path) -> None:
         (tmp_path / "queue.py").write_text("")
         assert set(collect(["queue"], [tmp_path], {})) == {"queue.py"}
+
+    def test_a_package_that_is_a_link_keeps_the_name_that_it_is_imported_by(self, tmp_path: Path) -> None:
+        (tmp_path / "versions" / "v2").mkdir(parents=True)
+        (tmp_path / "versions" / "v2" / "__init__.py").write_text("")
+        (tmp_path / "app").mkdir()
+        (tmp_path / "app" / "shop").symlink_to(tmp_path / "versions" / "v2")
+        assert set(collect(["shop"], [tmp_path / "app"], {})) == {"shop"}
+
+    def test_packages_of_another_environment_stay_where_they_are(self, tmp_path: Path) -> None:
+        (own := tmp_path / "project").mkdir()
+        (other := tmp_path / "lib" / "site-packages").mkdir(parents=True)
+        assert roots([str(own), str(other)]) == [own]
 
 
 class TestDefinitionOfThisProcess:
@@ -144,3 +163,43 @@ class TestDefinitionOfThisProcess:
         assert definition.proto.spouts[0].comp.class_name == "ticker.MainSpout"
         assert set(definition.sources) == {"ticker.py", "beside.py"}
         assert definition.main_file == "ticker.py"
+
+
+class TestMainCode:
+    @pytest.fixture(autouse=True)
+    def _importable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        monkeypatch.syspath_prepend(tmp_path)
+        yield
+        for name in [name for name in sys.modules if name.startswith("mainly")]:
+            del sys.modules[name]
+
+    def test_a_module_runs_as_python_m_runs_it(self, tmp_path: Path) -> None:
+        (tmp_path / "mainly_run.py").write_text("seen = (__name__, __file__, __package__, __spec__.name)")
+        module, code = module_main("mainly_run", tmp_path)
+        exec(code, module.__dict__)
+        assert module.seen == ("__main__", str(tmp_path / "mainly_run.py"), "", "mainly_run")
+
+    def test_a_script_runs_as_python_runs_it(self, tmp_path: Path) -> None:
+        (tmp_path / "script.py").write_text("seen = (__name__, __file__, __package__, __spec__)")
+        module, code = script_main(tmp_path / "script.py", "script.py")
+        exec(code, module.__dict__)
+        assert module.seen == ("__main__", str(tmp_path / "script.py"), None, None)
+
+    @pytest.mark.parametrize(
+        ("name", "error", "said"),
+        [
+            ("mainly_absent", NotFoundError, "no module 'mainly_absent' in here, and none is installed"),
+            ("mainly_pkg.absent", NotFoundError, "no module 'mainly_pkg.absent' in here, and none is installed"),
+            ("mainly_pkg", NotFoundError, "mainly_pkg is a package and cannot be run: name a module in it"),
+            ("mainly_broken.job", UserCodeError, "mainly_broken.job cannot be imported: No module named 'absent'"),
+            ("mainly_syntax", UserCodeError, "mainly_syntax failed: SyntaxError: "),
+        ],
+    )
+    def test_what_cannot_be_run_is_named(self, tmp_path: Path, name: str, error: type[Exception], said: str) -> None:
+        files = {"mainly_pkg/__init__.py": "", "mainly_broken/__init__.py": "import absent", "mainly_syntax.py": "1 +"}
+        for file, text in {**files, "mainly_broken/job.py": ""}.items():
+            (tmp_path / file).parent.mkdir(exist_ok=True)
+            (tmp_path / file).write_text(text)
+        with pytest.raises(error) as raised:
+            module_main(name, "here")
+        assert str(raised.value).startswith(said)

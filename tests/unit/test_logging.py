@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronpy.cli._follow import Follower
+from heronpy.cli.parts import Follower
 from heronpy.config import EngineConfig, LoggingConfig
 from heronpy.errors import ConfigError, NotFoundError, UsageError
 from heronpy.proto import loglevels_pb2, tmaster_pb2
 from heronpy.runtime import LevelSwitch, level_for, log_to, rotate
-from heronpy.tmaster._log_levels import changed, check, in_force
+from heronpy.tmaster.parts import changed_levels, check_level, levels_in_force
 
 Level = loglevels_pb2.LogLevel
 Levels = loglevels_pb2.LogLevels
@@ -151,7 +151,7 @@ def test_rotation_goes_on_where_a_kill_left_a_gap(tmp_path: Path) -> None:
 PRINTING = """
 import sys
 from pathlib import Path
-from heronpy.runtime._logging import rotate_output
+from heronpy.runtime import rotate_output
 out = Path(sys.argv[1])
 for n in range(2000):
     print("line", n, file=sys.stderr if n % 2 else sys.stdout, flush=True)
@@ -197,7 +197,7 @@ def test_a_full_disk_does_not_fail_who_prints(tmp_path: Path) -> None:
 
 
 def test_the_output_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    from heronpy.runtime._logging import rotate_output
+    from heronpy.runtime import rotate_output
 
     out = tmp_path / "p.out"
     assert not rotate_output(out, file_bytes=1, files=2)
@@ -260,18 +260,18 @@ def request(target: str, level: str, for_s: int = 0) -> tmaster_pb2.LogLevelRequ
 
 
 def test_one_level_for_each_target_until_its_time_is_over() -> None:
-    levels = changed(Levels(), request("b", "DEBUG", 10), now_ms=1000)
-    levels = changed(levels, request("a", "INFO"), now_ms=2000)
+    levels = changed_levels(Levels(), request("b", "DEBUG", 10), now_ms=1000)
+    levels = changed_levels(levels, request("a", "INFO"), now_ms=2000)
     assert [(x.target, x.level, x.until_ms) for x in levels.levels] == [("a", "INFO", 0), ("b", "DEBUG", 11_000)]
-    assert in_force(levels, 10_999) == levels
-    assert [x.target for x in in_force(levels, 11_000).levels] == ["a"]
-    assert not changed(in_force(levels, 11_000), request("a", ""), now_ms=0).levels
+    assert levels_in_force(levels, 10_999) == levels
+    assert [x.target for x in levels_in_force(levels, 11_000).levels] == ["a"]
+    assert not changed_levels(levels_in_force(levels, 11_000), request("a", ""), now_ms=0).levels
 
 
 def test_requests_that_make_no_sense_are_refused() -> None:
     with pytest.raises(NotFoundError, match="did you mean 'count'"):
-        check(request("coun", "DEBUG"), ["count"])
+        check_level(request("coun", "DEBUG"), ["count"])
     with pytest.raises(UsageError, match="no log level 'LOUD'"):
-        check(request("count", "LOUD"), ["count"])
+        check_level(request("count", "LOUD"), ["count"])
     with pytest.raises(UsageError, match="cannot hold"):
-        check(request("count", "DEBUG", -1), ["count"])
+        check_level(request("count", "DEBUG", -1), ["count"])

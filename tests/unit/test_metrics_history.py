@@ -12,13 +12,9 @@ from hypothesis import strategies as st
 
 from heronpy.config import TmasterConfig
 from heronpy.errors import UsageError
-from heronpy.metricsmgr._accumulator import Accumulator
+from heronpy.metricsmgr.parts import Accumulator
 from heronpy.proto import metrics_pb2, tmaster_pb2
-from heronpy.tmaster._aggregation import Rule, rule_of
-from heronpy.tmaster._exceptions import class_name
-from heronpy.tmaster._history import MINUTE_MS, MINUTES
-from heronpy.tmaster._queries import answer
-from heronpy.tmaster._status import Metrics
+from heronpy.tmaster.parts import MINUTE_MS, MINUTES, Metrics, Rule, answer_metrics, class_name, rule_of
 
 COUNTER, GAUGE, MEAN = metrics_pb2.Metric.COUNTER, metrics_pb2.Metric.GAUGE, metrics_pb2.Metric.MEAN
 BEGIN_MS = 1_700_000_040_000  # a full minute
@@ -63,7 +59,7 @@ def mean(*values: float, name: str = "__execute-latency/word/default") -> metric
 
 def ask(metrics: Metrics, now_ms: int, /, **request: Any) -> tmaster_pb2.MetricsReply:
     metrics.history.check_invariants()
-    return answer(metrics.history, tmaster_pb2.MetricsRequest(**request), now_ms)
+    return answer_metrics(metrics.history, tmaster_pb2.MetricsRequest(**request), now_ms)
 
 
 def value(metrics: Metrics, now_ms: int, /, **request: Any) -> float:

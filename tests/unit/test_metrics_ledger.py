@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import time
@@ -10,13 +11,22 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shortages import no_descriptors
 
-from heronpy.metricsmgr._accumulator import DROPPED_NAME, EXCEPTIONS_MAX, Accumulator
-from heronpy.metricsmgr._ledger import LIVES_MAX, NAMES_MAX, Ledger
-from heronpy.metricsmgr._outbox import LIVES_WAITING_MAX, Outbox
-from heronpy.metricsmgr._process import other_process_metrics, process_metrics, started_ms_of
+from heronpy.metricsmgr import Ledger
+from heronpy.metricsmgr.parts import (
+    DROPPED_NAME,
+    EXCEPTIONS_MAX,
+    LIVES_MAX,
+    LIVES_WAITING_MAX,
+    NAMES_MAX,
+    Accumulator,
+    Outbox,
+    other_process_metrics,
+    process_metrics,
+)
 from heronpy.proto import metrics_pb2
-from heronpy.tmaster._exceptions import ExceptionLog
+from heronpy.tmaster.parts import ExceptionLog
 
 COUNTER, GAUGE = metrics_pb2.Metric.COUNTER, metrics_pb2.Metric.GAUGE
 
@@ -284,14 +294,26 @@ def test_another_process_is_seen_from_outside_until_it_is_gone() -> None:
         assert values["__py-thread-count"] == 1
         assert values["__py-physical-memory-byte"] > 0
         assert 0 <= values["__uptime-secs"] < 60
-        assert abs(started_ms_of(process.pid) - time.time() * 1000) < 60_000
     finally:
         process.kill()
         process.wait(10)
         assert process.stdin is not None
         process.stdin.close()
     assert other_process_metrics(process.pid) == []
-    assert started_ms_of(process.pid) == 0
+
+
+def test_a_process_that_cannot_be_looked_at_is_not_gone() -> None:
+    with no_descriptors(), pytest.raises(OSError, match="Too many open files"):
+        other_process_metrics(os.getpid())
+
+
+def test_without_descriptors_a_process_reports_the_rest_about_itself(caplog: pytest.LogCaptureFixture) -> None:
+    with no_descriptors():
+        values = {m.name: m.value for m in process_metrics(int(time.time() * 1000) - 5000, "__stmgr__")}
+    assert values["__process/__uptime_sec"] == pytest.approx(5.0, abs=1.0)
+    assert values["__py-fd-limit"] == 1
+    assert "__process/__mem_used_bytes" not in values
+    assert "file descriptors of this process are not reported: [Errno 24] Too many open files" in caplog.text
 
 
 @pytest.mark.parametrize("heavy", ["prometheus_client", "kazoo", "heronpy.statemgr"])

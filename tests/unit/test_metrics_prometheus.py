@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from heronpy.metricsmgr._prometheus import HeronCollector, SeriesName, SourceSnapshot, series_name
+from heronpy.metricsmgr.parts import HeronCollector, SeriesName, SourceSnapshot, series_name
 
 Samples = dict[tuple[str, str, str, str, str], float]
 

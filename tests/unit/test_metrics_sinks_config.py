@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from heronpy.config import EngineConfig, load_cluster, sinks_from, sinks_from_text, sinks_to_text
+from heronpy.config import EngineConfig, sinks_from, sinks_from_text, sinks_to_text
+from heronpy.config.cluster import load_cluster
 from heronpy.errors import ConfigError
 
 FILE = {"class": "FileSink", "flush-frequency-ms": 1000, "filename-output": "m.json"}

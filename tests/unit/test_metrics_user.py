@@ -19,7 +19,7 @@ from heronpy.api import (
     MultiMeanReducedMetric,
     TimerMetric,
 )
-from heronpy.instance._metrics import TaskMetrics
+from heronpy.instance.task import TaskMetrics
 from heronpy.proto import metrics_pb2
 
 Kind = metrics_pb2.Metric.Kind

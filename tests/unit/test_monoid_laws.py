@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from heronpy.errors import ConfigError
 from heronpy.streamlet import Count, HyperLogLog, Max, Mean, Min, Monoid, MonoidOf, SetUnion, Sum, TopK
-from heronpy.streamlet._values import decode_value, encode_value
+from heronpy.streamlet.values import decode_value, encode_value
 from heronpy.testing import check_monoid
 
 NUMBERS = st.integers(-(10**20), 10**20) | st.decimals(

@@ -1,133 +1,168 @@
-"""The outbox of a link: bounded in bytes, in order, with two water marks."""
+"""The outbox of a link: accounted in bytes, in order, and never behind what goes round a cycle."""
 
 from __future__ import annotations
 
-import asyncio
+from collections import deque
 
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from heronpy.config import StmgrConfig
 from heronpy.proto import stmgr_pb2
-from heronpy.stmgr._outbox import BATCH_OVERHEAD_BYTES, HARD_LIMIT, Outbox
+from heronpy.stmgr import Outbox
+from heronpy.stmgr.events import DeleteSpill, ReadSpill, WriteSpill
 
 HIGH, LOW, FRAME = 10_000, 4_000, 2_000
-
-
-class Watched:
-    """An outbox, and what it has told."""
-
-    def __init__(self) -> None:
-        config = StmgrConfig(outbox_bytes_high=HIGH, outbox_bytes_low=LOW, frame_bytes=FRAME)
-        self.told: list[str] = []
-        self.outbox = Outbox(
-            "container_1_slow_3", config, lambda _: self.told.append("high"), lambda _: self.told.append("low")
-        )
-
-    def put(self, *sizes: int) -> None:
-        for size in sizes:
-            self.outbox.put(batch(size))
-            self.outbox.check_invariants()
+OVERHEAD = 64
+CONFIG = StmgrConfig(outbox_bytes_high=HIGH, outbox_bytes_low=LOW, frame_bytes=FRAME)
 
 
 def batch(size: int, number: int = 0) -> stmgr_pb2.Batch:
     return stmgr_pb2.Batch(dest_task=number, body=b"x" * size)
 
 
-def wakes(outbox: Outbox, drained: int) -> bool:
-    """Whether somebody who waits for room at the hard limit goes on after `drained` batches have left."""
-
-    async def run() -> bool:
-        waiting = asyncio.create_task(outbox.has_room())
-        for _ in range(drained):
-            outbox.sent(await outbox.next())
-        for _ in range(3):
-            await asyncio.sleep(0)
-        done = waiting.done()
-        waiting.cancel()
-        return done
-
-    return asyncio.run(run())
-
-
-async def test_marks_are_told_once_when_they_are_crossed() -> None:
-    watched = Watched()
-    watched.put(*[1000] * 9)
-    assert watched.told == []
-    watched.put(1000, 1000)
-    assert watched.told == ["high"]
-    taken = []
-    while watched.outbox.bytes >= LOW:
-        assert watched.told == ["high"]
-        taken = await watched.outbox.next()
-        watched.outbox.sent(taken)
-        watched.outbox.check_invariants()
-    assert watched.told == ["high", "low"]
-    assert taken
-    watched.put(HIGH)
-    assert watched.told == ["high", "low", "high"]
-
-
-async def test_what_is_being_sent_still_counts() -> None:
-    watched = Watched()
-    watched.put(HIGH)
-    taken = await watched.outbox.next()
-    assert (len(watched.outbox), watched.outbox.bytes) == (0, HIGH + BATCH_OVERHEAD_BYTES)
-    assert watched.told == ["high"]
-    watched.outbox.sent(taken)
-    assert watched.outbox.bytes == 0
-    assert watched.told == ["high", "low"]
-
-
 @given(st.lists(st.integers(0, 3 * FRAME), max_size=60))
 def test_batches_leave_in_order_and_about_a_frame_at_a_time(sizes: list[int]) -> None:
-    async def run() -> None:
-        watched = Watched()
-        for number, size in enumerate(sizes):
-            watched.outbox.put(batch(size, number))
-        left: list[int] = []
-        while len(watched.outbox):
-            taken = await watched.outbox.next()
-            assert sum(len(b.body) for b in taken) <= FRAME or len(taken) == 1
-            left += [b.dest_task for b in taken]
-            watched.outbox.sent(taken)
-            watched.outbox.check_invariants()
-        assert left == list(range(len(sizes)))
-        assert watched.outbox.bytes == 0
-        assert watched.told in ([], ["high", "low"])
-
-    asyncio.run(run())
+    outbox = Outbox("container_1_slow_3", CONFIG)
+    for number, size in enumerate(sizes):
+        outbox.put(batch(size, number))
+    left: list[int] = []
+    while len(outbox):
+        taken, spill = outbox.take()
+        assert spill == []
+        assert sum(len(b.body) for b in taken) <= FRAME or len(taken) == 1
+        outbox.check_invariants()
+        left += [b.dest_task for b in taken]
+        assert outbox.written() == taken
+        outbox.check_invariants()
+    assert left == list(range(len(sizes)))
+    assert outbox.bytes == 0
 
 
-async def test_waiting_for_a_batch_ends_when_there_is_one() -> None:
-    watched = Watched()
-    waiting = asyncio.create_task(watched.outbox.next())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    watched.put(5)
-    assert len(await waiting) == 1
+def test_what_is_being_written_still_counts() -> None:
+    outbox = Outbox("container_1_slow_3", CONFIG)
+    outbox.put(batch(HIGH))
+    outbox.take()
+    assert (len(outbox), outbox.bytes) == (0, HIGH + OVERHEAD)
+    outbox.written()
+    assert outbox.bytes == 0
 
 
-@pytest.mark.parametrize(("drained", "goes_on"), [(0, False), (1, True)])
-def test_senders_are_held_at_the_hard_limit_only(drained: int, goes_on: bool) -> None:
-    watched = Watched()
-    watched.put(HARD_LIMIT * HIGH - 2000)
-    assert not watched.outbox.full
-    assert wakes(watched.outbox, 0)
-    watched.put(2000)
-    assert watched.outbox.full
-    assert wakes(watched.outbox, drained) == goes_on
+def test_tiny_batches_count_too() -> None:
+    outbox = Outbox("container_1_slow_3", CONFIG)
+    for _ in range(10):
+        outbox.put(batch(0))
+    assert outbox.bytes == 10 * OVERHEAD
 
 
-async def test_tiny_batches_count_too() -> None:
-    watched = Watched()
-    watched.put(*[0] * (HIGH // BATCH_OVERHEAD_BYTES + 1))
-    assert watched.told == ["high"]
+def test_feedback_and_the_rest_take_turns() -> None:
+    outbox = Outbox("container_1_slow_3", CONFIG)
+    for number in range(3):
+        outbox.put(batch(FRAME, number))
+        outbox.put_feedback(batch(FRAME, 10 + number))
+    left = []
+    while len(outbox):
+        left += [b.dest_task for b in outbox.take()[0]]
+        outbox.written()
+    assert left == [0, 10, 1, 11, 2, 12]
 
 
-async def test_an_empty_outbox_is_an_outbox() -> None:
-    watched = Watched()
-    assert len(watched.outbox) == 0
-    watched.outbox.sent([])
-    watched.outbox.check_invariants()
+def test_a_peer_that_takes_no_feedback_gets_the_rest() -> None:
+    outbox = Outbox("stmgr-2", CONFIG)
+    outbox.put_feedback(batch(10, 1))
+    outbox.feedback_paused = True
+    assert len(outbox) == 0
+    outbox.put(batch(10, 2))
+    assert [b.dest_task for b in outbox.take()[0]] == [2]
+    outbox.written()
+    outbox.feedback_paused = False
+    assert [b.dest_task for b in outbox.take()[0]] == [1]
+
+
+def test_what_is_withdrawn_leaves_the_account_and_the_rest_in_order() -> None:
+    outbox = Outbox("container_1_slow_3", CONFIG)
+    for number in range(6):
+        outbox.put(batch(100, number))
+        outbox.put_feedback(batch(100, number))
+    withdrawn = outbox.withdraw(lambda b: b.dest_task % 2 == 0)
+    outbox.check_invariants()
+    assert [b.dest_task for b in withdrawn] == [0, 2, 4, 0, 2, 4]
+    assert outbox.bytes == outbox.feedback_bytes == 3 * (100 + OVERHEAD)
+    assert [b.dest_task for b in outbox.take()[0]] == [1, 3, 5]
+
+
+class FeedbackOnADisk(RuleBasedStateMachine):
+    """Feedback is put and taken while a disk writes, fails and reads at its own pace."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outbox = Outbox("container_1_loop_2", CONFIG)
+        self.queue = self.outbox.feedback
+        self.expected: deque[int] = deque()
+        self.next = 0
+        self.disk: dict[int, bytes] = {}
+        self.work: deque[WriteSpill | ReadSpill | DeleteSpill] = deque()
+        self.failed: list[int] = []
+
+    @rule(sizes=st.lists(st.integers(0, 2 * FRAME), min_size=1, max_size=20))
+    def put(self, sizes: list[int]) -> None:
+        for size in sizes:
+            self.work += self.outbox.put_feedback(batch(size, self.next))
+            self.expected.append(self.next)
+            self.next += 1
+
+    @precondition(lambda self: len(self.outbox))
+    @rule()
+    def take(self) -> None:
+        taken, effects = self.outbox.take()
+        self.work += effects
+        assert [b.dest_task for b in taken] == [self.expected.popleft() for _ in taken]
+        self.outbox.written()
+
+    @precondition(lambda self: self.work)
+    @rule(fails=st.booleans())
+    def disk_works(self, fails: bool) -> None:
+        effect = self.work.popleft()
+        if isinstance(effect, WriteSpill):
+            if fails:
+                self.failed.append(effect.segment)
+            else:
+                self.disk[effect.segment] = effect.data
+                self.work += self.queue.written(effect.segment)
+        elif isinstance(effect, ReadSpill):
+            self.work += self.queue.read(effect.segment, self.disk.pop(effect.segment))
+        else:
+            self.disk.pop(effect.segment, None)
+
+    @precondition(lambda self: self.failed)
+    @rule()
+    def failed_writes_are_tried_again(self) -> None:
+        self.work += self.queue.rewrite(self.failed.pop())
+
+    @rule()
+    def is_purged(self) -> None:
+        self.work += self.outbox.clear()
+        self.expected.clear()
+
+    @invariant()
+    def holds(self) -> None:
+        self.outbox.check_invariants()
+        assert len(self.queue) <= len(self.expected)
+
+    def teardown(self) -> None:
+        """Everything comes out, in order, and nothing stays on the disk."""
+        while self.work or self.failed or len(self.outbox):
+            if self.work:
+                self.disk_works(fails=False)
+            elif self.failed:
+                self.failed_writes_are_tried_again()
+            else:
+                self.take()
+        assert not self.expected
+        assert not self.disk
+        assert self.outbox.feedback_bytes == 0
+
+
+TestFeedbackOnADisk = FeedbackOnADisk.TestCase
+TestFeedbackOnADisk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

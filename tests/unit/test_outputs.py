@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder
 from heronpy.config import InstanceConfig
 from heronpy.errors import TupleError
-from heronpy.instance._edges import Edge
-from heronpy.instance._outputs import Outputs, Rejected, as_values, pickled, serialized
+from heronpy.hashing import KEY_GROUPS
+from heronpy.instance.task import Outputs, Rejected, Taken, as_values, pickled, serialized
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import Component, LogicalPlan, PhysicalPlan, StreamDecl
 
@@ -49,12 +49,12 @@ class Last:
 
 
 def outputs_of(plan: PhysicalPlan) -> Outputs:
-    return Outputs(plan, 1, lambda _decl, targets: Last(targets))
+    return Outputs(plan, 1, lambda _decl, targets: Last(targets), key_groups=KEY_GROUPS)
 
 
 def emit(outputs: Outputs, values: list[Any], stream: str = "default") -> list[int]:
     target = outputs.choosers[stream](values)
-    target.append(values)
+    target.put(values)
     return list(target.ids)
 
 
@@ -119,13 +119,26 @@ def test_every_tuple_is_counted_once_whatever_the_number_of_its_copies(streams: 
     outputs = outputs_of(plan)
     for number, stream in enumerate(streams):
         if stream == "told" and layout == 3:
-            outputs.direct("told", plan.component_tasks["a"][number % 3]).append([number])
+            outputs.direct("told", plan.component_tasks["a"][number % 3]).put([number])
         else:
             emit(outputs, [str(number), number], stream)
-    assert outputs.emitted() == {stream: streams.count(stream) for stream in set(streams)}
-    for edge in outputs.edges:
-        edge.clear()
-    assert outputs.emitted() == {}
+    assert outputs.emitted(outputs.take()) == {stream: streams.count(stream) for stream in set(streams)}
+    assert outputs.emitted(outputs.take()) == {}
+
+
+@given(st.lists(st.sampled_from(["default", "errors"]), max_size=60))
+def test_tuples_for_one_task_keep_the_order_of_emit_across_streams(streams: list[str]) -> None:
+    plan = plan_of(a={"errors": Grouping.LOWEST, "default": Grouping.LOWEST})
+    outputs = outputs_of(plan)
+    for number, stream in enumerate(streams):
+        emit(outputs, [number], stream)
+    if not streams:
+        assert outputs.take() == []
+        return
+    (taken,) = outputs.take()
+    assert taken.values == [[number] for number in range(len(streams))]
+    assert [taken.stream_of(number) for number in range(len(streams))] == streams
+    assert dict(taken.counts(0, len(streams))) == {stream: streams.count(stream) for stream in set(streams)}
 
 
 def test_only_lists_and_tuples_are_tuples() -> None:
@@ -152,11 +165,8 @@ def config(frame_bytes: int = 1000, tuple_bytes_max: int = 2000) -> InstanceConf
     return InstanceConfig(frame_bytes=frame_bytes, tuple_bytes_max=tuple_bytes_max, in_queue_bytes_expected=1000)
 
 
-def edge_with(tuples: list[list[Any]]) -> Edge:
-    edge = Edge("default", 5)
-    for values in tuples:
-        edge.append(values)
-    return edge
+def taken_of(tuples: list[list[Any]]) -> Taken:
+    return Taken(5, ["default"], None, list(tuples), [])
 
 
 kinds = st.lists(st.sampled_from(["small", "medium", "large", "huge", "unpicklable"]), max_size=40)
@@ -169,7 +179,7 @@ def test_batches_fit_into_frames_in_order_and_only_the_guilty_are_rejected(found
     sent: list[int] = []
     rejected: list[int] = []
     position = 0
-    for part in serialized(COMPONENT, edge_with(tuples), pickled, config(frame_bytes)):
+    for part in serialized(COMPONENT, taken_of(tuples), pickled, config(frame_bytes)):
         if isinstance(part, Rejected):
             assert part.index == position
             rejected.append(part.index)
@@ -197,13 +207,13 @@ def test_a_small_batch_is_serialized_once() -> None:
         calls.append(len(values))
         return pickled(values)
 
-    assert len(list(serialized(COMPONENT, edge_with([["w", n] for n in range(100)]), counting, config()))) == 1
+    assert len(list(serialized(COMPONENT, taken_of([["w", n] for n in range(100)]), counting, config()))) == 1
     assert calls == [100]
 
 
 def test_what_cannot_be_serialized_is_named_with_component_stream_and_field() -> None:
     tuples = [["fine", 1], ["bad", Unpicklable()], ["fine", 3]]
-    parts = list(serialized(COMPONENT, edge_with(tuples), pickled, config()))
+    parts = list(serialized(COMPONENT, taken_of(tuples), pickled, config()))
     (rejected,) = [part for part in parts if isinstance(part, Rejected)]
     assert rejected.index == 1
     assert str(rejected.error) == (
@@ -212,11 +222,11 @@ def test_what_cannot_be_serialized_is_named_with_component_stream_and_field() ->
 
 
 def test_a_tuple_that_is_too_large_is_named_with_its_largest_field() -> None:
-    (rejected,) = serialized(COMPONENT, edge_with([["w" * 3000, 1, b"more"]]), pickled, config())
+    (rejected,) = serialized(COMPONENT, taken_of([["w" * 3000, 1, b"more"]]), pickled, config())
     assert isinstance(rejected, Rejected)
     assert "a tuple of 3" in str(rejected.error)
     assert "maximum.packetsize.bytes = 2000; its largest field is 'word'" in str(rejected.error)
-    (rejected,) = serialized(COMPONENT, edge_with([["w", 1, b"x" * 3000]]), pickled, config())
+    (rejected,) = serialized(COMPONENT, taken_of([["w", 1, b"x" * 3000]]), pickled, config())
     assert isinstance(rejected, Rejected)
     assert "its largest field is number 2" in str(rejected.error)
 

@@ -19,7 +19,7 @@ from heronpy.packing import (
     RoundRobinPacking,
 )
 from heronpy.plan import Component, LogicalPlan, PackingPlan, Resources
-from heronpy.proto import topology_pb2
+from heronpy.proto import plan_pb2, topology_pb2
 
 MIB = 1024**2
 GIB = 1024**3
@@ -143,6 +143,30 @@ def test_repacking_moves_nothing_that_stays(logical: LogicalPlan, data: st.DataO
         assert after == before
 
 
+@given(st.lists(st.tuples(st.sampled_from(["word", "count"]), st.integers(1, 6)), max_size=12))
+def test_no_task_id_is_used_again_in_the_life_of_a_topology(steps: list[tuple[str, int]]) -> None:
+    packing = RoundRobinPacking(topology({"word": 2, "count": 3}, {"topology.stmgrs": 2}))
+    plan = packing.pack()
+    owner = {i.task_id: (i.component, i.component_index) for c in plan.containers for i in c.instances}
+    for component, parallelism in steps:
+        before = {i.task_id for c in plan.containers for i in c.instances}
+        now = sum(i.component == component for c in plan.containers for i in c.instances)
+        saved = plan_pb2.PackingPlan.FromString(plan.to_proto().SerializeToString())  # all that survives
+        plan = packing.repack(PackingPlan.from_proto(saved), {component: parallelism - now})
+        tasks = {i.task_id: (i.component, i.component_index) for c in plan.containers for i in c.instances}
+        assert not (tasks.keys() - before) & owner.keys()
+        assert all(owner[task] == tasks[task] for task in tasks.keys() & before)
+        owner |= tasks
+
+
+def test_a_plan_that_does_not_say_which_ids_there_were_has_those_of_its_tasks() -> None:
+    plan = RoundRobinPacking(topology({"word": 2, "count": 3})).pack()
+    proto = plan.to_proto()
+    proto.highest_task_id = 0  # as an earlier version wrote it
+    assert PackingPlan.from_proto(proto) == plan
+    assert plan.highest_task_id == 5
+
+
 def test_instances_are_dealt_like_cards_spouts_first() -> None:
     components = {
         "count": Component("count", False, "m.C", 3, {}, (), {}),
@@ -231,13 +255,16 @@ def test_padding_is_absolute_a_share_or_the_larger_of_both() -> None:
         ({"topology.component.cpumap": "coutn:1"}, "unknown component 'coutn'; did you mean 'count'?"),
         ({"topology.component.rammap": "word"}, "'word' should be component:value"),
         ({"topology.component.rammap": "word:1GB,word:2GB"}, "names the component 'word' twice"),
-        ({"topology.component.rammap": {"word": "lots"}}, "topology.component.rammap of 'word': 'lots' is no number"),
-        ({"topology.component.rammap": {"word": -1}}, "-1 is no number of bytes"),
+        (
+            {"topology.component.rammap": {"word": "lots"}},
+            "topology.component.rammap of 'word': 'lots' is not a number",
+        ),
+        ({"topology.component.rammap": {"word": -1}}, "-1 is not a number of bytes"),
         ({"topology.component.rammap": {"word": 512}}, "512 bytes, less than the 64 MB"),
         ({"topology.component.rammap": 7}, "must be a dict or text"),
-        ({"topology.component.cpumap": {"word": "nan"}}, "'nan' is no number of cores"),
-        ({"topology.container.cpu": "many"}, "topology.container.cpu: 'many' is no number of cores"),
-        ({"topology.container.padding.percentage": 100}, "100 is no percentage"),
+        ({"topology.component.cpumap": {"word": "nan"}}, "'nan' is not a number of cores"),
+        ({"topology.container.cpu": "many"}, "topology.container.cpu: 'many' is not a number of cores"),
+        ({"topology.container.padding.percentage": 100}, "100 is not a percentage"),
         (
             {"topology.container.ram": "1GB", "topology.component.rammap": {"count": "1GB"}},
             "topology.container.ram = 1 GB is too small for container 1: its 3 instances need 2 GB by themselves "

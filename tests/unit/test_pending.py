@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.api.bolt.window_bolt import TumblingWindowBolt
-from heronpy.instance._pending import PENDING_MAX, PENDING_MIN, WINDOW_NS, PendingLimit
+from heronpy.instance.task import PENDING_MAX, PENDING_MIN, WINDOW_NS, PendingLimit
 from heronpy.testing import Simulator
 
 
@@ -130,3 +130,60 @@ def test_where_a_bolt_holds_tuples_the_limit_is_high(
         for _ in range(200):
             simulator.step()
         assert (spout.emitted > 2 * PENDING_MIN) == reached
+
+
+class Counted(Spout):
+    outputs = ["n"]  # noqa: RUF012
+    count = 20_000
+
+    def initialize(self, config: Any, context: Any) -> None:
+        self.next = self.acked = self.failed = 0
+
+    def next_tuple(self) -> None:
+        if self.next < self.count:
+            self.emit([self.next], tup_id=self.next)
+            self.next += 1
+
+    def ack(self, tup_id: int) -> None:
+        self.acked += 1
+
+    def fail(self, tup_id: int) -> None:
+        self.failed += 1
+
+
+class Batching(Bolt):
+    """Acks five thousand tuples at a time, and does not say that it holds any."""
+
+    def initialize(self, config: Any, context: Any) -> None:
+        self.collected: list[Any] = []
+
+    def process(self, tup: Any) -> None:
+        self.collected.append(tup)
+        if len(self.collected) == 5000:
+            for each in self.collected:
+                self.ack(each)
+            self.collected.clear()
+
+
+def batching(**config: Any) -> TopologyBuilder:
+    builder = TopologyBuilder("batching")
+    numbers = builder.add_spout("numbers", Counted, 1)
+    builder.add_bolt("batching", Batching, 1, {numbers["default"]: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", **config})
+    return builder
+
+
+def test_a_bolt_that_collects_more_than_the_limit_is_not_starved(caplog: pytest.LogCaptureFixture) -> None:
+    with Simulator(batching()) as simulator:
+        (spout,) = simulator.component("numbers")
+        simulator.run(until=lambda: spout.acked == Counted.count or spout.failed > 0, seconds=25)
+    assert (spout.acked, spout.failed) == (Counted.count, 0)
+    assert "batching holds 1" in caplog.text
+    assert "topology.component.holds.tuples" in caplog.text
+
+
+def test_a_configured_limit_that_starves_a_bolt_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with Simulator(batching(**{"topology.max.spout.pending": 100})) as simulator:
+        simulator.run(until=lambda: "topology.max.spout.pending = 100" in caplog.text, seconds=20)
+        simulator.run(seconds=0.6)
+    assert caplog.text.count("topology.max.spout.pending = 100") == 1

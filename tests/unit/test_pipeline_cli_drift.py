@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import UsageError
-from heronpy.pipeline import _charts
-from heronpy.pipeline._charts import Bar
-from heronpy.pipeline._cli_job import first_word, parse_key, parse_time_ms
-from heronpy.pipeline._drift import BATCH_ONLY, DIFFERENT, EQUAL, LIVE_ONLY, difference, view_drift
-from heronpy.pipeline._reconcile import Reconciliation, plain, shown
-from heronpy.pipeline._report import html, percent, signed
-from heronpy.pipeline._spill import Coding, Row, grouped
+from heronpy.pipeline import charts as _charts
+from heronpy.pipeline.charts import Bar
+from heronpy.pipeline.cli_job import first_word, parse_key, parse_time_ms
+from heronpy.pipeline.drift import BATCH_ONLY, DIFFERENT, EQUAL, LIVE_ONLY, difference, view_drift
+from heronpy.pipeline.drift_report import html, percent, signed
+from heronpy.pipeline.reconcile import Reconciliation, plain, shown
+from heronpy.pipeline.spill import Coding, Row, grouped
 from heronpy.stores import encode_key
 from heronpy.streamlet import Sum
 from heronpy.streamlet.monoid import Monoid

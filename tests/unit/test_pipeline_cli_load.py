@@ -15,9 +15,9 @@ import cloudpickle
 import pytest
 
 from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, TopologyError, UsageError, UserCodeError
-from heronpy.pipeline._load import is_known, load_job
-from heronpy.pipeline._registry import Remembered, names, recall, remember
-from heronpy.streamlet._graph import MapNode
+from heronpy.pipeline.load import is_known, load_job
+from heronpy.pipeline.registry import Remembered, names, recall, remember
+from heronpy.streamlet.graph import MapNode
 
 SCRIPT = """
 import sys

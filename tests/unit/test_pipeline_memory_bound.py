@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from heronpy.pipeline._exchange import Layout
-from heronpy.pipeline._memory import LIMIT_BYTES, Memory, SpillFile, limit_of
-from heronpy.pipeline._outputs import SinkReducer, StoreReducer
-from heronpy.pipeline._overflow import Overflow
-from heronpy.pipeline._reductions import JoinReducer, KeyedWindowReducer, KeyReducer, WindowReducer
-from heronpy.pipeline._task import Task
-from heronpy.pipeline._views import read_rows
+from heronpy.pipeline.exchange import Layout
+from heronpy.pipeline.memory import LIMIT_BYTES, Memory, SpillFile, limit_of
+from heronpy.pipeline.outputs import SinkReducer, StoreReducer
+from heronpy.pipeline.overflow import Overflow
+from heronpy.pipeline.reductions import JoinReducer, KeyedWindowReducer, KeyReducer, WindowReducer
+from heronpy.pipeline.task import Task
+from heronpy.pipeline.views import read_rows
 from heronpy.stores import decode_key
 from heronpy.streamlet import Builder, HyperLogLog, Sum, WindowConfig
-from heronpy.streamlet._graph import JoinNode, Node, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
+from heronpy.streamlet.graph import JoinNode, Node, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
 
 pytest.importorskip("pyarrow")
 

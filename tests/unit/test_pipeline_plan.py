@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.connectors import Sink, Source, SourceContext, SourceReader
-from heronpy.connectors._spi import SinkContext, SinkWriter
+from heronpy.connectors.spi import SinkContext, SinkWriter
 from heronpy.errors import TopologyError
 from heronpy.pipeline import Job
-from heronpy.pipeline._manifest import Batch, Manifest, Parts
-from heronpy.pipeline._pending import closed_upto, decide
-from heronpy.pipeline._plan import BatchPlan, plan_batch
-from heronpy.pipeline._reductions import window_groups
+from heronpy.pipeline.manifest import Batch, Manifest, Parts
+from heronpy.pipeline.pending import closed_upto, decide
+from heronpy.pipeline.plan import BatchPlan, plan_batch
+from heronpy.pipeline.reductions import window_groups
 from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
-from heronpy.streamlet._windows import window_starts
 from heronpy.streamlet.runner import Program
+from heronpy.streamlet.windows import window_starts
 
 
 class Events(Source):
@@ -108,6 +108,10 @@ def windowed(s: Streamlet) -> None:
     s.count_by_key_and_window(WindowConfig(10, 10)).to_store("v", Sum())
 
 
+def in_sessions(s: Streamlet) -> None:
+    s.event_time(float).count_by_key_and_window(WindowConfig.create_session_window(10), len).to_store("v", Sum())
+
+
 def sunk(s: Streamlet) -> None:
     s.to_sink(StreamSink())
 
@@ -129,6 +133,7 @@ def stored(s: Streamlet) -> None:
     [
         (Files(), consumed, "consume-1 cannot run in batch: consume"),
         (Untimed(), windowed, "count_by_key_and_window-1 cannot run in batch: its windows are made of arrival times"),
+        (Files(), in_sessions, "count_by_key_and_window-1 cannot run in batch: a session"),
         (Events(), stored, "source-1 cannot be read in batch: Events has no past"),
         (Files(), sunk, "sink-1 cannot run in batch: StreamSink only takes streams"),
         (Files(), retimed, "event_time-1 gives new times to what archive-1 has filed"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from heronpy.instance._roots import CAPACITY_MIN, Finished, RootRing
+from heronpy.instance.task import CAPACITY_MIN, Finished, RootRing
 from heronpy.wire import SEQUENCE_MASK
 
 SECOND = 1_000_000_000

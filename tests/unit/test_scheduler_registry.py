@@ -57,7 +57,7 @@ def test_an_unknown_scheduler_is_refused_with_the_nearest_name() -> None:
 
 
 @pytest.mark.usefixtures("their_distribution")
-@pytest.mark.parametrize(("name", "why"), [("wrong", "no subclass"), ("lost", "cannot be loaded")])
+@pytest.mark.parametrize(("name", "why"), [("wrong", "not a subclass"), ("lost", "cannot be loaded")])
 def test_an_entry_point_that_is_no_scheduler_is_refused(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         scheduler_of(name)

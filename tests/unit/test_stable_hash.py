@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import TupleError
-from heronpy.instance._stable_hash import stable_hash
+from heronpy.hashing import stable_hash
 
 Pair = namedtuple("Pair", "a b")
 
@@ -72,7 +72,7 @@ def test_whatever_is_equal_has_equal_hashes(left: Any, right: Any) -> None:
 
 def test_hashes_are_the_same_in_a_process_with_another_salt_and_in_the_next_release() -> None:
     code = (
-        "from heronpy.instance._stable_hash import stable_hash as h\n"
+        "from heronpy.hashing import stable_hash as h\n"
         "print(h('word'), h(12345), h((1, 'a', None, b'x')), h(2.5), h({'k': [1, 2]}))"
     )
     out = subprocess.run(

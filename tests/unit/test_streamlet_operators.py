@@ -21,11 +21,8 @@ from heronpy.streamlet import (
     TransformOperator,
     Window,
     WindowConfig,
-    _spout,
-    _task,
 )
-from heronpy.streamlet._bolts import StageBolt
-from heronpy.streamlet._spout import SourceSpout
+from heronpy.streamlet.parts import SourceSpout, StageBolt
 from heronpy.testing import Simulator
 
 NUMBERS = list(range(25))
@@ -45,9 +42,9 @@ class Twice(TransformOperator):
 @pytest.fixture(autouse=True)
 def swift_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StageBolt, "commit_every_ms", 10)
-    monkeypatch.setattr(_spout, "FLUSH_EVERY_MS", 10)
-    monkeypatch.setattr(_spout, "CHORES_EVERY_MS", 5)
-    monkeypatch.setattr(_task, "WATERMARK_EVERY_MS", 10)
+    monkeypatch.setattr("heronpy.streamlet._spout.FLUSH_EVERY_MS", 10)
+    monkeypatch.setattr("heronpy.streamlet._spout.CHORES_EVERY_MS", 5)
+    monkeypatch.setattr("heronpy.streamlet._task.WATERMARK_EVERY_MS", 10)
 
 
 @pytest.fixture(params=[(True, True), (False, True), (True, False), (False, False)], ids=str)
@@ -145,6 +142,34 @@ def test_windows_of_windows(mode: Config) -> None:
         return len(NUMBERS)
 
     assert [n for _, n in outcome(program, mode, 3)] == [10, 10, 5]
+
+
+def test_a_session_has_the_elements_of_a_key_with_no_gap_between_them(mode: Config) -> None:
+    times = [0, 500, 1400, 5000, 5900, 9000, 700]
+    elements = [("a", 1), ("b", 2), ("a", 4), ("a", 8), ("a", 16), ("b", 32), ("a", 64)]
+
+    def program(builder: Builder) -> int:
+        pairs = builder.new_source(ListSource("in", elements, times)).set_num_partitions(2)
+        sessions = pairs.reduce_by_key_and_window(WindowConfig.create_session_window(1), lambda a, b: a + b)
+        sessions.to_sink(ListSink())
+        return len(elements)
+
+    expected = [("a", 0, 2.4, 1 + 4 + 64), ("a", 5, 6.9, 8 + 16), ("b", 0.5, 1.5, 2), ("b", 9, 10, 32)]
+    found = outcome(program, mode, len(expected))
+    assert found == sorted([(KeyedWindow(k, Window(start, end)), n) for k, start, end, n in expected], key=repr)
+
+
+def test_an_element_far_in_the_future_makes_no_other_late(mode: Config) -> None:
+    times = [*TIMES[:10], 10**13, *TIMES[10:]]
+    elements = [*NUMBERS[:10], 1000, *NUMBERS[10:]]
+
+    def program(builder: Builder) -> int:
+        numbers = builder.new_source(ListSource("in", elements, times))
+        numbers.reduce_by_window(WindowConfig(2, 2), lambda a, b: a + b).to_sink(ListSink())
+        return len(elements)
+
+    sums = [(tumbling(w), sum(n for n in NUMBERS if n // 5 == w)) for w in range(5)]
+    assert outcome(program, mode, 6) == sorted([*sums, (tumbling(5 * 10**9), 1000)], key=repr)
 
 
 LEFT, RIGHT = [(1, "a"), (2, "b"), (1.0, "c"), (5, "d")], [(1, "x"), (3, "y"), (1, "z"), (5, "w")]
@@ -298,13 +323,14 @@ def test_what_is_lost_is_sent_again(fusion: bool) -> None:
     assert set(WRITTEN["other"]) == set(NUMBERS)
 
 
-def test_windows_are_exact_after_losses() -> None:
+@pytest.mark.parametrize("window", [WindowConfig(2, 2), WindowConfig(4, 2)])
+def test_windows_are_exact_after_losses(window: WindowConfig) -> None:
     # Sent again, elements find their window past, and make a pane of their own: the parts add up.
     def program(builder: Builder) -> int:
         numbers = builder.new_source(ListSource("in", NUMBERS, TIMES))
-        numbers.repartition(2).map(lambda n: (n % 2, n)).reduce_by_key_and_window(
-            WindowConfig(2, 2), lambda a, b: a + b
-        ).map(lambda e: (e[0].window, e[1])).to_sink(ListSink())
+        numbers.repartition(2).map(lambda n: (n % 2, n)).reduce_by_key_and_window(window, lambda a, b: a + b).map(
+            lambda e: (e[0].window, e[1])
+        ).to_sink(ListSink())
         return len(NUMBERS)
 
     lost: set[str] = set()
@@ -319,10 +345,14 @@ def test_windows_are_exact_after_losses() -> None:
 
     settings = config(topology_message_timeout_secs=2)
     sums: dict[Window, int] = {}
-    for window, value in outcome(program, settings, 5, lose=lose_first_elements, within_s=30):
-        sums[window] = sums.get(window, 0) + value
+    for span, value in outcome(program, settings, 5, lose=lose_first_elements, within_s=30):
+        sums[span] = sums.get(span, 0) + value
     assert lost
-    assert sums == {tumbling(w): sum(n for n in NUMBERS if n // 5 == w) for w in range(5)}
+    starts = range(2 - window.duration_ms // 1000, 10, 2)
+    length = window.duration_ms / 1000
+    assert sums == {
+        Window(float(at), at + length): sum(n for n in NUMBERS if at <= n * 0.4 < at + length) for at in starts
+    }
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Stages, watermarks and panes: pure decisions, for any program and any order of elements."""
+"""Stages and watermarks: pure decisions, for any program and any order of elements."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from hypothesis import strategies as st
 from streamlet_kit import ListSink, ListSource
 
 from heronpy.streamlet import Builder, Streamlet, WindowConfig
-from heronpy.streamlet._graph import ELEMENTWISE, ArchiveNode, StoreNode
-from heronpy.streamlet._panes import Held, Panes, released
-from heronpy.streamlet._stages import WATERMARK, Stage, plan_stages
-from heronpy.streamlet._watermark import END, NEVER, REPEAT_MS, Clock, Sent, Upstream
-from heronpy.streamlet._windows import window_starts
+from heronpy.streamlet.graph import ELEMENTWISE, ArchiveNode, StoreNode
+from heronpy.streamlet.parts import (
+    WATERMARK_REPEAT_MS,
+    Clock,
+    Sent,
+    Stage,
+    Upstream,
+    plan_stages,
+)
+from heronpy.windows import END, NEVER
 
 OPERATIONS: dict[str, Any] = {
     "map": lambda s: s.map(str),
@@ -88,7 +93,6 @@ def test_whoever_reads_times_or_watermarks_gets_them(builder: Builder, fusion: b
     for stage in stages:
         if stage.timed or isinstance(stage.head.node, (StoreNode, ArchiveNode)):
             assert stage.times_in
-        assert WATERMARK not in exits
         for entrance in stage.entrances:
             assert exits[entrance.stream].timed or not stage.times_in
             assert by_name[entrance.component].watermarks_out or not stage.watermarks_in
@@ -159,66 +163,6 @@ def test_watermarks_are_sent_when_they_change_and_not_too_often() -> None:
 def test_a_watermark_that_stays_is_sent_again_for_tasks_that_have_not_heard_it() -> None:
     sent = Sent(200)
     assert sent.due(END, 0)
-    assert not sent.due(END, REPEAT_MS - 1)
-    assert sent.due(END, REPEAT_MS)
-    assert not sent.due(END, REPEAT_MS + 1)
-
-
-events = st.lists(
-    st.one_of(
-        st.integers(0, 30_000),
-        st.tuples(st.just("mark"), st.integers(0, 40_000)),
-        st.tuples(st.just("wait"), st.integers(0, 1500)),
-    ),
-    max_size=40,
-)
-
-
-@given(events, st.sampled_from([(2, 2), (4, 2), (3, 2), (5, 1)]))
-def test_every_element_is_once_in_each_of_its_windows_and_released_after_the_last(
-    script: list[Any], spans: tuple[int, int]
-) -> None:
-    window = WindowConfig(*spans)
-    panes: Panes[list[Held]] = Panes(window, list)
-    watermark, now = NEVER, 0
-    fired: Counter[tuple[int, int]] = Counter()
-    freed: Counter[int] = Counter()
-    expected: Counter[tuple[int, int]] = Counter()
-
-    def fire(low: int) -> None:
-        for start, pane in panes.due(low, now):
-            assert start + window.duration_ms <= low
-            fired.update((start, held.tup) for held in pane)
-            freed.update(released(pane))
-        panes.check_invariants()
-
-    for number, event in enumerate(script):
-        if isinstance(event, int):
-            found = panes.of(event, watermark, now)
-            held = Held(number, len(found))
-            for pane in found:
-                pane.append(held)
-            expected.update((start, number) for start in window_starts(event, window))
-        elif event[0] == "mark":
-            watermark = event[1]
-            fire(watermark)
-        else:
-            now += event[1]
-            fire(watermark)
-        assert all(count == 1 for count in freed.values())
-        for number_freed in freed:
-            mine = [pair for pair in expected if pair[1] == number_freed]
-            assert all(pair in fired for pair in mine), "released before its last window"
-    now += 10_000
-    fire(END)
-    assert fired == expected
-    assert freed.keys() == {number for _, number in expected}
-    assert len(panes) == 0
-
-
-def test_what_comes_late_waits_a_moment_for_more() -> None:
-    panes: Panes[list[int]] = Panes(WindowConfig(2, 2), list, grace_ms=1000)
-    panes.of(500, 10_000, now_ms=0)[0].append(1)
-    panes.of(600, 10_000, now_ms=400)[0].append(2)
-    assert list(panes.due(10_000, 999)) == []
-    assert list(panes.due(10_000, 1000)) == [(0, [1, 2])]
+    assert not sent.due(END, WATERMARK_REPEAT_MS - 1)
+    assert sent.due(END, WATERMARK_REPEAT_MS)
+    assert not sent.due(END, WATERMARK_REPEAT_MS + 1)

@@ -13,10 +13,9 @@ from heronpy.api import TopologyBuilder
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.pipeline import Job, MergedStore
 from heronpy.stores import Store, StoreContext, StoreReader, StoreWriter
-from heronpy.streamlet import Builder, Config, Sum, _spout, _task
-from heronpy.streamlet._bolts import StageBolt
-from heronpy.streamlet._bootstrap import read_cut, read_states, write_cut, write_states
-from heronpy.streamlet._topology import add_stages, settings
+from heronpy.streamlet import Builder, Config, Sum
+from heronpy.streamlet.bootstrap import read_cut, read_states, write_cut, write_states
+from heronpy.streamlet.parts import StageBolt, add_stages, topology_settings
 from heronpy.streamlet.runner import Program
 
 HOUR = 3_600_000
@@ -28,8 +27,8 @@ TIMES = [n * HOUR // 10 for n in range(30)]
 @pytest.fixture(autouse=True)
 def swift_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StageBolt, "commit_every_ms", 10)
-    monkeypatch.setattr(_task, "WATERMARK_EVERY_MS", 10)
-    monkeypatch.setattr(_spout, "CHORES_EVERY_MS", 5)
+    monkeypatch.setattr("heronpy.streamlet._task.WATERMARK_EVERY_MS", 10)
+    monkeypatch.setattr("heronpy.streamlet._spout.CHORES_EVERY_MS", 5)
 
 
 class Memory(Store):
@@ -162,14 +161,17 @@ def test_states_and_cut_come_back(tmp_path: Path) -> None:
 def test_programs_that_hold_tuples_get_room_and_time(tmp_path: Path) -> None:
     builder, pairs = program()
     pairs.to_store("counts", Sum(), Memory())
-    made = settings(builder.graph, {}, job(tmp_path))
+    made = topology_settings(builder.graph, {}, job(tmp_path))
     assert made["topology.reliability.mode"] == "ATLEAST_ONCE"
     assert made["topology.max.spout.pending"] == 50_000
-    assert settings(builder.graph, {"topology.max.spout.pending": 7}, job(tmp_path))["topology.max.spout.pending"] == 7
+    assert (
+        topology_settings(builder.graph, {"topology.max.spout.pending": 7}, job(tmp_path))["topology.max.spout.pending"]
+        == 7
+    )
     plain, source = Builder(), None
     source = plain.new_source(ListSource("in", []))
     source.log()
-    assert settings(plain.graph, {}, Config()) == {"topology.reliability.mode": "ATMOST_ONCE"}
+    assert topology_settings(plain.graph, {}, Config()) == {"topology.reliability.mode": "ATMOST_ONCE"}
 
 
 def test_an_archive_has_every_element_with_its_id(tmp_path: Path) -> None:

@@ -21,22 +21,8 @@ from heronpy.plan import (
     TopologyState,
 )
 from heronpy.proto import topology_pb2
-from heronpy.tmaster._state import (
-    CloseSession,
-    Effect,
-    Event,
-    HeartbeatReceived,
-    PackingChanged,
-    PublishPlan,
-    SendPlan,
-    SessionEnded,
-    State,
-    StateChanged,
-    StmgrRegistered,
-    TimePassed,
-    start,
-    step,
-)
+from heronpy.tmaster import CloseSession, HeartbeatReceived, SendPlan, SessionEnded, State, StmgrRegistered, TimePassed
+from heronpy.tmaster.parts import PackingChanged, PublishPlan, StateChanged, StateEffect, StateEvent, start, step
 
 TIMEOUT_S = 10.0
 
@@ -72,13 +58,13 @@ def started(*containers: int, saved: PhysicalPlan | None = None) -> State:
     return state
 
 
-def hello(session: int, container: int, incarnation: int = 1, plan_version: int = 0, now_s: float = 0.0) -> Event:
+def hello(session: int, container: int, incarnation: int = 1, plan_version: int = 0, now_s: float = 0.0) -> StateEvent:
     return StmgrRegistered(session, location(container, incarnation), plan_version, now_s)
 
 
-def after(state: State, *events: Event) -> tuple[State, list[Effect]]:
+def after(state: State, *events: StateEvent) -> tuple[State, list[StateEffect]]:
     """The state after all events, and the effects of the last."""
-    effects: list[Effect] = []
+    effects: list[StateEffect] = []
     for event in events:
         state, effects = step(state, event)
         state.check_invariants()
@@ -257,11 +243,11 @@ class TopologyMasterMachine(RuleBasedStateMachine):
         )
         self.apply(effects)
 
-    def feed(self, event: Event) -> None:
+    def feed(self, event: StateEvent) -> None:
         self.state, effects = step(self.state, event)
         self.apply(effects)
 
-    def apply(self, effects: list[Effect]) -> None:
+    def apply(self, effects: list[StateEffect]) -> None:
         for effect in effects:
             match effect:
                 case PublishPlan(plan):

@@ -1,4 +1,4 @@
-"""heron_tracker.yaml: what it says, and how a mistake in it is told."""
+"""heron_tracker.yaml: what it says, and how a mistake in it is reported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_herons_file_says_the_same_here(tmp_path: Path) -> None:
     [
         ("statemgr: []", "unknown key 'statemgr'; did you mean 'statemgrs'?"),
         ("- a", "must be a map"),
-        ("a: [", "is no valid YAML"),
+        ("a: [", "is not valid YAML"),
         ("statemgrs: file", "'file' must be a list"),
         ("statemgrs: [{type: file, rootpath: /x}]", "needs a name"),
         ("statemgrs: [{type: mysql, name: a, rootpath: /x}]", "type must be file or zookeeper, not 'mysql'"),

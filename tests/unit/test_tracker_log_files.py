@@ -2,51 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from heron_tracker._log_files import READ_BYTES_MAX, download, open_log, read
+from heron_tracker.parts import READ_BYTES_MAX, download_log, log_stats, open_log, read_log
 from hypothesis import given
 from hypothesis import strategies as st
+from shortages import no_descriptors
 
-from heronpy.errors import HeronError, NotFoundError
+from heronpy.errors import HeronError, NotFoundError, UnavailableError
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A descriptor of a folder."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 @pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    logs = tmp_path / "container_1" / "log-files"
-    logs.mkdir(parents=True)
-    (logs.parent / "secret").write_text("swordfish")
-    return logs
+def logs(folder: Path) -> Iterator[int]:
+    with opened(folder) as fd:
+        yield fd
 
 
-def test_a_download_is_the_file_as_it_was_at_the_beginning(logs: Path) -> None:
-    log = logs / "a.log"
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "container_1" / "log-files"
+    folder.mkdir(parents=True)
+    (folder.parent / "secret").write_text("swordfish")
+    return folder
+
+
+def test_a_download_is_the_file_as_it_was_at_the_beginning(folder: Path, logs: int) -> None:
+    log = folder / "a.log"
     log.write_bytes(b"x" * 600_000)
-    parts = download(os.fdopen(open_log(logs, "a.log"), "rb", buffering=0))
+    parts = download_log(os.fdopen(open_log(logs, "a.log"), "rb", buffering=0))
     got = next(parts)
     with log.open("ab") as more:
         more.write(b"y" * 1000)
-    log.rename(logs / "a.log.1")
+    log.rename(folder / "a.log.1")
     log.write_bytes(b"z" * 10)
     assert got + b"".join(parts) == b"x" * 600_000
 
 
-def test_a_download_of_a_file_that_shrinks_ends(logs: Path) -> None:
-    (logs / "a.log").write_bytes(b"x" * 600_000)
-    parts = download(os.fdopen(open_log(logs, "a.log"), "rb", buffering=0))
+def test_a_download_of_a_file_that_shrinks_ends(folder: Path, logs: int) -> None:
+    (folder / "a.log").write_bytes(b"x" * 600_000)
+    parts = download_log(os.fdopen(open_log(logs, "a.log"), "rb", buffering=0))
     next(parts)
-    os.truncate(logs / "a.log", 10)
+    os.truncate(folder / "a.log", 10)
     assert list(parts) == []
 
 
-def test_one_answer_is_bounded_and_the_next_goes_on(logs: Path) -> None:
-    (logs / "a.log").write_bytes("é".encode() * READ_BYTES_MAX)
-    first = read(logs, "a.log", 1, -1)
+def test_one_answer_is_bounded_and_the_next_goes_on(folder: Path, logs: int) -> None:
+    (folder / "a.log").write_bytes("é".encode() * READ_BYTES_MAX)
+    first = read_log(logs, "a.log", 1, -1)
     assert first.length <= READ_BYTES_MAX
     assert READ_BYTES_MAX - first.length < 4
-    whole = read(logs, "log-files/a.log", 0, -1)
+    whole = read_log(logs, "log-files/a.log", 0, -1)
     assert whole.data == "é" * (READ_BYTES_MAX // 2)
 
 
@@ -54,13 +74,14 @@ def test_one_answer_is_bounded_and_the_next_goes_on(logs: Path) -> None:
 def test_pieces_make_the_whole_whatever_the_bytes_are(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, step: int
 ) -> None:
-    logs = tmp_path_factory.mktemp("logs")
-    (logs / "a.log").write_bytes(data)
+    folder = tmp_path_factory.mktemp("logs")
+    (folder / "a.log").write_bytes(data)
     offset = 0
-    while offset < len(data):
-        piece = read(logs, "a.log", offset, step)
-        assert 0 < piece.length <= step
-        offset += piece.length
+    with opened(folder) as logs:
+        while offset < len(data):
+            piece = read_log(logs, "a.log", offset, step)
+            assert 0 < piece.length <= step
+            offset += piece.length
     assert offset == len(data)
 
 
@@ -71,27 +92,81 @@ def test_pieces_make_the_whole_whatever_the_bytes_are(
     )
 )
 def test_no_way_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
-    logs = tmp_path_factory.mktemp("t") / "container_1" / "log-files"
-    logs.mkdir(parents=True)
-    (logs.parent / "secret").write_text("swordfish")
-    (logs / "a.log").write_text("fine")
-    (logs / "link").symlink_to(logs.parent / "secret")
-    (logs / "out").symlink_to(logs.parent)
-    try:
-        found = read(logs, "/".join(parts), 0, -1).data
-    except HeronError:
-        found = "fine"
+    folder = tmp_path_factory.mktemp("t") / "container_1" / "log-files"
+    folder.mkdir(parents=True)
+    (folder.parent / "secret").write_text("swordfish")
+    (folder / "a.log").write_text("fine")
+    (folder / "link").symlink_to(folder.parent / "secret")
+    (folder / "out").symlink_to(folder.parent)
+    with opened(folder) as logs:
+        try:
+            found = read_log(logs, "/".join(parts), 0, -1).data
+        except HeronError:
+            found = "fine"
     assert found == "fine"
 
 
-def test_a_link_within_the_folder_is_followed(logs: Path) -> None:
-    (logs / "a.log.1").write_text("old")
-    (logs / "latest").symlink_to("a.log.1")
-    assert read(logs, "latest", 0, -1).data == "old"
+def test_a_link_is_not_followed_wherever_it_leads(folder: Path) -> None:
+    (folder / "a.log.1").write_text("old")
+    (folder / "latest").symlink_to("a.log.1")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.log").write_text("below")
+    (folder / "other").symlink_to("sub")
+    with opened(folder) as logs:
+        assert read_log(logs, "sub/a.log", 0, -1).data == "below"
+        for path in ("latest", "other/a.log"):
+            with pytest.raises(NotFoundError):
+                read_log(logs, path, 0, -1)
+        with pytest.raises(NotFoundError):
+            log_stats(logs, "other")
+        assert log_stats(logs, ".").keys() == {"a.log.1", "latest", "other", "sub"}
+        assert log_stats(logs, "log-files/sub")["a.log"].path == "log-files/sub/a.log"
 
 
-def test_a_pipe_or_a_folder_is_no_log_file(logs: Path) -> None:
-    os.mkfifo(logs / "pipe")
+def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(folder: Path) -> None:
+    """As fast as it can, a thread exchanges a folder for a link to another one with the same file in it."""
+    (folder / "sub").mkdir()
+    (folder / "sub" / "a.log").write_text("fine")
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "a.log").write_text("swordfish")
+    done = threading.Event()
+
+    def exchange() -> None:
+        while not done.is_set():
+            (folder / "sub").rename(folder / "aside")
+            (folder / "sub").symlink_to(elsewhere)
+            (folder / "sub").unlink()
+            (folder / "aside").rename(folder / "sub")
+
+    attacker = threading.Thread(target=exchange)
+    attacker.start()
+    seen = set()
+    try:
+        with opened(folder) as logs:
+            for _ in range(2000):
+                with contextlib.suppress(NotFoundError):
+                    seen.add(read_log(logs, "sub/a.log", 0, -1).data)
+                with contextlib.suppress(NotFoundError):
+                    seen.update(str(found.size) for found in log_stats(logs, "sub").values())
+    finally:
+        done.set()
+        attacker.join()
+    assert seen <= {"fine", "4"}
+
+
+def test_a_pipe_or_a_folder_is_no_log_file(folder: Path, logs: int) -> None:
+    os.mkfifo(folder / "pipe")
     for path in ("pipe", ".", "log-files"):
         with pytest.raises(NotFoundError):
-            read(logs, path, 0, -1)
+            read_log(logs, path, 0, -1)
+
+
+def test_files_that_the_tracker_has_no_descriptor_for_are_not_missing(folder: Path, logs: int) -> None:
+    (folder / "a.log").write_text("one")
+    with no_descriptors():
+        with pytest.raises(UnavailableError, match="Too many open files"):
+            open_log(logs, "a.log")
+        with pytest.raises(UnavailableError, match="Too many open files"):
+            log_stats(logs, ".")
+    os.close(open_log(logs, "a.log"))

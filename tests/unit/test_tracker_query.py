@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from typing import Any
 
 import pytest
-from heron_tracker._query_eval import MINUTE_S, Line, evaluate, minutes
-from heron_tracker._query_parse import DEPTH_MAX, SERIES_MAX, Call, Node, Number, QueryError, Series, parse, series_of
+from heron_tracker import QueryError
+from heron_tracker.parts import (
+    DEPTH_MAX,
+    MINUTE_S,
+    SERIES_MAX,
+    Budget,
+    Call,
+    Line,
+    Node,
+    Number,
+    Series,
+    evaluate,
+    minutes_between,
+    parse,
+    series_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
-TIME = minutes(600, 600 + 4 * MINUTE_S)
+from heronpy.errors import UsageError
+
+TIME = minutes_between(600, 600 + 4 * MINUTE_S)
 INSTANCES = ("container_1_word_1", "container_1_word_2", "container_2_word_3")
 
 
@@ -41,7 +58,7 @@ def test_quotation_marks_hold_names_with_blanks_and_brackets() -> None:
         ("PERCENTILE(101, 1)", 12, "a percentile is between 0 and 100"),
         ("SUM(1,\n TS(a, *, ))", 18, "expected a metric, found ')'"),
         ('TS(a, *, "b)', 10, "a quotation mark is not closed"),
-        ("SUM(nan)", 5, "nan is no number to calculate with"),
+        ("SUM(nan)", 5, "nan is not a number to calculate with"),
         ("RATE(" * (DEPTH_MAX + 2), 5 * (DEPTH_MAX + 1) + 1, f"it is nested deeper than {DEPTH_MAX}"),
     ],
 )
@@ -217,3 +234,58 @@ def test_a_default_gives_values_to_instances_that_have_none() -> None:
         Line("a", {600: 1.0, 660: 7.0, 720: 7.0, 780: 7.0, 840: 7.0}),
         Line("b", dict.fromkeys(TIME, 7.0)),
     ]
+
+
+HOUR = minutes_between(0, 3599)
+
+
+def within(text: str, points: int, fetched: dict[Series, list[Line]] | None = None, during: range = HOUR) -> list[Line]:
+    return evaluate(parse(text), fetched or {}, during, Budget(points, 60.0))
+
+
+def test_a_query_that_calculates_too_much_is_refused_before_it_takes_memory() -> None:
+    text = f"SUM({','.join(['1'] * 9000)})"
+    day = minutes_between(0, 24 * 3600 - 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UsageError, match="calculates more than 1,000,000 values"):
+            within(text, 1_000_000, during=day)
+        assert tracemalloc.get_traced_memory()[1] < 128 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("text", "points"),
+    [
+        ("1", 60),
+        ("SUM(1, 2)", 240),
+        ("SUBTRACT(1, 2)", 180),
+        ("TS(a, *, b)", 0),
+        ("RATE(TS(a, *, b))", 3 * 60),
+        ("DEFAULT(0, TS(a, *, b))", 3 * 60),
+        ("MULTIPLY(2, TS(a, *, b))", 60 + 3 * 60),
+        ("PERCENTILE(50, TS(a, *, b))", 3 * 60),
+    ],
+)
+def test_every_function_pays_for_what_it_calculates(text: str, points: int) -> None:
+    fetched = {Series("a", "*", "b"): [Line(f"a-{n}", dict.fromkeys(HOUR, 1.0)) for n in range(3)]}
+    assert within(text, points, fetched)
+    if points:
+        with pytest.raises(UsageError, match="calculates more than"):
+            within(text, points - 1, fetched)
+
+
+def test_a_query_ends_when_its_time_is_over() -> None:
+    now = iter(range(100))
+    budget = Budget(1_000_000, 5.0, clock=lambda: next(now))
+    with pytest.raises(UsageError, match="takes more than 5 s"):
+        evaluate(parse("SUM(1,1,1,1,1,1)"), {}, HOUR, budget)
+
+
+def test_a_series_that_is_named_twice_is_one() -> None:
+    assert len(dict(series_of(parse("SUM(TS(a, *, b), TS(a, *, b))")))) == 1
+    assert dict(series_of(parse("SUM(RATE(TS(a, *, b)), TS(c, *, d))"))) == {
+        Series("a", "*", "b"): True,
+        Series("c", "*", "d"): False,
+    }

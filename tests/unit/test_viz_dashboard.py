@@ -12,10 +12,10 @@ import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder
 from heronpy.loader import Definition
-from heronpy.metricsmgr._prometheus import series_name
+from heronpy.metricsmgr.parts import series_name
 from heronpy.plan import ContainerPacking, InstancePacking, LogicalPlan, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
-from heronpy.stmgr._metrics import TO_WORKERS, to_stmgr
+from heronpy.stmgr import TO_WORKERS, to_stmgr
 from heronpy.viz import Dashboard, Panel, Query, Row, overview_dashboard, topology_dashboard
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

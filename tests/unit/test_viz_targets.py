@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,12 +53,26 @@ def test_a_target_for_every_metrics_manager_in_the_order_of_containers(tmp_path:
         "topology": "wordcount",
         "container": "2",
         "instance": "metricsmgr-2",
+        "__scheme__": "https",
     }
 
 
 @pytest.mark.parametrize("content", ["", "nonsense"])
 def test_a_port_file_that_says_nothing_is_passed_over(tmp_path: Path, content: str) -> None:
     assert targets([launch(tmp_path, ports={1: content})]) == []
+
+
+def test_a_port_file_that_cannot_be_read_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(path: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    running = launch(tmp_path, ports={1: "9001"})
+    monkeypatch.setattr(Path, "read_text", failing)
+    assert targets([running]) == []
+    assert "no target of topology wordcount" in caplog.text
+    assert "prometheus.port cannot be read: Input/output error" in caplog.text
 
 
 def test_another_path_of_the_endpoint_is_scraped(tmp_path: Path) -> None:
@@ -116,7 +132,7 @@ def test_files_follow_what_comes_and_goes(world: World, tmp_path: Path) -> None:
     world.launches = []
     world.discovery.refresh()
     assert world.written() == (0, 0)
-    assert [path.name for path in world.targets_file.parent.iterdir()] == ["heron.json"]
+    assert sorted(path.name for path in world.targets_file.parent.iterdir()) == ["heron.ca.pem", "heron.json"]
 
 
 def test_a_file_is_written_only_when_it_changes_or_is_gone(world: World, tmp_path: Path) -> None:
@@ -155,5 +171,5 @@ def test_limits_of_a_topology_that_was_not_ready_come_with_the_next_look(world: 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     discovery = Discovery(list, lambda _: packing(), targets_file=tmp_path / "file" / "heron.json")
-    with pytest.raises(StateError, match=r"file/heron\.json cannot be written"):
+    with pytest.raises(StateError, match=r"file/heron\.ca\.pem cannot be written"):
         discovery.refresh()

@@ -8,7 +8,7 @@ import pytest
 from kazoo.exceptions import ConnectionLoss
 from kazoo.retry import KazooRetry
 
-from heronpy.statemgr._zookeeper import _RECONNECT
+from heronpy.statemgr.zookeeper import RECONNECT
 
 
 class Enough(Exception):
@@ -28,6 +28,6 @@ def test_the_pauses_between_attempts_never_shrink_to_a_busy_loop(monkeypatch: py
         raise ConnectionLoss
 
     with pytest.raises(Enough):
-        KazooRetry(sleep_func=sleep, **_RECONNECT)(refused)
+        KazooRetry(sleep_func=sleep, **RECONNECT)(refused)
     assert min(pauses) > 0.05
     assert max(pauses) < 0.5

@@ -1,0 +1,186 @@
+"""A campaign of faults of every kind on three containers with a real ZooKeeper: nothing is lost, nothing is stuck.
+
+Each fault comes when the topology has recovered from the one before; one in five is a pair of faults at once. A seed
+gives the same faults in the same order: `make chaos FAULTS=300`, and HERON_CHAOS_SEED=n repeats one. Figures of
+several runs are added up by `figures.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import figures
+import pytest
+from chain_topology import chain as chain_of
+from ledger import Ledger
+
+from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, find_by_environment
+from heronpy.testing import LocalCluster, TopologyHandle
+from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
+
+CONTAINERS = 3
+PAIRED = 0.2
+CUT_S = 2.0
+START_S = 300.0
+"""Until the topology runs at first: more than ten processes start at once, beside whatever else the machine does."""
+WITHIN_S = 90.0
+"""A fault that is not made good within this is a loss, or something is stuck."""
+FIGURES = os.environ.get("HERON_CHAOS_FIGURES", "")
+CONFIG = {
+    "heron.metrics.export.interval.ms": 1000,
+    "heron.executor.stop.timeout.ms": 2000,
+    "heron.executor.stable.ms": 500,
+    "heron.executor.heartbeat.timeout.ms": 6000,
+    "heron.tmanager.stmgr.state.timeout.ms": 4000,
+}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What faults are done to."""
+
+    topology: TopologyHandle
+    zookeeper: ZookeeperServer
+    dice: random.Random
+    seed: int
+
+    def any_process(self, *prefixes: str) -> tuple[str, HostProcess] | None:
+        """A process by chance, of those whose names begin so; the same one for the same dice."""
+        chance = self.dice.random()
+        running = self.topology.processes()
+        names = sorted(name for name in running if name.startswith(prefixes or ("",)))
+        if not names:
+            return None
+        name = names[int(chance * len(names))]
+        process = HostProcess.of(running[name])
+        return None if process is None else (name, process)
+
+
+def kill(scene: Scene) -> str:
+    found = scene.any_process()
+    if found is not None:
+        found[1].send(signal.SIGKILL)
+    return f"kill -9 {found[0] if found else '(nothing runs)'}"
+
+
+def stop_for_ever(scene: Scene) -> str:
+    """SIGSTOP without SIGCONT: whoever supervises the process has to notice, and end it."""
+    found = scene.any_process("container_", "stmgr", "tmaster", "metricsmgr")
+    if found is not None:
+        found[1].send(signal.SIGSTOP)
+    return f"SIGSTOP {found[0] if found else '(nothing runs)'}"
+
+
+def kill_scheduler(scene: Scene) -> str:
+    id = scene.topology.launch.topology_id
+    for process, _ in find_by_environment({TOPOLOGY_ENV: id, PROCESS_ENV: "scheduler"}):
+        process.send(signal.SIGKILL)
+    return "kill -9 the scheduler service"
+
+
+def remove_sockets(scene: Scene) -> str:
+    container = scene.dice.randrange(1, CONTAINERS + 1)
+    shutil.rmtree(scene.topology.launch.socket_dir(container), ignore_errors=True)
+    return f"remove the socket directory of container {container}"
+
+
+def restart_zookeeper(scene: Scene) -> str:
+    scene.zookeeper.kill()
+    time.sleep(scene.dice.uniform(0, 3))  # the outage itself
+    scene.zookeeper.start()
+    return "kill -9 ZooKeeper, start it again"
+
+
+def empty_zookeeper(scene: Scene) -> str:
+    scene.zookeeper.kill()
+    shutil.rmtree(scene.zookeeper.directory / "data")
+    scene.zookeeper.start()
+    return "kill -9 ZooKeeper, start it again without its data"
+
+
+def cut_links(scene: Scene) -> str:
+    """Reset every connection with the port of one Stream Manager for a while."""
+    port = scene.dice.choice([s.location.port for s in scene.topology.status().stmgrs if s.location.port] or [0])
+    until_s = time.monotonic() + CUT_S
+    while port and time.monotonic() < until_s:
+        command = ["ss", "--kill", "--tcp", "state", "established", f"( sport = :{port} or dport = :{port} )"]
+        subprocess.run(command, check=True, capture_output=True)
+        time.sleep(0.1)  # the cut lasts
+    return f"cut the links of port {port} for {CUT_S:g} s"
+
+
+FAULTS: Sequence[Callable[[Scene], str]] = (
+    kill,
+    kill,
+    kill,
+    stop_for_ever,
+    stop_for_ever,
+    kill_scheduler,
+    remove_sockets,
+    restart_zookeeper,
+    empty_zookeeper,
+    cut_links,
+)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[tuple[Scene, Ledger]]:
+    if (why := zookeeper_missing()) is not None:
+        pytest.skip(why)
+    if shutil.which("ss") is None or os.geteuid() != 0:
+        pytest.skip("no links can be cut: that takes root, and ss of Debian's package iproute2")
+    records = tmp_path / "records"
+    records.mkdir()
+    ledger = Ledger(records)
+    seed = int(os.environ.get("HERON_CHAOS_SEED", "1"))
+    print(f"\nHERON_CHAOS_SEED={seed}", flush=True)
+    with ZookeeperServer(tmp_path / "zookeeper") as zookeeper:
+        statemgr = {
+            "heron.class.state.manager": "zookeeper",
+            "heron.statemgr.connection.string": zookeeper.connection,
+        }
+        with LocalCluster({**CONFIG, **statemgr}) as cluster:
+            topology = cluster.submit(chain_of("campaign", records, par=3, containers=CONTAINERS))
+            yield Scene(topology.wait_running(START_S), zookeeper, random.Random(seed), seed), ledger
+        left = [process.pid for process, _ in find_by_environment({TOPOLOGY_ENV: topology.launch.topology_id})]
+        assert left == []
+
+
+def strike(scene: Scene, ledger: Ledger, number: int) -> None:
+    """Inject one fault, or a pair, and wait until everything was acked."""
+    count = 2 if scene.dice.random() < PAIRED else 1
+    chosen = [scene.dice.choice(FAULTS) for _ in range(count)]
+    kinds = sorted(fault.__name__ for fault in chosen)
+    what = f"fault {number} ({' and '.join(kinds)})"
+    with ledger.disturbed(what, scene.topology, numbers=200, within_s=WITHIN_S) as recovery:
+        for fault in chosen:
+            print(f"{time.strftime('%H:%M:%S')} {fault(scene)}", flush=True)
+            ledger.raise_goal(100)  # so that something is on its way afterwards, too
+        recovery.over()
+    figures.append(FIGURES, seed=scene.seed, kinds=kinds, whole_s=recovery.whole_s, settled_s=recovery.settled_s)
+
+
+@pytest.mark.skipif("HERON_CHAOS_FAULTS" not in os.environ, reason="only with HERON_CHAOS_FAULTS: make chaos")
+@pytest.mark.timeout(0)
+def test_a_campaign_of_faults_of_every_kind_loses_nothing_and_ends(scene: tuple[Scene, Ledger]) -> None:
+    where, ledger = scene
+    faults, made_good = int(os.environ["HERON_CHAOS_FAULTS"]), 0
+    try:
+        for number in range(1, faults + 1):
+            strike(where, ledger, number)
+            made_good += 1
+    finally:
+        executed = [number for _, number in ledger.executed()]
+        repeated, lost = len(executed) - len(set(executed)), len(ledger.acked() - set(executed))
+        failed = made_good < faults
+        figures.append(FIGURES, seed=where.seed, numbers=ledger.goal, lost=lost, repeated=repeated, failed=failed)
+        print(f"{made_good} faults made good, {ledger.goal} numbers, {lost} lost, {repeated} executions repeated")
+    assert lost == 0

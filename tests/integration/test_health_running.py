@@ -1,0 +1,168 @@
+"""Health beside running topologies: one verdict, the same wherever somebody looks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from health_topology import CrashLoop, Sound
+
+from heronpy.errors import UnavailableError
+from heronpy.health import CRASH_LOOP_RESTARTS, HealthState
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync, scrape
+
+HERON = [sys.executable, "-m", "heronpy.cli"]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def sound(cluster: LocalCluster) -> TopologyHandle:
+    return cluster.submit(Sound, name="sound").wait_running(180)
+
+
+@pytest.fixture(scope="module")
+def looping(cluster: LocalCluster) -> TopologyHandle:
+    """A topology whose bolt has been restarted until that is called a crash loop."""
+    handle = cluster.submit(CrashLoop, name="looping")
+
+    def loops() -> None:
+        try:
+            recent = handle.status().recent_restarts
+        except UnavailableError as e:
+            raise AssertionError(str(e)) from e
+        assert max(recent.values(), default=0) >= CRASH_LOOP_RESTARTS, recent
+
+    eventually_sync(loops, within_s=90)
+    return handle
+
+
+@pytest.fixture(scope="module")
+def tracker(cluster: LocalCluster) -> Iterator[httpx.Client]:
+    process = subprocess.Popen(
+        [*HERON, "tracker", "--port", "0", "--json", "--no-token"],
+        env=environment(cluster),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=20) as client:
+        yield client
+    process.terminate()
+    process.stdout.close()
+    process.wait(60)
+
+
+def environment(cluster: LocalCluster) -> dict[str, str]:
+    return {**os.environ, "HERON_HOME": str(cluster.home)}
+
+
+def heron(cluster: LocalCluster, *args: str) -> str:
+    done = subprocess.run(
+        [*HERON, *args], env=environment(cluster), capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.timeout(300)  # restarts back off, on a busy machine too
+def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
+    cluster: LocalCluster, sound: TopologyHandle, looping: TopologyHandle, tracker: httpx.Client
+) -> None:
+    shown = heron(cluster, "status", "looping")
+    assert "unhealthy: crash loop in the last 10 min: container_1_broken_" in shown
+    assert "healthy" in heron(cluster, "status", "sound").splitlines()[0]
+    views: dict[str, Any] = {
+        "status": json.loads(heron(cluster, "status", "looping", "--json"))["health"],
+        "top": json.loads(heron(cluster, "top", "looping", "--json"))["health"],
+    }
+
+    def told() -> None:
+        listed = {one["name"]: one for one in tracker.get("/topologies/health").json()}
+        assert list(listed) == ["looping", "sound"], "the worst first"
+        assert listed["sound"]["state"] == "healthy"
+        assert listed["sound"]["reasons"] == []
+        views["list"] = listed["looping"]
+        launch = looping.launch
+        place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/looping/summary"
+        views["page"] = tracker.get(place).json()["health"]
+
+    eventually_sync(told, within_s=30)
+    for where, health in views.items():
+        assert health["state"] == "unhealthy", where
+        assert health["reasons"][0]["kind"] in {"restarts", "failures"}, where
+        assert any(reason["text"].startswith("crash loop in the last 10 min") for reason in health["reasons"]), where
+        assert health["restarts"] >= CRASH_LOOP_RESTARTS, where
+
+
+def test_prometheus_has_the_verdict_and_the_restarts_of_each_process(looping: TopologyHandle) -> None:
+    def scraped(container: int) -> str:
+        path = looping.launch.container_dir(container) / "prometheus.port"
+        return scrape(looping.launch, int(path.read_text()))
+
+    def exported() -> None:
+        lines = scraped(0).splitlines()
+        (state,) = (line for line in lines if line.startswith("heron_health{"))
+        assert float(state.split()[-1]) == HealthState.UNHEALTHY
+        (reason,) = (line for line in lines if line.startswith("heron_health_reason{") and 'key="restarts"' in line)
+        assert float(reason.split()[-1]) == HealthState.UNHEALTHY
+        restarts = {
+            line.split('key="')[1].split('"')[0]: float(line.split()[-1])
+            for line in scraped(1).splitlines()
+            if line.startswith("heron_restarts{")
+        }
+        assert restarts["stmgr-1"] == 0
+        assert max(n for id, n in restarts.items() if "_broken_" in id) >= CRASH_LOOP_RESTARTS
+
+    eventually_sync(exported, within_s=30)
+
+
+def test_a_topology_whose_tmaster_is_stopped_is_unhealthy_and_says_so(
+    cluster: LocalCluster, sound: TopologyHandle, tracker: httpx.Client
+) -> None:
+    pid = sound.processes()["tmaster"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+
+        def silent() -> None:
+            (health,) = tracker.get("/topologies/health", params={"topology": "sound"}).json()
+            assert health["state"] == "unhealthy"
+            assert health["reasons"][0]["kind"] == "tmaster"
+            assert "does not answer" in health["reasons"][0]["text"]
+
+        eventually_sync(silent, within_s=30)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_new_tmaster_knows_the_restarts_before_its_start(sound: TopologyHandle) -> None:
+    killed = next(id for id in sound.processes() if "_numbers_" in id)
+    os.kill(sound.processes()[killed], signal.SIGKILL)
+
+    def counted() -> int:
+        status = sound.status()
+        assert status.recent_restarts.get(killed) == 1, status.recent_restarts
+        return status.tmaster_started_ms
+
+    before = eventually_sync(counted, within_s=30)
+    os.kill(sound.processes()["tmaster"], signal.SIGKILL)
+
+    def counted_anew() -> None:
+        try:
+            assert counted() > before
+        except UnavailableError as e:
+            raise AssertionError(str(e)) from e
+        restarted = [r.text for r in sound.status().health.reasons if r.kind == "restarts"]
+        assert any(text.startswith("restarted in the last 10 min: ") and killed in text for text in restarted)
+
+    eventually_sync(counted_anew, within_s=30)

@@ -1,0 +1,42 @@
+"""What processes do not import at their start. All of them start at every submit, and again after every death."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OF_FEW = frozenset({"cloudpickle", "cryptography", "kazoo", "prometheus_client", "pyarrow", "rich", "typer", "yaml"})
+"""For what few processes do, or do later: the module that needs one of them imports it there."""
+ENGINE = {
+    "heronpy.instance.__main__": OF_FEW,
+    "heronpy.stmgr.__main__": OF_FEW | {"numpy"},
+    "heronpy.tmaster.__main__": OF_FEW | {"numpy"},
+    "heronpy.metricsmgr.__main__": OF_FEW | {"numpy"},
+    "heronpy.executor.__main__": OF_FEW | {"grpc", "numpy"},
+    "heron_scheduler.service": OF_FEW | {"importlib.metadata", "numpy"},
+    "heron_tracker": {"cloudpickle", "cryptography", "kazoo", "numpy", "pyarrow", "rich"},
+}
+
+
+@pytest.mark.parametrize("module", ENGINE)
+def test_a_process_starts_without_the_libraries_that_it_may_never_need(module: str) -> None:
+    code = f"import sys, {module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not ENGINE[module] & set(loaded.split())
+
+
+def test_a_command_that_asks_no_process_does_not_load_what_asks_one(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-X", "importtime", "-m", "heronpy.cli", "topologies"],
+        env={**os.environ, "HERON_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "typer" in loaded
+    assert not {"cloudpickle", "cryptography", "grpc", "kazoo", "numpy", "uvicorn"} & loaded

@@ -1,0 +1,208 @@
+"""Topologies of which only traces are left: they are listed, and they can be killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from numbers_topology import Numbers
+
+from heronpy import loader
+from heronpy.errors import NotFoundError, StateError, UnavailableError
+from heronpy.host import EXECUTOR, PROCESS_ENV, TOPOLOGY_ENV, HostProcess, find_by_environment, service_record
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit import find, find_by_name, kill, listed, running, status, submit
+from heronpy.testing import eventually_sync
+
+DIES = """
+import os, signal, sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from numbers_topology import Numbers
+from heronpy import loader, submit
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+{arrange}
+submit.submit(loader.Definition.of(Numbers), home=Path({home!r}), on_step={on_step})
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "home"
+    yield path
+    for one in listed(path):
+        kill(one.launch)
+
+
+@pytest.fixture
+def launch(home: Path) -> Launch:
+    launch = submit(loader.Definition.of(Numbers), home=home)
+    eventually_sync(lambda: _at_least(len(processes(launch, EXECUTOR)), 3), within_s=30)
+    return launch
+
+
+def processes(launch: Launch, kind: str | None = None) -> list[HostProcess]:
+    wanted = {TOPOLOGY_ENV: launch.topology_id} | ({PROCESS_ENV: kind} if kind else {})
+    return [process for process, _ in find_by_environment(wanted)]
+
+
+def left(launch: Launch) -> list[object]:
+    found: list[object] = [*processes(launch)]
+    found += [path for path in (launch.dir, launch.socket_root()) if path.exists()]
+    if Path(launch.statemgr.root).exists():
+        with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+            found += [kind for kind in Kind if state.get(kind, launch.topology) is not None]
+    return found
+
+
+def submitter_dies(home: Path, *, arrange: str = "", on_step: str = "lambda step: None") -> None:
+    here = str(Path(__file__).parent)
+    script = DIES.format(here=here, home=str(home), arrange=arrange, on_step=on_step)
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == -signal.SIGKILL
+
+
+def test_a_topology_whose_directory_was_removed_ends_is_listed_with_the_reason_and_can_be_killed(
+    home: Path, launch: Launch
+) -> None:
+    shutil.rmtree(launch.dir)
+    eventually_sync(lambda: _equal(processes(launch), []), within_s=30)
+    assert [(one.launch.topology, one.trouble) for one in listed(home)] == [("Numbers", "its directory is gone")]
+    assert running(home) == []
+    with pytest.raises(NotFoundError, match="Numbers does not run: its directory is gone; `heron kill"):
+        find_by_name(home, "Numbers")
+    kill(find_by_name(home, "Numbers", troubled=True))
+    assert left(launch) == []
+    assert listed(home) == []
+
+
+def test_a_topology_whose_heron_home_was_removed_is_killed_by_its_processes(home: Path, launch: Launch) -> None:
+    executors = processes(launch, EXECUTOR)
+    for executor in executors:
+        executor.send(signal.SIGSTOP)  # else they would end by themselves
+    shutil.rmtree(home)
+    [one] = listed(home)
+    assert (one.launch.topology, one.trouble) == ("Numbers", "only processes of it are left")
+    kill(find(home, "local", None, "default", "Numbers", troubled=True))
+    assert left(launch) == []
+    assert not home.exists()
+
+
+def test_a_submitter_that_is_killed_right_after_the_start_leaves_a_topology_that_runs(home: Path) -> None:
+    submitter_dies(home, arrange="import heronpy.submit._submit as module; module.end_submission = die")
+    launch = eventually_sync(lambda: _only(running(home)), within_s=30)
+    assert service_record(launch) is not None
+    kill(find_by_name(home, "Numbers"))
+    assert left(launch) == []
+
+
+@pytest.mark.parametrize("step", ["writing the plan", "starting the scheduler"])
+def test_what_a_submitter_left_that_was_killed_before_the_start_is_listed_and_can_be_killed(
+    home: Path, step: str
+) -> None:
+    submitter_dies(home, on_step=f"lambda step: step == {step!r} and die()")
+    [one] = listed(home)
+    assert one.trouble == "its submission was interrupted"
+    with pytest.raises(NotFoundError, match="its submission was interrupted"):
+        find(home, "local", None, "default", "Numbers")
+    kill(find(home, "local", None, "default", "Numbers", troubled=True))
+    assert left(one.launch) == []
+
+
+def test_all_processes_that_died_at_once_come_back_with_the_next_command(home: Path, launch: Launch) -> None:
+    for process in processes(launch):
+        process.send(signal.SIGKILL)
+    eventually_sync(lambda: _equal(processes(launch), []))
+    done = subprocess.run(
+        [sys.executable, "-m", "heronpy.cli", "topologies"],
+        env={**os.environ, "HERON_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("Numbers ")
+    assert done.stderr == "heron: the scheduler service of Numbers was dead: started again\n"
+    eventually_sync(lambda: _ready(launch), within_s=60)
+    kill(launch)
+    assert left(launch) == []
+
+
+def test_a_directory_without_a_launch_file_can_be_killed(home: Path) -> None:
+    directory = home / "topologies/local/ada/default/words"
+    directory.mkdir(parents=True)
+    [one] = listed(home)
+    assert one.trouble == "its launch file is missing"
+    kill(one.launch)
+    assert not directory.exists()
+
+
+def test_a_kill_ends_the_processes_also_when_the_state_cannot_be_removed(home: Path, launch: Launch) -> None:
+    root = Path(launch.statemgr.root)
+    moved = root.rename(root.with_name("moved"))
+    root.write_text("not a directory")
+    with pytest.raises(StateError, match="all processes of Numbers were ended, but not all of its state is removed"):
+        kill(launch)
+    assert processes(launch) == []
+    root.unlink()
+    moved.rename(root)
+    assert [one.trouble for one in listed(home)] == ["it is being killed"]
+    kill(find_by_name(home, "Numbers", troubled=True))
+    assert left(launch) == []
+
+
+def test_a_directory_of_somebody_else_is_neither_used_nor_killed(
+    home: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if os.geteuid() == 0:
+        os.chown(launch.dir, 65534, -1)
+    else:
+        somebody_else = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: somebody_else)
+    with pytest.raises(StateError, match="belongs to another user"):
+        find(home, "local", None, "default", "Numbers")
+    with pytest.raises(NotFoundError, match="belongs to another user"):
+        find_by_name(home, "Numbers")
+    assert running(home) == []
+    with pytest.raises(StateError, match="belongs to another user"):
+        kill(launch)
+    monkeypatch.undo()
+    os.chown(launch.dir, os.geteuid(), -1)
+    assert running(home) == [launch]
+    assert len(processes(launch, EXECUTOR)) == 3
+
+
+def test_a_symbolic_link_in_the_place_of_a_directory_is_refused(home: Path, launch: Launch) -> None:
+    link = launch.dir.with_name("Planted")
+    link.symlink_to(launch.dir)
+    with pytest.raises(StateError, match="is a symbolic link"):
+        find(home, "local", None, "default", "Planted")
+    link.unlink()
+
+
+def _ready(launch: Launch) -> None:
+    with contextlib.suppress(UnavailableError):
+        assert status(launch).ready
+        return
+    raise AssertionError("the Topology Master does not answer")
+
+
+def _only(found: list[Launch]) -> Launch:
+    assert len(found) == 1
+    return found[0]
+
+
+def _equal(found: object, expected: object) -> None:
+    assert found == expected
+
+
+def _at_least(found: int, expected: int) -> None:
+    assert found >= expected

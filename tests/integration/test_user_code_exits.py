@@ -1,0 +1,80 @@
+"""User code that ends its process, or never returns: the process ends as it should, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from failures_topology import WAYS, wild
+
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
+
+FAST = {
+    "heron.metrics.export.interval.ms": 500,
+    "heron.executor.stop.timeout.ms": 5000,
+    "heron.executor.stable.ms": 200,
+    "heron.instance.force.exit.timeout.ms": 500,
+}
+WILD = "container_1_wild_2"
+
+
+def notes(directory: Path) -> list[str]:
+    path = directory / "notes"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def deaths(topology: TopologyHandle, process: str) -> list[str]:
+    """How a process died, in order, as its executor tells."""
+    return re.findall(rf"{process} died: pid \d+, ([^,]+),", topology.logs("executor-1"))
+
+
+def test_however_user_code_ends_its_process_it_is_started_again_and_every_tuple_is_acked(tmp_path: Path) -> None:
+    count = 12
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(wild(tmp_path, count=count))
+
+        def all_acked() -> None:
+            acked = {line for line in notes(tmp_path) if line.startswith("acked")}
+            assert acked == {f"acked {number}" for number in range(count)}
+
+        eventually_sync(all_acked, within_s=90)
+        # sys.exit(0) too: a task never ends by itself, so its end is a failure.
+        assert deaths(topology, WILD) == ["exit code 1"] * (len(WAYS) - 1) + ["exit code 7"]
+        assert topology.logs(WILD).count("ValueError: a wrong value") >= 1
+        # The tuple in hand fails once: by the dying bolt, or at its death by the Stream Manager, as does one that is
+        # sent to it meanwhile. None has to wait for its timeout of 5 s.
+        failed = [line.split() for line in notes(tmp_path) if line.startswith("failed")]
+        numbers = [int(number) for _, number, _ in failed]
+        assert len(set(numbers)) == len(numbers)
+        assert set(WAYS) <= set(numbers) <= {*WAYS, *(number + 1 for number in WAYS)}
+        assert all(float(after_s) < 5 for _, _, after_s in failed), failed
+
+        def reported() -> None:
+            exceptions = topology.status().exceptions
+            assert any("a wrong value" in e.report.stacktrace for e in exceptions), exceptions
+
+        eventually_sync(reported, within_s=30)
+
+
+@pytest.mark.parametrize("where", ["initialize", "process", "cleanup", "spout initialize"])
+def test_user_code_that_never_returns_cannot_keep_its_process_from_ending(tmp_path: Path, where: str) -> None:
+    process = "container_1_tries_1" if where.startswith("spout") else WILD
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(wild(tmp_path, count=3, block=where)).wait_running(180)
+        pid = topology.processes()[process]
+        if where != "cleanup":
+            eventually_sync(lambda: _contains(notes(tmp_path), f"blocks {pid}"), within_s=30)
+        began = time.monotonic()
+        os.kill(pid, signal.SIGTERM)
+        eventually_sync(lambda: _contains(deaths(topology, process), "exit code 0"), within_s=30)
+        # The shutdown timeout, and at most a second each for the last frames and the last metrics.
+        assert time.monotonic() - began < 4
+        assert f"blocks {pid}" in notes(tmp_path)
+
+
+def _contains(found: list[str], what: str) -> None:
+    assert what in found

@@ -1,0 +1,239 @@
+"""Mistakes that are planted in the cores, one at a time, to see that the simulator finds them.
+
+    python tests/unit/simulation_mutants.py [--seeds 200] [NAME …]
+
+prints after how many seeds, with their own random faults, each is found. `test_simulation_mutants.py` repeats one run
+of each.
+
+Tried and not found in some dozens of seeds, and so not listed: an instance that takes batches of an older epoch (its
+link is in order, so the Stream Manager's check comes first; `test_instance_epochs.py` has it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import operator
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from heronpy.proto import stmgr_pb2
+from heronpy.stmgr.flow import EPOCH
+from heronpy.testing.simulation import (
+    Break,
+    Cut,
+    Expire,
+    Kill,
+    Pause,
+    Restore,
+    Schedule,
+    StateAway,
+    Stop,
+    failure_of,
+)
+
+CHECK_EVERY = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """One mistake."""
+
+    where: str
+    """module:function or module:Class.method."""
+    make: Callable[[Any], Any]
+    """Makes the wrong function of the right one."""
+    seed: int
+    faults: Schedule | None = None
+    """With these, or with its own, the seed finds it."""
+
+    def plant(self, patch: pytest.MonkeyPatch) -> None:
+        module, _, path = self.where.partition(":")
+        *outer, name = path.split(".")
+        owner = operator.attrgetter(".".join(outer))(import_module(module)) if outer else import_module(module)
+        patch.setattr(owner, name, self.make(getattr(owner, name)))
+
+
+def _nothing(_right: Any) -> Any:
+    return lambda *_args, **_kwargs: None
+
+
+def _empty(_right: Any) -> Any:
+    return lambda *_args, **_kwargs: []
+
+
+def _twice(right: Any) -> Any:
+    """What was being written when a link broke is queued again."""
+
+    def lose(self: Any, link: Any, now_ns: int) -> None:
+        data = link.in_flight
+        right(self, link, now_ns)
+        if data is not None:
+            for batch in stmgr_pb2.Frame.FromString(data).batches:
+                link.outbox.put(batch)
+
+    return lose
+
+
+def _any_epoch(right: Any) -> Any:
+    def take_batches(self: Any, link: Any, frame: Any, size: int, now_ns: int) -> None:
+        frame.epoch = self.epoch
+        right(self, link, frame, size, now_ns)
+
+    return take_batches
+
+
+def _last_segment_first(right: Any) -> Any:
+    def refill(self: Any) -> Any:
+        if len(self._segments) > 1 and self._segments[0].place is self._segments[-1].place:
+            self._segments.rotate(1)
+        return right(self)
+
+    return refill
+
+
+def _same_version(right: Any) -> Any:
+    """Another content under the version of the plan before."""
+
+    def planned(state: Any) -> Any:
+        made, effects = right(state)
+        if not effects or state.plan is None or made.plan.restore_epoch != state.plan.restore_epoch:
+            return made, effects
+        plan = dataclasses.replace(made.plan, version=state.version)
+        return dataclasses.replace(made, plan=plan, version=plan.version), [type(effects[0])(plan)]
+
+    return planned
+
+
+def _stops_are_lost(right: Any) -> Any:
+    def announce(self: Any, effect: Any) -> None:
+        if effect.started:
+            right(self, effect)
+
+    return announce
+
+
+def _last_first(_right: Any) -> Any:
+    def put(self: Any, batch: Any, body_bytes: int = 0) -> None:
+        size = (body_bytes or len(batch.body)) + 64
+        self._queue.appendleft((size, batch))
+        self.bytes += size
+
+    return put
+
+
+def _never(right: Any) -> Any:
+    return lambda self, before_ns, now_ns: right(self, 0, now_ns)
+
+
+def _acked_at_once(right: Any) -> Any:
+    """A spout's tuples count as acked with the first ack of a part of their tree."""
+
+    def ack(self: Any, roots: Any, values: Any, now_ns: int) -> Any:
+        return self._finish(self._distinct(self._sequences(roots)[0][self._sequences(roots)[1]]), now_ns)
+
+    return ack
+
+
+def _compares_nothing(_right: Any) -> Any:
+    def set_if(self: Any, kind: Any, topology: str, value: bytes, **_condition: Any) -> bool:
+        self.set(kind, topology, value)
+        return True
+
+    return set_if
+
+
+def _not_after_a_restore(right: Any) -> Any:
+    def opened(self: Any, name: str) -> None:
+        if name != EPOCH:
+            right(self, name)
+
+    return opened
+
+
+STMGR, OUTBOX, FEEDBACK = "heronpy.stmgr._core:StmgrCore", "heronpy.stmgr._outbox:Outbox", "heronpy.stmgr._feedback:"
+INSTANCE = "heronpy.testing.simulation._instance_node:"
+
+RELAYS = [f"container_{container}_relay_3" for container in (1, 2, 3)]
+SINKS = [f"container_{container}_sink_{task}" for container, task in ((1, 5), (2, 6))]
+BREAKS: Schedule = [(round(1.6 + 0.31 * n, 2), Break("host-1", "host-2")) for n in range(25)]
+RESTORES: Schedule = [(round(1.6 + 0.9 * n, 2), Restore()) for n in range(9)]
+STOPPED_RELAY: Schedule = [(2.0, Stop(name, 9.0)) for name in RELAYS]
+STOPPED_SINKS: Schedule = [*((2.0, Stop(name, 3.0)) for name in SINKS), (3.5, Kill("stmgr-2", 0.4))]
+NO_TMASTER: Schedule = [(3.0, Kill("stmgr-1", 0.3)), (3.0, Kill("tmaster-0", 20.0))]
+BROKEN_WHILE_STOPPED: Schedule = [*((2.0, Stop(name, 1.5)) for name in SINKS), (3.45, Break("host-1", "host-2"))]
+"""Backpressure ends while the links are down over which its end is announced."""
+LATE_FOR_RESTORE: Schedule = [
+    (2.5, Cut("host-tmaster-0", "host-2", 5.0, one_way=True)),
+    (3.0, Restore()),
+    (3.01, StateAway(4.5)),
+]
+"""A Stream Manager gets the plan of the new epoch neither from the Topology Master nor from the state manager."""
+EXPIRED: Schedule = [(3.0, Expire("tmaster-0", 3.0)), (3.0, Pause(1.0))]
+"""A Topology Master has just lost its session when it is asked for a change."""
+REPLACED: Schedule = [(2.0, Kill("stmgr-1", 0.2)), (2.2, Kill("tmaster-0", 0.4)), (4.0, Kill("stmgr-2", 0.2))]
+
+MUTANTS = {
+    "frames that were lost with a link are sent again": Mutant(f"{STMGR}._lose", _twice, 7, BREAKS),
+    "batches overtake each other in an outbox": Mutant(f"{OUTBOX}.put", _last_first, 0),
+    "an ack does not wait for what was made of a tuple": Mutant(
+        "heronpy.instance._inbatch:InBatch.add_children", _nothing, 0
+    ),
+    "an ack of a part counts for the whole tree": Mutant("heronpy.instance._roots:RootRing.ack", _acked_at_once, 0),
+    "trees do not time out": Mutant("heronpy.instance._roots:RootRing.expire", _never, 1),
+    "an older epoch passes a Stream Manager": Mutant(f"{STMGR}._take_batches", _any_epoch, 0, RESTORES),
+    "what waits in an instance survives a restore": Mutant(
+        f"{INSTANCE}SimulatedChannel.enter_epoch", _nothing, 1, RESTORES
+    ),
+    "outboxes survive a restore": Mutant(f"{OUTBOX}.clear", _empty, 1, RESTORES),
+    "spilled feedback survives a restore": Mutant(
+        f"{FEEDBACK}FeedbackQueue.clear", _empty, 17, [*STOPPED_RELAY, (8.0, Restore())]
+    ),
+    "spilled segments are read in the wrong order": Mutant(
+        f"{FEEDBACK}FeedbackQueue.refill", _last_segment_first, 17, STOPPED_RELAY
+    ),
+    "the end of backpressure is not announced": Mutant(f"{STMGR}._announce", _stops_are_lost, 17, STOPPED_SINKS),
+    "culprits of a lost peer stay": Mutant("heronpy.stmgr._culprits:Culprits.lost", _nothing, 21, BROKEN_WHILE_STOPPED),
+    "senders stay held after a restore": Mutant(
+        "heronpy.stmgr.flow:FlowControl._opened", _not_after_a_restore, 13, LATE_FOR_RESTORE
+    ),
+    "compare-and-set compares nothing": Mutant(
+        "heronpy.testing.simulation._state_store:MemoryStateManager.set_if", _compares_nothing, 51, EXPIRED
+    ),
+    "a writer is not woken": Mutant(f"{STMGR}._wake_if_needed", _nothing, 0),
+    "a version of a plan is used twice": Mutant("heronpy.tmaster._state:_planned", _same_version, 0, REPLACED),
+    "a replaced Stream Manager ignores the saved plan": Mutant(
+        "heronpy.stmgr._plans:PlanIntake.saved", _nothing, 0, NO_TMASTER
+    ),
+}
+
+
+def found_after(mutant: Mutant, seeds: int, first: int = 0) -> tuple[int, str] | None:
+    """The number of seeds that it takes to find a mistake, and how it shows; None if they do not."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.plant(patch)
+        for seed in range(first, first + seeds):
+            if failure := failure_of(seed, check_every=CHECK_EVERY):
+                return seed + 1 - first, failure
+    return None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    for name in options.names or MUTANTS:
+        found = found_after(MUTANTS[name], options.seeds, options.first)
+        shown = f"not in {options.seeds} seeds" if found is None else f"{found[0]} seeds: {found[1][:110]}"
+        print(f"{name}: {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

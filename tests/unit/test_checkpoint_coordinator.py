@@ -1,0 +1,565 @@
+"""When checkpoints are begun, committed and aborted, and when everybody is put back: the coordinator's decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from heronpy.config import ReliabilityMode
+from heronpy.errors import StateError
+from heronpy.proto import state_pb2
+from heronpy.statemgr import Kind
+from heronpy.tmaster import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
+from heronpy.tmaster.checkpoints import (
+    AbortCheckpoint,
+    AnnounceCommit,
+    BeginCheckpoint,
+    CheckLeadership,
+    CheckpointCoordinator,
+    CheckpointSettings,
+    DiscardCheckpoints,
+    Effect,
+    Event,
+    Failure,
+    FenceChanged,
+    Phase,
+    RaiseRestoreEpoch,
+    Record,
+    RestoreTasks,
+    ResumeTasks,
+    RollbackRequested,
+    StmgrDisconnected,
+    StmgrReported,
+    TaskPhase,
+    TasksChanged,
+    TaskSnapshotFailed,
+    TaskSnapshotted,
+    TaskStatus,
+    TimePassed,
+)
+
+TASKS = {1: "stmgr-1", 2: "stmgr-1", 3: "stmgr-2"}
+STATEFUL = frozenset((1, 3))
+INTERVAL_S, TIMEOUT_S = 10.0, 60.0
+
+
+class World:
+    """Coordinators one after the other, their state manager, and the tasks, which do at once what they are told."""
+
+    def __init__(self, mode: ReliabilityMode = ReliabilityMode.EFFECTIVELY_ONCE, retained: int = 1) -> None:
+        self.settings = CheckpointSettings(mode=mode, interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, retained=retained)
+        self.now_s = 0.0
+        self.term = self.epoch = 0
+        self.record: bytes | None = None
+        self.away = self.loses_answers = False
+        self.held: list[WriteNode] | None = None
+        """Writes that are answered later, if it is a list."""
+        self.obeys = True
+        self.stmgr_epochs = dict.fromkeys(("stmgr-1", "stmgr-2"), 0)
+        self.stmgr_incarnations = dict.fromkeys(("stmgr-1", "stmgr-2"), 1)
+        self.taints = dict.fromkeys(("stmgr-1", "stmgr-2"), "")
+        self.tasks = {task: TaskStatus(100 + task, 0, TaskPhase.STARTED) for task in TASKS}
+        self.effects: list[Effect] = []
+        self.become_leader()
+
+    def become_leader(self) -> None:
+        """A new Topology Master takes over."""
+        self.term += 1
+        self.coordinator = CheckpointCoordinator("words-1", self.settings)
+        self.feed(TasksChanged(TASKS, STATEFUL, self.now_s))
+        self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
+
+    @property
+    def fence(self) -> bytes:
+        return f"term {self.term} epoch {self.epoch}".encode()
+
+    @property
+    def durable(self) -> Record:
+        return Record.from_proto(state_pb2.Checkpoints.FromString(self.record or b""))
+
+    def feed(self, event: Event) -> list[Effect]:
+        effects = self.coordinator.step(event)
+        self.coordinator.check_invariants()
+        self.effects += effects
+        for effect in effects:
+            self.carry_out(effect)
+        return effects
+
+    def carry_out(self, effect: Any) -> None:
+        match effect:
+            case ReadNodes():
+                if self.away:
+                    self.feed(StoreFailed(effect, "it is away", self.now_s))
+                else:
+                    self.feed(NodesRead(effect, {Kind.STATEFULCHECKPOINTS: self.record}, self.now_s))
+            case WriteNode():
+                if self.held is not None:
+                    self.held.append(effect)
+                else:
+                    self.write(effect)
+            case RaiseRestoreEpoch(above) if self.obeys:
+                self.epoch = above + 1
+                self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
+            case RestoreTasks(id, epoch, _, _, tasks) if self.obeys:
+                before = dict(self.tasks), dict(self.stmgr_epochs)
+                self.stmgr_epochs[id], self.taints[id] = epoch, ""
+                for task, status in self.tasks_of(id):
+                    if status.epoch < epoch and task in tasks:
+                        self.tasks[task] = TaskStatus(status.incarnation, epoch, TaskPhase.RESTORED)
+                if before != (self.tasks, self.stmgr_epochs):
+                    self.report(id)
+            case ResumeTasks(id, epoch, incarnations) if self.obeys:
+                for task, status in self.tasks_of(id):
+                    if (incarnations.get(task), epoch) == (status.incarnation, status.epoch):
+                        self.tasks[task] = TaskStatus(status.incarnation, epoch, TaskPhase.RUNNING, status.committed)
+                self.report(id)
+
+    def write(self, write: WriteNode) -> None:
+        if self.away:
+            self.feed(StoreFailed(write, "it is away", self.now_s))
+            return
+        done = write.expected == self.fence
+        if done:
+            self.record = write.value
+        if self.loses_answers:
+            self.feed(StoreFailed(write, "the answer was lost", self.now_s))
+        else:
+            self.feed(NodeWritten(write, done, self.now_s))
+
+    def tasks_of(self, id: str) -> list[tuple[int, TaskStatus]]:
+        return [(task, status) for task, status in self.tasks.items() if TASKS[task] == id]
+
+    def report(self, id: str) -> list[Effect]:
+        tasks, incarnation = dict(self.tasks_of(id)), self.stmgr_incarnations[id]
+        return self.feed(
+            StmgrReported(id, incarnation, self.stmgr_epochs[id], self.taints[id], tasks, self.now_s),
+        )
+
+    def all_report(self) -> None:
+        self.report("stmgr-1")
+        self.report("stmgr-2")
+
+    def pass_time(self, seconds: float = INTERVAL_S) -> None:
+        self.now_s += seconds
+        self.feed(TimePassed(self.now_s))
+
+    def snapshot(self, task: int, checkpoint: int) -> None:
+        status = self.tasks[task]
+        self.feed(TaskSnapshotted(task, status.incarnation, checkpoint, status.epoch, self.now_s))
+
+    def restart(self, task: int) -> None:
+        self.tasks[task] = TaskStatus(self.tasks[task].incarnation + 1000, 0, TaskPhase.STARTED)
+
+    def restart_stmgr(self, id: str) -> None:
+        self.stmgr_incarnations[id] += 1
+        self.stmgr_epochs[id] = 0
+
+    def commit(self, checkpoint: int) -> None:
+        self.pass_time()
+        for task in TASKS:
+            self.snapshot(task, checkpoint)
+        assert self.durable.newest == checkpoint
+
+    def take(self, kind: type) -> list[Any]:
+        """The effects of a kind since the last call; all others are forgotten."""
+        found = [effect for effect in self.effects if isinstance(effect, kind)]
+        self.effects = []
+        return found
+
+
+@pytest.fixture
+def world() -> World:
+    """Everybody runs in the first epoch, without a checkpoint."""
+    world = World()
+    world.all_report()
+    assert world.coordinator.phase is Phase.RUNNING
+    world.take(object)
+    return world
+
+
+def test_a_topology_begins_with_a_restore_of_nothing() -> None:
+    world = World()
+    world.all_report()
+    restored = {(e.stmgr_id, e.epoch, e.checkpoint) for e in world.effects if type(e) is RestoreTasks}
+    assert restored == {("stmgr-1", 1, 0), ("stmgr-2", 1, 0)}
+    assert (world.coordinator.phase, world.epoch) == (Phase.RUNNING, 1)
+
+
+def test_nobody_resumes_before_all_have_restored() -> None:
+    world = World()
+    world.report("stmgr-1")
+    assert world.coordinator.phase is Phase.RESTORING
+    assert world.take(ResumeTasks) == []
+    world.report("stmgr-2")
+    assert {e.stmgr_id for e in world.take(ResumeTasks)} == {"stmgr-1", "stmgr-2"}
+
+
+def test_a_checkpoint_is_durable_before_it_is_begun(world: World) -> None:
+    world.held = []
+    world.pass_time()
+    assert world.take(BeginCheckpoint) == []
+    world.write(world.held.pop())
+    assert world.durable.in_progress == 1
+    assert world.take(BeginCheckpoint) == [BeginCheckpoint("stmgr-1", 1, 1), BeginCheckpoint("stmgr-2", 1, 1)]
+
+
+def test_a_checkpoint_is_committed_when_every_task_has_reported(world: World) -> None:
+    world.pass_time()
+    world.snapshot(1, 1)
+    world.snapshot(2, 1)
+    world.snapshot(2, 1)
+    assert (world.durable.committed, world.coordinator.missing) == ((), [3])
+    world.snapshot(3, 1)
+    assert world.durable == Record("words-1", last_id=1, committed=(1,), settled=1)
+    assert world.take(AnnounceCommit) == [AnnounceCommit("stmgr-1", 1, 1), AnnounceCommit("stmgr-2", 1, 1)]
+    assert world.coordinator.counts.committed == 1
+
+
+def test_one_checkpoint_is_under_way_at_a_time(world: World) -> None:
+    world.pass_time()
+    world.pass_time()
+    assert {e.checkpoint for e in world.take(BeginCheckpoint)} == {1}
+    for task in TASKS:
+        world.snapshot(task, 1)
+    assert {e.checkpoint for e in world.take(BeginCheckpoint)} == {2}, "the next one is overdue"
+
+
+def test_reports_of_another_checkpoint_epoch_or_incarnation_do_not_count(world: World) -> None:
+    world.pass_time()
+    world.feed(TaskSnapshotted(1, 101, 2, 1, world.now_s))
+    world.feed(TaskSnapshotted(1, 101, 1, 0, world.now_s))
+    world.feed(TaskSnapshotted(1, 999, 1, 1, world.now_s))
+    world.feed(TaskSnapshotted(9, 101, 1, 1, world.now_s))
+    assert world.coordinator.missing == [1, 2, 3]
+
+
+def test_a_commit_is_repeated_until_every_task_knows_of_it(world: World) -> None:
+    world.commit(1)
+    world.take(object)
+    assert world.report("stmgr-2") == [AnnounceCommit("stmgr-2", 1, 1)]
+    status = world.tasks[3]
+    world.tasks[3] = TaskStatus(status.incarnation, status.epoch, status.phase, committed=1)
+    assert world.report("stmgr-2") == []
+
+
+def test_a_checkpoint_that_was_unaligned_somewhere_settles_only_what_the_commit_before_did(world: World) -> None:
+    world.commit(1)
+    world.pass_time()
+    world.snapshot(1, 2)
+    world.feed(TaskSnapshotted(2, 102, 2, 1, world.now_s, unaligned=True))
+    world.take(object)
+    world.snapshot(3, 2)
+    assert world.take(AnnounceCommit) == [AnnounceCommit("stmgr-1", 2, 1), AnnounceCommit("stmgr-2", 2, 1)]
+    world.become_leader()
+    world.all_report()
+    assert {e.settled for e in world.take(AnnounceCommit)} == {1}
+
+
+def test_an_epoch_that_somebody_else_has_raised_has_the_leadership_checked(world: World) -> None:
+    world.stmgr_epochs["stmgr-1"] = 2
+    assert world.report("stmgr-1") == [CheckLeadership()]
+
+
+def test_a_failed_snapshot_aborts_the_checkpoint_and_its_id_is_not_used_again(world: World) -> None:
+    world.pass_time()
+    world.feed(TaskSnapshotFailed(2, 1, 1, "the disk is full", world.now_s))
+    assert world.take(AbortCheckpoint) == [AbortCheckpoint("stmgr-1", 1, 1), AbortCheckpoint("stmgr-2", 1, 1)]
+    assert world.coordinator.counts.failed == {Failure.TASK: 1}
+    assert "task 2: the disk is full" in world.coordinator.counts.last_failure
+    for task in TASKS:
+        world.snapshot(task, 1)
+    assert world.durable.committed == ()
+    world.commit(2)
+
+
+def test_a_checkpoint_that_takes_too_long_is_aborted_and_names_who_is_missing(world: World) -> None:
+    world.pass_time()
+    world.snapshot(2, 1)
+    world.pass_time(TIMEOUT_S)
+    assert world.coordinator.counts.failed == {Failure.TIMEOUT: 1}
+    assert world.coordinator.counts.last_failure.endswith("no snapshot of 2 tasks: 1, 3")
+
+
+@pytest.mark.parametrize("found", ["gap", "stmgr", "task", "detached", "rollback", "plan"])
+def test_a_loss_aborts_the_checkpoint_and_restores_the_last_committed_one(world: World, found: str) -> None:
+    world.commit(1)
+    world.pass_time()
+    world.snapshot(1, 2)
+    world.snapshot(2, 2)
+    world.take(object)
+    if found == "gap":
+        world.taints["stmgr-1"] = "frame 7 of stmgr-2 is missing"
+    elif found == "stmgr":
+        world.restart_stmgr("stmgr-1")
+    elif found == "task":
+        world.restart(1)
+    elif found == "detached":
+        status = world.tasks.pop(1)
+    if found == "rollback":
+        world.feed(RollbackRequested(3, 1, "process() raised", world.now_s))
+    elif found == "plan":
+        world.feed(TasksChanged({1: "stmgr-1", 3: "stmgr-2"}, STATEFUL, world.now_s))
+    else:
+        world.report("stmgr-1")
+    if found == "detached":
+        world.tasks[1] = status
+        world.restart(1)
+        world.all_report()
+    assert world.coordinator.counts.failed == {Failure.LOSS: 1}
+    assert world.epoch == 2
+    restored = world.take(RestoreTasks)
+    assert {(e.epoch, e.checkpoint) for e in restored} == {(2, 1)}
+    assert world.coordinator.phase is Phase.RUNNING
+    world.snapshot(3, 2)
+    assert world.durable.newest == 1, "the last snapshot of the tainted epoch came too late"
+
+
+def test_a_second_failure_during_a_restore_begins_a_newer_epoch(world: World) -> None:
+    world.commit(1)
+    world.obeys = False
+    world.restart(1)
+    world.report("stmgr-1")
+    assert [e.above for e in world.take(RaiseRestoreEpoch)] == [1]
+    world.epoch = 2
+    world.feed(FenceChanged(world.fence, 2, world.now_s))
+    status = world.tasks[1] = TaskStatus(world.tasks[1].incarnation, 2, TaskPhase.RESTORED)
+    world.stmgr_epochs["stmgr-1"] = 2
+    world.report("stmgr-1")
+    assert world.coordinator.phase is Phase.RESTORING
+    world.tasks[1] = TaskStatus(status.incarnation + 1, 2, TaskPhase.RESTORED)
+    world.report("stmgr-1")
+    assert [e.above for e in world.take(RaiseRestoreEpoch)] == [2]
+
+
+def test_a_commit_whose_answer_was_lost_is_what_a_restore_finds(world: World) -> None:
+    world.pass_time()
+    for task in (1, 2):
+        world.snapshot(task, 1)
+    world.loses_answers = True
+    world.snapshot(3, 1)
+    assert (world.durable.newest, world.coordinator.record.newest) == (1, 0)
+    world.loses_answers = False
+    world.restart(3)
+    world.report("stmgr-2")
+    assert {e.checkpoint for e in world.take(RestoreTasks)} == {1}
+    assert world.coordinator.counts.committed == 1
+
+
+def test_a_commit_that_comes_after_the_epoch_was_raised_is_refused(world: World) -> None:
+    world.pass_time()
+    world.held = []
+    for task in TASKS:
+        world.snapshot(task, 1)
+    commit = world.held.pop()
+    world.restart(3)
+    world.report("stmgr-2")
+    world.held = None
+    world.write(commit)
+    assert world.durable.newest == 0
+    assert {e.checkpoint for e in world.take(RestoreTasks)} == {0}
+
+
+def test_a_commit_is_written_until_the_state_manager_answers(world: World) -> None:
+    world.pass_time()
+    world.away = True
+    for task in TASKS:
+        world.snapshot(task, 1)
+    world.pass_time(TIMEOUT_S)
+    assert world.coordinator.in_progress == 1, "it may have been committed, so it cannot time out"
+    world.away = False
+    world.pass_time(1.0)
+    assert (world.durable.newest, world.coordinator.counts.failed) == (1, {})
+
+
+def test_a_begin_that_fails_costs_its_id(world: World) -> None:
+    world.away = True
+    world.pass_time()
+    assert world.coordinator.counts.failed == {Failure.STORE: 1}
+    assert world.take(BeginCheckpoint) == []
+    world.away = False
+    world.commit(2)
+
+
+def test_a_refused_write_has_the_leadership_checked(world: World) -> None:
+    world.held = []
+    world.pass_time()
+    world.term += 1
+    world.write(world.held.pop())
+    assert world.take(CheckLeadership) == [CheckLeadership()]
+    assert world.take(BeginCheckpoint) == []
+
+
+def test_a_new_topology_master_goes_on_where_everybody_runs(world: World) -> None:
+    world.commit(1)
+    world.pass_time()
+    world.take(object)
+    world.become_leader()
+    world.report("stmgr-1")
+    assert world.coordinator.phase is Phase.ADOPTING
+    world.report("stmgr-2")
+    assert (world.coordinator.phase, world.epoch) == (Phase.RUNNING, 1)
+    assert world.coordinator.counts.failed == {Failure.LEADER: 1}
+    assert AbortCheckpoint("stmgr-1", 2, 1) in world.effects
+    assert {e.checkpoint for e in world.take(AnnounceCommit)} == {1}
+    for task in TASKS:
+        world.snapshot(task, 2)
+    assert world.durable.newest == 1
+    world.commit(3)
+
+
+def test_reports_that_come_before_the_leadership_count(world: World) -> None:
+    standby = world.coordinator = CheckpointCoordinator("words-1", world.settings)
+    world.feed(TasksChanged(TASKS, STATEFUL, world.now_s))
+    world.all_report()
+    assert standby.phase is Phase.STANDBY
+    world.term += 1
+    world.feed(FenceChanged(world.fence, world.epoch, world.now_s))
+    assert standby.phase is Phase.RUNNING
+    world.commit(1)
+    world.restart(3)
+    world.report("stmgr-2")
+    assert world.epoch == 2
+
+
+@pytest.mark.parametrize("found", ["gap", "stmgr", "task", "half resumed"])
+def test_what_was_lost_without_a_topology_master_is_a_rollback(world: World, found: str) -> None:
+    world.commit(1)
+    if found == "gap":
+        world.taints["stmgr-2"] = "frame 7 of stmgr-1 is missing"
+    elif found == "stmgr":
+        world.restart_stmgr("stmgr-2")
+    elif found == "task":
+        world.restart(3)
+    else:
+        world.tasks[3] = TaskStatus(world.tasks[3].incarnation, 1, TaskPhase.RESTORED)
+    world.take(object)
+    world.become_leader()
+    world.all_report()
+    assert {(e.epoch, e.checkpoint) for e in world.take(RestoreTasks)} == {(2, 1)}
+    assert world.coordinator.phase is Phase.RUNNING
+
+
+def test_a_loss_that_is_reported_while_the_record_is_read_counts(world: World) -> None:
+    world.away = True
+    world.become_leader()
+    world.taints["stmgr-2"] = "frame 7 of stmgr-1 is missing"
+    world.all_report()
+    world.feed(RollbackRequested(3, 1, "process() raised", world.now_s))
+    world.away = False
+    world.pass_time(1.0)
+    assert world.epoch == 2
+
+
+def test_nothing_is_begun_while_somebody_is_out_of_reach(world: World) -> None:
+    world.feed(StmgrDisconnected("stmgr-2", world.now_s))
+    world.pass_time()
+    assert world.take(BeginCheckpoint) == []
+    assert world.epoch == 1, "a session that has ended is no loss"
+    world.report("stmgr-2")
+    world.pass_time(1.0)
+    assert {e.checkpoint for e in world.take(BeginCheckpoint)} == {1}
+
+
+def test_so_many_checkpoints_are_kept_as_are_to_be_retained() -> None:
+    world = World(retained=2)
+    world.all_report()
+    for checkpoint in (1, 2, 3):
+        world.commit(checkpoint)
+    assert world.durable.committed == (2, 3)
+    assert world.take(DiscardCheckpoints)[-1] == DiscardCheckpoints((2, 3), before=3)
+
+
+def test_a_record_that_the_state_manager_has_lost_is_written_again(world: World) -> None:
+    world.commit(1)
+    world.record = None
+    world.feed(NodeChanged(Kind.STATEFULCHECKPOINTS, None, world.now_s))
+    assert world.durable.newest == 1
+    world.record = None
+    world.restart(3)
+    world.report("stmgr-2")
+    assert {e.checkpoint for e in world.take(RestoreTasks)} == {1}
+    assert world.durable.newest == 1
+
+
+def test_the_record_of_an_earlier_topology_of_the_same_name_does_not_count() -> None:
+    world = World()
+    world.record = Record("words-0", 7, 0, (7,)).to_proto().SerializeToString()
+    world.become_leader()
+    world.all_report()
+    assert {e.checkpoint for e in world.take(RestoreTasks)} == {0}
+
+
+def test_a_record_survives_its_message() -> None:
+    record = Record("words-1", 9, 9, (7, 8), settled=7)
+    assert Record.from_proto(record.to_proto()) == record
+
+
+class TestAtLeastOnce:
+    """Spouts replay what is lost, so only the state of stateful tasks has to be put back."""
+
+    @pytest.fixture
+    def world(self) -> World:
+        world = World(ReliabilityMode.ATLEAST_ONCE)
+        world.all_report()
+        assert world.coordinator.phase is Phase.RUNNING
+        world.commit(1)
+        world.take(object)
+        return world
+
+    def test_a_gap_or_a_stream_manager_that_died_is_no_rollback(self, world: World) -> None:
+        world.taints["stmgr-1"] = "frame 7 of stmgr-2 is missing"
+        world.restart_stmgr("stmgr-1")
+        world.all_report()
+        assert world.epoch == 1
+        world.commit(2)
+
+    def test_a_stateful_task_that_died_is_restored_and_the_others_keep_their_state(self, world: World) -> None:
+        world.restart(3)
+        world.report("stmgr-2")
+        restored = world.take(RestoreTasks)
+        assert {(e.epoch, e.checkpoint) for e in restored} == {(2, 1)}
+        assert next(e.keep for e in restored if e.stmgr_id == "stmgr-1") == {1: 101, 2: 102}
+        assert world.tasks[3].incarnation not in next(e.keep for e in restored if e.stmgr_id == "stmgr-2").values()
+
+    def test_a_stateful_task_does_not_join_an_epoch_that_runs(self, world: World) -> None:
+        world.obeys = False
+        world.restart(2)
+        world.report("stmgr-1")
+        assert [e.tasks for e in world.take(RestoreTasks)] == [frozenset((2,))]
+
+    def test_a_stateless_task_that_died_joins_at_once_and_costs_the_checkpoint_under_way(self, world: World) -> None:
+        world.pass_time()
+        world.restart(2)
+        world.report("stmgr-1")
+        assert world.epoch == 1
+        assert world.coordinator.counts.failed == {Failure.TASK: 1}
+        assert world.tasks[2].phase is TaskPhase.RUNNING
+        world.commit(3)
+
+    def test_a_new_topology_master_does_not_ask_for_stateless_tasks(self, world: World) -> None:
+        world.restart(2)
+        world.become_leader()
+        world.all_report()
+        assert (world.coordinator.phase, world.epoch) == (Phase.RUNNING, 1)
+        assert world.tasks[2].phase is TaskPhase.RUNNING
+
+
+def test_a_damaged_record_is_not_taken_for_a_topology_without_checkpoints(world: World) -> None:
+    world.commit(1)
+    intact, world.record = world.record, b"\xff damaged"
+    with pytest.raises(StateError, match="what to restore is not known"):
+        world.become_leader()
+    world.record = intact
+    world.become_leader()
+    assert world.coordinator.record.newest == 1
+
+
+def test_a_record_that_is_damaged_while_its_leader_lives_is_written_again(world: World) -> None:
+    world.commit(1)
+    world.record = b"\xff damaged"
+    world.restart(1)
+    world.all_report()
+    world.pass_time()
+    assert world.durable.newest == 1
+    assert [e.checkpoint for e in world.take(RestoreTasks)] == [1, 1]

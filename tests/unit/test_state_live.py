@@ -1,0 +1,390 @@
+"""Live state behaves as a dict, and knows what a checkpoint owes."""
+
+from __future__ import annotations
+
+import decimal
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from state_kit import GROUPS, Component, Ticks
+
+from heronpy.checkpoints import DELETED
+from heronpy.errors import CheckpointError, ConfigError, TopologyError, TupleError, UsageError
+from heronpy.hashing import index_of_group, key_group
+from heronpy.state import KeyedState, Place, TaskStates
+
+WORDS = [f"word-{n}" for n in range(40)]
+
+
+def alone(**options: Any) -> tuple[TaskStates, KeyedState]:
+    states = TaskStates(Place("words-1", "count", 0, 1, GROUPS))
+    return states, states.keyed_state("counts", **options)
+
+
+def written(states: TaskStates, checkpoint_id: int = 1) -> dict[Any, bytes | None]:
+    """Begin a checkpoint and write it; its entries."""
+    component = Component(lambda s: None)
+    component.tasks = [states]
+    component.checkpoint_id = checkpoint_id - 1
+    component.begin()
+    return entries_of(component)
+
+
+def write_all(states: TaskStates) -> None:
+    while states.pending:
+        states.write()
+
+
+def entries_of(component: Component) -> dict[Any, bytes | None]:
+    before = set(component.objects)
+    while component.writing:
+        component.write()
+    found: dict[Any, bytes | None] = {}
+    for name in component.objects.keys() - before:
+        ref = next(ref for ref in component.refs if ref.name == name)
+        for block in component.opened(ref).blocks():
+            found.update(zip(block.keys, block.entries.values, strict=True))
+    return found
+
+
+def test_it_behaves_as_a_dict() -> None:
+    _, state = alone()
+    state.update(a=1, b=2)
+    assert (len(state), dict(state), list(state), "a" in state, "x" in state) == (
+        2,
+        {"a": 1, "b": 2},
+        ["a", "b"],
+        True,
+        False,
+    )
+    assert (state.get("a"), state.get("x"), state.get("x", 7), state.setdefault("c", 3)) == (1, None, 7, 3)
+    assert (state.pop("c"), state.pop("c", 9), state.popitem()) == (3, 9, ("a", 1))
+    for call in (lambda: state["x"], lambda: state.pop("x"), lambda: state.__delitem__("x")):
+        with pytest.raises(KeyError, match="x"):
+            call()
+    assert state == {"b": 2}
+    state.clear()
+    assert not state
+    assert repr(state) == "<KeyedState 'counts': 0 keys>"
+
+
+def test_a_default_is_read_and_only_a_mutable_one_is_kept() -> None:
+    states, counts = alone(default=0)
+    lists = states.keyed_state("lists", default=list)
+    numbers = states.keyed_state("numbers", default=int)
+    assert (counts["a"], numbers["a"], lists["a"]) == (0, 0, [])
+    lists["b"].append(1)
+    counts["b"] += 1
+    assert (dict(counts), dict(numbers), dict(lists)) == ({"b": 1}, {}, {"a": [], "b": [1]})
+    assert counts.get("a") is None
+    with pytest.raises(
+        TypeError, match=r"state 'shared': all keys would share this list; give a function: default=list"
+    ):
+        states.keyed_state("shared", default=[])
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda state, key: state[key],
+        lambda state, key: state.get(key),
+        lambda state, key: key in state,
+        lambda state, key: state.__setitem__(key, 1),
+        lambda state, key: state.pop(key, None),
+        lambda state, key: state.setdefault(key, 1),
+        lambda state, key: state.__delitem__(key),
+    ],
+)
+def test_a_key_of_another_task_is_refused_by_name(use: Callable[[KeyedState, str], Any]) -> None:
+    state = TaskStates(Place("words-1", "count", 1, 4, GROUPS)).keyed_state("counts", default=0)
+    for word in WORDS:
+        owner = index_of_group(key_group(word, GROUPS), 4, GROUPS)
+        if owner != 1:
+            with pytest.raises(
+                UsageError, match=f"component 'count', state 'counts': key '{word}' belongs to task {owner}"
+            ):
+                use(state, word)
+    assert dict(state) == {}
+
+
+def test_a_key_without_a_stable_hash_is_refused() -> None:
+    _, state = alone()
+    with pytest.raises(TupleError, match="cannot be a grouping key"):
+        state[object()] = 1
+
+
+def test_more_tasks_than_key_groups_are_refused() -> None:
+    with pytest.raises(TopologyError, match="task 0 of 17 with 16 key groups"):
+        Place("words-1", "count", 0, 17, GROUPS)
+
+
+def test_a_name_is_declared_once_and_arguments_are_checked() -> None:
+    states, _ = alone()
+    with pytest.raises(ConfigError, match="declares two states 'counts'"):
+        states.task_state("counts")
+    for options in ({"codec": "json"}, {"version": -1}, {"ttl_s": 0}, {"max_keys": 0}):
+        with pytest.raises(ConfigError, match="state 'x'"):
+            states.keyed_state("x", **options)
+    with pytest.raises(ConfigError, match="characters"):
+        states.keyed_state("")
+
+
+def test_a_checkpoint_has_the_values_of_the_marker() -> None:
+    component = Component(lambda states: states.keyed_state("values"))
+    state = component.declared[0]
+    state.update({"set": 1, "mutated": [1], "deleted": 1, "deleted-list": [1], "popped": [1], "untouched": (1, [2])})
+    component.begin()
+    state["set"] = 2
+    state["mutated"].append(2)
+    del state["deleted"]
+    del state["deleted-list"]
+    state.pop("popped").append(2)
+    state["new"] = 1
+    component.commit()
+    component.restart(1)
+    marker = {"set": 1, "mutated": [1], "deleted": 1, "deleted-list": [1], "popped": [1], "untouched": (1, [2])}
+    assert component.declared[0] == marker
+
+
+def test_what_iteration_hands_out_may_be_changed_in_place() -> None:
+    component = Component(lambda states: states.keyed_state("lists"))
+    component.declared[0].update({word: [0] for word in WORDS})
+    component.checkpoint()
+    component.begin()
+    for number, (_, value) in enumerate(component.declared[0].items()):
+        value.append(number)
+    component.commit()
+    component.restart(2)
+    assert {tuple(value) for state in component.declared for value in state.values()} == {(0,)}
+    for state in component.declared:
+        for value in state.values():
+            value.append(1)
+    component.checkpoint()
+    component.restart(1)
+    assert {tuple(value) for value in component.declared[0].values()} == {(0, 1)}
+
+
+def test_reading_what_cannot_change_costs_no_entry() -> None:
+    class Point(NamedTuple):
+        x: int
+        y: decimal.Decimal
+
+    states, state = alone()
+    free = {"a": 1, "b": "x", "c": (1, ("y", None)), "d": Point(1, decimal.Decimal(2)), "e": frozenset({1})}
+    state.update({**free, "f": [1], "g": (1, [2])})
+    written(states)
+    states.commit(1)
+    for key in free:
+        assert state[key] == free[key]
+    assert not states.begin(2, 0)
+    assert (state["f"], state["g"]) == ([1], (1, [2]))
+    assert written(states, 3).keys() == {"f", "g"}
+
+
+def test_a_checkpoint_has_what_changed_since_the_last_committed_one() -> None:
+    states, state = alone()
+    state.update({"a": 1, "b": 1, "c": 1})
+    assert written(states, 1).keys() == {"a", "b", "c"}
+    states.commit(1)
+    state["a"] = 2
+    del state["b"]
+    state["short-lived"] = 1
+    del state["short-lived"]
+    assert {key: value == DELETED for key, value in written(states, 2).items()} == {"a": False, "b": True}
+    states.abort(2)
+    state["c"] = 2
+    assert written(states, 3).keys() == {"a", "b", "c"}, "an aborted checkpoint gives its changes back"
+    states.commit(3)
+    assert not states.begin(4, 0)
+    states.commit(4)
+    state["a"] = 3
+    assert written(states, 5).keys() == {"a"}
+
+
+def test_a_marker_that_comes_before_the_last_checkpoint_is_decided_covers_it() -> None:
+    states, state = alone()
+    state["a"] = 1
+    written(states, 1)
+    state["b"] = 1
+    assert written(states, 2).keys() == {"a", "b"}
+    states.commit(1)
+    states.abort(2)
+    assert written(states, 3).keys() == {"a", "b"}, "nothing was committed that the task was told of in time"
+    states.commit(3)
+    assert not states.begin(4, 0)
+
+
+def test_slices_end_at_their_budget_whatever_the_size_of_the_state() -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    component.declared[0].update(dict.fromkeys(range(1000), "x" * 100))
+    component.begin()
+    assert component.tasks[0].pending
+    slices = 0
+    while component.writing:
+        before = component.clock.now
+        component.write(10)
+        assert component.clock.now - before <= 14
+        slices += 1
+    assert slices > 90
+    clock = Ticks()
+    component.tasks[0].commit(1)
+    rounds = 0
+    while not component.tasks[0].release(1, clock):
+        rounds += 1
+    assert rounds > 10, "a thousand keys are not freed at once"
+
+
+class Unpicklable:
+    def __reduce__(self) -> Any:
+        raise RuntimeError("holds a\nsocket")
+
+
+@pytest.mark.parametrize("value", [Unpicklable(), threading.Lock(), [threading.Lock()]])
+def test_a_value_that_cannot_be_saved_fails_the_checkpoint_by_name_and_nothing_else(value: Any) -> None:
+    states, state = alone()
+    state.update({"good": 1, "bad": value})
+    states.begin(1, 0)
+    with pytest.raises(
+        CheckpointError, match=r"component 'count', state 'counts': the value of key 'bad', a \w+, cannot"
+    ) as e:
+        write_all(states)
+    assert "\n" not in str(e.value)
+    assert not states.pending
+    states.abort(1)
+    states.check_invariants()
+    state["bad"] = "mended"
+    assert written(states, 2).keys() == {"good", "bad"}
+
+
+def test_a_value_that_cannot_be_saved_when_it_is_read_does_not_fail_the_reader() -> None:
+    states, state = alone()
+    state["bad"] = [threading.Lock()]
+    states.begin(1, 0)
+    state["bad"].append(1)
+    with pytest.raises(CheckpointError, match="key 'bad'"):
+        states.write()
+    assert len(state["bad"]) == 2
+
+
+def test_what_only_cloudpickle_can_save_is_saved() -> None:
+    component = Component(lambda states: states.keyed_state("functions"))
+    factor = 3
+    component.declared[0]["triple"] = lambda x: factor * x
+    component.checkpoint()
+    component.restart(1)
+    assert component.declared[0]["triple"](5) == 15
+
+
+def test_a_ttl_forgets_in_memory_and_in_checkpoints() -> None:
+    component = Component(lambda states: states.keyed_state("sessions", ttl_s=10, default=0))
+    state = component.declared[0]
+    state["a"] = 1
+    component.now_ms += 6_000
+    state["b"] = 2
+    assert component.checkpoint().objects
+    component.now_ms += 5_000
+    assert (state["a"], state.get("a"), "a" in state, dict(state.items()), len(state)) == (0, None, False, {"b": 2}, 1)
+    component.restart(2)
+    assert {key: value for state in component.declared for key, value in state.items()} == {"b": 2}
+    component.checkpoint()
+    component.now_ms += 4_000
+    component.restart(1)
+    assert len(component.declared[0]) == 1, "its time is that of the write, not that of the restore"
+    component.now_ms += 1_000
+    assert len(component.declared[0]) == 0
+    component.tasks[0].check_invariants()
+    component.checkpoint()
+    component.compact(0)
+    component.checkpoint()
+    assert all(not list(component.opened(ref).blocks()) for ref in component.manifest.objects if ref.since == 0)
+
+
+def test_writes_forget_what_has_expired_so_that_one_shot_keys_leave_nothing() -> None:
+    component = Component(lambda states: states.keyed_state("sessions", ttl_s=1))
+    state = component.declared[0]
+    for number in range(2_000):
+        component.now_ms += 100
+        state[number] = [number]
+        assert len(state._data) <= 12
+    assert list(state) == list(range(1_990, 2_000))
+    for key, _ in state.items():
+        component.now_ms += 1_000
+        state[f"{key}-again"] = 1  # expires the others while they are iterated
+    component.tasks[0].check_invariants()
+
+
+def test_a_clock_that_jumps_back_expires_nothing_early_and_keeps_the_order() -> None:
+    component = Component(lambda states: states.keyed_state("sessions", ttl_s=10))
+    state = component.declared[0]
+    state["a"] = 1
+    component.now_ms -= 500_000
+    state["b"] = 1
+    component.tasks[0].check_invariants()
+    assert set(state) == {"a", "b"}
+    component.now_ms += 500_000 + 10_001
+    assert set(state) == set()
+
+
+def test_max_keys_evicts_what_was_not_used_for_the_longest_time() -> None:
+    component = Component(lambda states: states.keyed_state("cache", max_keys=3))
+    state = component.declared[0]
+    for key in "abc":
+        component.now_ms += 1
+        state[key] = key
+    assert state["a"] == "a"
+    component.now_ms += 1
+    state["d"] = "d"
+    assert set(state) == {"c", "a", "d"}
+    component.tasks[0].check_invariants()
+    component.checkpoint()
+    component.restart(1)
+    component.declared[0]["e"] = "e"
+    assert set(component.declared[0]) == {"c", "d", "e"}, "after a restore, keys were last used when they were written"
+    component.tasks[0].check_invariants()
+
+
+def test_a_bound_that_is_new_holds_for_what_is_restored() -> None:
+    component = Component(lambda states: states.keyed_state("cache"))
+    component.declared[0].update(dict.fromkeys(range(100), 1))
+    component.checkpoint()
+    component.declare = lambda states: states.keyed_state("cache", max_keys=10, ttl_s=5)
+    component.restart(1)
+    assert len(component.declared[0]) == 10
+    component.tasks[0].check_invariants()
+    component.checkpoint()
+    component.restart(1)
+    assert len(component.declared[0]) == 10
+    component.now_ms += 5_001
+    assert len(component.declared[0]) == 0
+
+
+def test_a_key_that_came_back_after_an_aborted_deletion_can_still_be_deleted() -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    state = component.declared[0]
+    state.update({"a": 1, "b": 1, "c": 1})
+    component.checkpoint()
+    state.clear()
+    component.begin()
+    state["a"] = 2
+    component.abort()
+    del state["a"]
+    component.checkpoint()
+    component.restart(1)
+    assert component.declared[0] == {}
+
+
+class Corner(NamedTuple):
+    x: int
+
+
+def test_keys_come_back_with_their_types() -> None:
+    keys = [True, 2.0, 2.5, decimal.Decimal(3), Corner(1), (1, Corner(2)), "text", b"bytes", None, 1 << 80]
+    component = Component(lambda states: states.keyed_state("counts"))
+    component.declared[0].update(dict.fromkeys(keys, 0))
+    component.checkpoint()
+    component.compact(0)
+    component.checkpoint()
+    component.restart(1)
+    assert {repr(key) for key in component.declared[0]} == {repr(key) for key in keys}
