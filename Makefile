@@ -10,9 +10,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build
-# Two at a time, because most of them wait most of the time; by file, so that each Spark and each topology is started once.
+# Two at a time, because most of them wait most of the time; by file, so that each Spark and each topology is started once;
+# in the order of tests/conftest.py, so that what is left for the end is short. The suite starts some two thousand
+# processes of the engine: compiled beforehand, also where PYTHONDONTWRITEBYTECODE is set, they take a fifth less
+# CPU to start.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+PYTEST := $(BIN)/python -m compileall -q heronpy scheduler tracker && \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PATHS := heronpy scheduler tracker tests
 PROTOS := $(wildcard proto/heronpy/proto/*.proto)
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
@@ -20,8 +24,9 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-pipeline test test-long check chaos lint proto proto-check bench bench-spark bench-tracker \
-	format clean distclean install install-dev install-pipeline servers java constraints
+.PHONY: help demo demo-pipeline test test-long check nightly chaos chaos-deaths simulate fuzz lint proto proto-check \
+	bench bench-spark bench-tracker \
+	format clean distclean install install-dev install-pipeline servers s3-server java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,13 +41,29 @@ test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs
 	$(PYTEST) $(ARGS)
 
 test-long: $(VENV)/.installed-dev servers ## the same tests, with those that take long
-	HERON_LONG=1 $(PYTEST) $(ARGS)
+	export HERON_LONG=1; $(PYTEST) $(ARGS)
 
 check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters, types, contracts, unit tests
 	$(PYTEST) tests/unit $(ARGS)
 
-chaos: $(VENV)/.installed-dev ## kill processes at random for a while: make chaos CHAOS_SECONDS=600, HERON_CHAOS_SEED=n to repeat one
-	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "campaign or after_deaths" $(ARGS)
+nightly: ## what takes hours, with other random choices every time: the long tests, faults, fuzzing
+	HERON_NIGHTLY=1 HERON_LONG=1 $(MAKE) test
+	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-deaths
+	$(MAKE) simulate SEEDS=5000 FIRST=$$RANDOM
+	$(MAKE) fuzz
+
+chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow: make chaos FAULTS=300, HERON_CHAOS_SEED=n to repeat one
+	HERON_CHAOS_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_fault_campaign.py -s $(ARGS)
+
+chaos-deaths: $(VENV)/.installed-dev ## kills and stops close together, for a while: make chaos-deaths CHAOS_SECONDS=600
+	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "deaths" $(ARGS)
+
+fuzz: $(VENV)/.installed-dev ## coverage-guided fuzzing of every parser of bytes: make fuzz FUZZ_RUNS=1000000 ARGS="tuples launch"
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(PIP) 'atheris>=3.0'
+	@$(BIN)/python tests/fuzz/run.py --runs $(or $(FUZZ_RUNS),1000000) $(ARGS)
+
+simulate: $(VENV)/.installed-dev ## run simulated clusters under faults, each from a seed: make simulate SEEDS=1000 FIRST=0
+	@$(BIN)/python -m heronpy.testing.simulation --seeds $(or $(SEEDS),200) --first $(or $(FIRST),0) $(ARGS)
 
 bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliability at-least-once"
 	@$(BIN)/heron bench $(ARGS)
@@ -127,8 +148,14 @@ servers:
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	command -v prometheus >/dev/null || missing="$$missing prometheus"; \
+	command -v ss >/dev/null || missing="$$missing iproute2"; \
 	[ -z "$$missing" ] || { $(call apt_install,$$missing); } \
 		|| echo "not installed:$$missing; the tests that need them will be skipped" >&2
+
+# Not among `servers`: building it takes minutes of CPU. The tests of S3 find it by HERON_TEST_VERSITYGW or on the PATH.
+s3-server: ## build versitygw, the S3 server of the tests, into build/bin (once; needs Go)
+	@[ -x $(BUILD)/bin/versitygw ] || GOBIN=$(abspath $(BUILD)/bin) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	@echo "export HERON_TEST_VERSITYGW=$(abspath $(BUILD)/bin/versitygw)"
 
 # Spark needs Java 17 or newer. What is missing says the program itself, too.
 java:
