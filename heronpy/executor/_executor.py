@@ -95,7 +95,7 @@ class Executor:
         self._directory = DirectoryWatch(launch.dir)
         self._service: ServiceSupervisor | None = None
         if supervises_service:
-            self._service = ServiceSupervisor(launch, owner=owner, interval_ms=LOOK_S * 1000)
+            self._service = ServiceSupervisor(launch, container, owner=owner, interval_ms=LOOK_S * 1000)
 
     async def run(self) -> None:
         """Serve until cancelled or until the owner is gone. On return every process of the container has ended.

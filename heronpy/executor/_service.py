@@ -1,7 +1,8 @@
-"""The scheduler service, supervised by the executor of container 0.
+"""The scheduler service, supervised by the executors.
 
-The service supervises the executors, and the executor of container 0 the service, so that each is started again by the
-other. Only when both die at once nobody is left; then the next command that names the topology starts the service.
+The service supervises the executors, and they the service, so that each is started again by the other: by the executor
+of container 0 at once, by that of container n when the service has been dead for n times `TURN_S`. Only when all of
+them die at once nobody is left; then the next command that names the topology starts the service.
 """
 
 from __future__ import annotations
@@ -34,13 +35,22 @@ from heronpy.supervision import (
 
 log = logging.getLogger(__name__)
 
+TURN_S = 5.0
+"""How long an executor leaves the start of the service to the one before it."""
+
 
 class ServiceSupervisor:
-    """Starts the scheduler service again when it is dead or hung. It is never ended here for another reason."""
+    """Starts the scheduler service again when it is dead or hung. It is never ended here for another reason.
 
-    def __init__(self, launch: Launch, *, owner: HostProcess | None, interval_ms: float) -> None:
+    Two executors may start one in the same moment; the second service gives way.
+    """
+
+    def __init__(self, launch: Launch, container: int, *, owner: HostProcess | None, interval_ms: float) -> None:
         self._launch = launch
         self._owner = owner
+        self._patience_ms = container * TURN_S * 1000
+        self._missed_ms: float | None = None
+        """Since when there is no service."""
         self._supervision = Supervision(launch.config.executor)
         self._hangs = HangDetector(launch.config.executor.heartbeat_timeout_ms, interval_ms)
         self._service: HostProcess | None = None
@@ -55,6 +65,12 @@ class ServiceSupervisor:
             gone, self._service = self._service, None
             self._apply(Exited(SERVICE, gone.pid, now_ms), now_ms)
         self._find_hung(now_ms)
+        if self._service is not None:
+            self._missed_ms = None
+        elif self._missed_ms is None:
+            self._missed_ms = now_ms
+        if self._missed_ms is not None and now_ms - self._missed_ms < self._patience_ms:
+            return
         self._apply(Wanted({SERVICE: 0}, now_ms), now_ms)
         self._apply(Ticked(now_ms), now_ms)
 

@@ -78,7 +78,7 @@ class LocalScheduler(Scheduler):
     """Starts an executor per container on this host, and starts the dead ones again.
 
     With an `owner`, executors end by themselves when that process is gone: for clusters that must not outlive a test.
-    The executor of container 0 looks after the scheduler service, as this does after the executors.
+    The executors look after the scheduler service, as this does after them.
     """
 
     def __init__(self, launch: Launch, *, owner: HostProcess | None = None) -> None:
@@ -212,9 +212,7 @@ class LocalScheduler(Scheduler):
 
     def _spawn(self, container: int) -> HostProcess | None:
         launch = self.launch
-        ours = {CONTAINER_ENV: str(container)}
-        if container == 0:
-            ours[SUPERVISES_SERVICE_ENV] = "1"
+        ours = {CONTAINER_ENV: str(container), SUPERVISES_SERVICE_ENV: "1"}
         if self._owner is not None:
             ours[OWNER_ENV] = str(self._owner)
         try:

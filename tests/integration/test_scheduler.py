@@ -198,6 +198,20 @@ def test_a_stopped_executor_is_replaced(running: Topology) -> None:
     assert running.executors(0, 1, 2)[1] != first
 
 
+@pytest.mark.parametrize("dead", [(0,), (0, 1)])
+def test_a_service_that_dies_with_those_who_watch_it_is_started_by_another_executor(
+    running: Topology, dead: tuple[int, ...]
+) -> None:
+    first, before = running.service(), running.executors(0, 1, 2)
+    for process in (first, *(before[container] for container in dead)):
+        process.send(signal.SIGKILL)
+    running.replaced(first)
+    eventually_sync(lambda: _equal([c for c in dead if before[c].alive], []))
+    after = running.executors(0, 1, 2)
+    assert [container for container in after if after[container] == before[container]] == sorted({0, 1, 2} - {*dead})
+    running.service()  # one
+
+
 def test_when_service_and_executors_die_at_once_the_next_touch_starts_everything_again(running: Topology) -> None:
     before = [running.service(), *running.executors(0, 1, 2).values()]
     assert not heron_scheduler.revive(running.launch)
