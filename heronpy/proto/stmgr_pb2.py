@@ -22,32 +22,33 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from heronpy.proto import checkpoint_pb2 as heronpy_dot_proto_dot_checkpoint__pb2
 from heronpy.proto import plan_pb2 as heronpy_dot_proto_dot_plan__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19heronpy/proto/stmgr.proto\x12\x07heronpy\x1a\x18heronpy/proto/plan.proto\"\xb1\x01\n\x05\x42\x61tch\x12\x11\n\tdest_task\x18\x01 \x01(\r\x12!\n\x04kind\x18\x02 \x01(\x0e\x32\x13.heronpy.Batch.Kind\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x10\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x08 \x01(\x08\"C\n\x04Kind\x12\x08\n\x04\x44\x41TA\x10\x00\x12\x07\n\x03\x41\x43K\x10\x01\x12\x08\n\x04\x46\x41IL\x10\x02\x12\x11\n\rRESET_TIMEOUT\x10\x03\x12\x0b\n\x07\x43ONTROL\x10\x04\"\xa7\x01\n\nTupleBatch\x12\x10\n\x08src_task\x18\x01 \x01(\r\x12\x0e\n\x06stream\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0e\n\x06values\x18\x04 \x01(\x0c\x12\x0b\n\x03ids\x18\x05 \x01(\x0c\x12\r\n\x05roots\x18\x06 \x01(\x0c\x12\x13\n\x0broot_counts\x18\x07 \x01(\x0c\x12\x0f\n\x07streams\x18\x08 \x03(\t\x12\x16\n\x0estream_indexes\x18\t \x01(\x0c\"*\n\tRootBatch\x12\r\n\x05roots\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"P\n\x0c\x43ontrolBatch\x12\x10\n\x08src_task\x18\x01 \x01(\r\x12\x13\n\twatermark\x18\x02 \x01(\x12H\x00\x12\x0e\n\x04held\x18\x03 \x01(\x04H\x00\x42\t\n\x07\x63ontrol\"A\n\x11StartBackpressure\x12\r\n\x05stmgr\x18\x01 \x01(\t\x12\x0f\n\x07\x63ulprit\x18\x02 \x01(\t\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\"@\n\x10StopBackpressure\x12\r\n\x05stmgr\x18\x01 \x01(\t\x12\x0f\n\x07\x63ulprit\x18\x02 \x01(\t\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\"\xca\x01\n\x05\x46rame\x12\x1f\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x0e.heronpy.Batch\x12#\n\x04plan\x18\x02 \x01(\x0b\x32\x15.heronpy.PhysicalPlan\x12\x36\n\x12start_backpressure\x18\x03 \x03(\x0b\x32\x1a.heronpy.StartBackpressure\x12\x34\n\x11stop_backpressure\x18\x04 \x03(\x0b\x32\x19.heronpy.StopBackpressure\x12\r\n\x05\x65poch\x18\x05 \x01(\r2a\n\x05Stmgr\x12,\n\x06\x41ttach\x12\x0e.heronpy.Frame\x1a\x0e.heronpy.Frame(\x01\x30\x01\x12*\n\x04Peer\x12\x0e.heronpy.Frame\x1a\x0e.heronpy.Frame(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19heronpy/proto/stmgr.proto\x12\x07heronpy\x1a\x1eheronpy/proto/checkpoint.proto\x1a\x18heronpy/proto/plan.proto\"\xc3\x01\n\x05\x42\x61tch\x12\x11\n\tdest_task\x18\x01 \x01(\r\x12!\n\x04kind\x18\x02 \x01(\x0e\x32\x13.heronpy.Batch.Kind\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0c\n\x04\x62ody\x18\x04 \x01(\x0c\x12\x10\n\x08src_task\x18\x05 \x01(\r\x12\x10\n\x08\x66\x65\x65\x64\x62\x61\x63k\x18\x08 \x01(\x08\"C\n\x04Kind\x12\x08\n\x04\x44\x41TA\x10\x00\x12\x07\n\x03\x41\x43K\x10\x01\x12\x08\n\x04\x46\x41IL\x10\x02\x12\x11\n\rRESET_TIMEOUT\x10\x03\x12\x0b\n\x07\x43ONTROL\x10\x04\"\xa7\x01\n\nTupleBatch\x12\x10\n\x08src_task\x18\x01 \x01(\r\x12\x0e\n\x06stream\x18\x02 \x01(\t\x12\r\n\x05\x63ount\x18\x03 \x01(\r\x12\x0e\n\x06values\x18\x04 \x01(\x0c\x12\x0b\n\x03ids\x18\x05 \x01(\x0c\x12\r\n\x05roots\x18\x06 \x01(\x0c\x12\x13\n\x0broot_counts\x18\x07 \x01(\x0c\x12\x0f\n\x07streams\x18\x08 \x03(\t\x12\x16\n\x0estream_indexes\x18\t \x01(\x0c\"*\n\tRootBatch\x12\r\n\x05roots\x18\x01 \x01(\x0c\x12\x0e\n\x06values\x18\x02 \x01(\x0c\"s\n\x0c\x43ontrolBatch\x12\x10\n\x08src_task\x18\x01 \x01(\r\x12\x13\n\twatermark\x18\x02 \x01(\x12H\x00\x12\x0e\n\x04held\x18\x03 \x01(\x04H\x00\x12\x10\n\x06marker\x18\x04 \x01(\x04H\x00\x12\x0f\n\x05\x65nded\x18\x05 \x01(\x08H\x00\x42\t\n\x07\x63ontrol\"A\n\x11StartBackpressure\x12\r\n\x05stmgr\x18\x01 \x01(\t\x12\x0f\n\x07\x63ulprit\x18\x02 \x01(\t\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\"@\n\x10StopBackpressure\x12\r\n\x05stmgr\x18\x01 \x01(\t\x12\x0f\n\x07\x63ulprit\x18\x02 \x01(\t\x12\x0c\n\x04\x66ull\x18\x03 \x01(\x08\"\xca\x02\n\x05\x46rame\x12\x1f\n\x07\x62\x61tches\x18\x01 \x03(\x0b\x32\x0e.heronpy.Batch\x12#\n\x04plan\x18\x02 \x01(\x0b\x32\x15.heronpy.PhysicalPlan\x12\x36\n\x12start_backpressure\x18\x03 \x03(\x0b\x32\x1a.heronpy.StartBackpressure\x12\x34\n\x11stop_backpressure\x18\x04 \x03(\x0b\x32\x19.heronpy.StopBackpressure\x12\r\n\x05\x65poch\x18\x05 \x01(\r\x12\x0e\n\x06number\x18\x06 \x01(\x04\x12(\n\x06orders\x18\x07 \x03(\x0b\x32\x18.heronpy.CheckpointOrder\x12(\n\x07reports\x18\x08 \x03(\x0b\x32\x17.heronpy.InstanceReport\x12\x11\n\x04hold\x18\t \x01(\x08H\x00\x88\x01\x01\x42\x07\n\x05_hold2a\n\x05Stmgr\x12,\n\x06\x41ttach\x12\x0e.heronpy.Frame\x1a\x0e.heronpy.Frame(\x01\x30\x01\x12*\n\x04Peer\x12\x0e.heronpy.Frame\x1a\x0e.heronpy.Frame(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'heronpy.proto.stmgr_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_BATCH']._serialized_start=65
-  _globals['_BATCH']._serialized_end=242
-  _globals['_BATCH_KIND']._serialized_start=175
-  _globals['_BATCH_KIND']._serialized_end=242
-  _globals['_TUPLEBATCH']._serialized_start=245
-  _globals['_TUPLEBATCH']._serialized_end=412
-  _globals['_ROOTBATCH']._serialized_start=414
-  _globals['_ROOTBATCH']._serialized_end=456
-  _globals['_CONTROLBATCH']._serialized_start=458
-  _globals['_CONTROLBATCH']._serialized_end=538
-  _globals['_STARTBACKPRESSURE']._serialized_start=540
-  _globals['_STARTBACKPRESSURE']._serialized_end=605
-  _globals['_STOPBACKPRESSURE']._serialized_start=607
-  _globals['_STOPBACKPRESSURE']._serialized_end=671
-  _globals['_FRAME']._serialized_start=674
-  _globals['_FRAME']._serialized_end=876
-  _globals['_STMGR']._serialized_start=878
-  _globals['_STMGR']._serialized_end=975
+  _globals['_BATCH']._serialized_start=97
+  _globals['_BATCH']._serialized_end=292
+  _globals['_BATCH_KIND']._serialized_start=225
+  _globals['_BATCH_KIND']._serialized_end=292
+  _globals['_TUPLEBATCH']._serialized_start=295
+  _globals['_TUPLEBATCH']._serialized_end=462
+  _globals['_ROOTBATCH']._serialized_start=464
+  _globals['_ROOTBATCH']._serialized_end=506
+  _globals['_CONTROLBATCH']._serialized_start=508
+  _globals['_CONTROLBATCH']._serialized_end=623
+  _globals['_STARTBACKPRESSURE']._serialized_start=625
+  _globals['_STARTBACKPRESSURE']._serialized_end=690
+  _globals['_STOPBACKPRESSURE']._serialized_start=692
+  _globals['_STOPBACKPRESSURE']._serialized_end=756
+  _globals['_FRAME']._serialized_start=759
+  _globals['_FRAME']._serialized_end=1089
+  _globals['_STMGR']._serialized_start=1091
+  _globals['_STMGR']._serialized_end=1188
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,4 @@
+from heronpy.proto import checkpoint_pb2 as _checkpoint_pb2
 from heronpy.proto import plan_pb2 as _plan_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -9,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Batch(_message.Message):
-    __slots__ = ("dest_task", "kind", "count", "body", "feedback")
+    __slots__ = ("dest_task", "kind", "count", "body", "src_task", "feedback")
     class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         DATA: _ClassVar[Batch.Kind]
@@ -26,13 +27,15 @@ class Batch(_message.Message):
     KIND_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     BODY_FIELD_NUMBER: _ClassVar[int]
+    SRC_TASK_FIELD_NUMBER: _ClassVar[int]
     FEEDBACK_FIELD_NUMBER: _ClassVar[int]
     dest_task: int
     kind: Batch.Kind
     count: int
     body: bytes
+    src_task: int
     feedback: bool
-    def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ..., feedback: _Optional[bool] = ...) -> None: ...
+    def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ..., src_task: _Optional[int] = ..., feedback: _Optional[bool] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
     __slots__ = ("src_task", "stream", "count", "values", "ids", "roots", "root_counts", "streams", "stream_indexes")
@@ -65,14 +68,18 @@ class RootBatch(_message.Message):
     def __init__(self, roots: _Optional[bytes] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class ControlBatch(_message.Message):
-    __slots__ = ("src_task", "watermark", "held")
+    __slots__ = ("src_task", "watermark", "held", "marker", "ended")
     SRC_TASK_FIELD_NUMBER: _ClassVar[int]
     WATERMARK_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
+    MARKER_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     src_task: int
     watermark: int
     held: int
-    def __init__(self, src_task: _Optional[int] = ..., watermark: _Optional[int] = ..., held: _Optional[int] = ...) -> None: ...
+    marker: int
+    ended: bool
+    def __init__(self, src_task: _Optional[int] = ..., watermark: _Optional[int] = ..., held: _Optional[int] = ..., marker: _Optional[int] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class StartBackpressure(_message.Message):
     __slots__ = ("stmgr", "culprit", "full")
@@ -95,15 +102,23 @@ class StopBackpressure(_message.Message):
     def __init__(self, stmgr: _Optional[str] = ..., culprit: _Optional[str] = ..., full: _Optional[bool] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("batches", "plan", "start_backpressure", "stop_backpressure", "epoch")
+    __slots__ = ("batches", "plan", "start_backpressure", "stop_backpressure", "epoch", "number", "orders", "reports", "hold")
     BATCHES_FIELD_NUMBER: _ClassVar[int]
     PLAN_FIELD_NUMBER: _ClassVar[int]
     START_BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     STOP_BACKPRESSURE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
+    REPORTS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     batches: _containers.RepeatedCompositeFieldContainer[Batch]
     plan: _plan_pb2.PhysicalPlan
     start_backpressure: _containers.RepeatedCompositeFieldContainer[StartBackpressure]
     stop_backpressure: _containers.RepeatedCompositeFieldContainer[StopBackpressure]
     epoch: int
-    def __init__(self, batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., start_backpressure: _Optional[_Iterable[_Union[StartBackpressure, _Mapping]]] = ..., stop_backpressure: _Optional[_Iterable[_Union[StopBackpressure, _Mapping]]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    number: int
+    orders: _containers.RepeatedCompositeFieldContainer[_checkpoint_pb2.CheckpointOrder]
+    reports: _containers.RepeatedCompositeFieldContainer[_checkpoint_pb2.InstanceReport]
+    hold: bool
+    def __init__(self, batches: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., start_backpressure: _Optional[_Iterable[_Union[StartBackpressure, _Mapping]]] = ..., stop_backpressure: _Optional[_Iterable[_Union[StopBackpressure, _Mapping]]] = ..., epoch: _Optional[int] = ..., number: _Optional[int] = ..., orders: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointOrder, _Mapping]]] = ..., reports: _Optional[_Iterable[_Union[_checkpoint_pb2.InstanceReport, _Mapping]]] = ..., hold: _Optional[bool] = ...) -> None: ...

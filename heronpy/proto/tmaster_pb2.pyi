@@ -1,3 +1,4 @@
+from heronpy.proto import checkpoint_pb2 as _checkpoint_pb2
 from heronpy.proto import plan_pb2 as _plan_pb2
 from heronpy.proto import metrics_pb2 as _metrics_pb2
 from heronpy.proto import loglevels_pb2 as _loglevels_pb2
@@ -32,18 +33,24 @@ class StmgrHeartbeat(_message.Message):
     def __init__(self, attached: _Optional[_Iterable[str]] = ..., restore_epoch: _Optional[int] = ..., stop_reason: _Optional[str] = ...) -> None: ...
 
 class StmgrMessage(_message.Message):
-    __slots__ = ("hello", "heartbeat")
+    __slots__ = ("hello", "heartbeat", "report", "of_instance")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    OF_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     hello: StmgrHello
     heartbeat: StmgrHeartbeat
-    def __init__(self, hello: _Optional[_Union[StmgrHello, _Mapping]] = ..., heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ...) -> None: ...
+    report: _checkpoint_pb2.StmgrReport
+    of_instance: _checkpoint_pb2.InstanceReport
+    def __init__(self, hello: _Optional[_Union[StmgrHello, _Mapping]] = ..., heartbeat: _Optional[_Union[StmgrHeartbeat, _Mapping]] = ..., report: _Optional[_Union[_checkpoint_pb2.StmgrReport, _Mapping]] = ..., of_instance: _Optional[_Union[_checkpoint_pb2.InstanceReport, _Mapping]] = ...) -> None: ...
 
 class TmasterMessage(_message.Message):
-    __slots__ = ("plan",)
+    __slots__ = ("plan", "orders")
     PLAN_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_FIELD_NUMBER: _ClassVar[int]
     plan: _plan_pb2.PhysicalPlan
-    def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ...) -> None: ...
+    orders: _containers.RepeatedCompositeFieldContainer[_checkpoint_pb2.CheckpointOrder]
+    def __init__(self, plan: _Optional[_Union[_plan_pb2.PhysicalPlan, _Mapping]] = ..., orders: _Optional[_Iterable[_Union[_checkpoint_pb2.CheckpointOrder, _Mapping]]] = ...) -> None: ...
 
 class TopologyRequest(_message.Message):
     __slots__ = ()

@@ -64,7 +64,8 @@ def tuple_batch(
         body.roots = roots.tobytes()
         if root_counts is not None:
             body.root_counts = root_counts.astype(U32, copy=False).tobytes()
-    return stmgr_pb2.Batch(dest_task=dest_task, kind=DATA, count=count, body=body.SerializeToString())
+    data = body.SerializeToString()
+    return stmgr_pb2.Batch(dest_task=dest_task, kind=DATA, count=count, body=data, src_task=src_task)
 
 
 def root_batch(kind: Any, dest_task: int, roots: RootArray, values: RootArray | None = None) -> stmgr_pb2.Batch:
@@ -76,8 +77,14 @@ def root_batch(kind: Any, dest_task: int, roots: RootArray, values: RootArray | 
 
 
 def control_batch(
-    src_task: int, dest_task: int, *, watermark: int | None = None, held: int | None = None
+    src_task: int,
+    dest_task: int,
+    *,
+    watermark: int | None = None,
+    held: int | None = None,
+    marker: int | None = None,
+    ended: bool | None = None,
 ) -> stmgr_pb2.Batch:
-    """One thing that a task says to another: its watermark, or how many tuples it holds."""
-    body = stmgr_pb2.ControlBatch(src_task=src_task, watermark=watermark, held=held)
-    return stmgr_pb2.Batch(dest_task=dest_task, kind=CONTROL, body=body.SerializeToString())
+    """One thing that a task says to another: a watermark, how many tuples it holds, a marker, or that it has ended."""
+    body = stmgr_pb2.ControlBatch(src_task=src_task, watermark=watermark, held=held, marker=marker, ended=ended)
+    return stmgr_pb2.Batch(dest_task=dest_task, kind=CONTROL, body=body.SerializeToString(), src_task=src_task)

@@ -1,0 +1,265 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class TaskStatus(_message.Message):
+    __slots__ = ("task", "incarnation", "epoch", "phase", "committed")
+    class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        STARTED: _ClassVar[TaskStatus.Phase]
+        RESTORED: _ClassVar[TaskStatus.Phase]
+        RUNNING: _ClassVar[TaskStatus.Phase]
+    STARTED: TaskStatus.Phase
+    RESTORED: TaskStatus.Phase
+    RUNNING: TaskStatus.Phase
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    incarnation: int
+    epoch: int
+    phase: TaskStatus.Phase
+    committed: int
+    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., phase: _Optional[_Union[TaskStatus.Phase, str]] = ..., committed: _Optional[int] = ...) -> None: ...
+
+class SnapshotStored(_message.Message):
+    __slots__ = ("task", "incarnation", "checkpoint", "epoch", "unaligned", "objects", "state_bytes", "aligned_us")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    UNALIGNED_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALIGNED_US_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    incarnation: int
+    checkpoint: int
+    epoch: int
+    unaligned: bool
+    objects: _containers.RepeatedScalarFieldContainer[bytes]
+    state_bytes: int
+    aligned_us: int
+    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., unaligned: _Optional[bool] = ..., objects: _Optional[_Iterable[bytes]] = ..., state_bytes: _Optional[int] = ..., aligned_us: _Optional[int] = ...) -> None: ...
+
+class SnapshotFailed(_message.Message):
+    __slots__ = ("task", "checkpoint", "epoch", "reason")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    checkpoint: int
+    epoch: int
+    reason: str
+    def __init__(self, task: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RollbackRequest(_message.Message):
+    __slots__ = ("task", "epoch", "reason")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    epoch: int
+    reason: str
+    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class FramesMissing(_message.Message):
+    __slots__ = ("epoch", "reason")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    reason: str
+    def __init__(self, epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class InstanceReport(_message.Message):
+    __slots__ = ("status", "stored", "failed", "rollback", "missing")
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    STORED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    status: TaskStatus
+    stored: SnapshotStored
+    failed: SnapshotFailed
+    rollback: RollbackRequest
+    missing: FramesMissing
+    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., stored: _Optional[_Union[SnapshotStored, _Mapping]] = ..., failed: _Optional[_Union[SnapshotFailed, _Mapping]] = ..., rollback: _Optional[_Union[RollbackRequest, _Mapping]] = ..., missing: _Optional[_Union[FramesMissing, _Mapping]] = ...) -> None: ...
+
+class StmgrReport(_message.Message):
+    __slots__ = ("incarnation", "epoch", "taint", "tasks")
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    TAINT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    incarnation: int
+    epoch: int
+    taint: str
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    def __init__(self, incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., taint: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ...) -> None: ...
+
+class BeginCheckpoint(_message.Message):
+    __slots__ = ("checkpoint", "epoch")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    epoch: int
+    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class AbortCheckpoint(_message.Message):
+    __slots__ = ("checkpoint", "epoch")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    epoch: int
+    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class CommitCheckpoint(_message.Message):
+    __slots__ = ("checkpoint", "settled")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    settled: int
+    def __init__(self, checkpoint: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
+
+class RestoreTasks(_message.Message):
+    __slots__ = ("epoch", "checkpoint", "settled", "tasks", "keep")
+    class KeepEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    checkpoint: int
+    settled: int
+    tasks: _containers.RepeatedScalarFieldContainer[int]
+    keep: _containers.ScalarMap[int, int]
+    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., settled: _Optional[int] = ..., tasks: _Optional[_Iterable[int]] = ..., keep: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class ResumeTasks(_message.Message):
+    __slots__ = ("epoch", "incarnations")
+    class IncarnationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    INCARNATIONS_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    incarnations: _containers.ScalarMap[int, int]
+    def __init__(self, epoch: _Optional[int] = ..., incarnations: _Optional[_Mapping[int, int]] = ...) -> None: ...
+
+class CheckpointOrder(_message.Message):
+    __slots__ = ("begin", "abort", "commit", "restore", "resume")
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
+    ABORT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    begin: BeginCheckpoint
+    abort: AbortCheckpoint
+    commit: CommitCheckpoint
+    restore: RestoreTasks
+    resume: ResumeTasks
+    def __init__(self, begin: _Optional[_Union[BeginCheckpoint, _Mapping]] = ..., abort: _Optional[_Union[AbortCheckpoint, _Mapping]] = ..., commit: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., restore: _Optional[_Union[RestoreTasks, _Mapping]] = ..., resume: _Optional[_Union[ResumeTasks, _Mapping]] = ...) -> None: ...
+
+class SavePiece(_message.Message):
+    __slots__ = ("name", "data", "last")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    data: bytes
+    last: bool
+    def __init__(self, name: _Optional[str] = ..., data: _Optional[bytes] = ..., last: _Optional[bool] = ...) -> None: ...
+
+class SaveReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ReadRequest(_message.Message):
+    __slots__ = ("name", "offset", "length")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    offset: int
+    length: int
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+
+class ReadReply(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class SizeRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class SizeReply(_message.Message):
+    __slots__ = ("size",)
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
+
+class ManifestRequest(_message.Message):
+    __slots__ = ("checkpoint", "epoch", "previous", "objects", "tasks")
+    class TasksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    epoch: int
+    previous: int
+    objects: _containers.RepeatedScalarFieldContainer[bytes]
+    tasks: _containers.ScalarMap[str, int]
+    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., previous: _Optional[int] = ..., objects: _Optional[_Iterable[bytes]] = ..., tasks: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class ManifestReply(_message.Message):
+    __slots__ = ("size", "added")
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    added: int
+    def __init__(self, size: _Optional[int] = ..., added: _Optional[int] = ...) -> None: ...
+
+class DiscardRequest(_message.Message):
+    __slots__ = ("keep", "before")
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    keep: _containers.RepeatedScalarFieldContainer[int]
+    before: int
+    def __init__(self, keep: _Optional[_Iterable[int]] = ..., before: _Optional[int] = ...) -> None: ...
+
+class DiscardReply(_message.Message):
+    __slots__ = ("deleted",)
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    deleted: int
+    def __init__(self, deleted: _Optional[int] = ...) -> None: ...
