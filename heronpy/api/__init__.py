@@ -37,7 +37,7 @@ from heronpy.api.metrics import (
 )
 from heronpy.api.serializer import IHeronSerializer, MsgpackSerializer, PythonSerializer
 from heronpy.api.spout import Spout
-from heronpy.api.state import HashMapState, State, StatefulComponent
+from heronpy.api.state import HashMapState, IStatefulComponent, ITwoPhaseStatefulComponent, State, StatefulComponent
 from heronpy.api.stream import Grouping, Stream
 from heronpy.api.task_hook import ITaskHook
 from heronpy.api.topology import Topology, TopologyBuilder
@@ -63,7 +63,9 @@ __all__ = [
     "IHeronSerializer",
     "IMetric",
     "IReducer",
+    "IStatefulComponent",
     "ITaskHook",
+    "ITwoPhaseStatefulComponent",
     "InvalidTopologyError",
     "MeanReducedMetric",
     "MeanReducer",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from heronpy.api._config import typed_config
+from heronpy.api._state_context import StateContext
 from heronpy.api.metrics import CountMetric, GaugeMetric, HistogramMetric, IMetric, MeterMetric, TimerMetric
 from heronpy.api.task_hook import ITaskHook
 
@@ -35,7 +36,7 @@ class MetricsRegistry(Protocol):
     def register(self, name: str, metric: IMetric, time_bucket_in_sec: int) -> Any: ...
 
 
-class TopologyContext:
+class TopologyContext(StateContext):
     """Made by the engine for every task, and passed to `initialize()`."""
 
     def __init__(
@@ -53,8 +54,7 @@ class TopologyContext:
         Raises:
             UserCodeError: a configuration value cannot be unpickled.
         """
-        self._plan = plan
-        self._task_id = task_id
+        super().__init__(plan, task_id)
         self._component = plan.tasks[task_id][1].component
         config.update(typed_config(config))
         self._config = config

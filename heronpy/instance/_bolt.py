@@ -87,7 +87,7 @@ class BoltTask:
     def open(self) -> None:
         """Call the user's initialize()."""
         core = self.core
-        self.user_object.initialize(core.user_config, core.context)
+        core.initialize(self.user_object)
         for hook in core.hooks:
             hook.prepare(core.user_config, core.context)
         self._tick_ns = tick_interval_ns(core.user_config)

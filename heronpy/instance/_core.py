@@ -18,6 +18,7 @@ from typing import Any
 from heronpy.api.bolt import Bolt
 from heronpy.api.serializer import IHeronSerializer, PythonSerializer
 from heronpy.api.spout import Spout
+from heronpy.api.state import StatefulComponent
 from heronpy.api.task_hook import ITaskHook
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Tuple
@@ -152,6 +153,13 @@ class TaskCore:
             if getattr(cls, name, None) is getattr(base, name):
                 setattr(component, name, getattr(delegate, name))
         return component
+
+    def initialize(self, component: Any) -> None:
+        """Give the user's spout or bolt its state, and call its initialize()."""
+        if isinstance(component, StatefulComponent):
+            component.init_state(self.context.component_state())
+        component.initialize(self.user_config, self.context)
+        self.context.initialized()
 
     def serialized(self, taken: Taken) -> list[Part | Rejected]:
         """Tuples as parts of at most a frame; their number and size and the time that took are counted."""

@@ -76,7 +76,7 @@ class SpoutTask:
 
     def open(self) -> None:
         """Call the user's initialize()."""
-        self.user_object.initialize(self.core.user_config, self.core.context)
+        self.core.initialize(self.user_object)
         for hook in self.core.hooks:
             hook.prepare(self.core.user_config, self.core.context)
 

@@ -10,6 +10,7 @@
 | `SplitState` | positions of a source, by partition or file | each split goes to its task |
 | `TaskState` | anything else: one value | merged by the user's `merge`, divided by `split` |
 | `BroadcastState` | inputs grouped `all` | every task has it |
+| `ComponentState` | Heron's `init_state` | it cannot change |
 
 The contract with the engine, see `TaskStates`: `begin` at the marker is O(1) in the size of the state; `write`, called
 between batches, writes in slices of 2 ms what has changed since the last *committed* checkpoint, with the values of the
@@ -25,7 +26,7 @@ threads, asyncio, gRPC or processes.
 """
 
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
-from heronpy.state._other_kinds import BroadcastState, SplitState, TaskState
+from heronpy.state._other_kinds import BroadcastState, ComponentState, SplitState, TaskState
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
 from heronpy.state._task_states import SLICE_S, TaskStates
@@ -34,6 +35,7 @@ __all__ = [
     "SLICE_S",
     "BoundedKeyedState",
     "BroadcastState",
+    "ComponentState",
     "KeyedState",
     "Place",
     "Schema",

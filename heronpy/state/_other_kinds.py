@@ -25,6 +25,15 @@ class BroadcastState(Tracked):
     __slots__ = ()
 
 
+class ComponentState(Tracked):
+    """What Heron's `init_state` is given: any keys of one task. Behaves as a dict.
+
+    It cannot be divided, so it cannot be restored with another number of tasks.
+    """
+
+    __slots__ = ()
+
+
 class SplitEntries(Tracked):
     """By split: (position,), or () for one that is finished."""
 

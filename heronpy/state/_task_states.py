@@ -10,7 +10,7 @@ from typing import Any, Final
 from heronpy.checkpoints import NOTHING_SAVED, Header, ObjectRef, ObjectWriter, Saved, SavedState, object_name
 from heronpy.errors import CheckpointError, ConfigError
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
-from heronpy.state._other_kinds import BroadcastState, Merge, Split, SplitState, TaskState
+from heronpy.state._other_kinds import BroadcastState, ComponentState, Merge, Split, SplitState, TaskState
 from heronpy.state._place import Place
 from heronpy.state._restored import decoded, restored_splits, restored_value
 from heronpy.state._schema import Kind, Schema
@@ -18,6 +18,9 @@ from heronpy.state._tracked import UNSET, Clock, Tracked
 
 SLICE_S: Final = 0.002
 """How long a task may be busy with a checkpoint between two batches."""
+
+COMPONENT_STATE: Final = "init_state"
+"""Under this name an object has the state that `init_state` was given."""
 
 Migrate = Callable[[int, Any], Any]
 
@@ -150,6 +153,20 @@ class TaskStates:
             blocks = saved.by_task[self.place.index % saved.tasks]
             self._restore(state, decoded(schema, self.place, blocks)[0])
         self._states[name] = state
+        return state
+
+    def component_state(self) -> ComponentState:
+        """The one state of a component that has `init_state`. Raises like `keyed_state`."""
+        schema = Schema(COMPONENT_STATE, Kind.TASK)
+        state = ComponentState(schema, self.place)
+        if saved := self._claim(schema):
+            if saved.tasks != self.place.tasks:
+                raise CheckpointError(
+                    f"component {self.place.component!r}: {saved.tasks} tasks had the state of init_state(), now there "
+                    f"are {self.place.tasks}: it cannot be divided; keyed_state, split_state and task_state can"
+                )
+            self._restore(state, decoded(schema, self.place, saved.by_task.get(self.place.index, ()))[0])
+        self._states[schema.name] = state
         return state
 
     def _claim(self, schema: Schema) -> SavedState | None:

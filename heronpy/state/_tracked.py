@@ -17,7 +17,7 @@ tens of milliseconds.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping
 from typing import Any, Final
 
 from msgspec import Raw
@@ -173,6 +173,18 @@ class Tracked(MutableMapping[Any, Any]):
         if key not in self:
             self[key] = default
         return self[key]
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a key, as Heron and Storm write it."""
+        self[key] = value
+
+    def delete(self, key: Any) -> Any:
+        """Remove a key, as Storm writes it. Returns its value, None if there was none."""
+        return self.pop(key, None)
+
+    def enumerate(self) -> ItemsView[Any, Any]:
+        """All keys with their values, as Heron writes it."""
+        return self.items()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.schema.name!r}: {len(self._data)} keys>"

@@ -17,6 +17,10 @@ class State:
         """The value of a key, or `default`."""
         raise NotImplementedError(f"{type(self).__name__} does not implement get()")
 
+    def delete(self, key: Any) -> Any:
+        """Remove a key. Returns its value, None if there was none. Storm's name."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement delete()")
+
     def enumerate(self) -> Iterable[tuple[Any, Any]]:
         """All keys with their values."""
         raise NotImplementedError(f"{type(self).__name__} does not implement enumerate()")
@@ -37,6 +41,9 @@ class HashMapState(State, MutableMapping[Any, Any]):
 
     def get(self, key: Any, default: Any = None) -> Any:
         return self._dict.get(key, default)
+
+    def delete(self, key: Any) -> Any:
+        return self._dict.pop(key, None)
 
     def enumerate(self) -> Iterable[tuple[Any, Any]]:
         return self._dict.items()

@@ -1,0 +1,210 @@
+"""How a task declares its states: the part of `TopologyContext` that has to do with them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heronpy.errors import TopologyError, UsageError
+
+if TYPE_CHECKING:
+    from heronpy.api.state import State
+    from heronpy.checkpoints import Saved
+    from heronpy.plan import PhysicalPlan
+    from heronpy.state import BroadcastState, KeyedState, SplitState, TaskState, TaskStates
+
+log = logging.getLogger(__name__)
+
+
+class StateContext:
+    """Declares states, in `initialize()`. They live as long as the task does; effectively once, saved ones return.
+
+    Each has a name, a codec (`pickle` or `msgpack`) and a version: `migrate(old_version, value)` makes a value of this
+    version of one that an older program saved. States belong to the thread that calls the component.
+    """
+
+    def __init__(self, plan: PhysicalPlan, task_id: int) -> None:
+        self._plan = plan
+        self._task_id = task_id
+        self._instance = plan.tasks[task_id][1]
+        self._states: TaskStates | None = None
+        self._initialized = False
+
+    def keyed_state(
+        self,
+        name: str,
+        *,
+        default: Any = ...,
+        ttl_s: float | None = None,
+        max_keys: int | None = None,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Callable[[int, Any], Any] | None = None,
+    ) -> KeyedState:
+        """State by key, a dict of the keys of this task.
+
+        Every input of the bolt must be grouped by fields, and the key is what they are grouped by: the value of one
+        field, or the tuple of several.
+
+        Args:
+            name: Of the state.
+            default: What a missing key reads as, or a function that makes it; without one it is a KeyError.
+            ttl_s: How long a key lives after it was written.
+            max_keys: How many keys this task keeps: those that were used last.
+            codec: As above, and so are version and migrate.
+            version: As above.
+            migrate: As above.
+
+        Raises:
+            TopologyError: an input is not grouped by fields, or there is none.
+            ConfigError: the name is taken, or an argument cannot be.
+            CheckpointError: what was saved cannot be restored.
+        """
+        self._check_grouped_by_key(name)
+        options = {} if default is ... else {"default": default}
+        return self._declaring(name).keyed_state(
+            name, ttl_s=ttl_s, max_keys=max_keys, codec=codec, version=version, migrate=migrate, **options
+        )
+
+    def split_state(
+        self,
+        name: str,
+        *,
+        index: Callable[[Any], int] | None = None,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Callable[[int, Any], Any] | None = None,
+    ) -> SplitState:
+        """Positions of a source by split (a partition, a file), a dict of the splits of this task: ask `owns(split)`.
+
+        Args:
+            name: Of the state.
+            index: The number of a split, where splits are to be divided among tasks by number instead of by key.
+            codec: As of all states, and so are version and migrate.
+            version: As of all states.
+            migrate: As of all states.
+
+        Raises:
+            ConfigError: as of `keyed_state`, and so is CheckpointError.
+        """
+        return self._declaring(name).split_state(name, index=index, codec=codec, version=version, migrate=migrate)
+
+    def task_state(
+        self,
+        name: str,
+        *,
+        default: Any = ...,
+        split: Callable[[Any, int], Sequence[Any]] | None = None,
+        merge: Callable[[Sequence[Any]], Any] | None = None,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Callable[[int, Any], Any] | None = None,
+    ) -> TaskState:
+        """One value of this task, whatever its inputs are: `state.value`.
+
+        Args:
+            name: Of the state.
+            default: The value before it is set, or a function that makes it.
+            split: `split(value, n)`: n values of one, for another number of tasks.
+            merge: `merge(values)`: one value of those of all tasks.
+            codec: As of all states, and so are version and migrate.
+            version: As of all states.
+            migrate: As of all states.
+
+        Raises:
+            ConfigError: as of `keyed_state`, and so is CheckpointError.
+        """
+        options = {} if default is ... else {"default": default}
+        return self._declaring(name).task_state(
+            name, split=split, merge=merge, codec=codec, version=version, migrate=migrate, **options
+        )
+
+    def broadcast_state(
+        self,
+        name: str,
+        *,
+        default: Any = ...,
+        codec: str = "pickle",
+        version: int = 1,
+        migrate: Callable[[int, Any], Any] | None = None,
+    ) -> BroadcastState:
+        """State that all tasks have alike, because its inputs are grouped `all`: a dict.
+
+        Args:
+            name: Of the state.
+            default: As of `keyed_state`.
+            codec: As of all states, and so are version and migrate.
+            version: As of all states.
+            migrate: As of all states.
+
+        Raises:
+            ConfigError: as of `keyed_state`, and so is CheckpointError.
+        """
+        options = {} if default is ... else {"default": default}
+        return self._declaring(name).broadcast_state(name, codec=codec, version=version, migrate=migrate, **options)
+
+    # For the engine
+
+    def restore_states(self, saved: Saved) -> TaskStates:
+        """Have states that are saved, and declared with what a checkpoint has of them. Before anything is declared.
+
+        Raises:
+            CheckpointError: it is of another number of key groups.
+        """
+        assert self._states is None, "a state is declared already"
+        self._states = self._make(saved)
+        return self._states
+
+    def component_state(self) -> State:
+        """What `init_state` is given."""
+        if self._states is None:
+            from heronpy.api.state import HashMapState
+
+            return HashMapState()
+        state: Any = self._states.component_state()  # it has the methods of State
+        return state  # type: ignore[no-any-return]
+
+    def initialized(self) -> None:
+        """The component is initialized: it has declared all its states."""
+        self._initialized = True
+
+    def _declaring(self, name: str) -> TaskStates:
+        if self._initialized:
+            raise UsageError(
+                f"component {self._instance.component!r} declares state {name!r} too late: do it in initialize()"
+            )
+        if self._states is None:
+            from heronpy.checkpoints import NOTHING_SAVED
+
+            self._states = self._make(NOTHING_SAVED)
+            if self._instance.component_index == 0:  # one warning is enough
+                log.warning(
+                    "component %s keeps state in memory only: it is lost with its process", self._instance.component
+                )
+        return self._states
+
+    def _make(self, saved: Saved) -> TaskStates:
+        from heronpy.state import Place, TaskStates  # by those who have state
+
+        component, plan = self._instance.component, self._plan
+        tasks = plan.component_tasks[component]
+        index, groups = tasks.index(self._task_id), plan.logical.key_groups
+        return TaskStates(Place(plan.logical.id, component, index, len(tasks), groups), saved)
+
+    def _check_grouped_by_key(self, name: str) -> None:
+        from heronpy.plan import GroupingKind
+
+        component = self._plan.logical.components[self._instance.component]
+        if component.is_spout:
+            raise TopologyError(
+                f"spout {component.name!r}, state {name!r}: a spout has no input that is grouped by a key: use "
+                "split_state or task_state"
+            )
+        for decl in component.inputs:
+            if decl.grouping is not GroupingKind.FIELDS:
+                raise TopologyError(
+                    f"bolt {component.name!r}, state {name!r}: state by key needs every input to be grouped by fields, "
+                    f"and {decl.component}:{decl.stream} is grouped {decl.grouping.name}: group it by the key, or use "
+                    "task_state"
+                )
