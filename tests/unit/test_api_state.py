@@ -127,7 +127,8 @@ def first_task(spout: type[Spout]) -> Any:
 
 def test_a_key_of_another_task_is_refused() -> None:
     with Simulator(topology(Count, Grouping.fields("word"))) as simulator:
-        simulator.step()
+        for _ in range(100):
+            simulator.step()
         states: list[KeyedState] = [bolt.counts for bolt in simulator.component("bolt")]
         (owner,) = (state for state in states if "heron" in list(state))
         for state in states:
