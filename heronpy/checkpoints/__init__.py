@@ -1,9 +1,10 @@
 """Checkpoints as they are stored: the format of objects and manifests, storages, and what is decided about them.
 
 A checkpoint is a manifest and the objects that it names. Each task writes one object per checkpoint with what has
-changed (`ObjectWriter`); the manifest is created last, on condition that there is none, so a checkpoint exists whole or
-not at all. Values are bytes here and keys are plain: nothing is unpickled, so that a checkpoint manager, a Topology
-Master or a command line needs no code of the user. The states themselves are in `heronpy.state`.
+changed (`ObjectWriter`), and a log of what it still has to execute where there is such (`encode_log`); the manifest is
+created last, on condition that there is none, so a checkpoint exists whole or not at all. Values are bytes here and
+keys are plain: nothing is unpickled, so that a Checkpoint Manager, a Topology Master or a command line needs no code of
+the user. The states themselves are in `heronpy.state`.
 
 Pure, without clocks, threads, asyncio and gRPC: `read_saved` (what task i of m restores of a checkpoint of n tasks),
 `next_manifest`, `should_compact` and `compact`, `removable_manifests` and `removable_objects`. Only a
@@ -20,15 +21,15 @@ from heronpy.checkpoints._compaction import compact, needed, next_manifest, shou
 from heronpy.checkpoints._directory import DirectoryStorage
 from heronpy.checkpoints._header import Header, Kind, StateEntry
 from heronpy.checkpoints._intact import Refused, check_intact, newest_intact, open_object, read_manifest
+from heronpy.checkpoints._log import LoggedBatch, LogHeader, LogRef, decode_log, encode_log, read_log
 from heronpy.checkpoints._manifest import (
-    MANIFESTS,
-    OBJECTS,
     ComponentEntry,
     Manifest,
     ObjectRef,
-    manifest_name,
-    object_name,
+    decode_ref,
+    encode_ref,
 )
+from heronpy.checkpoints._names import MANIFESTS, OBJECTS, log_name, manifest_id, manifest_name, object_name
 from heronpy.checkpoints._object import (
     DELETED,
     Block,
@@ -59,6 +60,9 @@ __all__ = [
     "Entries",
     "Header",
     "Kind",
+    "LogHeader",
+    "LogRef",
+    "LoggedBatch",
     "Manifest",
     "ObjectReader",
     "ObjectRef",
@@ -74,7 +78,13 @@ __all__ = [
     "StoredObject",
     "check_intact",
     "compact",
+    "decode_log",
+    "decode_ref",
+    "encode_log",
+    "encode_ref",
     "encoded",
+    "log_name",
+    "manifest_id",
     "manifest_name",
     "needed",
     "newest_intact",
@@ -83,6 +93,7 @@ __all__ = [
     "open_object",
     "open_storage",
     "parts_for",
+    "read_log",
     "read_manifest",
     "read_saved",
     "references",

@@ -12,7 +12,8 @@ from typing import Any, Final
 from msgspec import Raw
 
 from heronpy.checkpoints._header import Header, Kind, StateEntry
-from heronpy.checkpoints._manifest import Manifest, ObjectRef, object_name
+from heronpy.checkpoints._manifest import Manifest, ObjectRef
+from heronpy.checkpoints._names import object_name
 from heronpy.checkpoints._object import DELETED, Block, ObjectReader, ObjectWriter
 from heronpy.checkpoints._restore import Opened, Part, order, parts_for
 from heronpy.errors import CheckpointError
@@ -167,6 +168,7 @@ def next_manifest(previous: Manifest | None, manifest: Manifest, compacted: Iter
         groups=manifest.groups,
         components=manifest.components,
         objects=tuple(needed(refs.values(), manifest)),
+        logs=manifest.logs,
     )
 
 

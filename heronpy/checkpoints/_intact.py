@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from heronpy.checkpoints._manifest import MANIFEST_BYTES_MAX, MANIFESTS, Manifest, ObjectRef, manifest_id
+from heronpy.checkpoints._log import LogRef, decode_log
+from heronpy.checkpoints._manifest import MANIFEST_BYTES_MAX, Manifest, ObjectRef
+from heronpy.checkpoints._names import MANIFESTS, manifest_id
 from heronpy.checkpoints._object import ObjectReader
 from heronpy.checkpoints._restore import parts_for
 from heronpy.checkpoints._storage import CheckpointStorage, StoredObject
@@ -44,13 +46,17 @@ def open_object(storage: CheckpointStorage, ref: ObjectRef) -> ObjectReader:
     Raises:
         CheckpointError: it is missing, of another size, or damaged.
     """
+    return ObjectReader(_found(storage, ref))
+
+
+def _found(storage: CheckpointStorage, ref: ObjectRef | LogRef) -> StoredObject:
     try:
         source = StoredObject.find(storage, ref.name)
     except NotFoundError as e:
         raise CheckpointError(f"checkpoint object {ref.name}: it is missing") from e
     if source.size != ref.size:
         raise CheckpointError(f"checkpoint object {ref.name}: it has {source.size} bytes, not {ref.size}: truncated?")
-    return ObjectReader(source)
+    return source
 
 
 def check_intact(storage: CheckpointStorage, manifest: Manifest, *, blocks: bool = True) -> None:
@@ -73,6 +79,10 @@ def check_intact(storage: CheckpointStorage, manifest: Manifest, *, blocks: bool
         manifest.check(ref, reader)
         if blocks:
             reader.verify()
+    for log in manifest.logs:
+        source = _found(storage, log)
+        if blocks:
+            decode_log(source.read(0, log.size), log, manifest.topology_id)
 
 
 def newest_intact(

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final, Self
-from urllib.parse import quote
 from zlib import crc32
 
 import msgspec
 
-from heronpy.checkpoints._header import GROUPS_MAX, U32_MAX, U64_MAX, Header
+from heronpy.checkpoints._header import GROUPS_MAX, U32_MAX, U64_MAX
+from heronpy.checkpoints._log import LogRef
+from heronpy.checkpoints._names import manifest_name
 from heronpy.checkpoints._object import ObjectReader, ObjectWriter
 from heronpy.errors import CheckpointError
 
-MANIFESTS: Final = "manifests/"
-OBJECTS: Final = "objects/"
 MANIFEST_FORMAT: Final = 1
 MANIFEST_BYTES_MAX: Final = 256 * 1024 * 1024
-_FOLDER_CHARACTERS_MAX = 180
 _CHECKSUM = re.compile(rb"crc32 ([0-9a-f]{8})\n")
 _CHECKSUM_BYTES = len(b"crc32 00000000\n")
-_MANIFEST_NAME = re.compile(rf"{MANIFESTS}(\d{{20}})\.json")
 
 
-class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ObjectRef(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="state"):
     """An object, as a manifest names it. What is also in the object's header must be equal to it."""
 
     name: str
@@ -86,6 +82,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     groups: int
     components: dict[str, ComponentEntry]
     objects: tuple[ObjectRef, ...]
+    logs: tuple[LogRef, ...] = ()
+    """Of this very checkpoint: what is to be executed before everything else."""
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -100,11 +98,19 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 raise ValueError(f"object {ref.name} of {ref.component!r} in checkpoint {ref.checkpoint_id}")
             if ref.end_group > self.groups:
                 raise ValueError(f"object {ref.name} has key group {ref.end_group}, of {self.groups}")
+        for log in self.logs:
+            if (log.checkpoint_id, log.epoch) != (self.checkpoint_id, self.epoch):
+                raise ValueError(f"log {log.name} of checkpoint {log.checkpoint_id}, epoch {log.epoch}")
 
     @property
     def name(self) -> str:
         """Where it is stored."""
         return manifest_name(self.checkpoint_id)
+
+    @property
+    def names(self) -> list[str]:
+        """Of all objects and logs."""
+        return [*(ref.name for ref in self.objects), *(log.name for log in self.logs)]
 
     def encode(self) -> bytes:
         """JSON in one line, and its checksum in another."""
@@ -150,35 +156,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             )
 
 
-def manifest_name(checkpoint_id: int) -> str:
-    """Where the manifest of a checkpoint is stored. In the order of names, the newest is the last."""
-    return f"{MANIFESTS}{checkpoint_id:020d}.json"
+def encode_ref(ref: ObjectRef | LogRef) -> bytes:
+    """How a task reports what it wrote: `SnapshotStored.objects`, `ManifestRequest.objects`."""
+    return msgspec.json.encode(ref)
 
 
-def manifest_id(name: str) -> int | None:
-    """The checkpoint that a stored manifest's name says, or None if this is no such name."""
-    found = _MANIFEST_NAME.fullmatch(name)
-    return int(found[1]) if found else None
+def decode_ref(data: bytes) -> ObjectRef | LogRef:
+    """What `encode_ref` has made.
 
-
-def object_name(header: Header) -> str:
-    """Where an object is stored: a name of its own for each task, checkpoint and epoch, and for a compacted one.
-
-    A process of an older epoch that still runs overwrites nothing: the epoch is in the name.
+    Raises:
+        CheckpointError: it is something else.
     """
-    task = f"{header.index}of{header.tasks}.{'base' if header.since == 0 else 'delta'}"
-    return f"{OBJECTS}{_folder(header.component)}/{header.checkpoint_id:020d}-{header.epoch}-{task}"
-
-
-def object_checkpoint_id(name: str) -> int | None:
-    """The checkpoint that a stored object's name says, or None if this is no such name."""
-    found = re.fullmatch(rf"{OBJECTS}[^/]+/(\d{{20}})-\d+-\d+of\d+\.(?:base|delta)", name)
-    return int(found[1]) if found else None
-
-
-def _folder(component: str) -> str:
-    """A component's name as one of a directory."""
-    quoted = quote(component, safe="").replace(".", "%2E")
-    if len(quoted) > _FOLDER_CHARACTERS_MAX:
-        return f"{quoted[:100]}-{hashlib.sha256(component.encode('utf-8', 'surrogatepass')).hexdigest()}"
-    return quoted
+    try:
+        return msgspec.json.decode(data, type=ObjectRef | LogRef)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as e:
+        raise CheckpointError(f"a reference to a checkpoint object is malformed: {e}") from e

@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from heronpy.checkpoints._manifest import Manifest, manifest_id, object_checkpoint_id
+from heronpy.checkpoints._manifest import Manifest
+from heronpy.checkpoints._names import manifest_id, object_checkpoint_id
 
 KEPT: Final = 5
 """How many checkpoints are kept."""
 
 
 def references(manifests: Iterable[Manifest]) -> Counter[str]:
-    """By object, how many of the manifests name it."""
-    return Counter(ref.name for manifest in manifests for ref in manifest.objects)
+    """By object or log, how many of the manifests name it."""
+    return Counter(name for manifest in manifests for name in manifest.names)
 
 
 def removable_manifests(stored: Iterable[str], *, keep: int = KEPT, savepoints: Collection[int] = ()) -> list[str]:

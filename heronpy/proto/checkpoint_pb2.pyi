@@ -222,7 +222,7 @@ class SizeReply(_message.Message):
     def __init__(self, size: _Optional[int] = ...) -> None: ...
 
 class ManifestRequest(_message.Message):
-    __slots__ = ("checkpoint", "epoch", "previous", "objects", "tasks")
+    __slots__ = ("checkpoint", "epoch", "previous", "objects", "tasks", "duration_ms")
     class TasksEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -235,12 +235,14 @@ class ManifestRequest(_message.Message):
     PREVIOUS_FIELD_NUMBER: _ClassVar[int]
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_MS_FIELD_NUMBER: _ClassVar[int]
     checkpoint: int
     epoch: int
     previous: int
     objects: _containers.RepeatedScalarFieldContainer[bytes]
     tasks: _containers.ScalarMap[str, int]
-    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., previous: _Optional[int] = ..., objects: _Optional[_Iterable[bytes]] = ..., tasks: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    duration_ms: int
+    def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., previous: _Optional[int] = ..., objects: _Optional[_Iterable[bytes]] = ..., tasks: _Optional[_Mapping[str, int]] = ..., duration_ms: _Optional[int] = ...) -> None: ...
 
 class ManifestReply(_message.Message):
     __slots__ = ("size", "added")

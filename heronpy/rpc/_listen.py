@@ -120,8 +120,10 @@ class _Admission(grpc.aio.ServerInterceptor):
             return None
         if handler.request_streaming and handler.response_streaming:
             return _guarded_stream(handler, self._admit)
-        if handler.request_streaming or handler.response_streaming:
-            raise NotImplementedError(f"{details.method}: neither unary nor a stream in both directions")
+        if handler.response_streaming:
+            raise NotImplementedError(f"{details.method}: one message in, a stream out")
+        if handler.request_streaming:
+            return _guarded_upload(handler, self._admit)
         return _guarded_unary(handler, self._admit)
 
     async def _admit(self, context: _Context) -> None:
@@ -158,6 +160,14 @@ def _guarded_unary(handler: Any, admit: Callable[[_Context], Awaitable[None]]) -
         if request is grpc.aio.EOF:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call without a message")
         return await handler.unary_unary(request, context)
+
+    return grpc.stream_unary_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
+
+
+def _guarded_upload(handler: Any, admit: Callable[[_Context], Awaitable[None]]) -> Any:
+    async def serve(requests: Any, context: _Context) -> Any:
+        await admit(context)
+        return await handler.stream_unary(requests, context)
 
     return grpc.stream_unary_rpc_method_handler(serve, handler.request_deserializer, handler.response_serializer)
 

@@ -1,0 +1,299 @@
+"""The client side: how the processes of a container store and read checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Self
+
+import grpc
+import grpc.aio
+
+from heronpy.checkpoints import (
+    NOTHING_SAVED,
+    LoggedBatch,
+    LogRef,
+    Manifest,
+    ObjectReader,
+    ObjectRef,
+    Saved,
+    manifest_name,
+    read_log,
+    read_saved,
+)
+from heronpy.config import MIB
+from heronpy.errors import CheckpointError, HeronError, NotFoundError, ReadFailedError, StateError, UnavailableError
+from heronpy.proto import checkpoint_pb2, checkpoint_pb2_grpc
+from heronpy.rpc import channel, write_message
+from heronpy.runtime import Launch, StreamLost
+
+SOCKET_NAME: Final = "ckptmgr.sock"
+PIECE_BYTES: Final = 1 * MIB
+"""Largest piece of a message to the Checkpoint Manager; larger ones are divided."""
+READ_BYTES: Final = 4 * MIB
+"""How much is asked for at once."""
+READ_TIMEOUT_S: Final = 60.0
+SAVE_TIMEOUT_S: Final = 600.0
+MANIFEST_TIMEOUT_S: Final = 60.0
+DISCARD_TIMEOUT_S: Final = 300.0
+RETRY_S: Final = 0.2
+
+_ERRORS: Final[Mapping[grpc.StatusCode, type[HeronError]]] = {
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.DATA_LOSS: CheckpointError,
+    grpc.StatusCode.FAILED_PRECONDITION: CheckpointError,
+    grpc.StatusCode.ABORTED: ReadFailedError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: StateError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestSize:
+    """Of a checkpoint whose manifest was written, in bytes."""
+
+    total: int
+    added: int
+    """What it has more than the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What a checkpoint has of one task."""
+
+    saved: Saved
+    """For `heronpy.state.TaskStates`."""
+    log: tuple[LoggedBatch, ...]
+    """To be executed before everything else, for `Alignment.restored`."""
+
+
+class CheckpointClient:
+    """One process's connection to the Checkpoint Manager of a container, as a context manager. Used in one event loop.
+
+    While the Checkpoint Manager is restarted, all calls wait for it, and are repeated if it ended in the middle of one,
+    until their deadline; except for `save`, whose pieces are gone.
+
+    Raises, from all methods:
+        UnavailableError: the Checkpoint Manager or its storage did not answer in time. Nothing is known: what was to be
+            written may be there.
+        StateError: it cannot be written (a full disk), or, as ReadFailedError, not be read now.
+    """
+
+    def __init__(self, launch: Launch, *, container: int, process: str) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            launch: The topology.
+            container: Whose Checkpoint Manager; the Topology Master takes that of container 0.
+            process: Id of the process that calls.
+        """
+        self._security = launch.security(process)
+        self._socket = launch.socket_dir(container) / SOCKET_NAME
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._channel = await self._open.enter_async_context(channel(f"unix:{self._socket}", self._security))
+        self._stub = checkpoint_pb2_grpc.CkptmgrStub(self._channel)  # type: ignore[no-untyped-call]  # generated
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._open.aclose()
+
+    # --- Instances: snapshots
+
+    async def save(self, name: str, pieces: AsyncIterable[bytes], *, timeout_s: float = SAVE_TIMEOUT_S) -> None:
+        """Store an object or a log, piece by piece; on return it is durable.
+
+        If this fails or is cancelled, or if `pieces` raises (its error passes), nothing is stored. It is not repeated.
+
+        Args:
+            name: `ObjectRef.name` or `LogRef.name`: unique by task, checkpoint and epoch.
+            pieces: In order, of any size. Awaited only when the Checkpoint Manager takes them.
+            timeout_s: For all of it.
+
+        Raises:
+            CheckpointError: the name cannot be one.
+        """
+        call = self._stub.Save(metadata=self._security.metadata, timeout=timeout_s, wait_for_ready=True)
+        try:
+            try:
+                await write_message(call, checkpoint_pb2.SavePiece(name=name))
+                async for piece in pieces:
+                    for at in range(0, len(piece), PIECE_BYTES):
+                        await write_message(call, checkpoint_pb2.SavePiece(data=piece[at : at + PIECE_BYTES]))
+                await write_message(call, checkpoint_pb2.SavePiece(last=True))
+            except StreamLost:
+                pass  # the call says why
+            await call
+        except grpc.aio.AioRpcError as e:
+            _raise(e, f"checkpoint object {name} is not stored")
+        except asyncio.CancelledError as e:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            raise UnavailableError(f"checkpoint object {name} is not stored: the connection was closed") from e
+        finally:
+            call.cancel()
+
+    # --- Instances: restore
+
+    async def restore(
+        self, checkpoint: int, component: str, index: int, tasks: int, *, timeout_s: float = READ_TIMEOUT_S
+    ) -> Restored:
+        """What a checkpoint has of task `index` of `tasks`, read and checked in a thread.
+
+        Args:
+            checkpoint: Its id; 0 is the beginning, without state.
+            component: The task's.
+            index: Of the task in its component.
+            tasks: How many the component has now.
+            timeout_s: For each single read.
+
+        Raises:
+            CheckpointError: the checkpoint is missing, damaged or another topology's, or does not fit.
+        """
+        if checkpoint == 0:
+            return Restored(NOTHING_SAVED, ())
+        try:
+            manifest = await self.manifest(checkpoint, timeout_s=timeout_s)
+        except NotFoundError as e:
+            raise CheckpointError(f"checkpoint {checkpoint} is missing: {e}") from e
+        loop = asyncio.get_running_loop()
+
+        def read(name: str, offset: int, length: int) -> bytes:
+            return asyncio.run_coroutine_threadsafe(self.read(name, offset, length, timeout_s=timeout_s), loop).result()
+
+        def opened(ref: ObjectRef) -> ObjectReader:
+            return ObjectReader(_RemoteSource(ref.name, ref.size, read))
+
+        def log(ref: LogRef) -> bytes:
+            return read(ref.name, 0, ref.size)
+
+        def all_of_it() -> Restored:
+            saved = read_saved(manifest, component, index, tasks, opened)
+            return Restored(saved, read_log(manifest.logs, component, index, tasks, manifest.topology_id, log))
+
+        try:
+            return await asyncio.to_thread(all_of_it)
+        except NotFoundError as e:
+            raise CheckpointError(f"checkpoint {checkpoint} is incomplete: {e}") from e
+
+    async def manifest(self, checkpoint: int, *, timeout_s: float = READ_TIMEOUT_S) -> Manifest:
+        """The manifest of a checkpoint.
+
+        Raises:
+            NotFoundError: there is none.
+            CheckpointError: it is damaged.
+        """
+        name = manifest_name(checkpoint)
+        size = await self.size(name, timeout_s=timeout_s)
+        return Manifest.decode(await self.read(name, 0, size, timeout_s=timeout_s), name)
+
+    async def size(self, name: str, *, timeout_s: float = READ_TIMEOUT_S) -> int:
+        """How many bytes an object has.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        request = checkpoint_pb2.SizeRequest(name=name)
+        reply = await self._repeated(self._stub.Size, request, timeout_s, f"checkpoint object {name}")
+        return int(reply.size)
+
+    async def read(self, name: str, offset: int, length: int, *, timeout_s: float = READ_TIMEOUT_S) -> bytes:
+        """A part of an object; less, if it ends before. `timeout_s` is for every 4 MiB.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        pieces: list[bytes] = []
+        while length > 0:
+            request = checkpoint_pb2.ReadRequest(name=name, offset=offset, length=min(length, READ_BYTES))
+            reply = await self._repeated(self._stub.Read, request, timeout_s, f"checkpoint object {name}")
+            pieces.append(reply.data)
+            if len(reply.data) < request.length:
+                break
+            offset, length = offset + len(reply.data), length - len(reply.data)
+        return b"".join(pieces)
+
+    # --- Topology Master
+
+    async def write_manifest(
+        self,
+        *,
+        checkpoint: int,
+        epoch: int,
+        previous: int,
+        objects: Sequence[bytes],
+        tasks: Mapping[str, int],
+        duration_s: float = 0.0,
+        timeout_s: float = MANIFEST_TIMEOUT_S,
+    ) -> ManifestSize:
+        """Make the manifest of a checkpoint: on return it is durable, and the checkpoint can be committed.
+
+        A repeated call succeeds.
+
+        Args:
+            checkpoint: Its id.
+            epoch: Restore epoch in which it was taken.
+            previous: The last committed checkpoint; 0: none.
+            objects: Of all tasks, as in `SnapshotStored.objects` (`heronpy.checkpoints.encode_ref`).
+            tasks: Of each component of the plan, how many tasks it has. Those without objects are passed over.
+            duration_s: Since the checkpoint began; 0: not known. For people.
+            timeout_s: For all of it.
+
+        Raises:
+            CheckpointError: it would not be one that can be restored: an object is missing or another one, the manifest
+                before is missing or damaged, or a manifest with other objects is there. The checkpoint has failed.
+        """
+        request = checkpoint_pb2.ManifestRequest(
+            checkpoint=checkpoint,
+            epoch=epoch,
+            previous=previous,
+            objects=objects,
+            tasks=tasks,
+            duration_ms=int(duration_s * 1000),
+        )
+        what = f"the manifest of checkpoint {checkpoint}"
+        reply = await self._repeated(self._stub.WriteManifest, request, timeout_s, what)
+        return ManifestSize(reply.size, reply.added)
+
+    async def discard(self, *, keep: Sequence[int], before: int, timeout_s: float = DISCARD_TIMEOUT_S) -> int:
+        """Delete checkpoints older than `before`, except for those that are kept, and objects that none needs.
+
+        Returns:
+            How many names were deleted.
+        """
+        request = checkpoint_pb2.DiscardRequest(keep=keep, before=before)
+        reply = await self._repeated(self._stub.Discard, request, timeout_s, f"checkpoints before {before}")
+        return int(reply.deleted)
+
+    async def _repeated(self, method: Callable[..., Awaitable[Any]], request: Any, timeout_s: float, what: str) -> Any:
+        """Call until it is answered, or time is up."""
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + timeout_s
+        while True:
+            try:
+                return await method(
+                    request, metadata=self._security.metadata, timeout=due_s - loop.time(), wait_for_ready=True
+                )
+            except grpc.aio.AioRpcError as e:
+                if e.code() is not grpc.StatusCode.UNAVAILABLE or loop.time() + RETRY_S >= due_s:
+                    _raise(e, what)
+            await asyncio.sleep(RETRY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _RemoteSource:
+    """An object behind the Checkpoint Manager, for a thread beside the event loop."""
+
+    name: str
+    size: int
+    reader: Callable[[str, int, int], bytes]
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self.reader(self.name, offset, length)
+
+
+def _raise(error: grpc.aio.AioRpcError, what: str) -> NoReturn:
+    kind = _ERRORS.get(error.code(), UnavailableError)
+    raise kind(f"{what}: {error.details() or error.code().name}") from error
