@@ -6,21 +6,28 @@ the links, reports what happens to them, and carries out the effects in order.
 Restore epochs: a restore from a checkpoint puts every task back, so what was sent before it must not arrive after it.
 Every frame carries the epoch that its batches were sent in. An older one is dropped; a newer one, from a process that
 had the plan first, is kept until the plan comes, as far as there is room. A new epoch empties the outboxes.
+
+With checkpoints (effectively once) an order of the Topology Master begins an epoch as well as a plan does, and what may
+be lost in it is reported (`_membership`). Orders overtake batches: markers are batches. An instance is given batches
+only once it has restored the epoch. Spouts are not held by leaving their links unread, but told to emit nothing new:
+they still take snapshots, and their markers and reports get through. Links of bolts are left unread while an outbox is
+full, as in every mode; their markers wait there until its reader has taken some, or a restore has emptied it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from heronpy.config import InstanceConfig, StmgrConfig
 from heronpy.plan import PhysicalPlan
-from heronpy.proto import metrics_pb2, stmgr_pb2
+from heronpy.proto import checkpoint_pb2, metrics_pb2, stmgr_pb2, tmaster_pb2
+from heronpy.stmgr._core_link import CoreLink
 from heronpy.stmgr._delivered import Delivered
 from heronpy.stmgr._feedback import SpillEffect
-from heronpy.stmgr._metrics import FROM_STMGRS, FROM_WORKERS, TO_WORKERS, StmgrMetrics, to_stmgr
+from heronpy.stmgr._membership import EpochMembership
+from heronpy.stmgr._metrics import StmgrMetrics
 from heronpy.stmgr._outbox import Outbox
 from heronpy.stmgr._routes import Routes
 from heronpy.stmgr.events import (
@@ -29,10 +36,14 @@ from heronpy.stmgr.events import (
     Event,
     FrameReceived,
     FrameWritten,
+    HoldReads,
     LinkClosed,
     LinkOpened,
     Log,
+    OrdersReceived,
     PlanReceived,
+    ResumeReads,
+    SendToTmaster,
     SpillFailed,
     SpillRead,
     SpillWritten,
@@ -71,31 +82,11 @@ _SPILL_FRAMES_WRITING = 16
 """So many frames may be on their way to the disk before senders of feedback are held."""
 
 
-class _Link:
-    """One connection, with an instance or with a peer."""
-
-    def __init__(self, number: int, outbox: Outbox, *, is_peer: bool, delivered: Delivered | None) -> None:
-        self.number, self.name, self.outbox, self.is_peer = number, outbox.name, outbox, is_peer
-        self.sent = to_stmgr(outbox.name) if is_peer else TO_WORKERS
-        self.received = FROM_STMGRS if is_peer else FROM_WORKERS
-        self.delivered = delivered
-        self.feedback: frozenset[int] = frozenset()
-        """Tasks behind the feedback edges of this instance."""
-        self.control: deque[stmgr_pb2.Frame] = deque()
-        """Plans and backpressure, which overtake batches. What is to arrive in order is a batch."""
-        self.idle = False
-        """The writer waits for a `Wake`, and none is under way."""
-        self.merging = False
-        """The writer waits for a time, so that small batches are sent together."""
-        self.last_ns = 0
-        self.in_flight: bytes | None = None
-        """The frame of batches that is being written."""
-
-
 class StmgrCore:
     """The core of one Stream Manager."""
 
-    def __init__(self, container: int, config: StmgrConfig, instance: InstanceConfig) -> None:
+    def __init__(self, container: int, config: StmgrConfig, instance: InstanceConfig, incarnation: int = 0) -> None:
+        """Make the core of the Stream Manager of a container; `incarnation` tells its process from an earlier one."""
         self.id = f"stmgr-{container}"
         self.metrics = StmgrMetrics()
         self.routes: Routes | None = None
@@ -109,13 +100,16 @@ class StmgrCore:
         )
         self._flow = FlowControl(self.id, limits)
         self._epoch = 0
+        self._incarnation = incarnation
+        self._membership: EpochMembership | None = None
+        """With checkpoints only."""
         self._outboxes: dict[str, Outbox] = {}
         self._by_task: dict[int, Outbox] = {}
-        self._links: dict[int, _Link] = {}
-        self._connected: dict[str, _Link] = {}
+        self._links: dict[int, CoreLink] = {}
+        self._connected: dict[str, CoreLink] = {}
         self._cyclic = False
         self._lost_spouts: set[int] = set()
-        self._parked: list[tuple[_Link, stmgr_pb2.Frame]] = []
+        self._parked: list[tuple[CoreLink, stmgr_pb2.Frame]] = []
         self._parked_bytes = 0
         self._spill_error = ""
         self._unspilled: list[tuple[str, int]] = []
@@ -126,6 +120,7 @@ class StmgrCore:
             WriteReady: self._write_ready,
             FrameWritten: self._frame_written,
             PlanReceived: self._plan_received,
+            OrdersReceived: self._orders_received,
             LinkOpened: self._link_opened,
             LinkClosed: self._link_closed,
             SpillWritten: self._spill_written,
@@ -144,6 +139,11 @@ class StmgrCore:
     def epoch(self) -> int:
         """The restore epoch."""
         return self._epoch
+
+    @property
+    def report(self) -> checkpoint_pb2.StmgrReport | None:
+        """With checkpoints, what goes to the Topology Master with every heartbeat."""
+        return self._membership.report if self._membership is not None else None
 
     @property
     def attached(self) -> list[str]:
@@ -177,6 +177,8 @@ class StmgrCore:
         text = f"plan {plan.version}: {len(plan.packing.containers)} containers, {plan.state.name}"
         self._effects.append(Log(logging.INFO, text))
         routes = self.routes = Routes(plan, self._container)
+        if self._membership is None and routes.has_checkpoints:
+            self._membership = EpochMembership(self._incarnation)
         names = [*routes.tasks, *sorted(routes.peers)]
         # Not `or`: an empty outbox is falsy.
         outboxes = {n: self._outboxes[n] if n in self._outboxes else Outbox(n, self._config) for n in names}
@@ -186,6 +188,8 @@ class StmgrCore:
         self._cyclic = routes.cyclic
         self._lost_spouts &= set(routes.tasks.values())
         for outbox in gone:
+            if plan.restore_epoch <= self._epoch and (outbox.bytes or outbox.feedback_bytes):
+                self._taint(f"{outbox.name} is no longer in the plan, and batches waited for it")
             self._spill(outbox.clear())
             self._decide(OutboxRemoved(outbox.name, event.now_ns))
         self._plan_links(plan)
@@ -212,16 +216,63 @@ class StmgrCore:
         """Drop what was sent in earlier epochs, and go on with what came too early."""
         self._effects.append(Log(logging.INFO, f"restore epoch {epoch}: outboxes are purged"))
         self._epoch = epoch
+        if self._membership is not None:
+            self._membership.move_to(epoch)
         for outbox in self._outboxes.values():
             self._spill(outbox.clear())
             self._changed(outbox, now_ns)
         for link in self._connected.values():
+            link.takes_batches = link.is_peer or self._membership is None
             if link.delivered is not None:
                 link.delivered.drain()
         parked, self._parked, self._parked_bytes = self._parked, [], 0
         self._decide(EpochReached())
         for link, frame in parked:
             self._take_batches(link, frame, 0, now_ns)
+
+    # checkpoints
+
+    def _orders_received(self, event: OrdersReceived) -> None:
+        membership = self._membership
+        if membership is None:
+            return  # before its first plan; orders are repeated
+        for order in event.orders:
+            if order.HasField("restore"):
+                if order.restore.epoch < self._epoch:
+                    continue  # another restore has begun
+                if order.restore.epoch > self._epoch:
+                    self._enter(order.restore.epoch, event.now_ns)
+                if membership.restored(order.restore.epoch):
+                    self._report(membership)
+            frame = stmgr_pb2.Frame(orders=[order])
+            for link in self._connected.values():
+                if not link.is_peer:
+                    self._control(link, frame)
+
+    def _reports_received(self, link: CoreLink, reports: Iterable[checkpoint_pb2.InstanceReport]) -> None:
+        membership = self._membership
+        if membership is None:
+            return
+        for report in reports:
+            if report.HasField("status"):
+                if membership.reported(link.name, report.status):
+                    self._report(membership)
+                link.takes_batches = membership.has_restored(link.name)
+                if link.idle:
+                    self._wake_if_needed(link)
+            elif not report.HasField("missing"):
+                self._effects.append(SendToTmaster(tmaster_pb2.StmgrMessage(of_instance=report)))
+            elif report.missing.epoch == self._epoch:
+                self._taint(f"{link.name}: {report.missing.reason}")
+
+    def _taint(self, reason: str) -> None:
+        """Batches of this epoch may be lost. Without checkpoints that has no consequences."""
+        if self._membership is not None and self._membership.lost(reason):
+            self._effects.append(Log(logging.WARNING, f"restore epoch {self._epoch} is tainted: {reason}"))
+            self._report(self._membership)
+
+    def _report(self, membership: EpochMembership) -> None:
+        self._effects.append(SendToTmaster(tmaster_pb2.StmgrMessage(report=membership.report)))
 
     # links
 
@@ -236,13 +287,14 @@ class StmgrCore:
         is_peer = event.name in self.routes.peers
         keeps = self.routes.tracked and not is_peer and event.name not in self.routes.spouts
         delivered = Delivered(self._delivered_bytes) if keeps else None
-        link = _Link(event.link, outbox, is_peer=is_peer, delivered=delivered)
+        link = CoreLink(event.link, outbox, is_peer=is_peer, delivered=delivered)
         self._links[link.number] = self._connected[link.name] = link
         self._decide(ReaderOpened(link.number))
         if is_peer:
             self.metrics.connected()
             self._decide(PeerConnected(link.name))
             return
+        link.takes_batches = self._membership is None
         link.feedback = self.routes.feedback_tasks(link.name)
         self._lost_spouts.discard(self.routes.tasks[link.name])
         self._control(link, stmgr_pb2.Frame(plan=self.routes.plan.to_proto()))
@@ -253,12 +305,14 @@ class StmgrCore:
         if (link := self._links.get(event.link)) is not None:
             self._lose(link, event.now_ns)
 
-    def _lose(self, link: _Link, now_ns: int) -> None:
+    def _lose(self, link: CoreLink, now_ns: int) -> None:
         del self._links[link.number], self._connected[link.name]
         self._decide(ReaderClosed(link.number))
         # Not sent again: executed twice with one id, a tuple would leave its tree open for ever.
         lost = link.outbox.written() if link.in_flight is not None else []
         self.metrics.lost(lost, link.sent)
+        if self._membership is not None:
+            self._lose_member(link, self._membership)
         if link.is_peer:
             self._decide(PeerLost(link.name, now_ns))
         elif self.routes is not None and link.name in self.routes.tasks:
@@ -269,9 +323,15 @@ class StmgrCore:
         if link.delivered is not None and link.name in self._outboxes:
             self._decide(BoltLost(link.name, now_ns))
 
+    def _lose_member(self, link: CoreLink, membership: EpochMembership) -> None:
+        if link.in_flight is not None and link.in_flight_epoch == self._epoch:
+            self._taint(f"the connection to {link.name} was lost while batches were being sent")
+        if membership.detached(link.name):
+            self._report(membership)
+
     def _fail(self, lost: list[stmgr_pb2.Batch], now_ns: int) -> None:
         """Fail what was tracked of lost batches."""
-        if not lost:
+        if not lost or self._membership is not None:
             return
         # Here, because nothing else in a Stream Manager decodes batches, which takes numpy: a third of what its start
         # would cost. Most of them never lose an instance.
@@ -279,7 +339,7 @@ class StmgrCore:
 
         self._route([fail for fail in fails_of(lost) if fail.dest_task not in self._lost_spouts], now_ns)
 
-    def _lose_instance(self, link: _Link, routes: Routes) -> list[stmgr_pb2.Batch]:
+    def _lose_instance(self, link: CoreLink, routes: Routes) -> list[stmgr_pb2.Batch]:
         """What fails with an instance, besides what was being written to it."""
         if link.name in routes.spouts:
             # Its trees are gone with it.
@@ -309,8 +369,10 @@ class StmgrCore:
             for stop in frame.stop_backpressure:
                 self._decide(PeerAnnounced(link.name, stop.culprit, False, stop.full, event.now_ns))
         self._take_batches(link, frame, event.size, event.now_ns)
+        if frame.reports and not link.is_peer:  # behind the batches: a taint is reported before a later snapshot
+            self._reports_received(link, frame.reports)
 
-    def _take_batches(self, link: _Link, frame: stmgr_pb2.Frame, size: int, now_ns: int) -> None:
+    def _take_batches(self, link: CoreLink, frame: stmgr_pb2.Frame, size: int, now_ns: int) -> None:
         if frame.epoch != self._epoch and frame.batches:
             if frame.epoch < self._epoch:
                 self.metrics.lost(frame.batches, link.received)
@@ -321,6 +383,8 @@ class StmgrCore:
                 self._decide(FrameParked(link.number))
             return
         batches = frame.batches
+        if self._membership is not None and batches and (gap := self._membership.received(link.name, frame.number)):
+            self._taint(gap)
         self.metrics.passed(batches, link.received)
         if self._cyclic or self._lost_spouts:
             self._route_slowly(link, frame, now_ns)
@@ -336,19 +400,22 @@ class StmgrCore:
         touched: dict[Outbox, None] = {}
         for batch in batches:
             outbox = find(batch.dest_task)
-            if outbox is not None:  # else the task was scaled away: its tuples time out and are replayed
+            if outbox is not None:
                 outbox.put(batch, body_bytes)
                 touched[outbox] = None
+            else:  # the task was scaled away: its tuples time out and are replayed
+                self._taint(f"there is no task {batch.dest_task}")
         for outbox in touched:
             self._changed(outbox, now_ns)
 
-    def _route_slowly(self, link: _Link, frame: stmgr_pb2.Frame, now_ns: int) -> None:
+    def _route_slowly(self, link: CoreLink, frame: stmgr_pb2.Frame, now_ns: int) -> None:
         """The same for topologies with cycles, and while a spout is dead."""
         touched: dict[Outbox, None] = {}
         for batch in frame.batches:
             task = batch.dest_task
             outbox = self._by_task.get(task)
             if outbox is None:
+                self._taint(f"there is no task {task}")
                 continue
             if batch.kind in _ROOT_KINDS:
                 if task in self._lost_spouts:
@@ -363,7 +430,7 @@ class StmgrCore:
         for outbox in touched:
             self._changed(outbox, now_ns)
 
-    def _routed(self, link: _Link, frame: stmgr_pb2.Frame) -> FrameRouted:
+    def _routed(self, link: CoreLink, frame: stmgr_pb2.Frame) -> FrameRouted:
         # Only tuples hold their sender. The rest is bounded: by the roots of the spouts, and by its interval.
         assert self.routes is not None
         destinations: set[str] = set()
@@ -391,15 +458,15 @@ class StmgrCore:
         feedback_bytes = outbox.feedback_bytes if self._cyclic else 0
         self._decide(OutboxChanged(outbox.name, outbox.bytes, feedback_bytes, now_ns))
 
-    def _wake_if_needed(self, link: _Link) -> None:
-        if len(link.outbox):
+    def _wake_if_needed(self, link: CoreLink) -> None:
+        if link.can_send:
             self._wake(link)
 
-    def _wake(self, link: _Link) -> None:
+    def _wake(self, link: CoreLink) -> None:
         link.idle = link.merging = False
         self._effects.append(Wake(link.number))
 
-    def _control(self, link: _Link, frame: stmgr_pb2.Frame) -> None:
+    def _control(self, link: CoreLink, frame: stmgr_pb2.Frame) -> None:
         assert not frame.batches, "batches are sent in order, through the outbox"
         link.control.append(frame)
         if link.idle or link.merging:
@@ -414,7 +481,7 @@ class StmgrCore:
             self._effects.append(WriteFrame(link.number, link.control.popleft().SerializeToString()))
             return
         outbox = link.outbox
-        if not len(outbox):
+        if not link.can_send:
             link.idle = True
             return
         earliest_ns = link.last_ns + int(self._config.merge_interval_ms * 1e6)
@@ -424,7 +491,10 @@ class StmgrCore:
             return
         link.last_ns = event.now_ns
         batches, spill = outbox.take()
-        link.in_flight = stmgr_pb2.Frame(batches=batches, epoch=self._epoch).SerializeToString()
+        frame = stmgr_pb2.Frame(batches=batches, epoch=self._epoch)
+        if self._membership is not None:
+            frame.number, link.in_flight_epoch = self._membership.next_number(link.name), self._epoch
+        link.in_flight = frame.SerializeToString()
         self._effects.append(WriteFrame(link.number, link.in_flight))
         self._spill(spill)
 
@@ -486,8 +556,15 @@ class StmgrCore:
                 self._announce(effect)
             elif isinstance(effect, PauseFeedback):
                 self._pause_feedback(effect)
+            elif isinstance(effect, HoldReads | ResumeReads) and self._is_held_by_message(effect.link):
+                self._control(self._links[effect.link], stmgr_pb2.Frame(hold=isinstance(effect, HoldReads)))
             else:
                 self._effects.append(effect)
+
+    def _is_held_by_message(self, number: int) -> bool:
+        return (
+            self._membership is not None and self.routes is not None and self._links[number].name in self.routes.spouts
+        )
 
     def _announce(self, effect: Announce) -> None:
         if effect.started:
@@ -517,7 +594,7 @@ class StmgrCore:
         for name, link in self._connected.items():
             assert self._links[link.number] is link
             assert link.name == name
-            assert not (link.idle and (link.control or len(link.outbox))), f"{name} sleeps over what waits for it"
+            assert not (link.idle and (link.control or link.can_send)), f"{name} sleeps over what waits for it"
             assert not link.in_flight or not (link.idle or link.merging)
         assert len(self._links) == len(self._connected)
         assert bool(self._parked) == bool(self._parked_bytes)

@@ -67,6 +67,11 @@ class Routes:
         return ReliabilityMode.of(self.plan.logical.config).tracks_trees
 
     @cached_property
+    def has_checkpoints(self) -> bool:
+        """Whether checkpoints are taken, and any loss is a restore."""
+        return ReliabilityMode.of(self.plan.logical.config) is ReliabilityMode.EFFECTIVELY_ONCE
+
+    @cached_property
     def cyclic(self) -> bool:
         """Whether there are feedback edges."""
         return bool(self._feedback)

@@ -6,10 +6,12 @@ are of a monotonic clock. They are Structs and not dataclasses: some are made fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from heronpy.plan import PhysicalPlan
-from heronpy.proto import stmgr_pb2
+from heronpy.proto import checkpoint_pb2, stmgr_pb2, tmaster_pb2
 
 # -- events ------------------------------------------------------------------------------------------------------------
 
@@ -18,6 +20,13 @@ class PlanReceived(Struct, frozen=True):
     """The Topology Master has sent a physical plan."""
 
     plan: PhysicalPlan
+    now_ns: int
+
+
+class OrdersReceived(Struct, frozen=True):
+    """With checkpoints: the Topology Master has sent orders for the attached instances."""
+
+    orders: Sequence[checkpoint_pb2.CheckpointOrder]
     now_ns: int
 
 
@@ -94,6 +103,7 @@ class TimePassed(Struct, frozen=True):
 
 Event = (
     PlanReceived
+    | OrdersReceived
     | LinkOpened
     | LinkClosed
     | FrameReceived
@@ -169,6 +179,12 @@ class DeleteSpill(Struct, frozen=True):
     segment: int
 
 
+class SendToTmaster(Struct, frozen=True):
+    """With checkpoints: send a report to the Topology Master, behind those before. It may be lost."""
+
+    message: tmaster_pb2.StmgrMessage
+
+
 class StopTopology(Struct, frozen=True):
     """Ask the Topology Master to stop the spouts, and to show why. An empty reason takes it back."""
 
@@ -193,6 +209,7 @@ Effect = (
     | WriteSpill
     | ReadSpill
     | DeleteSpill
+    | SendToTmaster
     | StopTopology
     | Log
 )

@@ -13,7 +13,7 @@ from test_outputs import plan_of
 from heronpy.api import Grouping
 from heronpy.config import InstanceConfig, StmgrConfig
 from heronpy.plan import ContainerPacking, PackingPlan, PhysicalPlan
-from heronpy.proto import stmgr_pb2
+from heronpy.proto import stmgr_pb2, tmaster_pb2
 from heronpy.stmgr import StmgrCore
 from heronpy.stmgr.events import (
     CloseLink,
@@ -28,6 +28,7 @@ from heronpy.stmgr.events import (
     PlanReceived,
     ReadSpill,
     ResumeReads,
+    SendToTmaster,
     SpillRead,
     SpillWritten,
     StopTopology,
@@ -40,14 +41,16 @@ from heronpy.stmgr.events import (
 from heronpy.wire import U64, tuple_batch
 
 SOURCE, SINK, PEER = "container_1_source_1", "container_1_sink_3", "stmgr-2"
+INCARNATION = 77
 CONFIG = StmgrConfig(outbox_bytes_high=1000, outbox_bytes_low=500, frame_bytes=200, merge_interval_ms=0)
 
 
-def plan(version: int = 1, *, epoch: int = 0, tracked: bool = False) -> PhysicalPlan:
+def plan(version: int = 1, *, epoch: int = 0, tracked: bool = False, checkpoints: bool = False) -> PhysicalPlan:
     """source_1 and sink_3 in container 1, sink_2 and sink_4 in container 2."""
     made = plan_of(sink={"default": Grouping.SHUFFLE})
-    if tracked:
-        config = {**made.logical.config, "topology.reliability.mode": "ATLEAST_ONCE"}
+    if tracked or checkpoints:
+        mode = "EFFECTIVELY_ONCE" if checkpoints else "ATLEAST_ONCE"
+        config = {**made.logical.config, "topology.reliability.mode": mode}
         made = dataclasses.replace(made, logical=dataclasses.replace(made.logical, config=config))
     return dataclasses.replace(made, version=version, restore_epoch=epoch)
 
@@ -80,7 +83,7 @@ class Shell:
     """Does what the core of `stmgr-1` asks for. Links that are not `stalled` write at once."""
 
     def __init__(self, first: PhysicalPlan | None = None, config: StmgrConfig = CONFIG) -> None:
-        self.core = StmgrCore(1, config, InstanceConfig())
+        self.core = StmgrCore(1, config, InstanceConfig(), INCARNATION)
         self.now_ns = 0
         self.names: dict[int, str] = {}
         self.links: dict[str, int] = {}
@@ -91,6 +94,8 @@ class Shell:
         self.stalled: dict[str, bytes | None] = {}
         self.disk: dict[tuple[str, int], bytes] = {}
         self.stop_reason = ""
+        self.reported: list[tmaster_pb2.StmgrMessage] = []
+        """What has gone to the Topology Master."""
         self._numbers = itertools.count(1)
         self._events: deque[Event] = deque()
         if first is not None:
@@ -131,6 +136,8 @@ class Shell:
                     self.step(SpillRead(outbox, segment, self.disk.pop((outbox, segment)), self.now_ns))
                 case DeleteSpill(outbox, segment):
                     self.disk.pop((outbox, segment), None)
+                case SendToTmaster(message):
+                    self.reported.append(message)
                 case StopTopology(reason):
                     self.stop_reason = reason
                 case _:
@@ -168,9 +175,9 @@ class Shell:
         self.held.discard(name)
         self.step(LinkClosed(self.links.pop(name), self.now_ns))
 
-    def send(self, name: str, *batches: stmgr_pb2.Batch, epoch: int = 0) -> None:
+    def send(self, name: str, *batches: stmgr_pb2.Batch, epoch: int = 0, number: int = 0) -> None:
         """A frame comes from an instance or a peer."""
-        self.receive(name, stmgr_pb2.Frame(batches=batches, epoch=epoch))
+        self.receive(name, stmgr_pb2.Frame(batches=batches, epoch=epoch, number=number))
 
     def receive(self, name: str, frame: stmgr_pb2.Frame) -> None:
         # As bytes and back: a frame that was read shares nothing with the one that was sent.

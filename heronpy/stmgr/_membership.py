@@ -1,0 +1,87 @@
+"""A Stream Manager's part in a restore epoch: whether anything of it may be lost, and how far its tasks are. Pure.
+
+Effectively once, no tuple is tracked, so losses are found by numbers: each frame of batches carries one, by link and
+epoch, from 1. They go on where a link is re-made, so what was lost with it shows at the next frame, at the latest at
+the one with the next marker. The first loss *taints* the epoch: the Topology Master is told before any snapshot that
+was taken behind it, commits none of the epoch's checkpoints from then on, and begins a newer one.
+
+Only an order to restore makes a Stream Manager a member of an epoch. A new one may move batches in it before that, and
+says so by the epoch in its reports: what its predecessor held is lost.
+"""
+
+from __future__ import annotations
+
+from heronpy.proto import checkpoint_pb2
+
+_RESTORED = checkpoint_pb2.TaskStatus.RESTORED
+
+
+class EpochMembership:
+    """What one Stream Manager reports to the Topology Master of its epoch."""
+
+    def __init__(self, incarnation: int) -> None:
+        self._incarnation = incarnation
+        self._epoch = 0
+        """In whose restore this Stream Manager took part."""
+        self._taint = ""
+        self._data_epoch = 0
+        """In which it moves batches."""
+        self._sent: dict[str, int] = {}
+        """Number of the last frame to each instance and peer."""
+        self._received: dict[str, int] = {}
+        self._tasks: dict[str, checkpoint_pb2.TaskStatus] = {}
+        """Of the attached instances, by their ids."""
+
+    @property
+    def report(self) -> checkpoint_pb2.StmgrReport:
+        """All that is to be reported."""
+        tasks = [self._tasks[name] for name in sorted(self._tasks)]
+        return checkpoint_pb2.StmgrReport(
+            incarnation=self._incarnation, epoch=self._epoch, taint=self._taint, tasks=tasks
+        )
+
+    def move_to(self, epoch: int) -> None:
+        """Begin to number the frames of an epoch."""
+        self._data_epoch = epoch
+        self._sent.clear()
+        self._received.clear()
+
+    def restored(self, epoch: int) -> bool:
+        """Take part in the restore of the epoch in which batches are moved. Returns whether it did not before."""
+        assert epoch == self._data_epoch
+        if epoch <= self._epoch:
+            return False
+        self._epoch, self._taint = epoch, ""
+        return True
+
+    def next_number(self, to: str) -> int:
+        """The number of the next frame of batches to an instance or a peer."""
+        number = self._sent[to] = self._sent.get(to, 0) + 1
+        return number
+
+    def received(self, source: str, number: int) -> str:
+        """A frame of batches has come from an instance or a peer. Returns what its number shows; empty: no loss."""
+        expected = self._received.get(source, 0) + 1
+        self._received[source] = number
+        return "" if number == expected else f"{source} has sent frame {number}, and {expected} was expected"
+
+    def lost(self, reason: str) -> bool:
+        """Something that was sent in this epoch may be lost. Returns whether this is the first loss."""
+        if self._taint:
+            return False
+        self._taint = reason
+        return True
+
+    def reported(self, instance: str, status: checkpoint_pb2.TaskStatus) -> bool:
+        """An instance says how far it is. Returns whether that is something new."""
+        before, self._tasks[instance] = self._tasks.get(instance), status
+        return before != status
+
+    def detached(self, instance: str) -> bool:
+        """An instance is no longer attached. Returns whether it had said how far it is."""
+        return self._tasks.pop(instance, None) is not None
+
+    def has_restored(self, instance: str) -> bool:
+        """Whether an instance can be given batches of this epoch."""
+        status = self._tasks.get(instance)
+        return status is not None and status.epoch == self._data_epoch and status.phase >= _RESTORED
