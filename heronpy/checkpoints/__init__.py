@@ -54,7 +54,7 @@ from heronpy.checkpoints._redis import RedisStorage
 from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, check_complete, parts_for, read_saved
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
 from heronpy.checkpoints._s3 import S3Storage
-from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_storage
+from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_storage, storage_below
 
 __all__ = [
     "DELETED",
@@ -113,4 +113,5 @@ __all__ = [
     "removable_manifests",
     "removable_objects",
     "should_compact",
+    "storage_below",
 ]
