@@ -55,6 +55,8 @@ from heronpy.tmaster.checkpoints import (
     CheckpointSettings,
     DiscardCheckpoints,
     FenceChanged,
+    ManifestFailed,
+    ManifestWritten,
     RaiseRestoreEpoch,
     Record,
     RestoreTasks,
@@ -67,6 +69,7 @@ from heronpy.tmaster.checkpoints import (
     TaskSnapshotted,
     TaskStatus,
     TimePassed,
+    WriteManifest,
 )
 
 KEYS = 5
@@ -380,6 +383,8 @@ class Task:
             return
         if self.id not in order.tasks:
             return
+        if order.checkpoint and order.checkpoint not in model.manifests:
+            raise Broken(f"checkpoint {order.checkpoint} is restored, and has no manifest")
         keeps = order.keep.get(self.id) == self.incarnation
         if self.id in model.stateful and not keeps and order.checkpoint != model.store.newest_before(order.epoch):
             raise Broken(
@@ -577,6 +582,7 @@ class Tmaster:
         self.coordinator = CheckpointCoordinator("words-1", model.settings)
         self.fence = b""
         self.asked: deque[tuple[Any, Any]] = deque()
+        self.manifests: deque[WriteManifest] = deque()
         self.inbox: deque[Any] = deque()
         self.orders: dict[str, deque[Any]] = {name: deque() for name in model.graph.stmgrs}
         self.paused_until = 0
@@ -593,6 +599,8 @@ class Tmaster:
                 self.ask(of.on(answer))
             else:
                 self.feed(answer)
+        if self.manifests and rng.random() < 0.5:
+            self.feed(self.model.write_manifest(self.manifests.popleft()))
         for _ in range(min(3, len(self.inbox))):
             self.feed(self.inbox.popleft())
         self.led()
@@ -614,6 +622,8 @@ class Tmaster:
             match effect:
                 case ReadNodes() | WriteNode():
                     self.asked.append((effect, self.coordinator))
+                case WriteManifest():
+                    self.manifests.append(effect)
                 case RaiseRestoreEpoch(above):
                     self.leadership.raise_restore_epoch(above + 1)
                     self.ask(self.leadership.advance(self.model.now_s))
@@ -688,6 +698,8 @@ class Store:
             return
         if record.newest < max(self.commits, default=0):
             raise Broken(f"{record.newest} is committed after {max(self.commits)}")
+        if record.newest not in self.model.manifests:
+            raise Broken(f"{record.newest} is committed before its manifest is stored")
         self.commits[record.newest] = self.epoch.restore_epoch
         self.model.check_cut(record.newest)
 
@@ -713,6 +725,7 @@ class Model:
         self._incarnations = 0
         self.store = Store(self)
         self.storage: dict[tuple[int, int], tuple[bytes, tuple[InputBatch, ...]]] = {}
+        self.manifests: set[int] = set()
         self.storage_fails = False
         self.acked: dict[int, set[int]] = {spout: set() for spout in self.graph.spouts}
         self.up = {task: Link() for task in every}
@@ -755,7 +768,18 @@ class Model:
         found = [p for p in self.processes.values() if isinstance(p, Tmaster) and p.location == owner]
         return found[0] if found else None
 
+    def write_manifest(self, effect: WriteManifest) -> ManifestWritten | ManifestFailed:
+        """Store a manifest for a Topology Master, who may have been replaced meanwhile."""
+        if effect.previous and effect.previous not in self.manifests:
+            return ManifestFailed(effect.checkpoint, effect.epoch, "what it follows is discarded", self.now_s)
+        if not self.storage_fails:
+            self.manifests.add(effect.checkpoint)
+            if not self.store.unanswered:
+                return ManifestWritten(effect.checkpoint, effect.epoch, self.now_s)
+        return ManifestFailed(effect.checkpoint, effect.epoch, "no storage", self.now_s)
+
     def discard(self, keep: tuple[int, ...], before: int) -> None:
+        self.manifests = {id for id in self.manifests if id >= before or id in keep}
         for task, id in list(self.storage):
             if id < before and id not in keep:
                 del self.storage[task, id]

@@ -23,6 +23,8 @@ from heronpy.tmaster.checkpoints import (
     Event,
     Failure,
     FenceChanged,
+    ManifestFailed,
+    ManifestWritten,
     Phase,
     RaiseRestoreEpoch,
     Record,
@@ -37,10 +39,12 @@ from heronpy.tmaster.checkpoints import (
     TaskSnapshotted,
     TaskStatus,
     TimePassed,
+    WriteManifest,
 )
 
 TASKS = {1: "stmgr-1", 2: "stmgr-1", 3: "stmgr-2"}
 STATEFUL = frozenset((1, 3))
+COMPONENTS = {"word": 1, "count": 2}
 INTERVAL_S, TIMEOUT_S = 10.0, 60.0
 
 
@@ -55,6 +59,7 @@ class World:
         self.away = self.loses_answers = False
         self.held: list[WriteNode] | None = None
         """Writes that are answered later, if it is a list."""
+        self.stores_manifests = True
         self.obeys = True
         self.stmgr_epochs = dict.fromkeys(("stmgr-1", "stmgr-2"), 0)
         self.stmgr_incarnations = dict.fromkeys(("stmgr-1", "stmgr-2"), 1)
@@ -67,7 +72,7 @@ class World:
         """A new Topology Master takes over."""
         self.term += 1
         self.coordinator = CheckpointCoordinator("words-1", self.settings)
-        self.feed(TasksChanged(TASKS, STATEFUL, self.now_s))
+        self.feed(TasksChanged(TASKS, STATEFUL, self.now_s, COMPONENTS))
         self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
 
     @property
@@ -98,6 +103,8 @@ class World:
                     self.held.append(effect)
                 else:
                     self.write(effect)
+            case WriteManifest(checkpoint, epoch) if self.stores_manifests:
+                self.feed(ManifestWritten(checkpoint, epoch, self.now_s))
             case RaiseRestoreEpoch(above) if self.obeys:
                 self.epoch = above + 1
                 self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
@@ -270,6 +277,66 @@ def test_a_failed_snapshot_aborts_the_checkpoint_and_its_id_is_not_used_again(wo
     for task in TASKS:
         world.snapshot(task, 1)
     assert world.durable.committed == ()
+    world.commit(2)
+
+
+def test_a_manifest_of_all_snapshots_is_stored_before_the_commit(world: World) -> None:
+    world.commit(1)
+    world.stores_manifests = False
+    world.pass_time()
+    for task, objects in ((1, (b"a", b"b")), (2, ()), (3, (b"c",))):
+        world.take(object)
+        world.feed(TaskSnapshotted(task, 100 + task, 2, 1, world.now_s, objects=objects))
+    assert world.take(object) == [WriteManifest(2, 1, 1, (b"a", b"b", b"c"), COMPONENTS, 0.0)]
+    world.feed(ManifestWritten(1, 1, world.now_s))
+    assert world.durable.newest == 1, "that is another one's"
+    world.feed(ManifestWritten(2, 1, world.now_s))
+    assert world.durable.newest == 2
+    world.feed(ManifestWritten(2, 1, world.now_s))
+    world.feed(ManifestFailed(2, 1, "late", world.now_s))
+    assert world.coordinator.counts.failed == {}
+
+
+def test_without_its_manifest_a_checkpoint_is_aborted(world: World) -> None:
+    world.stores_manifests = False
+    world.pass_time()
+    for task in TASKS:
+        world.snapshot(task, 1)
+    world.feed(ManifestFailed(1, 1, "the disk is full", world.now_s))
+    assert world.coordinator.counts.last_failure.endswith("its manifest could not be stored: the disk is full")
+    world.pass_time()
+    for task in TASKS:
+        world.snapshot(task, 2)
+    world.pass_time(TIMEOUT_S)
+    assert world.coordinator.counts.last_failure.endswith("timed out: no manifest")
+    world.feed(ManifestWritten(2, 1, world.now_s))
+    assert world.durable.committed == ()
+
+
+def test_a_manifest_that_is_stored_when_a_restore_has_begun_commits_nothing(world: World) -> None:
+    world.stores_manifests = world.obeys = False
+    world.pass_time()
+    for task in TASKS:
+        world.snapshot(task, 1)
+    world.away = True
+    world.epoch = 2
+    world.feed(FenceChanged(world.fence, 2, world.now_s))
+    world.feed(ManifestWritten(1, 1, world.now_s))
+    world.away = False
+    world.pass_time(1.0)
+    assert world.durable.committed == ()
+    assert world.coordinator.counts.failed == {Failure.LOSS: 1}
+
+
+def test_a_snapshot_whose_report_may_be_lost_with_a_session_costs_the_checkpoint_and_no_time(world: World) -> None:
+    world.pass_time()
+    world.snapshot(3, 1)
+    world.feed(StmgrDisconnected("stmgr-2", world.now_s))
+    assert world.coordinator.in_progress == 1, "all of its tasks have reported"
+    world.feed(StmgrDisconnected("stmgr-1", world.now_s))
+    assert world.coordinator.counts.failed == {Failure.SESSION: 1}
+    world.all_report()
+    assert world.epoch == 1, "a session that has ended is no loss"
     world.commit(2)
 
 

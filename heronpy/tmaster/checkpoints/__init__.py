@@ -1,4 +1,4 @@
-"""The Topology Master's side of checkpoints: decisions only, which no process runs yet.
+"""The Topology Master's side of checkpoints: decisions only.
 
 `CheckpointCoordinator` is fed with events and says what is to be done; see `_coordinator` for how it goes.
 """
@@ -14,6 +14,8 @@ from heronpy.tmaster.checkpoints._events import (
     Effect,
     Event,
     FenceChanged,
+    ManifestFailed,
+    ManifestWritten,
     RaiseRestoreEpoch,
     RestoreTasks,
     ResumeTasks,
@@ -26,8 +28,10 @@ from heronpy.tmaster.checkpoints._events import (
     TaskSnapshotted,
     TaskStatus,
     TimePassed,
+    WriteManifest,
 )
 from heronpy.tmaster.checkpoints._members import Members
+from heronpy.tmaster.checkpoints._messages import instance_reported, order_of, stmgr_reported
 from heronpy.tmaster.checkpoints._record import Record
 from heronpy.tmaster.checkpoints._settings import CheckpointCounts, CheckpointSettings, Failure
 
@@ -45,6 +49,8 @@ __all__ = [
     "Event",
     "Failure",
     "FenceChanged",
+    "ManifestFailed",
+    "ManifestWritten",
     "Members",
     "Phase",
     "RaiseRestoreEpoch",
@@ -60,4 +66,8 @@ __all__ = [
     "TaskStatus",
     "TasksChanged",
     "TimePassed",
+    "WriteManifest",
+    "instance_reported",
+    "order_of",
+    "stmgr_reported",
 ]

@@ -8,8 +8,9 @@
                           |                                                                               |
                           +--the record is read back, and says what was committed-------------------------+
 
-A checkpoint is begun durably, so that no id is used twice; collects one snapshot from each task of the plan; and is
-committed by a write that depends on the fence, which holds term *and* restore epoch. Three things follow from that:
+A checkpoint is begun durably, so that no id is used twice; collects one snapshot from each task of the plan; has its
+manifest stored, without which nobody could read it; and is committed by a write that depends on the fence, which holds
+term *and* restore epoch. Three things follow from that:
 
 * A Topology Master whose term is over begins and commits nothing.
 * Once the epoch is raised, no checkpoint of an earlier one can be committed any more, not even by a write of our own
@@ -27,7 +28,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -46,6 +47,8 @@ from heronpy.tmaster.checkpoints._events import (
     Effect,
     Event,
     FenceChanged,
+    ManifestFailed,
+    ManifestWritten,
     RaiseRestoreEpoch,
     RestoreTasks,
     ResumeTasks,
@@ -57,6 +60,7 @@ from heronpy.tmaster.checkpoints._events import (
     TaskSnapshotFailed,
     TaskSnapshotted,
     TimePassed,
+    WriteManifest,
 )
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._record import Record
@@ -92,6 +96,8 @@ class _Checkpoint:
     begun: bool = False
     """Durably: markers may be sent."""
     unaligned: bool = False
+    objects: list[bytes] = field(default_factory=list)
+    """Of the snapshots that were reported."""
 
 
 class CheckpointCoordinator:
@@ -120,6 +126,11 @@ class CheckpointCoordinator:
         self._reading = False
         self._retry_s = 0.0
         self._due_s = 0.0
+
+    @property
+    def connected(self) -> list[str]:
+        """Stream Managers that orders can be sent to."""
+        return self._members.connected
 
     @property
     def in_progress(self) -> int:
@@ -161,8 +172,7 @@ class CheckpointCoordinator:
             case StmgrReported():
                 return self._reported(event)
             case StmgrDisconnected():
-                self._members.disconnected(event.stmgr_id)
-                return ()
+                return self._disconnected(event)
             case RollbackRequested():
                 if event.epoch == self.epoch:
                     self._members.reject(f"task {event.task}: {event.reason}")
@@ -173,6 +183,10 @@ class CheckpointCoordinator:
                 if self._is_current(event) and event.task in self.missing:
                     return self._abort(Failure.TASK, f"task {event.task}: {event.reason}", event.now_s)
                 return ()
+            case ManifestWritten():
+                return self._manifest_written(event)
+            case ManifestFailed():
+                return self._abort(Failure.STORAGE, event.reason, event.now_s) if self._is_current(event) else ()
             case NodesRead():
                 return self._read(event)
             case NodeWritten():
@@ -196,7 +210,8 @@ class CheckpointCoordinator:
         current = self._current
         if current is not None and now_s >= current.began_s + self._settings.timeout_s:
             waiting = ", ".join(map(str, self.missing[:10]))
-            return self._abort(Failure.TIMEOUT, f"no snapshot of {len(current.missing)} tasks: {waiting}", now_s)
+            missing = f"snapshot of {len(current.missing)} tasks: {waiting}" if waiting else "manifest"
+            return self._abort(Failure.TIMEOUT, f"no {missing}", now_s)
         if current is None and self.phase is Phase.RUNNING and now_s >= self._due_s:
             return self._begin(now_s)
         return ()
@@ -279,6 +294,13 @@ class CheckpointCoordinator:
                     break
         return [*effects, *self._orders(event.stmgr_id)]
 
+    def _disconnected(self, event: StmgrDisconnected) -> Iterable[Effect]:
+        self._members.disconnected(event.stmgr_id)
+        if not set(self._members.tasks_of(event.stmgr_id)).intersection(self.missing):
+            return ()
+        # A snapshot is reported once, and the report may be lost with the session: better another checkpoint soon.
+        return self._abort(Failure.SESSION, event.stmgr_id, event.now_s)
+
     def _orders(self, stmgr_id: str) -> Iterable[Effect]:
         """What the tasks behind a Stream Manager have not done yet; repeated with each report until they have."""
         members, effects = self._members, list[Effect]()
@@ -337,12 +359,22 @@ class CheckpointCoordinator:
             return ()
         current.missing.discard(event.task)
         current.unaligned |= event.unaligned
+        current.objects += event.objects
         if current.missing:
             return ()
+        objects, previous = tuple(current.objects), self.record.newest
+        tasks, duration_s = self._members.components, event.now_s - current.began_s
+        return [WriteManifest(current.id, self.epoch, previous, objects, tasks, duration_s)]
+
+    def _manifest_written(self, event: ManifestWritten) -> Iterable[Effect]:
+        current = self._current
+        if current is None or not self._is_current(event) or self.phase is not Phase.RUNNING or self._committing:
+            return ()
+        assert not current.missing, "a manifest names the objects of all tasks"
         record = self.record.with_commit(current.id, self._settings.retained, unaligned=current.unaligned)
         return self._save(record)
 
-    def _is_current(self, event: TaskSnapshotted | TaskSnapshotFailed) -> bool:
+    def _is_current(self, event: TaskSnapshotted | TaskSnapshotFailed | ManifestWritten | ManifestFailed) -> bool:
         return (event.checkpoint, event.epoch) == (self.in_progress, self.epoch)
 
     def _abort(self, failure: Failure, reason: str, now_s: float) -> Iterable[Effect]:
@@ -426,7 +458,7 @@ class CheckpointCoordinator:
 
     def _vanished(self) -> Iterable[Effect]:
         """The state manager has lost the record: write it again."""
-        if self._wanted is not None or self.phase in (Phase.STANDBY, Phase.LOADING):
+        if self._wanted is not None or self.phase in (Phase.STANDBY, Phase.LOADING) or not self.record.last_id:
             return ()
         log.warning("the record of checkpoints has vanished from the state manager: it is written again")
         return self._save(self.record)
@@ -438,7 +470,7 @@ class CheckpointCoordinator:
         assert self._wanted is None or self._wanted.last_id >= self.record.last_id
         if (current := self._current) is not None:
             assert self.phase in (Phase.RUNNING, Phase.RAISING, Phase.LOADING)
-            assert current.missing or self._committing or self.phase is Phase.LOADING
+            assert len(current.objects) == 0 or current.begun, "a snapshot of a checkpoint that is not durable"
             assert self.phase is Phase.RUNNING or self._committing or self.phase is Phase.LOADING
 
 

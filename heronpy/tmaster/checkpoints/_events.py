@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heronpy.tmaster._store_effects import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
 
@@ -61,6 +61,8 @@ class TasksChanged:
     """Every task, and the Stream Manager of its container."""
     stateful: frozenset[int]
     now_s: float
+    components: Mapping[str, int] = field(default_factory=dict)
+    """How many tasks each component has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,27 @@ class TaskSnapshotted:
     now_s: float
     unaligned: bool = False
     """What was sent before its sources' markers is in its log, not in its state."""
+    objects: tuple[bytes, ...] = ()
+    """How the manifest names what was stored; opaque."""
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """The manifest of a checkpoint is stored."""
+
+    checkpoint: int
+    epoch: int
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFailed:
+    """The manifest of a checkpoint is not stored, as far as is known."""
+
+    checkpoint: int
+    epoch: int
+    reason: str
+    now_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +156,8 @@ Event = (
     | StmgrDisconnected
     | TaskSnapshotted
     | TaskSnapshotFailed
+    | ManifestWritten
+    | ManifestFailed
     | RollbackRequested
     | TimePassed
     | NodesRead
@@ -160,6 +185,22 @@ class AbortCheckpoint:
     stmgr_id: str
     checkpoint: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Store what names all objects of a checkpoint; answered by `ManifestWritten` or `ManifestFailed`."""
+
+    checkpoint: int
+    epoch: int
+    previous: int
+    """The last that was committed, whose objects may still be needed; 0: none."""
+    objects: tuple[bytes, ...]
+    """Of all tasks' snapshots."""
+    tasks: Mapping[str, int]
+    """How many tasks each component has."""
+    duration_s: float
+    """Since the checkpoint began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +264,7 @@ class CheckLeadership:
 Effect = (
     BeginCheckpoint
     | AbortCheckpoint
+    | WriteManifest
     | AnnounceCommit
     | RestoreTasks
     | ResumeTasks

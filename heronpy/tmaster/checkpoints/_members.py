@@ -28,6 +28,8 @@ class Members:
         self._epoch = 0
         self.tasks: Mapping[int, str] = {}
         """The Stream Manager of each."""
+        self.components: Mapping[str, int] = {}
+        """How many tasks each has."""
         self._stateful: frozenset[int] = frozenset()
         self._reports: dict[str, StmgrReported] = {}
         self._pinned: dict[int | str, int] = {}
@@ -57,6 +59,7 @@ class Members:
     def changed(self, event: TasksChanged) -> bool:
         """Take the tasks of a plan; whether they are others than before."""
         before, self.tasks, self._stateful = set(self.tasks), event.tasks, event.stateful
+        self.components = event.components
         known = event.tasks.keys() | set(event.tasks.values())
         self._pinned = {member: i for member, i in self._pinned.items() if member in known}
         self._reports = {id: report for id, report in self._reports.items() if id in known}

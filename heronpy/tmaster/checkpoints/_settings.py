@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from heronpy.config import ReliabilityMode
 
@@ -22,6 +24,19 @@ class CheckpointSettings:
     retained: int = 1
     """So many committed checkpoints are kept."""
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> CheckpointSettings | None:
+        """What the configuration of a topology asks for; None: no checkpoints."""
+        mode = ReliabilityMode.of(config)
+        if mode is not ReliabilityMode.EFFECTIVELY_ONCE:
+            return None
+        return cls(
+            mode=mode,
+            interval_s=float(config.get("topology.stateful.checkpoint.interval.seconds", 10.0)),
+            timeout_s=float(config.get("topology.stateful.checkpoint.timeout.seconds", 600.0)),
+            retained=5,
+        )
+
     def __post_init__(self) -> None:
         assert self.mode is not ReliabilityMode.ATMOST_ONCE, "at most once has no checkpoints"
         assert self.interval_s > 0
@@ -35,6 +50,8 @@ class Failure(enum.Enum):
     TASK = "a task failed"
     TIMEOUT = "timed out"
     LOSS = "tuples may be lost or repeated"
+    SESSION = "a Stream Manager was disconnected"
+    STORAGE = "its manifest could not be stored"
     STORE = "the state manager failed"
     LEADER = "the Topology Master was replaced"
 

@@ -1,0 +1,65 @@
+"""The coordinator's effects and events as messages between Topology Master and Stream Managers."""
+
+from __future__ import annotations
+
+from heronpy.proto import checkpoint_pb2
+from heronpy.tmaster.checkpoints._events import (
+    AbortCheckpoint,
+    AnnounceCommit,
+    BeginCheckpoint,
+    RestoreTasks,
+    ResumeTasks,
+    RollbackRequested,
+    StmgrReported,
+    TaskPhase,
+    TaskSnapshotFailed,
+    TaskSnapshotted,
+    TaskStatus,
+)
+
+InstanceEvent = TaskSnapshotted | TaskSnapshotFailed | RollbackRequested
+Order = BeginCheckpoint | AbortCheckpoint | AnnounceCommit | RestoreTasks | ResumeTasks
+
+
+def order_of(effect: Order) -> checkpoint_pb2.CheckpointOrder:
+    """The message that carries out an effect."""
+    p = checkpoint_pb2
+    match effect:
+        case BeginCheckpoint(_, checkpoint, epoch):
+            return p.CheckpointOrder(begin=p.BeginCheckpoint(checkpoint=checkpoint, epoch=epoch))
+        case AbortCheckpoint(_, checkpoint, epoch):
+            return p.CheckpointOrder(abort=p.AbortCheckpoint(checkpoint=checkpoint, epoch=epoch))
+        case AnnounceCommit(_, checkpoint, settled):
+            return p.CheckpointOrder(commit=p.CommitCheckpoint(checkpoint=checkpoint, settled=settled))
+        case RestoreTasks(_, epoch, checkpoint, settled, tasks, keep):
+            return p.CheckpointOrder(
+                restore=p.RestoreTasks(
+                    epoch=epoch, checkpoint=checkpoint, settled=settled, tasks=sorted(tasks), keep=keep
+                )
+            )
+        case ResumeTasks(_, epoch, incarnations):
+            return p.CheckpointOrder(resume=p.ResumeTasks(epoch=epoch, incarnations=incarnations))
+
+
+def stmgr_reported(stmgr_id: str, report: checkpoint_pb2.StmgrReport, now_s: float) -> StmgrReported:
+    """The event of a Stream Manager's report."""
+    tasks = {
+        status.task: TaskStatus(status.incarnation, status.epoch, TaskPhase(status.phase), status.committed)
+        for status in report.tasks
+    }
+    return StmgrReported(stmgr_id, report.incarnation, report.epoch, report.taint, tasks, now_s)
+
+
+def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> InstanceEvent | None:
+    """The event of an instance's report; None if it is not for the Topology Master."""
+    match report.WhichOneof("report"):
+        case "stored":
+            s = report.stored
+            return TaskSnapshotted(s.task, s.incarnation, s.checkpoint, s.epoch, now_s, s.unaligned, tuple(s.objects))
+        case "failed":
+            f = report.failed
+            return TaskSnapshotFailed(f.task, f.checkpoint, f.epoch, f.reason, now_s)
+        case "rollback":
+            return RollbackRequested(report.rollback.task, report.rollback.epoch, report.rollback.reason, now_s)
+        case _:
+            return None
