@@ -153,8 +153,26 @@ class Health(_message.Message):
     restarts: int
     def __init__(self, state: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[HealthReason, _Mapping]]] = ..., restarts: _Optional[int] = ...) -> None: ...
 
+class CheckpointStatus(_message.Message):
+    __slots__ = ("phase", "restore_epoch", "newest", "in_progress", "missing_tasks", "last_failure", "last_took_s")
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    IN_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    MISSING_TASKS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LAST_TOOK_S_FIELD_NUMBER: _ClassVar[int]
+    phase: str
+    restore_epoch: int
+    newest: int
+    in_progress: int
+    missing_tasks: _containers.RepeatedScalarFieldContainer[int]
+    last_failure: str
+    last_took_s: float
+    def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ...) -> None: ...
+
 class StatusReply(_message.Message):
-    __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "health", "restarts", "recent_restarts")
+    __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "health", "checkpoints", "restarts", "recent_restarts")
     class RestartsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +198,7 @@ class StatusReply(_message.Message):
     TMASTER_PID_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     RECENT_RESTARTS_FIELD_NUMBER: _ClassVar[int]
     topology: str
@@ -193,9 +212,10 @@ class StatusReply(_message.Message):
     tmaster_pid: int
     stop_reason: str
     health: Health
+    checkpoints: CheckpointStatus
     restarts: _containers.ScalarMap[str, int]
     recent_restarts: _containers.ScalarMap[str, int]
-    def __init__(self, topology: _Optional[str] = ..., state: _Optional[str] = ..., ready: _Optional[bool] = ..., plan_version: _Optional[int] = ..., tmaster_started_ms: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrStatus, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceStatus, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ..., tmaster_pid: _Optional[int] = ..., stop_reason: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., recent_restarts: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., state: _Optional[str] = ..., ready: _Optional[bool] = ..., plan_version: _Optional[int] = ..., tmaster_started_ms: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrStatus, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceStatus, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ..., tmaster_pid: _Optional[int] = ..., stop_reason: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., recent_restarts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class NamedException(_message.Message):
     __slots__ = ("source", "component", "report", "group")

@@ -4,18 +4,17 @@
 with its events and effects, for whoever runs it without sockets and clocks.
 """
 
+from heronpy.tmaster._checkpointing import Checkpointing, KeepCopy, SendOrder
 from heronpy.tmaster._core import (
     Activated,
     Core,
     Effect,
     Event,
     Finish,
-    KeepCopy,
     Reply,
     RestoreRequested,
     StateRequested,
 )
-from heronpy.tmaster._durable import KINDS as DURABLE_KINDS
 from heronpy.tmaster._leadership import Leadership, Role
 from heronpy.tmaster._publisher import OfferPlan, PlanPublisher, SavePlan
 from heronpy.tmaster._service import TopologyMaster
@@ -43,8 +42,8 @@ from heronpy.tmaster._store_effects import (
 )
 
 __all__ = [
-    "DURABLE_KINDS",
     "Activated",
+    "Checkpointing",
     "ClaimNode",
     "CloseSession",
     "Core",
@@ -66,6 +65,7 @@ __all__ = [
     "RestoreRequested",
     "Role",
     "SavePlan",
+    "SendOrder",
     "SendPlan",
     "SessionEnded",
     "State",

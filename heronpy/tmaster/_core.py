@@ -2,8 +2,9 @@
 
     standby --owns the node, has the next term--> leader --has read the state back--> active --another term--> ended
 
-`Leadership` says whether it may act, `_state` which plan is in force, `PlanPublisher` when that is saved and sent, and
-`DurableNodes` what the state manager has lost. This is where they meet: it routes the answers of the state manager, and
+`Leadership` says whether it may act, `_state` which plan is in force, `PlanPublisher` when that is saved and sent,
+`DurableNodes` what the state manager has lost, and `Checkpointing` when checkpoints are taken and restored, if they are
+(effectively once). This is where they meet: it routes the answers of the state manager, and
 makes every write depend on the term. Once the leadership is lost there is one effect, `Finish`, and then none.
 """
 
@@ -22,6 +23,8 @@ from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import _durable
+from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
+from heronpy.tmaster._checkpointing import CheckpointEvent, Checkpointing, KeepCopy, SendOrder
 from heronpy.tmaster._durable import DurableNodes
 from heronpy.tmaster._leadership import Leadership, Role
 from heronpy.tmaster._publisher import SAVE_WAIT_S, OfferPlan, PlanPublisher, SavePlan
@@ -53,6 +56,17 @@ from heronpy.tmaster._store_effects import (
     StoreFailed,
     WriteNode,
 )
+from heronpy.tmaster.checkpoints import (
+    CheckpointSettings,
+    DiscardCheckpoints,
+    ManifestFailed,
+    ManifestWritten,
+    RollbackRequested,
+    StmgrReported,
+    TaskSnapshotFailed,
+    TaskSnapshotted,
+    WriteManifest,
+)
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +90,14 @@ class RestoreRequested(Struct, frozen=True):
     now_s: float
 
 
-Event = TopologyEvent | StoreEvent | StateRequested | RestoreRequested
+Event = TopologyEvent | StoreEvent | StateRequested | RestoreRequested | CheckpointEvent
 
 
 class Activated(Struct, frozen=True):
     """The leader has read the state back: from now on it may be asked anything."""
+
+    follow: tuple[Kind, ...]
+    """Report the changes of these nodes."""
 
 
 class Reply(Struct, frozen=True):
@@ -91,20 +108,24 @@ class Reply(Struct, frozen=True):
     """Empty: it was done."""
 
 
-class KeepCopy(Struct, frozen=True):
-    """Keep the value of a node where it survives the loss of the state manager's data and of this process."""
-
-    kind: Kind
-    value: bytes
-
-
 class Finish(Struct, frozen=True):
     """End this process; nothing more is done."""
 
     error: HeronError
 
 
-Effect = StoreEffect | SendPlan | CloseSession | Activated | Reply | KeepCopy | Finish
+Effect = (
+    StoreEffect
+    | SendPlan
+    | SendOrder
+    | CloseSession
+    | Activated
+    | Reply
+    | KeepCopy
+    | WriteManifest
+    | DiscardCheckpoints
+    | Finish
+)
 
 
 class _Change(Struct):
@@ -146,6 +167,8 @@ class Core:
         self._state: State | None = None
         self._publisher = PlanPublisher(None)
         self._nodes = DurableNodes({}, {})
+        self.checkpoints: Checkpointing | None = None
+        """Once it is active, and if the topology has checkpoints."""
         self._loading = False
         self._load_s = 0.0
         self._plan_write: tuple[WriteNode, PhysicalPlan] | None = None
@@ -171,6 +194,8 @@ class Core:
         due = [self.leadership.due_s, self._publisher.due_s, self._nodes.due_s]
         if self._state is None and self.leadership.role is Role.LEADER and not self._loading:
             due.append(self._load_s)
+        if self.checkpoints is not None:
+            due.append(self.checkpoints.due_s)
         if self._change is not None and self._change.durable:
             due.append(self._change.deadline_s)
         return min((at for at in due if at is not None), default=None)
@@ -192,6 +217,8 @@ class Core:
             self._state.check_invariants()
             assert self.leadership.role in (Role.LEADER, Role.DEPOSED), "active without being the leader"
             assert self._publisher.published_version <= self._state.version
+        if self.checkpoints is not None:
+            self.checkpoints.check_invariants()
 
     def _finish(self, error: HeronError) -> list[Effect]:
         self._finished = True
@@ -210,14 +237,22 @@ class Core:
                 self.leadership.raise_restore_epoch(self.leadership.restore_epoch + 1)
                 return []
             case StmgrRegistered():
-                # It was durable once, and the state manager has lost it.
-                self.leadership.raise_restore_epoch(event.restore_epoch)
+                self._raise_to(event.restore_epoch)
                 return self._topology_event(event)
             case HeartbeatReceived():
                 self._stop_if_asked(event)
                 return self._topology_event(event)
             case TimePassed():
                 return self._topology_event(event) if self._state is not None else []
+            case (
+                StmgrReported()
+                | TaskSnapshotted()
+                | TaskSnapshotFailed()
+                | RollbackRequested()
+                | ManifestWritten()
+                | ManifestFailed()
+            ):
+                return self.checkpoints.on(event) if self.checkpoints is not None else []
             case _:
                 return self._topology_event(event)
 
@@ -235,7 +270,15 @@ class Core:
         effects += self._published(self._publisher.advance(now_s))
         effects += self._nodes.advance(now_s)
         effects += self._change_state(now_s)
+        if self.checkpoints is not None:
+            effects += self.checkpoints.advance(self._state, now_s)
         return effects
+
+    def _raise_to(self, epoch: int) -> None:
+        """Somebody has an epoch that was durable once; if it is newer than ours, the state manager has lost it."""
+        # With checkpoints it is over then: an epoch restores one checkpoint, and which one that was is not known now.
+        lost = epoch > self.leadership.restore_epoch and self.checkpoints is not None
+        self.leadership.raise_restore_epoch(epoch + 1 if lost else epoch)
 
     # -- the topology --------------------------------------------------------------------------------------------------
 
@@ -307,6 +350,8 @@ class Core:
     # -- the state manager ---------------------------------------------------------------------------------------------
 
     def _answered(self, event: NodeClaimed | NodesRead | NodeWritten | StoreFailed) -> list[Effect]:
+        if self.checkpoints is not None and self.checkpoints.is_answer(event):
+            return [*self.checkpoints.answered(event)]
         match event:
             case NodesRead(read, values, now_s) if read == _READ_ALL and self._loading:
                 self._loading = False
@@ -372,10 +417,14 @@ class Core:
             timeout_s=self._stmgr_timeout_s,
             restore_epoch=self.leadership.restore_epoch,
         )
-        self.leadership.raise_restore_epoch(self._state.restore_epoch)
+        if (settings := CheckpointSettings.of(self._state.logical.config)) is not None:
+            copy = self._unreadable.get(CHECKPOINTS, self._copy.get(CHECKPOINTS))
+            self.checkpoints = Checkpointing(self._topology_id, settings, self.leadership, copy)
+        self._raise_to(self._state.restore_epoch)
         log.info("%s is %s, plan %d", self._topology, self._state.runtime.name, self._state.version)
         copies = [KeepCopy(kind, value) for kind, value in self._nodes.values.items() if self._copy.get(kind) != value]
-        return [*copies, Activated(), *self._applied(effects, now_s)]
+        follow = (*_durable.KINDS, Kind.PPLANS, *([CHECKPOINTS] if self.checkpoints is not None else []))
+        return [*copies, Activated(follow), *self._applied(effects, now_s)]
 
     def _check_readable(self, values: Mapping[Kind, bytes | None]) -> None:
         """Refuse to begin without a copy that is needed and may be there: the next incarnation may read it."""
@@ -399,7 +448,7 @@ class Core:
         if event.kind is Kind.PPLANS:
             return self._published(self._publisher.vanished(event.now_s)) if event.value is None else []
         if event.kind not in _durable.KINDS:
-            return []
+            return [*self.checkpoints.answered(event)] if self.checkpoints is not None else []
         self._nodes.changed(event)
         effects = [] if event.value is None else self._keep(event.kind, event.value)
         if event.kind is Kind.PACKINGPLANS and event.value is not None:

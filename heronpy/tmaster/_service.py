@@ -23,16 +23,18 @@ from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
 from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
-from heronpy.tmaster import _durable
-from heronpy.tmaster._core import Activated, Core, Effect, Event, Finish, KeepCopy, Reply, StateRequested
+from heronpy.tmaster._checkpointing import KeepCopy, SendOrder
+from heronpy.tmaster._core import Activated, Core, Effect, Event, Finish, Reply, StateRequested
 from heronpy.tmaster._health import HealthMonitor, health_metrics
 from heronpy.tmaster._log_levels import LogLevelKeeper
+from heronpy.tmaster._manifests import Manifests
 from heronpy.tmaster._servicer import TmasterServicer
 from heronpy.tmaster._sessions import Sessions
 from heronpy.tmaster._state import CloseSession, SendPlan, TimePassed
-from heronpy.tmaster._status import Metrics
+from heronpy.tmaster._status import Metrics, checkpoint_metrics
 from heronpy.tmaster._store import NodeCopies, carry_out
 from heronpy.tmaster._store_effects import ClaimNode, NodeChanged, ReadNodes, StoreEffect, WriteNode
+from heronpy.tmaster.checkpoints import DiscardCheckpoints, WriteManifest
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class TopologyMaster:
         self._topology = launch.topology
         self._security = launch.security("tmaster")
         self._timeout_s = launch.config.tmaster.stmgr_timeout_ms / 1000
+        self._manifests = Manifests(launch, container, self.feed)
         self._copies = NodeCopies(launch.container_dir(container) / _COPY_DIR)
         self._health = HealthMonitor(launch.config.metrics.interval_ms / 1000, time.monotonic())
         self._reporter = Reporter(
@@ -174,11 +177,15 @@ class TopologyMaster:
                 self._tasks.create_task(self._ask(effect), name=f"tmaster/{type(effect).__name__}")
             case SendPlan(session, plan):
                 self.sessions.send(session, plan)
+            case SendOrder(session, order):
+                self.sessions.order(session, order)
+            case WriteManifest() | DiscardCheckpoints():
+                self._tasks.create_task(self._manifests.carry_out(effect), name=f"tmaster/{type(effect).__name__}")
             case CloseSession(session, stmgr_id, reason):
                 log.warning("the stream of %s is closed: %s", stmgr_id, reason)
                 self.sessions.close(session, reason)
-            case Activated():
-                for kind in (*_durable.KINDS, Kind.PPLANS):
+            case Activated(kinds):
+                for kind in kinds:
                     self._start(self._follow(kind))
                 self._start(self.log_levels.run())
                 self.started.set()
@@ -256,4 +263,6 @@ class TopologyMaster:
             "__metrics-history-dropped": self.metrics.history.dropped if self.metrics.reported else 0,
             **health_metrics(self.assess_health()),
         }
+        if self.core.checkpoints is not None:
+            values |= checkpoint_metrics(self.core.checkpoints.coordinator)
         return [metrics_pb2.Metric(name=n, value=v, kind=metrics_pb2.Metric.GAUGE) for n, v in values.items()]

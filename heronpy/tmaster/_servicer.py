@@ -21,7 +21,8 @@ from heronpy.tmaster._exceptions import matching_exceptions, summary
 from heronpy.tmaster._log_levels import LogLevelKeeper, check, targets
 from heronpy.tmaster._sessions import Session, Sessions
 from heronpy.tmaster._state import HeartbeatReceived, SessionEnded, StmgrRegistered
-from heronpy.tmaster._status import Metrics, status
+from heronpy.tmaster._status import Metrics, checkpoint_status, status
+from heronpy.tmaster.checkpoints import instance_reported, stmgr_reported
 
 ACTIVE_WAIT_S = 5.0
 """How long a call waits for a Topology Master that is still starting, or is a standby."""
@@ -65,7 +66,7 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
         self._hello_timeout_s = hello_timeout_s
 
     async def Register(self, _requests: Any, context: _Context) -> None:
-        """The stream of one Stream Manager: its hello and heartbeats in, plans out."""
+        """The stream of one Stream Manager: its hello, heartbeats and reports in, plans and orders out."""
         await self._active(context)
         hello = await self._hello(context)
         session = self._master.sessions.open()
@@ -81,9 +82,9 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
                 )
             )
             async with asyncio.TaskGroup() as tasks:
-                reading = tasks.create_task(self._read(session, context))
-                while (plan := await session.next_plan()) is not None:
-                    await context.write(tmaster_pb2.TmasterMessage(plan=plan))
+                reading = tasks.create_task(self._read(session, hello.location.id, context))
+                while (message := await session.next_message()) is not None:
+                    await context.write(message)
                 reading.cancel()
         finally:
             self._master.sessions.ended(session)
@@ -101,11 +102,11 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "a Stream Manager registers itself alone")
         return first.hello
 
-    async def _read(self, session: Session, context: _Context) -> None:
+    async def _read(self, session: Session, stmgr_id: str, context: _Context) -> None:
         while isinstance(message := await context.read(), tmaster_pb2.StmgrMessage):
-            if message.HasField("heartbeat"):
-                attached = frozenset(message.heartbeat.attached)
-                event = HeartbeatReceived(session.number, attached, time.monotonic(), message.heartbeat.stop_reason)
+            if session.closed_because:
+                return  # another session of this Stream Manager may be open already
+            if (event := _event(session.number, stmgr_id, message)) is not None:
                 self._master.feed(event)
         session.close("its stream ended")
 
@@ -138,6 +139,8 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
             now_s=time.monotonic(),
         )
         reply.stop_reason = master.core.stop_reason
+        if master.core.checkpoints is not None:
+            reply.checkpoints.CopyFrom(checkpoint_status(master.core.checkpoints.coordinator))
         return reply
 
     async def GetHealth(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> tmaster_pb2.Health:
@@ -217,6 +220,21 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
                 await self._master.started.wait()
         except TimeoutError:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this Topology Master is not the active one")
+
+
+def _event(session: int, stmgr_id: str, message: tmaster_pb2.StmgrMessage) -> Event | None:
+    """What a message of a Stream Manager is for the core."""
+    now_s = time.monotonic()
+    match message.WhichOneof("message"):
+        case "heartbeat":
+            heartbeat = message.heartbeat
+            return HeartbeatReceived(session, frozenset(heartbeat.attached), now_s, heartbeat.stop_reason)
+        case "report":
+            return stmgr_reported(stmgr_id, message.report, now_s)
+        case "of_instance":
+            return instance_reported(message.of_instance, now_s)
+        case _:
+            return None
 
 
 def _now_ms() -> int:

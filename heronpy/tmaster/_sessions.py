@@ -1,41 +1,52 @@
-"""The open streams of Stream Managers: what is still to be sent on each."""
+"""The open streams of Stream Managers: what is still to be sent on each, in order."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from heronpy.plan import PhysicalPlan
-from heronpy.proto import plan_pb2
+from heronpy.proto import checkpoint_pb2, plan_pb2, tmaster_pb2
 
 
 class Session:
-    """One stream. Holds at most one plan: a newer one replaces one that was not sent yet."""
+    """One stream. What waits is bounded: a newer plan replaces an older one, and no order waits twice."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.closed_because = ""
-        self._offered: plan_pb2.PhysicalPlan | None = None
+        self._waiting: deque[plan_pb2.PhysicalPlan | checkpoint_pb2.CheckpointOrder] = deque()
         self._version = 0
         self._changed = asyncio.Event()
 
     def offer(self, version: int, plan: plan_pb2.PhysicalPlan) -> None:
         """Send a plan, unless this or a newer one was offered before."""
         if version > self._version:
-            self._version, self._offered = version, plan
+            self._version = version
+            self._waiting = deque(each for each in self._waiting if not isinstance(each, plan_pb2.PhysicalPlan))
+            self._waiting.append(plan)
+            self._changed.set()
+
+    def order(self, order: checkpoint_pb2.CheckpointOrder) -> None:
+        """Send an order."""
+        if order not in self._waiting:
+            self._waiting.append(order)
             self._changed.set()
 
     def close(self, reason: str) -> None:
         self.closed_because = self.closed_because or reason
         self._changed.set()
 
-    async def next_plan(self) -> plan_pb2.PhysicalPlan | None:
-        """The next plan to send; None once the session is closed."""
+    async def next_message(self) -> tmaster_pb2.TmasterMessage | None:
+        """The next message to send; None once the session is closed."""
         while True:
             if self.closed_because:
                 return None
-            if self._offered is not None:
-                plan, self._offered = self._offered, None
-                return plan
+            if self._waiting:
+                first = self._waiting.popleft()
+                if isinstance(first, plan_pb2.PhysicalPlan):
+                    return tmaster_pb2.TmasterMessage(plan=first)
+                return tmaster_pb2.TmasterMessage(orders=[first])
             self._changed.clear()
             await self._changed.wait()
 
@@ -71,3 +82,8 @@ class Sessions:
         if self._plan is not plan:  # one message for all the sessions that it is sent to
             self._plan, self._proto = plan, plan.to_proto()
         session.offer(plan.version, self._proto)
+
+    def order(self, number: int, order: checkpoint_pb2.CheckpointOrder) -> None:
+        """Send an order to a session, if it has not ended."""
+        if (session := self._open.get(number)) is not None:
+            session.order(order)

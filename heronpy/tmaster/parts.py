@@ -7,10 +7,11 @@ from heronpy.tmaster._log_levels import changed as changed_levels
 from heronpy.tmaster._log_levels import check as check_level
 from heronpy.tmaster._log_levels import in_force as levels_in_force
 from heronpy.tmaster._queries import answer as answer_metrics
+from heronpy.tmaster._sessions import Session
 from heronpy.tmaster._state import Effect as StateEffect
 from heronpy.tmaster._state import Event as StateEvent
 from heronpy.tmaster._state import PackingChanged, PublishPlan, StateChanged, start, step
-from heronpy.tmaster._status import Metrics
+from heronpy.tmaster._status import Metrics, checkpoint_metrics, checkpoint_status
 
 __all__ = [
     "MINUTES",
@@ -20,12 +21,15 @@ __all__ = [
     "PackingChanged",
     "PublishPlan",
     "Rule",
+    "Session",
     "StateChanged",
     "StateEffect",
     "StateEvent",
     "answer_metrics",
     "changed_levels",
     "check_level",
+    "checkpoint_metrics",
+    "checkpoint_status",
     "class_name",
     "levels_in_force",
     "rule_of",

@@ -16,7 +16,6 @@ from heronpy.testing.simulation._network import End, Network
 from heronpy.testing.simulation._programs import Broken
 from heronpy.testing.simulation._state_store import MemoryStateManager
 from heronpy.tmaster import (
-    DURABLE_KINDS,
     Activated,
     ClaimNode,
     CloseSession,
@@ -130,8 +129,8 @@ class TmasterNode:
                 self._send(session, plan)
             case CloseSession(session, _, _):
                 self._end_session(session)
-            case Activated():
-                for kind in (*DURABLE_KINDS, Kind.PPLANS):
+            case Activated(kinds):
+                for kind in kinds:
                     self._follow(kind)
                 callers, self._callers = self._callers, []
                 for end, name in callers:

@@ -1,0 +1,202 @@
+"""The checkpoint coordinator in the core of a Topology Master: who feeds it, and what becomes of what it asks for.
+
+It lives from the time at which the state is read back. Its orders go to the session of a Stream Manager, its record to
+the state manager under the same rules as everything else of the core: written in this Topology Master's term only, and
+kept as a copy, which stands in when the state manager has lost it.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from msgspec import Struct
+
+from heronpy.errors import ReadFailedError, StateError
+from heronpy.plan import PhysicalPlan
+from heronpy.proto import checkpoint_pb2
+from heronpy.statemgr import Kind
+from heronpy.tmaster._leadership import Leadership, Role
+from heronpy.tmaster._state import State
+from heronpy.tmaster._store_effects import (
+    NodeClaimed,
+    NodesRead,
+    NodeWritten,
+    ReadNodes,
+    StoreEvent,
+    StoreFailed,
+    WriteNode,
+)
+from heronpy.tmaster.checkpoints import (
+    AbortCheckpoint,
+    AnnounceCommit,
+    BeginCheckpoint,
+    CheckLeadership,
+    CheckpointCoordinator,
+    CheckpointSettings,
+    DiscardCheckpoints,
+    FenceChanged,
+    ManifestFailed,
+    ManifestWritten,
+    RaiseRestoreEpoch,
+    RestoreTasks,
+    ResumeTasks,
+    RollbackRequested,
+    StmgrDisconnected,
+    StmgrReported,
+    TasksChanged,
+    TaskSnapshotFailed,
+    TaskSnapshotted,
+    TimePassed,
+    WriteManifest,
+    order_of,
+)
+from heronpy.tmaster.checkpoints import Event as CoordinatorEvent
+
+KIND = Kind.STATEFULCHECKPOINTS
+
+CheckpointEvent = (
+    StmgrReported | TaskSnapshotted | TaskSnapshotFailed | RollbackRequested | ManifestWritten | ManifestFailed
+)
+"""What comes from outside, apart from what the core takes anyway."""
+
+
+class SendOrder(Struct, frozen=True):
+    """Have the instances of a Stream Manager do something. Orders and plans of a session are sent in order."""
+
+    session: int
+    order: checkpoint_pb2.CheckpointOrder
+
+
+class KeepCopy(Struct, frozen=True):
+    """Keep the value of a node where it survives the loss of the state manager's data and of this process."""
+
+    kind: Kind
+    value: bytes
+
+
+Effect = SendOrder | WriteManifest | DiscardCheckpoints | KeepCopy | ReadNodes | WriteNode
+
+
+class Checkpointing:
+    """The coordinator of one topology, fed by a core."""
+
+    def __init__(
+        self,
+        topology_id: str,
+        settings: CheckpointSettings,
+        leadership: Leadership,
+        copy: bytes | ReadFailedError | None,
+    ) -> None:
+        """Begin without knowing anybody.
+
+        Args:
+            topology_id: What tells this submission from others of the same name.
+            settings: How checkpoints are taken.
+            leadership: Of the core.
+            copy: The value of the last `KeepCopy`; the error if it cannot be read now.
+        """
+        self.coordinator = CheckpointCoordinator(topology_id, settings)
+        self._leadership, self._copy = leadership, copy
+        self._fence = b""
+        self._plan: PhysicalPlan | None = None
+        self._sessions: dict[str, int] = {}
+
+    @property
+    def due_s(self) -> float | None:
+        """When `advance` has something to do next."""
+        return self.coordinator.due_s
+
+    def advance(self, state: State, now_s: float) -> list[Effect]:
+        """Take note of what has changed in the core."""
+        effects: list[Effect] = []
+        sessions = {id: stmgr.session for id, stmgr in state.stmgrs.items()}
+        gone = [id for id, session in self._sessions.items() if sessions.get(id) != session]
+        self._sessions = sessions
+        for id in gone:
+            effects += self._feed(StmgrDisconnected(id, now_s))
+        if state.plan is not None and state.plan is not self._plan:
+            self._plan = state.plan
+            effects += self._feed(_tasks_changed(state.plan, now_s))
+        leadership = self._leadership
+        if leadership.role is Role.LEADER and leadership.fence != self._fence:
+            self._fence = leadership.fence
+            effects += self._feed(FenceChanged(self._fence, leadership.restore_epoch, now_s))
+        if self.due_s is not None and now_s >= self.due_s:
+            effects += self._feed(TimePassed(now_s))
+        return effects
+
+    def on(self, event: CheckpointEvent) -> list[Effect]:
+        """Take what a Stream Manager, or the Checkpoint Manager, has reported."""
+        if isinstance(event, StmgrReported) and event.stmgr_id not in self._sessions:
+            return []  # of a session that is being closed
+        return self._feed(event)
+
+    def is_answer(self, event: StoreEvent) -> bool:
+        """Whether an answer of the state manager is for the coordinator."""
+        match event:
+            case NodesRead(ReadNodes(kinds)) | StoreFailed(ReadNodes(kinds)):
+                return kinds == (KIND,)
+            case NodeWritten(WriteNode(kind)) | StoreFailed(WriteNode(kind)):
+                return kind is KIND
+            case _:
+                return False
+
+    def answered(self, event: StoreEvent) -> list[Effect]:
+        """Take an answer that is for the coordinator, or a change of its node."""
+        effects: list[Effect] = []
+        match event:
+            case NodeClaimed():
+                return []
+            case NodesRead(read, values, now_s):
+                if (value := values[KIND]) is not None:
+                    effects += self._keep(value)
+                else:
+                    event = NodesRead(read, {KIND: self._readable_copy()}, now_s)
+            case NodeWritten(write, True):
+                effects += self._keep(write.value)
+            case _:
+                pass
+        return [*effects, *self._feed(event)]
+
+    def _readable_copy(self) -> bytes | None:
+        """What the state manager has lost, if it was ever written.
+
+        Raises:
+            StateError: the copy may be there, and cannot be read now: to begin without it would lose all state.
+        """
+        if isinstance(self._copy, ReadFailedError):
+            raise StateError(f"the state manager has no record of checkpoints, and the copy: {self._copy}")
+        return self._copy
+
+    def _keep(self, value: bytes) -> list[Effect]:
+        if value == self._copy:
+            return []
+        self._copy = value
+        return [KeepCopy(KIND, value)]
+
+    def _feed(self, event: CoordinatorEvent) -> list[Effect]:
+        effects: list[Effect] = []
+        for effect in self.coordinator.step(event):
+            match effect:
+                case ReadNodes() | WriteNode() | WriteManifest() | DiscardCheckpoints():
+                    effects.append(effect)
+                case RaiseRestoreEpoch(above):
+                    self._leadership.raise_restore_epoch(above + 1)
+                case CheckLeadership():
+                    self._leadership.check()
+                case BeginCheckpoint() | AbortCheckpoint() | AnnounceCommit() | RestoreTasks() | ResumeTasks():
+                    if (session := self._sessions.get(effect.stmgr_id)) is not None:
+                        effects.append(SendOrder(session, order_of(effect)))
+                case _:
+                    assert_never(effect)
+        return effects
+
+    def check_invariants(self) -> None:
+        self.coordinator.check_invariants()
+        assert set(self.coordinator.connected) <= self._sessions.keys()
+
+
+def _tasks_changed(plan: PhysicalPlan, now_s: float) -> TasksChanged:
+    tasks = {task: container.stmgr_id for task, (container, _) in plan.tasks.items()}
+    components = {name: len(of) for name, of in plan.component_tasks.items()}
+    return TasksChanged(tasks, frozenset(tasks), now_s, components)
