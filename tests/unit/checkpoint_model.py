@@ -636,6 +636,8 @@ class Tmaster:
 
     def tick(self) -> None:
         if self.model.steps >= self.paused_until and not self.deposed:
+            if not self.model.store.away and self.model.store.nodes.get(Kind.EPOCHS) != self.leadership.fence:
+                self.leadership.check()  # it follows the node
             self.ask(self.leadership.advance(self.model.now_s))
             for _ in range(3):  # one checkpoint times out, and the next begins
                 if (due_s := self.coordinator.due_s) is None or due_s > self.model.now_s:

@@ -208,7 +208,7 @@ MUTANTS = {
     "a checkpoint of a tainted epoch is committed": Mutant(f"{MEMBERS}_stmgr_problem", _no_problem, 0),
     "a task that was restarted belongs to the epoch": Mutant(f"{MEMBERS}_task_problem", _no_problem, 2),
     "what was set aside is forgotten": Mutant(f"{ALIGNMENT}_release", _nothing, 0),
-    "a checkpoint that is not committed is restored": Mutant(f"{COORDINATOR}_record_of", _uncommitted, 0),
+    "a checkpoint that is not committed is restored": Mutant(f"{COORDINATOR}_record_of", _uncommitted, 2),
     "a commit whose answer was lost is not restored": Mutant(f"{COORDINATOR}_record_of", _remembered, 4),
     "a back edge is not logged": Mutant(f"{ALIGNMENT}_log", _no_back_edges, 4),
     "what waits for an unaligned task is not logged": Mutant(f"{ALIGNMENT}snapshot_taken", _only_what_comes, 1),
@@ -220,7 +220,7 @@ MUTANTS = {
     "strangers are adopted": Mutant(f"{MEMBERS}strangers", _nothing, 0),
     "a new incarnation keeps what it has": Mutant(f"{MEMBERS}keepers", _any_incarnation, 31, at_least_once=True),
     "a commit acks what an unaligned task has only in its log": Mutant(
-        f"{RECORD}with_commit", _always_aligned, 41, at_least_once=True
+        f"{RECORD}with_commit", _always_aligned, 45, at_least_once=True
     ),
     "the marker of an aborted checkpoint settles trees": Mutant(
         f"{RECORD}with_commit", _last_marker, 163, at_least_once=True
