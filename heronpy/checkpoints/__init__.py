@@ -20,7 +20,7 @@ code in the topology's instances.
 from heronpy.checkpoints._compaction import compact, needed, next_manifest, should_compact
 from heronpy.checkpoints._directory import DirectoryStorage
 from heronpy.checkpoints._header import Header, Kind, StateEntry
-from heronpy.checkpoints._intact import Refused, check_intact, newest_intact, open_object, read_manifest
+from heronpy.checkpoints._intact import Refused, check_intact, check_stored, newest_intact, open_object, read_manifest
 from heronpy.checkpoints._log import LoggedBatch, LogHeader, LogRef, decode_log, encode_log, read_log
 from heronpy.checkpoints._manifest import (
     ComponentEntry,
@@ -29,7 +29,16 @@ from heronpy.checkpoints._manifest import (
     decode_ref,
     encode_ref,
 )
-from heronpy.checkpoints._names import MANIFESTS, OBJECTS, log_name, manifest_id, manifest_name, object_name
+from heronpy.checkpoints._names import (
+    MANIFESTS,
+    OBJECTS,
+    base_name,
+    log_name,
+    manifest_id,
+    manifest_name,
+    object_checkpoint_id,
+    object_name,
+)
 from heronpy.checkpoints._object import (
     DELETED,
     Block,
@@ -42,10 +51,10 @@ from heronpy.checkpoints._object import (
     encoded,
 )
 from heronpy.checkpoints._redis import RedisStorage
-from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, parts_for, read_saved
+from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, check_complete, parts_for, read_saved
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
 from heronpy.checkpoints._s3 import S3Storage
-from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_storage
+from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_storage, storage_below
 
 __all__ = [
     "DELETED",
@@ -76,7 +85,10 @@ __all__ = [
     "Source",
     "StateEntry",
     "StoredObject",
+    "base_name",
+    "check_complete",
     "check_intact",
+    "check_stored",
     "compact",
     "decode_log",
     "decode_ref",
@@ -89,6 +101,7 @@ __all__ = [
     "needed",
     "newest_intact",
     "next_manifest",
+    "object_checkpoint_id",
     "object_name",
     "open_object",
     "open_storage",
@@ -100,4 +113,5 @@ __all__ = [
     "removable_manifests",
     "removable_objects",
     "should_compact",
+    "storage_below",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec import Raw
 
 from heronpy.checkpoints._header import Header, Kind, StateEntry
@@ -161,15 +162,7 @@ def next_manifest(previous: Manifest | None, manifest: Manifest, compacted: Iter
             raise CheckpointError(f"{manifest.name} is not newer than {previous.name}")
         older = previous.objects
     refs = {ref.name: ref for ref in (*older, *compacted, *manifest.objects) if ref.component in manifest.components}
-    return Manifest(
-        topology_id=manifest.topology_id,
-        checkpoint_id=manifest.checkpoint_id,
-        epoch=manifest.epoch,
-        groups=manifest.groups,
-        components=manifest.components,
-        objects=tuple(needed(refs.values(), manifest)),
-        logs=manifest.logs,
-    )
+    return msgspec.structs.replace(manifest, objects=tuple(needed(refs.values(), manifest)))
 
 
 def needed(refs: Iterable[ObjectRef], manifest: Manifest) -> list[ObjectRef]:

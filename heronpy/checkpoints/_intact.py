@@ -9,7 +9,7 @@ from heronpy.checkpoints._log import LogRef, decode_log
 from heronpy.checkpoints._manifest import MANIFEST_BYTES_MAX, Manifest, ObjectRef
 from heronpy.checkpoints._names import MANIFESTS, manifest_id
 from heronpy.checkpoints._object import ObjectReader
-from heronpy.checkpoints._restore import parts_for
+from heronpy.checkpoints._restore import check_complete
 from heronpy.checkpoints._storage import CheckpointStorage, StoredObject
 from heronpy.errors import CheckpointError, NotFoundError
 
@@ -46,10 +46,15 @@ def open_object(storage: CheckpointStorage, ref: ObjectRef) -> ObjectReader:
     Raises:
         CheckpointError: it is missing, of another size, or damaged.
     """
-    return ObjectReader(_found(storage, ref))
+    return ObjectReader(check_stored(storage, ref))
 
 
-def _found(storage: CheckpointStorage, ref: ObjectRef | LogRef) -> StoredObject:
+def check_stored(storage: CheckpointStorage, ref: ObjectRef | LogRef) -> StoredObject:
+    """Find an object or a log that a manifest names, without reading it.
+
+    Raises:
+        CheckpointError: it is missing, or of another size.
+    """
     try:
         source = StoredObject.find(storage, ref.name)
     except NotFoundError as e:
@@ -71,16 +76,14 @@ def check_intact(storage: CheckpointStorage, manifest: Manifest, *, blocks: bool
     Raises:
         CheckpointError: why not.
     """
-    for component in manifest.components:
-        refs = [ref for ref in manifest.objects if ref.component == component]
-        parts_for(refs, range(manifest.groups), manifest.name)
+    check_complete(manifest)
     for ref in manifest.objects:
         reader = open_object(storage, ref)
         manifest.check(ref, reader)
         if blocks:
             reader.verify()
     for log in manifest.logs:
-        source = _found(storage, log)
+        source = check_stored(storage, log)
         if blocks:
             decode_log(source.read(0, log.size), log, manifest.topology_id)
 

@@ -84,6 +84,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     objects: tuple[ObjectRef, ...]
     logs: tuple[LogRef, ...] = ()
     """Of this very checkpoint: what is to be executed before everything else."""
+    created_ms: int = 0
+    """Since 1970; 0: not known. For people."""
+    duration_ms: int = 0
+    """From the checkpoint's begin to this manifest; 0: not known."""
 
     def __post_init__(self) -> None:
         if self.format != MANIFEST_FORMAT:
@@ -111,6 +115,17 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def names(self) -> list[str]:
         """Of all objects and logs."""
         return [*(ref.name for ref in self.objects), *(log.name for log in self.logs)]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all objects and logs."""
+        return sum(ref.size for ref in self.objects) + sum(log.size for log in self.logs)
+
+    @property
+    def added(self) -> int:
+        """Bytes of those that were written for this checkpoint."""
+        own = sum(ref.size for ref in self.objects if ref.checkpoint_id == self.checkpoint_id)
+        return own + sum(log.size for log in self.logs)
 
     def encode(self) -> bytes:
         """JSON in one line, and its checksum in another."""

@@ -35,20 +35,28 @@ def object_name(header: Header) -> str:
 
     A process of an older epoch that still runs overwrites nothing: the epoch is in the name.
     """
-    task = f"{header.index}of{header.tasks}.{'base' if header.since == 0 else 'delta'}"
-    return f"{OBJECTS}{_folder(header.component)}/{header.checkpoint_id:020d}-{header.epoch}-{task}"
+    kind = "base" if header.since == 0 else "delta"
+    return _object_name(header.component, header.checkpoint_id, header.epoch, header.index, header.tasks, kind)
+
+
+def base_name(component: str, checkpoint_id: int, epoch: int, index: int, tasks: int) -> str:
+    """Where a task's compacted object is stored, as `object_name` says."""
+    return _object_name(component, checkpoint_id, epoch, index, tasks, "base")
 
 
 def log_name(header: LogHeader) -> str:
     """Where an alignment log is stored: beside the task's object."""
-    task = f"{header.index}of{header.tasks}.log"
-    return f"{OBJECTS}{_folder(header.component)}/{header.checkpoint_id:020d}-{header.epoch}-{task}"
+    return _object_name(header.component, header.checkpoint_id, header.epoch, header.index, header.tasks, "log")
 
 
 def object_checkpoint_id(name: str) -> int | None:
     """The checkpoint that a stored object's or log's name says, or None if this is no such name."""
     found = _OBJECT_NAME.fullmatch(name)
     return int(found[1]) if found else None
+
+
+def _object_name(component: str, checkpoint_id: int, epoch: int, index: int, tasks: int, kind: str) -> str:
+    return f"{OBJECTS}{_folder(component)}/{checkpoint_id:020d}-{epoch}-{index}of{tasks}.{kind}"
 
 
 def _folder(component: str) -> str:

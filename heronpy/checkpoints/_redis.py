@@ -7,16 +7,15 @@ import importlib
 import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
-from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
+from heronpy.checkpoints._storage import REDIS_PREFIX, CheckpointStorage, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
 
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
 _ABANDONED_S = 3600
 _APPENDED_BYTES = 4 * 1024 * 1024
-_DEFAULT_PREFIX = "heron-checkpoints"
 # In one step, so that a name is listed exactly while there is something under it.
 _CREATE = """
 if redis.call('SETNX', KEYS[1], ARGV[1]) == 1 then
@@ -30,7 +29,7 @@ return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0
 class RedisStorage(CheckpointStorage):
     """Strings under a prefix, whose hash tag keeps them on one node of a cluster, and a sorted set of their names."""
 
-    def __init__(self, url: str, prefix: str = _DEFAULT_PREFIX) -> None:
+    def __init__(self, url: str, prefix: str = REDIS_PREFIX) -> None:
         """Connect with the first command.
 
         Raises:
@@ -66,10 +65,10 @@ class RedisStorage(CheckpointStorage):
     @classmethod
     def open(cls, url: str) -> Self:
         """Of `redis://host:port/db?prefix=…`, rediss:// or unix://; other options are those of redis-py."""
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query))
-        prefix = options.pop("prefix", _DEFAULT_PREFIX)
-        return cls(parts._replace(query=urlencode(options)).geturl(), prefix)
+        base, _, query = url.partition("?")  # as text: urllib makes unix:/path of unix:///path
+        options = dict(parse_qsl(query))
+        prefix = options.pop("prefix", REDIS_PREFIX)
+        return cls(f"{base}?{urlencode(options)}" if options else base, prefix)
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
         key = self._key(name)

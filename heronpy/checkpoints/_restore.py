@@ -107,6 +107,21 @@ def parts_for(refs: Iterable[ObjectRef], groups: range, manifest: str) -> list[P
     return parts[::-1]
 
 
+def check_complete(manifest: Manifest) -> None:
+    """Check by names alone that a checkpoint has all that its components restore.
+
+    Raises:
+        CheckpointError: an object is missing.
+    """
+    for component, entry in manifest.components.items():
+        refs = [ref for ref in manifest.objects if ref.component == component]
+        parts_for(refs, range(manifest.groups), manifest.name)
+        own = {ref.index for ref in refs if ref.generation == entry.generation}
+        for task in range(entry.tasks):
+            if task not in own:
+                raise _missing(manifest, component, task)
+
+
 def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opened: Opened) -> Saved:
     """What a checkpoint has for task `index` of `tasks`, whatever the number of tasks was that wrote it.
 
@@ -142,9 +157,7 @@ def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opene
     for task in range(entry.tasks) if rescaled else (index,):
         own = [ref for ref in refs if (ref.generation, ref.index) == (entry.generation, task)]
         if not own:
-            raise CheckpointError(
-                f"{manifest.name}: no object of {component!r}, task {task} of {entry.tasks}, is named"
-            )
+            raise _missing(manifest, component, task)
         bases = [at for at, ref in enumerate(own) if ref.since == 0]
         for ref in own[bases[-1] if bases else 0 :]:
             _add_otherwise(states, reader(ref), task, entry.tasks)
@@ -161,6 +174,11 @@ def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opene
         tasks=tasks,
         groups=manifest.groups,
     )
+
+
+def _missing(manifest: Manifest, component: str, task: int) -> CheckpointError:
+    tasks = manifest.components[component].tasks
+    return CheckpointError(f"{manifest.name}: no object of {component!r}, task {task} of {tasks}, is named")
 
 
 def _add_keyed(states: dict[str, SavedState], reader: ObjectReader, groups: frozenset[int]) -> None:

@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from heronpy.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*(?:/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*)*")
 _NAME_CHARACTERS_MAX = 800
+REDIS_PREFIX = "heron-checkpoints"
+REDIS_SCHEMES = ("redis", "rediss", "unix")
 
 
 class CheckpointStorage(ABC):
@@ -102,6 +104,24 @@ def check_storage_name(name: str) -> str:
     return name
 
 
+def storage_below(url: str, *names: str) -> str:
+    """The URL of a part of a storage, with these names below it: a directory, a prefix.
+
+    Raises:
+        ConfigError: it is no URL of a storage.
+    """
+    below = "/".join(names)
+    scheme = _split(url).scheme
+    if not scheme:  # a path, whatever is in it
+        return f"{url.rstrip('/')}/{below}"
+    base, mark, query = url.partition("?")
+    if scheme not in REDIS_SCHEMES:
+        return f"{base.rstrip('/')}/{below}{mark}{query}"
+    options = dict(parse_qsl(query))
+    options["prefix"] = f"{options.get('prefix', REDIS_PREFIX)}/{below}"
+    return f"{base}?{urlencode(options)}"
+
+
 def open_storage(url: str) -> CheckpointStorage:
     """The storage of a URL: a directory (`/path` or `file:///path`, local or shared), `s3://bucket/prefix`, or
     `redis://host:port/db?prefix=…`.
@@ -111,11 +131,8 @@ def open_storage(url: str) -> CheckpointStorage:
     Raises:
         ConfigError: no such kind of storage, or what it needs is not installed.
     """
-    try:
-        parts = urlsplit(url)
-    except ValueError as e:
-        raise ConfigError(f"the URL of a storage is not one: {e}") from None
-    match parts.scheme:
+    scheme = _split(url).scheme
+    match scheme:
         case "" | "file":
             from heronpy.checkpoints._directory import DirectoryStorage
 
@@ -124,8 +141,15 @@ def open_storage(url: str) -> CheckpointStorage:
             from heronpy.checkpoints._s3 import S3Storage
 
             return S3Storage.open(url)
-        case "redis" | "rediss" | "unix":
+        case _ if scheme in REDIS_SCHEMES:
             from heronpy.checkpoints._redis import RedisStorage
 
             return RedisStorage.open(url)
-    raise ConfigError(f"no storage has URLs of {parts.scheme}://; known are a path, file, s3, redis, rediss, unix")
+    raise ConfigError(f"no storage has URLs of {scheme}://; known are a path, file, s3, redis, rediss, unix")
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as e:
+        raise ConfigError(f"the URL of a storage is not one: {e}") from None

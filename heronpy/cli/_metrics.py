@@ -21,7 +21,7 @@ from heronpy.runtime import Launch
 from heronpy.sketch import QUANTILES, Sketch
 
 HISTORY_S = 3 * 3600
-ENGINE = ("__stmgr__", "__metricsmgr__", "__executor__", "__tmaster__")
+ENGINE = ("__stmgr__", "__metricsmgr__", "__executor__", "__tmaster__", "__ckptmgr__")
 DEFAULT = (
     *("__emit-count", "__execute-count", "__ack-count", "__fail-count"),
     *("__complete-latency", "__process-latency", "__execute-latency"),
@@ -227,7 +227,7 @@ def processes(packing: PackingPlan) -> dict[str, str]:
         "tmaster": "__tmaster__",
         **{c.stmgr_id: "__stmgr__" for c in packing.containers},
         **{i.instance_id(c.id): i.component for c in packing.containers for i in c.instances},
-        **{f"{kind}-{n}": f"__{kind}__" for kind in ("metricsmgr", "executor") for n in containers},
+        **{f"{kind}-{n}": f"__{kind}__" for kind in ("metricsmgr", "executor", "ckptmgr") for n in containers},
     }
 
 

@@ -116,7 +116,8 @@ def _processes(
         packed = packing.container(container)
         instances = [i.instance_id(container) for i in packed.instances] if packed else []
         engine = [packed.stmgr_id] if packed else ["tmaster"] if container == 0 else []
-        expected = [*engine, *([f"metricsmgr-{container}"] if engine else []), *instances]
+        kinds = ["metricsmgr", *(["ckptmgr"] if launch.checkpoints else [])]
+        expected = [*engine, *(f"{kind}-{container}" for kind in kinds if engine), *instances]
         for id in [*expected, *(id for id in pids if id not in expected)]:
             record = pids.get(id)
             alive = record is not None and record.alive

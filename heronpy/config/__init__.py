@@ -8,6 +8,7 @@ from heronpy.config._engine import (
     KEYS,
     KIB,
     MIB,
+    CheckpointsConfig,
     EngineConfig,
     ExecutorConfig,
     InstanceConfig,
@@ -19,15 +20,17 @@ from heronpy.config._engine import (
     TmasterConfig,
 )
 from heronpy.config._names import check_name
-from heronpy.config._reliability import ReliabilityMode
+from heronpy.config._reliability import CHECKPOINT_INTERVAL_S, ReliabilityMode, checkpoint_interval_s
 from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
 
 __all__ = [
+    "CHECKPOINT_INTERVAL_S",
     "FILES_MAX",
     "KEYS",
     "KIB",
     "MIB",
     "SINKS_FILE",
+    "CheckpointsConfig",
     "EngineConfig",
     "ExecutorConfig",
     "InstanceConfig",
@@ -40,6 +43,7 @@ __all__ = [
     "StmgrConfig",
     "TmasterConfig",
     "check_name",
+    "checkpoint_interval_s",
     "sinks_from",
     "sinks_from_text",
     "sinks_to_text",

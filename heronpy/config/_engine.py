@@ -210,6 +210,22 @@ class SecurityConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsConfig:
+    """Where checkpoints are stored."""
+
+    url: str = _key("", "heron.statefulstorage.url")
+    """A directory (`/path`; one that all hosts share, if there are several), `s3://bucket/prefix`, or
+    `redis://host:port/db?prefix=…`. Each topology has a place of its own below it. Empty: `checkpoints` in HERON_HOME.
+    """
+    retained: int = _key(5, "heron.statefulstorage.max.checkpoints")
+    """How many committed checkpoints of a topology are kept."""
+
+    def __post_init__(self) -> None:
+        if self.retained < 1:
+            raise ConfigError("heron.statefulstorage.max.checkpoints must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """All sections."""
 
@@ -221,6 +237,7 @@ class EngineConfig:
     logging: LoggingConfig = LoggingConfig()
     network: NetworkConfig = NetworkConfig()
     security: SecurityConfig = SecurityConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
 
     @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Self:

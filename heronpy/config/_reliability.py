@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+CHECKPOINT_INTERVAL_S: Final = 10.0
+"""`topology.stateful.checkpoint.interval.seconds`, unless it is set."""
 
 
 class ReliabilityMode(enum.StrEnum):
@@ -23,6 +26,16 @@ class ReliabilityMode(enum.StrEnum):
         return cls(str(config.get("topology.reliability.mode", cls.ATMOST_ONCE)))
 
     @property
+    def takes_checkpoints(self) -> bool:
+        """Whether checkpoints are taken, and containers have a Checkpoint Manager."""
+        return self is ReliabilityMode.EFFECTIVELY_ONCE
+
+    @property
     def tracks_trees(self) -> bool:
         """Whether tuples carry ids, and bolts ack them to the spout."""
         return self is ReliabilityMode.ATLEAST_ONCE
+
+
+def checkpoint_interval_s(config: Mapping[str, Any]) -> float:
+    """From the beginning of a checkpoint to that of the next, as a topology's configuration asks for."""
+    return float(config.get("topology.stateful.checkpoint.interval.seconds", CHECKPOINT_INTERVAL_S))

@@ -21,6 +21,7 @@ import yaml
 from heronpy.config._engine import KEYS, EngineConfig
 from heronpy.config._names import is_name
 from heronpy.config._sinks import SINKS_FILE, sinks_from, sinks_to_text
+from heronpy.config._stateful import translated
 from heronpy.errors import ConfigError, nearest
 
 FILES = (
@@ -28,6 +29,7 @@ FILES = (
     "client.yaml",
     "packing.yaml",
     "scheduler.yaml",
+    "stateful.yaml",
     "statemgr.yaml",
     "uploader.yaml",
     "heron_internals.yaml",
@@ -206,6 +208,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _checked(values: Mapping[str, Any], where: str, variables: Mapping[str, str]) -> dict[str, Any]:
     known = {*KEYS, *CLUSTER_KEYS}
+    values = translated(values, where)
     for key in values:
         if key not in known and not str(key).startswith("topology."):
             raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(str(key), known)}")

@@ -11,8 +11,9 @@ from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
 
 INSTANCE_STAGE = 0
-ENGINE_STAGE = 1
-METRICS_STAGE = 2
+CHECKPOINT_STAGE = 1
+ENGINE_STAGE = 2
+METRICS_STAGE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Command:
     """One process of a container."""
 
     id: str
-    """`tmaster`, `stmgr-<n>`, `metricsmgr-<n>` or the instance id; names its log files."""
+    """`tmaster`, `stmgr-<n>`, `metricsmgr-<n>`, `ckptmgr-<n>` or the instance id; names its log files."""
     argv: tuple[str, ...]
     stage: int = INSTANCE_STAGE
     """When it ends: lower ones first."""
@@ -39,8 +40,13 @@ def process_table(launch: Launch, container: int, plan: PackingPlan) -> tuple[Co
     metricsmgr = Command(
         f"metricsmgr-{container}", python_module("heronpy.metricsmgr", *where), METRICS_STAGE, one_thread
     )
+    engine = [metricsmgr]
+    if launch.checkpoints:
+        engine.append(
+            Command(f"ckptmgr-{container}", python_module("heronpy.ckptmgr", *where), CHECKPOINT_STAGE, one_thread)
+        )
     if packed is None:
-        return Command("tmaster", python_module("heronpy.tmaster", *where), ENGINE_STAGE, one_thread), metricsmgr
+        return Command("tmaster", python_module("heronpy.tmaster", *where), ENGINE_STAGE, one_thread), *engine
     stmgr = Command(packed.stmgr_id, python_module("heronpy.stmgr", *where), ENGINE_STAGE, one_thread)
     # User code may use all cores for its linear algebra. But OpenBLAS, which numpy loads, lets a thread per core spin
     # for 2**28 cycles before it sleeps, at every start: 50 ms of CPU for each core but one.
@@ -53,4 +59,4 @@ def process_table(launch: Launch, container: int, plan: PackingPlan) -> tuple[Co
         )
         for id in (instance.instance_id(container) for instance in packed.instances)
     )
-    return stmgr, metricsmgr, *instances
+    return stmgr, *engine, *instances

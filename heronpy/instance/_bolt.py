@@ -8,8 +8,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from heronpy.api.exceptions import FailedException
 from heronpy.api.task_hook import BoltExecuteInfo
 from heronpy.api.tuple import Tuple, TupleHelper
@@ -21,10 +19,11 @@ from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
 from heronpy.instance._edges import AnchoredFan, Fan, Taken
 from heronpy.instance._emitter import Process, make_emitter
 from heronpy.instance._holding import HoldingReports
-from heronpy.instance._inbatch import InBatch, root_batches
+from heronpy.instance._inbatch import InBatch, per_origin, root_batches
 from heronpy.instance._pacing import Pacing
-from heronpy.instance._sender import packed, watermarks
+from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
+from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import CONTROL, DATA, FAIL, MalformedBatch, Tuples, decode_control, decode_tuples
@@ -33,7 +32,7 @@ RESETS_EVERY_NS = 5_000_000
 POLL_USER_METRICS_NS = 1_000_000_000
 
 
-class BoltTask:
+class BoltTask(Task):
     """One bolt task. See TaskCore for who may call it."""
 
     def __init__(self, core: TaskCore) -> None:
@@ -53,13 +52,16 @@ class BoltTask:
         self._batch_began_ns = 0
         self._running: tuple[Tuples, Sequence[InBatch], Iterator[int], int] | None = None
         """The batch in hand, its origins, what is left of its numbers, and how many of its tuples were counted."""
+        self._skipped = 0
+        """Tuples of the batch in hand that were executed before a restore."""
         core.open_outputs(AnchoredFan if core.tracking else Fan)
         self._batch = BatchSize(core.config, len(core.outputs.pairs))
         self._emitter = make_emitter(core, self._batch, flush=self.flush, service_signals=self.service_signals)
         self._acks = Acks(core, self._since_start_ms)
         self._holding = HoldingReports(core.task_id)
         delegate = Delegate(core)
-        delegate.emit, delegate.ack, delegate.fail = self._emitter.emit, self._acks.ack, self._acks.fail
+        self._fail = self._acks.fail if core.states is None else self._roll_back
+        delegate.emit, delegate.ack, delegate.fail = self._emitter.emit, self._acks.ack, self._fail
         delegate.reset_timeout, delegate.send_watermark = self._reset_timeout, self.send_watermark
         self.user_object: Any = core.make_component(delegate)
         acks = bool(getattr(self.user_object, "auto_ack", False))
@@ -114,12 +116,6 @@ class BoltTask:
             self.flush()
             self.core.metrics.poll_user(0, final=True)
 
-    def replan(self, plan: Any) -> None:
-        with self.core.lock:
-            self.flush()
-            self.core.replan(plan)
-            self._emitter.rebind()
-
     def check_invariants(self) -> None:
         """Raise AssertionError if the bookkeeping contradicts itself. For tests."""
         assert self._acks.held >= 0, "more tuples were settled than came"
@@ -128,11 +124,16 @@ class BoltTask:
         """The task is about to sleep, or awake: see Emitter."""
         return self._emitter.doze(asleep) and not (asleep and self._acks and self._emitter.doze(False))
 
-    def offer(self, batch: stmgr_pb2.Batch) -> None:
-        """Run user code on a batch of tuples, or take control."""
+    def offer(self, batch: stmgr_pb2.Batch, skip: int = 0) -> None:
+        """Run user code on a batch of tuples, or take control.
+
+        Args:
+            batch: what has come.
+            skip: so many tuples at its beginning were executed before.
+        """
         try:
             if batch.kind == DATA:
-                self._execute(decode_tuples(batch.body))
+                self._execute(decode_tuples(batch.body), skip)
             elif batch.kind == CONTROL:
                 self._control(decode_control(batch.body))
             else:
@@ -147,7 +148,7 @@ class BoltTask:
             except Exception as error:
                 self._user_error("receive_watermark()", error)
 
-    def _execute(self, tuples: Tuples) -> None:
+    def _execute(self, tuples: Tuples, skip: int) -> None:
         core = self.core
         received_ns = core.clock()
         component = core.component_of.get(tuples.src_task)
@@ -163,6 +164,9 @@ class BoltTask:
         except Exception as error:
             self._refuse(tuples, component, error)
             return
+        if skip:
+            values, tuples = values[skip:], tuples.without_first(skip)
+        self._skipped = skip
         origins = [InBatch(tuples, component, stream, declared[stream].fields) for stream in tuples.streams]
         if tuples.stream_indexes is None:
             origin_of_each: Iterator[InBatch] = itertools.repeat(origins[0])
@@ -178,7 +182,7 @@ class BoltTask:
 
     def _count_received(self, tuples: Tuples, origins: Sequence[InBatch], took_ns: int) -> None:
         metrics = self.core.metrics
-        for origin, count in _per_origin(tuples, origins, 0, tuples.count):
+        for origin, count in per_origin(tuples, origins, 0, tuples.count):
             source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (tuples.count or 1)
             metrics.add(f"__tuple-deserialization-time-ns/{source}", share_ns)
             metrics.mean(f"__av-tuple-deserialization-time-ns/{source}", share_ns, count)
@@ -211,9 +215,10 @@ class BoltTask:
                     raise
         finally:
             self._count_executed()
+            self._running = None
         self._flush_if_due(core.clock())
         if self._rejected:
-            self._report_rejected()
+            self.settle()
 
     def _refuse(self, tuples: Tuples, component: str, error: Exception) -> None:
         """Fail a batch that cannot be read. It is unknown which of its tuples is to blame."""
@@ -248,7 +253,7 @@ class BoltTask:
         now_ns = self.core.clock()
         took_ns = now_ns - self._batch_began_ns
         metrics = self.core.metrics
-        for origin, count in _per_origin(tuples, origins, counted, begun):
+        for origin, count in per_origin(tuples, origins, counted, begun):
             source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (begun - counted)
             metrics.add(f"__execute-count/{source}", count)
             metrics.add(f"__execute-time-ns/{source}", share_ns)
@@ -262,7 +267,14 @@ class BoltTask:
         self._emitter.no_anchor()
         index = tuples.count - operator.length_hint(numbers) - 1
         stream = 0 if tuples.stream_indexes is None else int(tuples.stream_indexes[index])
-        self._acks.fail(Tuple([], origins[stream], index))
+        self._fail(Tuple([], origins[stream], index))
+
+    def _roll_back(self, tup: Tuple) -> None:
+        """fail() with checkpoints: only a restore has a tuple executed again."""
+        self._acks.fail(tup)
+        origin = tup.origin_
+        if isinstance(origin, InBatch):
+            self.core.roll_back(f"a tuple of {origin.component}:{origin.stream} was failed")
 
     def poll(self) -> float:
         """Do what is due. Returns how many seconds the task may sleep if no message comes."""
@@ -271,7 +283,7 @@ class BoltTask:
         now_ns = self.core.clock()
         self._housekeep(now_ns)
         if self._rejected:
-            self._report_rejected()
+            self.settle()
         if not self._nothing_unsent():
             if (wait_ns := self._pacing.idle_ns(now_ns)) > 0:
                 return wait_ns / 1e9
@@ -290,7 +302,9 @@ class BoltTask:
         self._flush_if_due(now_ns)
         self._housekeep(now_ns)
         if self._rejected:
-            self._report_rejected()
+            self.settle()
+        if signal.interrupt is not None:
+            signal.interrupt()
         if signal.stopping:
             raise Stopped
 
@@ -308,11 +322,13 @@ class BoltTask:
             self._poll_user_at_ns = now_ns + POLL_USER_METRICS_NS
             self.core.metrics.poll_user(now_ns / 1e9)
 
-    def send_watermark(self, watermark: int) -> None:
-        """Send a watermark to every task that reads this one, after what was emitted before."""
-        with self.core.lock:
-            self.flush()
-            self._dispatch(watermarks(self.core, watermark))
+    @property
+    def begun(self) -> int:
+        """How many tuples of the batch in hand are executed, between two of them; 0 if there is none."""
+        if self._running is None:
+            return 0
+        tuples, _, numbers, _ = self._running
+        return self._skipped + tuples.count - operator.length_hint(numbers)
 
     def flush(self) -> None:
         """Send what was emitted, then what was acked and failed: an ack carries the ids of the children.
@@ -358,7 +374,9 @@ class BoltTask:
                 self.core.send(batches)
                 self._batch.sent(batches)
 
-    def _report_rejected(self) -> None:
+    def settle(self) -> None:
+        if not self._rejected:
+            return
         rejected = [self._rejected.popleft() for _ in range(len(self._rejected))]
         for other in rejected[1:]:
             self.core.user_error("emit()", other.error)
@@ -377,14 +395,6 @@ class BoltTask:
         if not self.core.settings.fail_only:
             self.flush()  # the failed tuple is replayed at once, not after its timeout
             raise TaskFailed(where) from error
-
-
-def _per_origin(tuples: Tuples, origins: Sequence[InBatch], start: int, stop: int) -> list[tuple[InBatch, int]]:
-    """How many of the tuples from `start` to `stop` are of each origin."""
-    if tuples.stream_indexes is None:
-        return [(origins[0], stop - start)]
-    counts = np.bincount(tuples.stream_indexes[start:stop]).tolist()
-    return [(origin, count) for origin, count in zip(origins, counts, strict=False) if count]
 
 
 def _anchors_of(tag: Any) -> Sequence[Tuple]:

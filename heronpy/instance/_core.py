@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.bolt import Bolt
 from heronpy.api.serializer import IHeronSerializer, PythonSerializer
@@ -36,6 +36,9 @@ from heronpy.plan import Component, InputDecl, PhysicalPlan
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import MalformedBatch
 
+if TYPE_CHECKING:
+    from heronpy.checkpoints import Saved
+
 LEVELS = {"trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING}
 LEVELS |= {"warning": logging.WARNING, "error": logging.ERROR}
 
@@ -50,10 +53,12 @@ class Signal:
     or stopped.
     """
 
-    __slots__ = ("dozing", "due", "stopping")
+    __slots__ = ("dozing", "due", "interrupt", "stopping")
 
     def __init__(self) -> None:
         self.due = False
+        self.interrupt: Callable[[], None] | None = None
+        """With checkpoints: what else is to be done between two tuples. It may raise."""
         self.stopping = False
         self.dozing = False
         """The task sleeps until something comes: another thread of user code that emits or acks has to wake it."""
@@ -86,6 +91,10 @@ class TaskCore:
     clock: Callable[[], int] = time.monotonic_ns
     """The time in ns. Tests give their own."""
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
+    saved: Saved | None = None
+    """With checkpoints: what the task is restored from, maybe nothing. Without: None, and all state is in memory."""
+    roll_back: Callable[[str], None] = lambda _reason: None
+    """With checkpoints: ask that all tasks are restored, because a tuple was failed; any thread."""
 
     def __post_init__(self) -> None:
         _, instance = self.plan.tasks[self.task_id]
@@ -93,6 +102,8 @@ class TaskCore:
         self.user_config: dict[str, Any] = self.plan.logical.config_of(self.component.name)
         """The component's configuration over the topology's. User code may change it in initialize()."""
         self.context = TopologyContext(self.plan, self.task_id, self.user_config, metrics=self.metrics)
+        self.states = None if self.saved is None else self.context.restore_states(self.saved)
+        """Of which checkpoints are taken; None: of none."""
         self.settings = TaskConfig.of(self.user_config, self.plan.logical.components.values())
         self.tracking = self.settings.reliability.tracks_trees
         self.serialize, self.deserialize = self._serializer()
@@ -140,6 +151,11 @@ class TaskCore:
         self.plan = plan
         self._learn_tasks()
 
+    def retire(self) -> None:
+        """Another object takes the component's place: what this one sends is dropped, and its emit raises."""
+        self.send = lambda _batches: None
+        self.outputs.retire()
+
     def _learn_tasks(self) -> None:
         self.component_of.update((id, instance.component) for id, (_, instance) in self.plan.tasks.items())
 
@@ -155,11 +171,17 @@ class TaskCore:
         return component
 
     def initialize(self, component: Any) -> None:
-        """Give the user's spout or bolt its state, and call its initialize()."""
+        """Give the user's spout or bolt its state, and call its initialize().
+
+        Raises:
+            CheckpointError: what was saved cannot be restored, or is of a state that is not declared.
+        """
         if isinstance(component, StatefulComponent):
             component.init_state(self.context.component_state())
         component.initialize(self.user_config, self.context)
         self.context.initialized()
+        if self.states is not None:
+            self.states.check_claimed()
 
     def serialized(self, taken: Taken) -> list[Part | Rejected]:
         """Tuples as parts of at most a frame; their number and size and the time that took are counted."""
@@ -175,7 +197,8 @@ class TaskCore:
         return parts
 
     def malformed(self, error: MalformedBatch) -> None:
-        """Log and count a batch that cannot be read: a bug of the sender. What it held times out."""
+        """Log and count a batch that cannot be read: a bug of the sender. What it held times out, or is restored."""
+        self.roll_back(f"a batch cannot be read: {error}")
         self._errors.log("receiving", error, str(error))
         self.metrics.add("__malformed-batch-count", 1)
 

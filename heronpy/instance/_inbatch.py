@@ -143,6 +143,14 @@ class InBatch:
         return self.roots[self.positions(index)[0]]
 
 
+def per_origin(tuples: Tuples, origins: Sequence[InBatch], start: int, stop: int) -> list[tuple[InBatch, int]]:
+    """How many of the tuples from `start` to `stop` are of each origin."""
+    if tuples.stream_indexes is None:
+        return [(origins[0], stop - start)]
+    counts = np.bincount(tuples.stream_indexes[start:stop]).tolist()
+    return [(origin, count) for origin, count in zip(origins, counts, strict=False) if count]
+
+
 def root_batches(kind: Any, parts: Sequence[tuple[U64s, U64s | None]]) -> Iterator[Any]:
     """Batches for each spout task that owns some of the roots.
 

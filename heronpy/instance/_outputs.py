@@ -29,8 +29,11 @@ class _Choosers(dict[str, Chooser]):
     """Choosers by stream. A miss is the user's mistake, reported in one line."""
 
     component: str
+    retired = False
 
     def __missing__(self, stream: str) -> Chooser:
+        if self.retired:
+            raise TupleError(f"{self.component} emits after another object has taken its place, at a restore")
         raise TupleError(
             f"{self.component} emits to stream {stream!r}, which it does not declare{nearest(stream, self)}"
         )
@@ -139,6 +142,12 @@ class Outputs:
             )
         self._counters[stream].counted.append(None)
         return edge
+
+    def retire(self) -> None:
+        """Have every emit raise from now on: the component that emits is replaced."""
+        self.choosers.retired = True
+        self.choosers.clear()
+        self._direct.clear()
 
     def take(self) -> list[Taken]:
         """All that waits, by destination."""

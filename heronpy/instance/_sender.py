@@ -42,6 +42,11 @@ def packed(
         )
 
 
+def markers(core: TaskCore, checkpoint: int) -> list[stmgr_pb2.Batch]:
+    """The marker of a checkpoint for every task that reads this one; as `watermarks`."""
+    return [control_batch(core.task_id, pair.task, marker=checkpoint) for pair in core.outputs.pairs]
+
+
 def watermarks(core: TaskCore, watermark: int) -> list[stmgr_pb2.Batch]:
     """A watermark for every task that reads this one. Send them after everything that was emitted before."""
     return [control_batch(core.task_id, pair.task, watermark=watermark) for pair in core.outputs.pairs]

@@ -10,16 +10,18 @@ from typing import Any
 from heronpy.api.spout import Spout
 from heronpy.api.task_hook import SpoutAckInfo, SpoutFailInfo
 from heronpy.instance._batch_size import BatchSize
+from heronpy.instance._commit_ledger import CommitLedger
 from heronpy.instance._core import Delegate, TaskCore, TaskFailed
 from heronpy.instance._edges import Taken
 from heronpy.instance._emitter import make_emitter
 from heronpy.instance._pacing import IdlePause, Pacing
 from heronpy.instance._pending import HELD, PendingLimit
 from heronpy.instance._roots import Finished
-from heronpy.instance._sender import packed, watermarks
+from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
 from heronpy.instance._spout_counts import SpoutCounts
-from heronpy.instance._tracking import SpoutTracker, Trees, Untracked
+from heronpy.instance._task import Task
+from heronpy.instance._tracking import SpoutTracker, Trees, UntilCommit, Untracked
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import CONTROL, DATA, MalformedBatch, decode_control
 
@@ -32,12 +34,16 @@ SWEEPS_PER_TIMEOUT = 20
 INACTIVE_WAIT_S = 0.1
 
 
-class SpoutTask:
+class SpoutTask(Task):
     """One spout task. See TaskCore for who may call it."""
 
     def __init__(self, core: TaskCore) -> None:
         self.core = core
         self.active = False
+        self._held = False
+        """By backpressure; only with checkpoints, else its link is not read."""
+        self._rests = True
+        """Is inactive or held: emits nothing new."""
         self.idle = False
         """The last poll found nothing to emit."""
         self._pacing = Pacing(core.config.drain_interval_ms)
@@ -49,6 +55,8 @@ class SpoutTask:
         self._counts = SpoutCounts(core.metrics, streams)
         self._instant: deque[tuple[str, Any]] = deque()
         """Stream and id of tuples that count as acked as soon as they are emitted."""
+        self._ledger: CommitLedger[tuple[str, Any]] | None = None if core.states is None else CommitLedger()
+        """With checkpoints: those that count as acked when one is committed that covers them."""
         self._outcomes: deque[tuple[Finished, Finished, list[Rejected]]] = deque()
         """What sending has brought to light: roots done, roots failed, tuples refused. Any thread appends."""
         self._tracker = self._make_tracker(streams)
@@ -68,6 +76,8 @@ class SpoutTask:
 
     def _make_tracker(self, streams: Sequence[str]) -> SpoutTracker:
         core, settings = self.core, self.core.settings
+        if self._ledger is not None:
+            return UntilCommit(self._ledger)
         if not core.tracking:
             return Untracked()
         fixed = settings.max_spout_pending
@@ -83,12 +93,19 @@ class SpoutTask:
     def activate(self) -> None:
         if not self.active:
             self.active = True
+            self._rests = self._held
             self._call("activate()", self.user_object.activate)
 
     def deactivate(self) -> None:
         if self.active:
             self.active = False
+            self._rests = True
             self._call("deactivate()", self.user_object.deactivate)
+
+    def hold(self, held: bool) -> None:
+        """Emit nothing new, or go on. Snapshots are taken, and markers sent, nevertheless."""
+        self._held = held
+        self._rests = held or not self.active
 
     def close(self) -> None:
         """Flush what was emitted, then close the user's component."""
@@ -101,12 +118,6 @@ class SpoutTask:
         finally:
             self.user_object.close()
         self.core.metrics.poll_user(0, final=True)
-
-    def replan(self, plan: Any) -> None:
-        with self.core.lock:
-            self.flush()
-            self.core.replan(plan)
-            self._emitter.rebind()
 
     @property
     def pending(self) -> int:
@@ -126,7 +137,7 @@ class SpoutTask:
         now_ns = self.core.clock()
         self._housekeep(now_ns)
         self._take_outcomes()
-        if not self.active:
+        if self._rests:
             self.flush()
             return INACTIVE_WAIT_S
         emitter = self._emitter
@@ -213,11 +224,19 @@ class SpoutTask:
             if (advice := self._tracker.held(holder, control.held, now_ns)) is not None:
                 self.core.logger.warning("%s", advice)
 
-    def send_watermark(self, watermark: int) -> None:
-        """Send a watermark to every task that reads this one, after what was emitted before."""
-        with self.core.lock:
-            self.flush()
-            self._dispatch(watermarks(self.core, watermark))
+    def settle(self) -> None:
+        if self._outcomes:
+            self._take_outcomes()
+
+    def send_marker(self, checkpoint: int) -> None:
+        super().send_marker(checkpoint)
+        self._ack_instantly()
+        if self._ledger is not None:
+            self._ledger.marker_sent(checkpoint)
+
+    def committed(self, checkpoint: int) -> None:
+        if self._ledger is not None:
+            self._ack(self._ledger.committed(checkpoint))
 
     def flush(self) -> None:
         """Send everything emitted so far, to all tasks at once: a root's copies must be known before one can be acked.
@@ -293,8 +312,17 @@ class SpoutTask:
                     self._call("spout_fail()", hook.spout_fail, info)
 
     def _ack_instantly(self) -> None:
-        """At most once: a tuple with an id counts as acked as soon as it is emitted, as in Heron."""
+        """At most once: a tuple with an id counts as acked as soon as it is emitted, as in Heron.
+
+        With checkpoints it is acked when one is committed that covers it.
+        """
         noted = [self._instant.popleft() for _ in range(len(self._instant))]
+        if self._ledger is not None and self._wants_ack:
+            self._ledger.completed(noted)
+        else:
+            self._ack(noted)
+
+    def _ack(self, noted: Sequence[tuple[str, Any]]) -> None:
         self._counts.acked_at_once([stream for stream, _ in noted])
         if self._wants_ack:
             for _, message_id in noted:

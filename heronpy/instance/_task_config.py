@@ -23,7 +23,8 @@ class TaskConfig:
     holds_tuples: bool = False
     """Whether some bolt of the topology declares that it acks long after it got a tuple."""
     fail_only: bool = False
-    """Whether an exception of user code only fails its tuple, instead of ending the process."""
+    """Whether an exception of user code only fails its tuple, instead of ending the process. Never effectively once:
+    a tuple cannot be replayed alone."""
     debug: bool = False
     """Whether every emitted tuple is logged."""
     serializer: str = ""
@@ -39,14 +40,16 @@ class TaskConfig:
             settings: typed values by key.
             components: all components of the topology.
         """
+        reliability = ReliabilityMode.of(settings)
         timeouts = _flag(settings.get("topology.enable.message.timeouts", True))
         pending = settings.get("topology.max.spout.pending")
         return cls(
-            reliability=ReliabilityMode.of(settings),
+            reliability=reliability,
             message_timeout_ns=int(float(settings.get("topology.message.timeout.secs", 30)) * 1e9) if timeouts else 0,
             max_spout_pending=None if pending in (None, "") else int(pending),
             holds_tuples=any(_flag(c.config.get("topology.component.holds.tuples", False)) for c in components),
-            fail_only=settings.get("topology.exception.policy", "restart") == "fail",
+            fail_only=settings.get("topology.exception.policy", "restart") == "fail"
+            and reliability is not ReliabilityMode.EFFECTIVELY_ONCE,
             debug=_flag(settings.get("topology.debug", False)),
             serializer=str(settings.get("topology.serializer.classname") or ""),
             hooks=_paths(settings.get("topology.auto.task.hooks")),

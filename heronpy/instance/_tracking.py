@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from heronpy.instance._commit_ledger import CommitLedger
 from heronpy.instance._edges import AnchoredFan, Edge, Fan, Put, SharedRoot, Taken, Values
 from heronpy.instance._pending import PendingLimit
 from heronpy.instance._roots import NOTHING, Finished, RootRing
@@ -120,6 +121,16 @@ class Untracked:
 
     def check_invariants(self) -> None:
         """Nothing: there is no bookkeeping."""
+
+
+class UntilCommit(Untracked):
+    """With checkpoints: tuples are not tracked one by one, but those that wait for a commit are bounded in number."""
+
+    def __init__(self, ledger: CommitLedger[Any]) -> None:
+        self._ledger = ledger
+
+    def room(self, _unsent: int, _now_ns: int) -> int:
+        return 0 if self._ledger.full else UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)

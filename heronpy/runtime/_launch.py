@@ -69,6 +69,9 @@ class Launch:
     config: EngineConfig = field(default_factory=EngineConfig)
     scheduler: str = "local"
     """Name of the scheduler: see `heron_scheduler.scheduler_of`."""
+    checkpoints: str = ""
+    """URL of the storage of this topology's checkpoints, for `heronpy.checkpoints.open_storage`; empty: it takes none.
+    """
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where the configuration's keys were set, in words; a key that is not in it has its default."""
 
@@ -91,6 +94,7 @@ class Launch:
             "package_paths": list(self.package_paths),
             "main_file": self.main_file,
             "scheduler": self.scheduler,
+            "checkpoints": self.checkpoints,
             "config": self.config.to_keys(),
             "origins": dict(self.origins),
         }
@@ -219,6 +223,7 @@ def _origins(values: Any) -> dict[str, str]:
 def _launch(path: Path, values: Any) -> Launch:
     text = {key: values[key] for key in ("topology", "topology_id", "cluster", "role", "environ", "scheduler")}
     text["main_file"] = values["main_file"]
+    text["checkpoints"] = values.get("checkpoints", "")  # directories of earlier versions have none
     spec = {key: values["statemgr"][key] for key in ("type", "connection", "root")}
     packages = values["package_paths"]
     if not isinstance(packages, list) or not all(

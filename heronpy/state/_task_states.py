@@ -208,6 +208,12 @@ class TaskStates:
         """Whether `write` has anything to do."""
         return self._writer is not None
 
+    @property
+    def object_name(self) -> str:
+        """Of the object that is being written."""
+        assert self._writer is not None, "no checkpoint is being written"
+        return object_name(self._writer.header)
+
     def begin(self, checkpoint_id: int, epoch: int) -> bool:
         """The marker has come: what the states are now is what the checkpoint has. O(1) in their size.
 

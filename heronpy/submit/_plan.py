@@ -20,7 +20,7 @@ from heronpy import packing as packings
 from heronpy.api import validate_config, without_effect
 from heronpy.api.api_constants import TOPOLOGY_KEYS, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.api.topology import TopologyType
-from heronpy.config import check_name
+from heronpy.config import EngineConfig, ReliabilityMode, check_name
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
@@ -96,6 +96,7 @@ def prepare(
     if ignored := without_effect(logical.config, *(c.config for c in logical.components.values())):
         log.warning("topology %s: configuration %s", name, ignored)
     scheduler_of(config.scheduler)
+    engine = config.engine_config(logical.config)
     launch = Launch(
         topology=name,
         topology_id=logical.id,
@@ -107,10 +108,28 @@ def prepare(
         ),
         dir=home / "topologies" / cluster / role / environ / name,
         scheduler=config.scheduler,
-        config=config.engine_config(logical.config),
+        config=engine,
+        checkpoints=_checkpoints(logical, engine, config.scheduler, home / "checkpoints" / cluster / role / environ),
         origins=origins_of(config, definition.proto, logical.config),
     )
     return Submission(definition, launch, logical, _pack(logical, config.packing))
+
+
+def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, default: Path) -> str:
+    """Where the topology's checkpoints will be stored; empty if it takes none."""
+    if not ReliabilityMode.of(logical.config).takes_checkpoints:
+        return ""
+    # Here, because it is needed in one mode only.
+    from heronpy.checkpoints import open_storage, storage_below
+
+    if not engine.checkpoints.url and scheduler != "local":
+        raise ConfigError(
+            f"scheduler {scheduler}: set heron.statefulstorage.url to what all hosts can reach: s3://…, redis://… or "
+            "a directory that they share"
+        )
+    url = storage_below(engine.checkpoints.url or str(default), logical.name, logical.id)
+    open_storage(url).close()
+    return url
 
 
 def _topology(definition: topology_pb2.Topology, config: ClusterConfig) -> topology_pb2.Topology:

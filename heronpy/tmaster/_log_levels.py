@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from heronpy.config import ReliabilityMode
 from heronpy.errors import NotFoundError, StateError, UsageError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.proto import loglevels_pb2, tmaster_pb2
@@ -23,16 +24,21 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 KINDS = ("__stmgr__", "__metricsmgr__", "__executor__", "__tmaster__")
+CHECKPOINTS_KIND = "__ckptmgr__"
 FOR_MAX_S = 10 * 365 * 86400
 
 
 def targets(logical: LogicalPlan, packing: PackingPlan) -> list[str]:
     """Everything that can have a level of its own."""
     containers = [0, *(c.id for c in packing.containers)]
+    checkpoints = []
+    if ReliabilityMode.of(logical.config).takes_checkpoints:
+        checkpoints = [CHECKPOINTS_KIND, *(f"ckptmgr-{n}" for n in containers)]
     return [
         *logical.components,
         ENGINE,
         *KINDS,
+        *checkpoints,
         "tmaster",
         *(f"{kind}-{n}" for kind in ("executor", "metricsmgr") for n in containers),
         *(c.stmgr_id for c in packing.containers),

@@ -7,7 +7,7 @@ it allocate what a four-byte field says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,12 @@ class Tuples:
     roots: U64s
     offsets: NDArray[np.int64] | None
     """Where each tuple's roots begin, count + 1 entries; None if each has exactly one, or nothing is tracked."""
+
+    def without_first(self, count: int) -> Tuples:
+        """The batch without its first tuples, `values` as they are. Of untracked tuples only."""
+        assert not len(self.roots), "tuples whose trees are tracked are not executed again one by one"
+        indexes = None if self.stream_indexes is None else self.stream_indexes[count:]
+        return replace(self, count=max(0, self.count - count), stream_indexes=indexes)
 
 
 @dataclass(frozen=True, slots=True)

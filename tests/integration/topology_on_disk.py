@@ -19,7 +19,11 @@ from heronpy.statemgr import Kind, StateManager
 
 
 def launch_in(
-    directory: Path, keys: Mapping[str, Any] | None = None, *, statemgr: StatemgrSpec | None = None
+    directory: Path,
+    keys: Mapping[str, Any] | None = None,
+    *,
+    statemgr: StatemgrSpec | None = None,
+    checkpoints: str = "",
 ) -> Launch:
     """A topology directory, by default with a state manager in files beside it."""
     launch = Launch(
@@ -31,6 +35,7 @@ def launch_in(
         statemgr=statemgr or StatemgrSpec(type="file", root=str(directory / "state")),
         dir=directory / "words",
         config=EngineConfig.from_keys(keys or {}),
+        checkpoints=checkpoints,
     )
     launch.save()
     authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)

@@ -138,3 +138,33 @@ def test_usual_names_are_accepted() -> None:
 
 def test_no_key_is_known_twice() -> None:
     assert not set(KEYS) & set(CLUSTER_KEYS)
+
+
+def test_heron_s_local_storage_of_checkpoints_is_a_url(tmp_path: Path) -> None:
+    stateful = """
+heron.statefulstorage.classname: org.apache.heron.statefulstorage.localfs.LocalFileSystemStorage
+heron.statefulstorage.config:
+  heron.statefulstorage.classpath: ""
+  heron.statefulstorage.localfs.root.path: ~/.herondata/checkpoints
+  heron.statefulstorage.localfs.max.checkpoints: 10
+heron.ckptmgr.network.write.batch.size.bytes: 32768
+"""
+    path = write(tmp_path, stateful=stateful)
+    checkpoints = load(path).engine_config().checkpoints
+    assert (checkpoints.url, checkpoints.retained) == (str(Path.home() / ".herondata/checkpoints"), 10)
+    overridden = load(path, {"heron.statefulstorage.url": "s3://bucket/${CLUSTER}"}).engine_config().checkpoints
+    assert overridden.url == "s3://bucket/c"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("heron.statefulstorage.classname: org.apache.heron.statefulstorage.hdfs.HDFSStorage\n", "set heron.stateful"),
+        ("heron.statefulstorage.config: 5\n", "must be a map"),
+        ("heron.statefulstorage.config:\n  heron.statefulstorage.hdfs.root: /x\n", "unknown configuration key"),
+        ("heron.statefulstorage.max.checkpoints: 0\n", "at least 1"),
+    ],
+)
+def test_another_storage_of_heron_s_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(write(tmp_path, stateful=text))

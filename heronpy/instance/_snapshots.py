@@ -1,0 +1,192 @@
+"""The snapshots of one task, taken by its thread.
+
+A snapshot is taken between two tuples: user code prepares (`pre_save`), what was emitted is sent, then the markers, and
+what the states are at this moment belongs to the checkpoint (`TaskStates.begin`). They are written in slices between
+the batches that follow, or while the task has nothing to do.
+
+Whoever asks for something that cannot wait for the batch in hand (a snapshot at once, a restore, a rollback) leaves a
+note here, and has the task look at it between two tuples by `Signal.due`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from heronpy.api.state import ITwoPhaseStatefulComponent, StatefulComponent
+from heronpy.checkpoints import ObjectRef
+from heronpy.errors import CheckpointError
+from heronpy.instance._core import Signal, TaskFailed
+from heronpy.instance._task import Task
+from heronpy.state import TaskStates
+
+UNSAVED_BYTES_MAX: Final = 8 << 20
+"""While so much waits for the Checkpoint Manager, nothing more is written."""
+
+
+class EpochEnded(BaseException):
+    """Raised through a task's loops: it is to be restored. Not an Exception, so user code does not catch it."""
+
+
+class RollbackNeeded(EpochEnded):
+    """The same, and the task itself is the reason."""
+
+
+class SnapshotReports(Protocol):
+    """What the gateway is told, in the task's thread."""
+
+    @property
+    def unsaved_bytes(self) -> int:
+        """Of pieces that wait for the Checkpoint Manager."""
+
+    def taken(self, checkpoint: int, begun: int, name: str) -> None:
+        """A snapshot is taken.
+
+        Args:
+            checkpoint: Of which checkpoint.
+            begun: How many tuples of the batch in hand it covers; 0 if there is none.
+            name: Of the object that is written from now on; empty: nothing has changed, and there is none.
+        """
+
+    def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
+        """More of the object; `ref` with the last pieces."""
+
+    def failed(self, checkpoint: int, reason: str) -> None:
+        """The object will not be complete."""
+
+    def committed(self, checkpoint: int) -> None:
+        """User code knows that a checkpoint is committed."""
+
+
+class Snapshots:
+    """The snapshots of one component object, in one restore epoch."""
+
+    def __init__(self, task: Task, signal: Signal, reports: SnapshotReports, epoch: int) -> None:
+        """Nothing is under way; the component is initialized.
+
+        Args:
+            task: Whose core has states.
+            signal: The task's.
+            reports: Where they go.
+            epoch: The restore epoch.
+        """
+        assert task.core.states is not None
+        self._task = task
+        self._states: TaskStates = task.core.states
+        self._signal = signal
+        self._reports = reports
+        self._epoch = epoch
+        self._last = 0
+        """The newest checkpoint of which a snapshot was taken."""
+        self._releases = False
+        self._now = 0
+        self._rollback = ""
+        self._ended = False
+        task.core.roll_back = self.roll_back
+        signal.interrupt = self.service
+
+    # Any thread
+
+    def take_now(self, checkpoint: int) -> None:
+        """Have a snapshot taken between two tuples."""
+        self._now = checkpoint
+        self._signal.due = True
+
+    def roll_back(self, reason: str) -> None:
+        """Have the task stop for a restore; the first reason counts."""
+        self._rollback = self._rollback or reason
+        self._signal.due = True
+
+    def end(self) -> None:
+        """Have the task stop: a newer epoch has begun."""
+        self._ended = True
+        self._signal.due = True
+
+    # The task's thread
+
+    @property
+    def writing(self) -> bool:
+        """Whether a snapshot is not written yet."""
+        return self._states.pending
+
+    def service(self) -> None:
+        """Between two tuples: do what was asked for.
+
+        Raises:
+            EpochEnded: the task is to stop.
+            TaskFailed: user code failed.
+        """
+        if self._ended:
+            raise EpochEnded
+        if self._rollback:
+            raise RollbackNeeded(self._rollback)
+        if self._now:
+            checkpoint, self._now = self._now, 0
+            self.take(checkpoint)
+
+    def take(self, checkpoint: int) -> None:
+        """Take a snapshot: what was executed and emitted before belongs to it. An older one is given up.
+
+        Raises:
+            TaskFailed: user code failed, or something that was emitted cannot be sent.
+            EpochEnded: the task is to stop, and nothing was taken.
+        """
+        if checkpoint <= self._last:
+            return
+        if self._ended or self._rollback:
+            self.service()
+        self._abort_writing()
+        self._last = checkpoint
+        task, component = self._task, self._task.user_object
+        if isinstance(component, StatefulComponent):
+            self._call("pre_save()", component.pre_save, checkpoint)
+        task.send_marker(checkpoint)
+        name = ""
+        if self._states.begin(checkpoint, self._epoch):
+            name = self._states.object_name
+        self._reports.taken(checkpoint, task.begun, name)
+
+    def write(self) -> bool:
+        """Write a slice, or free what is not needed any more. Whether there is more to do now."""
+        if self._states.pending:
+            if self._reports.unsaved_bytes > UNSAVED_BYTES_MAX:
+                return False
+            try:
+                pieces, ref = self._states.write()
+            except CheckpointError as error:
+                self._reports.failed(self._last, str(error))
+                return False
+            self._reports.written(self._last, pieces, ref)
+            return True
+        if self._releases:
+            self._releases = not self._states.release()
+        return self._releases
+
+    def commit(self, checkpoint: int) -> None:
+        """A checkpoint is committed. Repeated or late, it changes nothing in the states.
+
+        Raises:
+            TaskFailed: user code failed; it will be told again.
+        """
+        self._states.commit(checkpoint)
+        self._releases = True
+        component = self._task.user_object
+        if isinstance(component, ITwoPhaseStatefulComponent):
+            self._call("post_save()", component.post_save, checkpoint)
+        self._task.committed(checkpoint)
+        self._reports.committed(checkpoint)
+
+    def abort(self, checkpoint: int) -> None:
+        """A checkpoint will not be committed."""
+        self._states.abort(checkpoint)
+
+    def _abort_writing(self) -> None:
+        if self._states.pending:
+            self._states.abort(self._last)
+
+    def _call(self, where: str, hook: Callable[[str], None], checkpoint: int) -> None:
+        try:
+            hook(str(checkpoint))
+        except Exception as error:
+            self._task.core.user_error(where, error)
+            raise TaskFailed(where) from error

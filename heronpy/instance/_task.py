@@ -1,0 +1,76 @@
+"""What spout and bolt tasks do alike: they send, and they are replaced."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+from heronpy.instance._core import TaskCore
+from heronpy.instance._emitter import Emitter
+from heronpy.instance._sender import markers, watermarks
+from heronpy.proto import stmgr_pb2
+
+
+class Task(abc.ABC):
+    """One task. See TaskCore for who may call it."""
+
+    core: TaskCore
+    user_object: Any
+    _emitter: Emitter
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Send everything emitted so far; any thread."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Clean up the user's component, and flush."""
+
+    @abc.abstractmethod
+    def settle(self) -> None:
+        """Report to user code what sending has brought to light.
+
+        Raises:
+            TaskFailed: a tuple could not be sent.
+        """
+
+    @abc.abstractmethod
+    def _dispatch(self, batches: list[stmgr_pb2.Batch]) -> None:
+        """Send batches."""
+
+    @property
+    def begun(self) -> int:
+        """How many tuples of the batch in hand are executed, between two of them; 0 if there is none."""
+        return 0
+
+    def committed(self, checkpoint: int) -> None:
+        """A checkpoint is committed. Called by the task's thread."""
+
+    def send_watermark(self, watermark: int) -> None:
+        """Send a watermark to every task that reads this one, after what was emitted before."""
+        with self.core.lock:
+            self.flush()
+            self._dispatch(watermarks(self.core, watermark))
+
+    def send_marker(self, checkpoint: int) -> None:
+        """Send a marker to every task that reads this one, after all that was emitted before.
+
+        Raises:
+            TaskFailed: as `settle`.
+        """
+        with self.core.lock:
+            self.flush()
+            self._dispatch(markers(self.core, checkpoint))
+        self.settle()
+
+    def replan(self, plan: Any) -> None:
+        """Take a new plan; what was emitted before is sent by the old one."""
+        with self.core.lock:
+            self.flush()
+            self.core.replan(plan)
+            self._emitter.rebind()
+
+    def retire(self) -> None:
+        """Clean up a component that another one replaces: whatever it sends is dropped, and an emit raises."""
+        self.core.retire()
+        self.close()

@@ -1,0 +1,221 @@
+"""The Checkpoint Manager as a process, over its unix socket, with checkpoints in a directory."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shutil
+import stat
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from counting_tasks import COMPONENT, Counting, pieces_of
+from topology_on_disk import EngineProcess, launch_in
+
+from heronpy.checkpoints import LoggedBatch, check_intact, manifest_name, open_storage, read_manifest
+from heronpy.ckptmgr.client import SOCKET_NAME, CheckpointClient
+from heronpy.errors import CheckpointError, NotFoundError, UnavailableError
+from heronpy.runtime import Launch
+from heronpy.testing import eventually as _eventually
+
+eventually = partial(_eventually, within_s=30)  # the machine may be busy
+WORDS = ("a", "b", "c", "a", "d", "e", "f", "g")
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    launch = launch_in(tmp_path, checkpoints=str(tmp_path / "checkpoints"))
+    yield launch
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
+@pytest.fixture
+def process(launch: Launch) -> Iterator[EngineProcess]:
+    with EngineProcess("ckptmgr", launch, 0) as process:
+        yield process
+
+
+@pytest.fixture
+async def client(launch: Launch) -> AsyncIterator[CheckpointClient]:
+    async with CheckpointClient(launch, container=0, process="container_1_count_1") as client:
+        yield client
+
+
+@pytest.mark.usefixtures("process")
+async def test_what_was_checkpointed_is_restored_with_its_log(launch: Launch, client: CheckpointClient) -> None:
+    counting = Counting(client)
+    await counting.restore(0)
+    assert counting.logs == [(), ()]
+    counting.count(WORDS)
+    first = await counting.checkpoint(3)
+    counting.count(["a", "z"])
+    log = (LoggedBatch(7, b"x" * 3_000_000, 2), LoggedBatch(8, b"y"))
+    second = await counting.checkpoint(5, log)
+    assert 0 < first.added == first.total < second.total
+    assert second.added > 3_000_000
+
+    again = Counting(client)
+    await again.restore(5)
+    assert again.total == {"a": 3, "b": 1, "c": 1, "d": 1, "e": 1, "f": 1, "g": 1, "z": 1}
+    assert again.logs == [log, ()]
+    with open_storage(launch.checkpoints) as storage:
+        manifest = read_manifest(storage, manifest_name(5))
+        check_intact(storage, manifest)
+    assert manifest.duration_ms == 500
+    assert manifest.created_ms > 0
+    assert list(manifest.components) == [COMPONENT], "a component without state is in no manifest"
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_large_object_comes_back_in_parts(client: CheckpointClient) -> None:
+    data = os.urandom(9_000_000)
+    await client.save("objects/count/big", pieces_of([data[:5], b"", data[5:]]))
+    assert await client.size("objects/count/big") == len(data)
+    assert await client.read("objects/count/big", 0, len(data)) == data
+    assert await client.read("objects/count/big", 8_999_990, 100) == data[-10:]
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_manifest_is_written_once_and_repeated_calls_succeed(client: CheckpointClient) -> None:
+    counting = Counting(client)
+    await counting.restore(0)
+    counting.count(WORDS)
+    reported = await counting.snapshot(3)
+    sizes = await asyncio.gather(*(counting.write_manifest(3, reported) for _ in range(4)))
+    assert len(set(sizes)) == 1
+    assert await counting.write_manifest(3, reported) == sizes[0]
+    counting.epoch = 2
+    with pytest.raises(CheckpointError, match="there is one of restore epoch 1"):
+        await counting.write_manifest(3, reported)
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_checkpoint_that_could_not_be_restored_gets_no_manifest(
+    launch: Launch, client: CheckpointClient
+) -> None:
+    counting = Counting(client)
+    await counting.restore(0)
+    counting.count(WORDS)
+    reported = await counting.snapshot(3)
+    with pytest.raises(CheckpointError, match="no base of key group"):
+        await counting.write_manifest(3, reported[:1])
+    with pytest.raises(CheckpointError, match="no base of key group"):
+        await counting.write_manifest(3, reported[1:])
+    with pytest.raises(CheckpointError, match="malformed"):
+        await counting.write_manifest(3, [*reported, b"{}"])
+    counting.committed = 2
+    with pytest.raises(CheckpointError, match="checkpoint 2, which is committed, is missing"):
+        await counting.write_manifest(3, reported)
+    counting.committed = 0
+    paths = sorted((Path(launch.checkpoints) / "objects" / COMPONENT).iterdir())
+    data = paths[0].read_bytes()
+    paths[0].write_bytes(data[:-1])
+    with pytest.raises(CheckpointError, match="truncated"):
+        await counting.write_manifest(3, reported)
+    paths[0].unlink()
+    with pytest.raises(CheckpointError, match="missing"):
+        await counting.write_manifest(3, reported)
+    with pytest.raises(NotFoundError):
+        await client.manifest(3)
+    paths[0].write_bytes(data)
+    assert (await counting.write_manifest(3, reported)).total > 0
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_stream_that_ends_early_stores_nothing(launch: Launch, client: CheckpointClient) -> None:
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x" * 3_000_000
+        raise ArithmeticError("the task has failed")
+
+    with pytest.raises(ArithmeticError):
+        await client.save("objects/count/broken", broken())
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 100_000
+            await asyncio.sleep(0.01)
+
+    with pytest.raises(UnavailableError):
+        await client.save("objects/count/broken", endless(), timeout_s=1)
+    saving = asyncio.create_task(client.save("objects/count/broken", endless()))
+    await asyncio.sleep(0.3)
+    saving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await saving
+    with pytest.raises(NotFoundError):
+        await client.size("objects/count/broken")
+
+    def nothing_is_left() -> None:
+        assert [path for path in Path(launch.checkpoints).rglob("*") if path.is_file()] == []
+
+    await eventually(nothing_is_left)
+
+
+@pytest.mark.usefixtures("process")
+async def test_names_that_lead_elsewhere_and_strangers_are_refused(launch: Launch, client: CheckpointClient) -> None:
+    for name in ("../token", "/etc/passwd", "objects/../../token", "", "x" * 2000):
+        with pytest.raises(CheckpointError, match="cannot be the name"):
+            await client.save(name, pieces_of([b"x"]))
+        with pytest.raises(CheckpointError, match="cannot be the name"):
+            await client.read(name, 0, 1, timeout_s=2)
+    socket = launch.socket_dir(0)
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o700
+    stranger = dataclasses.replace(launch, dir=launch.dir.parent / "other")
+    stranger.save()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Launch, "socket_dir", lambda *_: socket)
+        async with CheckpointClient(stranger, container=0, process="container_1_count_1") as intruder:
+            with pytest.raises(UnavailableError, match="token"):
+                await intruder.read("objects/count/x", 0, 1, timeout_s=5)
+            with pytest.raises(UnavailableError, match="token"):
+                await intruder.save("objects/count/x", pieces_of([b"x"]), timeout_s=5)
+
+
+async def test_clients_wait_for_a_checkpoint_manager_and_for_its_restart(
+    launch: Launch, client: CheckpointClient
+) -> None:
+    counting = Counting(client)
+    starting = asyncio.create_task(client.save("objects/count/x", pieces_of([b"x"])))
+    await asyncio.sleep(0.2)
+    with EngineProcess("ckptmgr", launch, 0) as process:
+        await starting
+        await counting.restore(0)
+        counting.count(WORDS)
+        reported = await counting.snapshot(3)
+        process.kill()
+        with pytest.raises(UnavailableError):
+            await client.size("objects/count/x", timeout_s=0.5)
+        writing = asyncio.create_task(counting.write_manifest(3, reported))
+        restoring = asyncio.create_task(client.read("objects/count/x", 0, 1))
+    with EngineProcess("ckptmgr", launch, 0) as process:
+        assert (await writing).total > 0
+        assert await restoring == b"x"
+        counting.commit(3)
+        (launch.socket_dir(0) / SOCKET_NAME).unlink()  # as cleaners of temporary directories do
+        async with CheckpointClient(launch, container=0, process="container_1_count_2") as other:
+            again = Counting(other)
+            await again.restore(3)
+        assert again.total == counting.total
+        assert process.terminate() == 0
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_damaged_checkpoint_is_refused_by_name(launch: Launch, client: CheckpointClient) -> None:
+    counting = Counting(client)
+    await counting.restore(0)
+    counting.count(WORDS)
+    await counting.checkpoint(3)
+    path = sorted((Path(launch.checkpoints) / "objects" / COMPONENT).iterdir())[0]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"{path.name}.*checksum"):
+        await Counting(client).restore(3)
+    path.unlink()
+    with pytest.raises(CheckpointError, match=f"incomplete.*{path.name}"):
+        await Counting(client).restore(3)
+    with pytest.raises(CheckpointError, match="checkpoint 4 is missing"):
+        await Counting(client).restore(4)

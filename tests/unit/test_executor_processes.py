@@ -1,0 +1,46 @@
+"""Which processes a container has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from heronpy.executor import process_table
+from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
+from heronpy.runtime import Launch, StatemgrSpec
+
+NEEDED = Resources(1.0, 1 << 20, 0)
+PLAN = PackingPlan("packing", (ContainerPacking(1, (InstancePacking("word", 1, 0, NEEDED),), NEEDED),))
+
+
+def stages(tmp_path: Path, container: int, checkpoints: str) -> dict[str, int]:
+    launch = Launch(
+        topology="words",
+        topology_id="words-1",
+        cluster="local",
+        role="tests",
+        environ="default",
+        statemgr=StatemgrSpec(root=str(tmp_path)),
+        dir=tmp_path,
+        checkpoints=checkpoints,
+    )
+    return {command.id: command.stage for command in process_table(launch, container, PLAN)}
+
+
+@pytest.mark.parametrize("container", [0, 1])
+def test_a_topology_without_checkpoints_has_no_checkpoint_manager(tmp_path: Path, container: int) -> None:
+    processes = stages(tmp_path, container, "")
+    assert processes.keys() == {
+        f"metricsmgr-{container}",
+        *(["tmaster"] if container == 0 else ["stmgr-1", "container_1_word_1"]),
+    }
+
+
+def test_every_container_of_one_with_checkpoints_has_a_checkpoint_manager(tmp_path: Path) -> None:
+    assert set(stages(tmp_path, 0, "/c")) - set(stages(tmp_path, 0, "")) == {"ckptmgr-0"}
+    processes = stages(tmp_path, 1, "/c")
+    assert set(processes) - set(stages(tmp_path, 1, "")) == {"ckptmgr-1"}
+    by_end = sorted(processes, key=lambda id: processes[id])
+    assert by_end == ["container_1_word_1", "ckptmgr-1", "stmgr-1", "metricsmgr-1"]
+    assert stages(tmp_path, 2, "/c") == {}

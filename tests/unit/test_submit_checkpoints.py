@@ -1,0 +1,57 @@
+"""Where a submission stores its checkpoints: decided once, and kept in launch.json."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.api import Spout, TopologyBuilder
+from heronpy.errors import ConfigError
+from heronpy.loader import Definition
+from heronpy.runtime import Launch
+from heronpy.submit import prepare
+
+
+class Words(Spout):
+    outputs = ("word",)
+
+
+@pytest.fixture
+def launch_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A launch file, as it is read, of a topology with these keys; the mode is not asked for yet by submit."""
+    monkeypatch.setattr("heronpy.submit._plan._check_config", lambda *_: None)
+
+    def launch(mode: str = "EFFECTIVELY_ONCE", **properties: Any) -> Launch:
+        builder = TopologyBuilder("counted")
+        builder.add_spout("words", Words, 1)
+        keys = {"topology.reliability.mode": mode, **properties}
+        made = prepare(Definition.of(builder.build()), home=tmp_path, role="me", properties=keys).launch
+        made.save()
+        return Launch.load(made.dir)
+
+    return launch
+
+
+def test_checkpoints_are_beside_the_topologies_by_name_and_id(launch_with: Any, tmp_path: Path) -> None:
+    launch = launch_with()
+    assert launch.checkpoints == f"{tmp_path}/checkpoints/local/me/default/{launch.topology}/{launch.topology_id}"
+    assert not (tmp_path / "checkpoints").exists(), "to prepare is to touch nothing"
+
+
+def test_the_cluster_s_storage_has_a_place_for_each_topology(launch_with: Any) -> None:
+    launch = launch_with(**{"heron.statefulstorage.url": "file:///data"})
+    assert launch.checkpoints == f"file:///data/{launch.topology}/{launch.topology_id}"
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_other_modes_store_nothing(launch_with: Any, mode: str) -> None:
+    assert launch_with(mode, **{"heron.statefulstorage.url": "ftp://nowhere"}).checkpoints == ""
+
+
+def test_a_storage_that_cannot_be_is_refused_at_submit(launch_with: Any) -> None:
+    with pytest.raises(ConfigError, match="no storage has URLs of ftp"):
+        launch_with(**{"heron.statefulstorage.url": "ftp://nowhere"})
+    with pytest.raises(ConfigError, match="must be absolute"):
+        launch_with(**{"heron.statefulstorage.url": "data"})
