@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -22,7 +23,9 @@ hypothesis.settings.register_profile("nightly", deadline=None)
 hypothesis.settings.load_profile("nightly" if os.environ.get("HERON_NIGHTLY") else "suite")
 
 
-ORDER = ("integration", "chaos", "bench", "browser", "fuzz", "unit")
+ORDER = ("spark", "integration", "chaos", "bench", "browser", "fuzz", "unit")
+TOGETHER = ("tests/spark/",)
+"""Directories whose tests share what takes long to start, and so go to one worker."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a script. Children would inherit it, and the tests of Ctrl-C would wait for ever.
@@ -36,6 +39,19 @@ def pytest_configure(config: pytest.Config) -> None:
         if missing := [reason for reason in found if reason is not None]:
             raise pytest.UsageError(f"HERON_REQUIRE_SERVERS is set: {'; '.join(missing)}")
     reaper.start()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What a worker is given at once: a file, or a directory."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            together = next((directory for directory in TOGETHER if nodeid.startswith(directory)), "")
+            return together or nodeid.split("::", 1)[0]
+
+    return ByFile(config, log)
 
 
 def _chromium_missing() -> str | None:

@@ -50,7 +50,7 @@ def check_consistent(report: dict[str, Any]) -> None:
     assert report["machine"]["cores"] >= 1
 
 
-@pytest.mark.parametrize("reliability", ["at-most-once", "at-least-once"])
+@pytest.mark.parametrize("reliability", [pytest.param("at-most-once", marks=pytest.mark.long), "at-least-once"])
 def test_at_full_speed_nothing_is_lost_and_the_floor_is_cheaper(reliability: str):
     report = bench("--reliability", reliability, "--spouts", "1", "--bolts", "2", "--containers", "2")
     check_consistent(report)
@@ -59,6 +59,7 @@ def test_at_full_speed_nothing_is_lost_and_the_floor_is_cheaper(reliability: str
     assert report["tuples_per_s"] > 1000
 
 
+@pytest.mark.long
 def test_at_a_given_rate_that_rate_is_emitted_and_latency_is_measured():
     report = bench("--rate", "2000", "--drain-interval-ms", "0", "--no-floor")
     check_consistent(report)

@@ -149,6 +149,7 @@ def test_a_long_campaign_of_deaths_loses_nothing(chain: TopologyHandle, ledger: 
             recovery.over()
 
 
+@pytest.mark.long
 def test_data_flows_without_the_scheduler_service_and_the_topology_can_still_be_killed(tmp_path: Path) -> None:
     records = tmp_path / "records"
     records.mkdir()

@@ -148,6 +148,7 @@ def test_the_batch_side_is_exact_and_the_live_side_complete_after_deaths(
         check_truth(pipeline, made)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(redis_missing() is not None, reason=str(redis_missing()))
 def test_a_redis_that_is_away_and_writers_that_die_lose_nothing(tmp_path: Path, dice: random.Random) -> None:
     made = events(dice, EVENTS)

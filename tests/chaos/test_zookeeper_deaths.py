@@ -89,6 +89,7 @@ def test_a_stream_manager_that_dies_while_zookeeper_is_dead_is_replaced(
         state_is_back(chain)
 
 
+@pytest.mark.long
 def test_zookeeper_that_comes_back_empty_is_given_the_state_again(
     chain: TopologyHandle, ledger: Ledger, zookeeper: ZookeeperServer
 ) -> None:

@@ -40,7 +40,7 @@ def total(topology: TopologyHandle, component: str, counter: str) -> float:
     )
 
 
-@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+@pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.long), "ATLEAST_ONCE"])
 @pytest.mark.parametrize(
     "shape",
     [{}, {"parallelism": 2, "containers": 2}, {"parallelism": 2, "containers": 2, "through": True}],

@@ -84,6 +84,7 @@ def test_rtac_counts_the_different_users_of_every_second_and_event_exactly(heron
     assert rows == {key: len(of) for key, of in users.items()}
 
 
+@pytest.mark.long
 def test_random_word_count_runs_and_is_shown(heron: Heron):
     heron(*command_of(random_word_count), "Random", "--spouts", "1", "--bolts", "2", "--containers", "2")
     assert "Random" in heron("status", "Random")

@@ -36,7 +36,7 @@ def test_that_is_interrupted():
 """
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_an_interrupted_run_with_workers_leaves_no_process(tmp_path: Path, signum: int) -> None:
     up = tmp_path / "up"
     (tmp_path / "conftest.py").write_text(CONFTEST.format(tests=str(Path(reaper.__file__).parent)))

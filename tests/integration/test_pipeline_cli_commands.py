@@ -256,6 +256,7 @@ def test_bootstrap_makes_the_batch_views_the_live_ones_and_leaves_state(place: P
     place.check_no_process_is_left()
 
 
+@pytest.mark.long
 def test_a_batch_is_computed_again_under_spark_submit(place: Place) -> None:
     import pyspark
 

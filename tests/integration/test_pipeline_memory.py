@@ -10,11 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
-from pipeline_lists import Lists
 
 from heronpy.archive import ArchiveWriter
 from heronpy.bench.tree import watched_tree
-from heronpy.connectors import TextSink
+from heronpy.connectors import ListSource, TextSink
 from heronpy.pipeline import Job, Manifest, ViewReader, run, spark_session
 from heronpy.streamlet import Builder, Config, SetUnion, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
@@ -43,7 +42,7 @@ def lines() -> list[list[int]]:
 
 def job_in(directory: Path) -> Job:
     builder = Builder()
-    words = builder.new_source(Lists()).archive().flat_map(list).map(lambda word: (f"word-{word}", 1))
+    words = builder.new_source(ListSource([], times=[])).archive().flat_map(list).map(lambda word: (f"word-{word}", 1))
     words.to_store("counts", Sum())
     words.reduce_by_key_and_window(WINDOW, lambda a, b: a + b).map(lambda kw: (kw[0].key, kw[1])).to_store(
         "windows", Sum()

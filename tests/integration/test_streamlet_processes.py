@@ -151,8 +151,11 @@ if __name__ == '__main__':
 
 @pytest.mark.parametrize(
     ("script", "said"),
-    [(WORD_COUNT, "KeyedWindow(key='lamb'"), (JOIN, "KeyedWindow(key='key1'"), (UNION, "('Here', 1)")],
-    ids=["words", "join", "union"],
+    [
+        pytest.param(WORD_COUNT, "KeyedWindow(key='lamb'", id="words"),
+        pytest.param(JOIN, "KeyedWindow(key='key1'", id="join", marks=pytest.mark.long),
+        pytest.param(UNION, "('Here', 1)", id="union", marks=pytest.mark.long),
+    ],
 )
 def test_a_script_for_heron_runs_unchanged_in_processes_and_in_the_simulator(
     tmp_path: Path, script: str, said: str

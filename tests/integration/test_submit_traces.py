@@ -117,6 +117,7 @@ def test_what_a_submitter_left_that_was_killed_before_the_start_is_listed_and_ca
     assert left(one.launch) == []
 
 
+@pytest.mark.long
 def test_all_processes_that_died_at_once_come_back_with_the_next_command(home: Path, launch: Launch) -> None:
     for process in processes(launch):
         process.send(signal.SIGKILL)

@@ -51,6 +51,7 @@ def heron(cluster: LocalCluster, *args: str) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 def test_a_log_level_reaches_a_process_outlives_it_and_is_taken_back(
     cluster: LocalCluster, levels: TopologyHandle
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,6 @@ pytest.importorskip("pyspark")
 pytestmark = pytest.mark.spark
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from pyspark.sql import SparkSession
-
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PYSPARK_PYTHON", sys.executable)  # of the tasks; the first `python` of the path otherwise
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        session = builder.config("spark.driver.memory", "512m").getOrCreate()
-        yield session
-        session.stop()
 
 
 def test_all_sources_are_read_in_spark_tasks_as_in_a_topology(spark: Any, tmp_path: Path) -> None:

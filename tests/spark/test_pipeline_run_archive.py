@@ -8,7 +8,6 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +30,6 @@ HERE = Path(__file__).parent
 RNG = random.Random(7)
 ROWS: Rows = [(f"w{RNG.randrange(9)} w{RNG.randrange(3)}", RNG.randrange(100_000), f"id-{i}") for i in range(3000)]
 END_MS = 100_000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from heronpy.pipeline import spark_session
-
-    with spark_session("tests", "local[2]") as session:  # the runs below find it, and leave it
-        yield session
 
 
 def views(job: Job) -> dict[str, dict[int, dict[Any, Any]]]:
@@ -179,6 +170,7 @@ def _exists(path: Path) -> None:
     assert path.exists()
 
 
+@pytest.mark.long
 def test_a_cluster_computes_the_same_views(tmp_path: Path) -> None:
     home = Path(pyspark.__file__).parent
     port, ui = free_port(), free_port()

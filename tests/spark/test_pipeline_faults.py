@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +15,7 @@ from pipeline_program import archive, job_at
 
 from heronpy.archive import ArchiveWriter, dead_letter_counts
 from heronpy.errors import HeronError, UnavailableError
-from heronpy.pipeline import Job, Manifest, Progress, ViewReader, run, spark_session
+from heronpy.pipeline import Job, Manifest, Progress, ViewReader, run
 from heronpy.pipeline.compaction import compact
 from heronpy.pipeline.duplicates import file_hashes
 from heronpy.pipeline.session import check_java
@@ -51,12 +51,6 @@ def complete(directory: Path) -> None:
     path = directory / "archive" / "events"
     writer = ArchiveWriter(path, task="t-0", batch_length_ms=10_000, codec="columns", dead_letter=print, run="r")
     writer.progress(None)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    with spark_session("tests", "local[2]") as session:
-        yield session
 
 
 # What is missing
@@ -100,11 +94,25 @@ def test_a_java_that_is_too_old_is_named_with_its_version(path: Path, version: s
         check_java()
 
 
+RUN = """
+import sys
+from pathlib import Path
+from heronpy.pipeline import run
+from pipeline_program import job_at
+run(job_at(Path(sys.argv[1])), until_ms=int(sys.argv[2]))
+"""
+
+
 def test_a_run_without_java_changes_nothing(path: Path, tmp_path: Path):
     archive(tmp_path, rows_of(0))
-    with pytest.raises(UnavailableError) as caught:
-        run(job_at(tmp_path), until_ms=END_MS)
-    assert "\n" not in str(caught.value)
+    # In a process of its own: in this one a session may run, and that needs Java no more.
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-c", RUN, str(tmp_path), str(END_MS)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "heronpy.errors.UnavailableError: Spark needs Java, and there is none"
+    )
     assert not (tmp_path / "manifest.json").exists()
 
 

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -65,14 +64,6 @@ def test_an_interrupt_while_spark_starts_leaves_no_java_behind(tmp_path: Path) -
         for left in [process, *started]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 left.kill()
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    from heronpy.pipeline import spark_session
-
-    with spark_session("tests", "local[2]") as session:  # the runs below find it, and leave it
-        yield session
 
 
 def job_of(directory: Path, monoid: Monoid | None = None, view: str = "counts", *, reduced: bool = False) -> Job:

@@ -18,7 +18,6 @@ from heronpy.archive import Archive, ArchiveWriter
 from heronpy.archive.files import locked
 from heronpy.errors import UnavailableError
 from heronpy.pipeline.compaction import compact
-from heronpy.pipeline.session import spark_session
 from heronpy.testing import eventually_sync
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -28,12 +27,6 @@ SCRIPT = Path(__file__).with_name("archive_compacting.py")
 
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    with spark_session("archive tests", "local[2]") as session:
-        yield session
 
 
 def refuse(where: str, _row: Any, reason: str) -> None:

@@ -21,15 +21,7 @@ from heronpy.streamlet.runner import Program
 from heronpy.streamlet.windows import window_at, window_starts
 
 pyspark = pytest.importorskip("pyspark")
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(scope="module", autouse=True)
-def spark() -> Iterator[Any]:
-    from heronpy.pipeline import spark_session
-
-    with spark_session("tests", "local[2]") as session:  # the runs below find it, and leave it
-        yield session
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 
 class Everything(Monoid):

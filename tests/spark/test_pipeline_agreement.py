@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import JsonLinesSink, ListSource, Record, SourceContext, SourceReader
-from heronpy.pipeline import Job, Manifest, MergedStore, ViewReader, run, spark_session
+from heronpy.pipeline import Job, Manifest, MergedStore, ViewReader, run
 from heronpy.stores import StoreContext
 from heronpy.streamlet import (
     Builder,
@@ -58,12 +58,6 @@ elements = st.lists(
     min_size=1,
     max_size=40,
 )
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Any]:
-    with spark_session("agreement", "local[2]") as session:
-        yield session
 
 
 class Twice(TransformOperator):
@@ -188,7 +182,7 @@ def lines(paths: Iterable[Path]) -> Counter[str]:
     return Counter(line for path in paths for line in path.read_text().splitlines())
 
 
-def test_every_operator_gives_the_same_in_the_stream_and_in_batch(session: Any, tmp_path_factory: Any) -> None:
+def test_every_operator_gives_the_same_in_the_stream_and_in_batch(spark: Any, tmp_path_factory: Any) -> None:
     @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow], phases=PHASES)
     @given(items=elements, fusion=st.booleans(), partitions=st.integers(1, 2))
     def agree(items: list[Element], fusion: bool, partitions: int) -> None:
@@ -227,7 +221,7 @@ ODD_VALUES: list[Any] = [1, 2.5, True, None, "1", [], 10**30]
 ODD_TIMES = [None, "soon", True, math.nan, -math.inf, 1e18, BEGIN_S * 1000, -5, datetime(1, 1, 1)]
 
 
-@pytest.mark.usefixtures("session")
+@pytest.mark.usefixtures("spark")
 def test_what_is_odd_counts_or_is_set_aside_alike(tmp_path: Path) -> None:
     usual = [("a", 1, BEGIN_S)] * 5000  # a batch job refuses a program that fails on many elements
     odd: list[Any] = [(key, value, BEGIN_S + 9 * value) for key in ODD_KEYS for value in range(5)]
