@@ -1,5 +1,8 @@
 """A Stream Manager's registration with the Topology Master: find it, register, receive plans, send heartbeats.
 
+With checkpoints it also receives orders, and sends reports in the order in which they were made: what may be lost is
+known to the Topology Master before any snapshot that was taken behind it.
+
 The data plane does not depend on any of this: while the Topology Master is away, the last plan stands, and the saved
 one is taken by a Stream Manager that has none (see `_plans`).
 """
@@ -10,21 +13,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from heronpy.plan import PhysicalPlan, StmgrLocation
-from heronpy.proto import plan_pb2, state_pb2, tmaster_pb2
+from heronpy.proto import checkpoint_pb2, plan_pb2, state_pb2, tmaster_pb2
 from heronpy.proto.tmaster_pb2_grpc import TmasterStub
 from heronpy.rpc import channel, read_message, write_message
 from heronpy.runtime import Launch, StreamLost, sleep_until, until_one_ends
 from heronpy.security import container_identity
 from heronpy.statemgr import Kind, StateManager, follow, opened
+from heronpy.stmgr._core import StmgrCore
 from heronpy.stmgr._plans import PlanIntake
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
+_LOOK_S = 0.1
+"""How soon a change is reported that is not announced by `send`."""
+_REPORTS_MAX = 10_000
+"""So many reports may wait; without those before, a checkpoint fails at most."""
 
 
 class Registration:
@@ -34,8 +43,10 @@ class Registration:
         self,
         launch: Launch,
         location: StmgrLocation,
+        core: StmgrCore,
+        *,
         replan: Callable[[PhysicalPlan], None],
-        attached: Callable[[], list[str]],
+        obey: Callable[[Sequence[checkpoint_pb2.CheckpointOrder]], None],
         stop_reason: Callable[[], str],
     ) -> None:
         """Prepare the registration of the Stream Manager at `location`.
@@ -43,17 +54,27 @@ class Registration:
         Args:
             launch: of the topology.
             location: what is registered.
+            core: what is reported.
             replan: called with each plan.
-            attached: ids of the instances that are attached now.
+            obey: called with orders.
             stop_reason: why the topology should be stopped; empty: it should not.
         """
         self._launch = launch
         self._location = location
-        self._replan = replan
-        self._attached, self._stop_reason = attached, stop_reason
+        self._core = core
+        self._replan, self._obey, self._stop_reason = replan, obey, stop_reason
+        self._reports: deque[tmaster_pb2.StmgrMessage] = deque(maxlen=_REPORTS_MAX)
+        self._reported = asyncio.Event()
         self._intake = PlanIntake(launch.topology_id, time.monotonic())
         self._master: state_pb2.TmasterLocation | None = None
         self._changed = asyncio.Event()
+
+    def send(self, message: tmaster_pb2.StmgrMessage) -> None:
+        """Send a report behind those before, as soon as there is a Topology Master."""
+        if message.HasField("report") and self._reports and self._reports[-1].HasField("report"):
+            self._reports.pop()  # the newer says all
+        self._reports.append(message)
+        self._reported.set()
 
     async def run(self) -> None:
         """Stay registered until cancelled."""
@@ -96,44 +117,52 @@ class Registration:
             stub: Any = TmasterStub(link)  # type: ignore[no-untyped-call]  # generated without types
             call = stub.Register(metadata=security.metadata)
             try:
-                await until_one_ends(self._receive_plans(call), self._send_heartbeats(call), self._until_replaced())
+                await until_one_ends(self._receive(call), self._send(call), self._until_replaced())
             except StreamLost as lost:
                 log.info("disconnected from the Topology Master at port %d: %s", master.port, lost)
             finally:
                 call.cancel()
 
-    async def _receive_plans(self, call: Any) -> None:
+    async def _receive(self, call: Any) -> None:
         while (message := await read_message(call)) is not None:
-            self._take(self._intake.sent(PhysicalPlan.from_proto(message.plan)))
+            if message.HasField("plan"):
+                self._take(self._intake.sent(PhysicalPlan.from_proto(message.plan)))
+            if message.orders:
+                self._obey(message.orders)
         raise StreamLost("it closed the stream")
 
     async def _until_replaced(self) -> None:
         await self._changed.wait()
         raise StreamLost("it is another one now, or none")
 
-    async def _send_heartbeats(self, call: Any) -> None:
+    async def _send(self, call: Any) -> None:
         await write_message(call, tmaster_pb2.StmgrMessage(hello=self._hello()))
-        sent = tmaster_pb2.StmgrHeartbeat()
+        # This Topology Master is to know everything before it is given what has waited for it.
+        self._reports = deque((m for m in self._reports if not m.HasField("report")), _REPORTS_MAX)
+        if (report := self._core.report) is not None:
+            self._reports.appendleft(tmaster_pb2.StmgrMessage(report=report))
+        sent, due_s = tmaster_pb2.StmgrHeartbeat(), 0.0
         while True:
             # A change is reported at once, and everything every heartbeat interval.
-            for _ in range(max(1, self._launch.config.stmgr.heartbeat_interval_ms // 100)):
-                if self._heartbeat() != sent:
-                    break
-                await asyncio.sleep(0.1)
-            sent = self._heartbeat()
-            await write_message(call, tmaster_pb2.StmgrMessage(heartbeat=sent))
+            if (heartbeat := self._heartbeat()) != sent or time.monotonic() >= due_s:
+                await write_message(call, tmaster_pb2.StmgrMessage(heartbeat=heartbeat))
+                if due_s and (report := self._core.report) is not None:
+                    self.send(tmaster_pb2.StmgrMessage(report=report))
+                sent, due_s = heartbeat, time.monotonic() + self._launch.config.stmgr.heartbeat_interval_ms / 1e3
+            self._reported.clear()
+            while self._reports:
+                await write_message(call, self._reports.popleft())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await self._reported.wait()
 
     def _heartbeat(self) -> tmaster_pb2.StmgrHeartbeat:
         return tmaster_pb2.StmgrHeartbeat(
-            attached=self._attached(), stop_reason=self._stop_reason(), restore_epoch=self._epoch
+            attached=self._core.attached, stop_reason=self._stop_reason(), restore_epoch=self._core.epoch
         )
 
-    @property
-    def _epoch(self) -> int:
-        return self._intake.plan.restore_epoch if self._intake.plan is not None else 0
-
     def _hello(self) -> tmaster_pb2.StmgrHello:
-        hello = tmaster_pb2.StmgrHello(location=self._location.to_proto(), restore_epoch=self._epoch)
+        hello = tmaster_pb2.StmgrHello(location=self._location.to_proto(), restore_epoch=self._core.epoch)
         if (plan := self._intake.plan) is not None:
             hello.plan_version = plan.version
             hello.peers.extend(peer.to_proto() for peer in plan.stmgrs)

@@ -69,7 +69,7 @@ class Routes:
     @cached_property
     def has_checkpoints(self) -> bool:
         """Whether checkpoints are taken, and any loss is a restore."""
-        return ReliabilityMode.of(self.plan.logical.config) is ReliabilityMode.EFFECTIVELY_ONCE
+        return ReliabilityMode.of(self.plan.logical.config).takes_checkpoints
 
     @cached_property
     def cyclic(self) -> bool:

@@ -38,9 +38,11 @@ from heronpy.stmgr.events import (
     LinkClosed,
     LinkOpened,
     Log,
+    OrdersReceived,
     PlanReceived,
     ReadSpill,
     ResumeReads,
+    SendToTmaster,
     StopTopology,
     TimePassed,
     Wake,
@@ -62,7 +64,8 @@ class Stmgr:
     def __init__(self, launch: Launch, container: int) -> None:
         self.started = asyncio.Event()
         self.id = f"stmgr-{container}"
-        self.core = StmgrCore(container, launch.config.stmgr, launch.config.instance)
+        self._incarnation = time.time_ns()
+        self.core = StmgrCore(container, launch.config.stmgr, launch.config.instance, self._incarnation)
         self._launch = launch
         self._security = launch.security(self.id)
         self._config = launch.config.stmgr
@@ -93,10 +96,15 @@ class Stmgr:
         await instances.start()
         await peers.start()
         self._location = StmgrLocation(
-            self.id, self._container, listener.host, listener.port, os.getpid(), time.time_ns()
+            self.id, self._container, listener.host, listener.port, os.getpid(), self._incarnation
         )
-        registration = Registration(
-            self._launch, self._location, self._replan, lambda: self.core.attached, lambda: self._stop_reason
+        registration = self._registration = Registration(
+            self._launch,
+            self._location,
+            self.core,
+            replan=self._replan,
+            obey=lambda orders: self._step(OrdersReceived(orders, time.monotonic_ns())),
+            stop_reason=lambda: self._stop_reason,
         )
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -139,6 +147,7 @@ class Stmgr:
             WriteSpill: self._spill.put,
             ReadSpill: self._spill.put,
             DeleteSpill: self._spill.put,
+            SendToTmaster: lambda effect: self._registration.send(effect.message),
             StopTopology: self._stop_topology,
             Log: lambda effect: log.log(effect.level, "%s", effect.text),
         }

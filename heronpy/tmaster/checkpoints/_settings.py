@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.config import ReliabilityMode
+from heronpy.config import ReliabilityMode, checkpoint_interval_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class CheckpointSettings:
     def of(cls, config: Mapping[str, Any]) -> CheckpointSettings | None:
         """What the configuration of a topology asks for; None: no checkpoints."""
         mode = ReliabilityMode.of(config)
-        if mode is not ReliabilityMode.EFFECTIVELY_ONCE:
+        if not mode.takes_checkpoints:
             return None
         return cls(
             mode=mode,
-            interval_s=float(config.get("topology.stateful.checkpoint.interval.seconds", 10.0)),
+            interval_s=checkpoint_interval_s(config),
             timeout_s=float(config.get("topology.stateful.checkpoint.timeout.seconds", 600.0)),
             retained=5,
         )
