@@ -4,9 +4,7 @@ Only the Checkpoint Manager of container 0 has a catalog in use, because the Top
 block, and are called in threads: `write`, `merge` and `discard` each by one at a time, and beside each other.
 
 A merge reads a checkpoint that is committed: that of which a Topology Master says that it is the last one before the
-next manifest. What was merged enters the next manifest; till then it is pinned, because no manifest names it. An object
-of the checkpoint that a `discard` names, or a newer one, is never deleted: it may belong to one under way, or be merged
-by another process that has taken this one's place.
+next manifest. What was merged enters the next manifest; till then it is pinned, because no manifest names it.
 """
 
 from __future__ import annotations
@@ -185,9 +183,6 @@ class Catalog:
         """What was merged out of a checkpoint that the new one follows, and is still there."""
         for ref in merged:
             if previous is None or ref.checkpoint_id > previous.checkpoint_id:
-                continue
-            entry = previous.components.get(ref.component)
-            if entry is None or (entry.tasks, entry.generation) != (ref.tasks, ref.generation):
                 continue
             try:
                 open_object(storage, ref)

@@ -1,0 +1,7 @@
+"""The parts of a Checkpoint Manager, for tests."""
+
+from heronpy.ckptmgr._calls import StorageCalls
+from heronpy.ckptmgr._catalog import Catalog, Merge, Wanted
+from heronpy.ckptmgr._pieces import Pieces
+
+__all__ = ["Catalog", "Merge", "Pieces", "StorageCalls", "Wanted"]
