@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 from urllib.parse import unquote, urlsplit
 
+from heronpy.checkpoints._names import MANIFESTS, OBJECTS
 from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError
 from heronpy.files import ABSENT, create_file, replacing
@@ -69,6 +71,15 @@ class DirectoryStorage(CheckpointStorage):
         for name in names:
             with self._errors(name, StateError), contextlib.suppress(*ABSENT):
                 self._path(name).unlink()
+
+    def clear(self) -> None:
+        # With what killed processes have left half-written, and the directory itself if nothing else is in it.
+        for folder in (MANIFESTS, OBJECTS):
+            with self._errors(folder, StateError), contextlib.suppress(*ABSENT):
+                shutil.rmtree(self.directory / folder)
+        for directory in (self.directory, self.directory.parent):
+            with contextlib.suppress(OSError):
+                directory.rmdir()
 
     def _path(self, name: str) -> Path:
         return self.directory / check_storage_name(name)

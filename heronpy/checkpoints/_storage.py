@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
+from heronpy.checkpoints._names import MANIFESTS, OBJECTS
 from heronpy.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*(?:/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*)*")
@@ -64,6 +65,10 @@ class CheckpointStorage(ABC):
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
         """Delete some. What is not there is passed over."""
+
+    def clear(self) -> None:
+        """Delete everything that checkpoints are made of."""
+        self.delete([*self.names(MANIFESTS), *self.names(OBJECTS)])
 
     def close(self) -> None:
         """Give back connections."""

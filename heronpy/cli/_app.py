@@ -32,6 +32,7 @@ VERBS = {
     "status": "heronpy.cli._show",
     "top": "heronpy.cli._top",
     "metrics": "heronpy.cli._metrics",
+    "checkpoints": "heronpy.cli._checkpoints",
     "components": "heronpy.cli._plans",
     "logical-plan": "heronpy.cli._plans",
     "physical-plan": "heronpy.cli._plans",

@@ -10,19 +10,25 @@ from heronpy import submit
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
+from heronpy.redaction import redacted
 
 
 def kill(
     words: Words,
+    keep_state: Annotated[
+        bool, typer.Option("--keep-state", help="Leave its checkpoints where they are.", show_default=False)
+    ] = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """End a topology and remove everything of it."""
+    """End a topology and remove everything of it, its checkpoints included unless told otherwise."""
     properties = read_properties(config_property or [])
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties, to_kill=True)
-    submit.kill(launch)
+    submit.kill(launch, keep_state=keep_state)
     print(f"killed {launch.topology}")
+    if keep_state and launch.checkpoints:
+        print(f"its checkpoints are left in {redacted(launch.checkpoints)}")
 
 
 def activate(

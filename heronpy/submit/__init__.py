@@ -4,6 +4,7 @@
 it blocks: from a coroutine call it through `asyncio.to_thread`.
 """
 
+from heronpy.submit._checkpoints import StoredCheckpoint, checkpoints, remove_checkpoints
 from heronpy.submit._control import (
     activate,
     deactivate,
@@ -26,8 +27,10 @@ from heronpy.submit._submit import submit, uninterrupted
 __all__ = [
     "Listed",
     "Setting",
+    "StoredCheckpoint",
     "Submission",
     "activate",
+    "checkpoints",
     "deactivate",
     "default_role",
     "effective_config",
@@ -40,6 +43,7 @@ __all__ = [
     "physical_plan",
     "plans",
     "prepare",
+    "remove_checkpoints",
     "restart",
     "running",
     "set_log_level",

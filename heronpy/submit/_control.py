@@ -18,6 +18,7 @@ from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, tmaster_pb2, topol
 from heronpy.runtime import Launch
 from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._listed import check_owner
 from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
@@ -54,8 +55,12 @@ def status(launch: Launch) -> tmaster_pb2.StatusReply:
     return reply
 
 
-def kill(launch: Launch) -> None:
+def kill(launch: Launch, *, keep_state: bool = False) -> None:
     """End a topology, or what is left of one. On return no process, node, socket or file of it is left.
+
+    Args:
+        launch: The topology.
+        keep_state: Leave its checkpoints where they are.
 
     Raises:
         StateError: the state manager cannot be written: its processes were ended, its state is left. Or its directory
@@ -68,6 +73,7 @@ def kill(launch: Launch) -> None:
     if spec.type == "file" and not Path(spec.root).exists():  # gone too, and not to be made again
         _end(launch)
         shutil.rmtree(launch.dir, ignore_errors=True)
+        _remove_state(launch, keep_state)
         return
     try:
         with contextlib.closing(open_statemgr(spec)) as state, state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S):
@@ -79,6 +85,12 @@ def kill(launch: Launch) -> None:
             f"all processes of {launch.topology} were ended, but not all of its state is removed: {e}; "
             "kill it again when that is mended"
         ) from e
+    _remove_state(launch, keep_state)
+
+
+def _remove_state(launch: Launch, keep: bool) -> None:
+    if not keep:
+        remove_checkpoints(launch)
 
 
 def _end(launch: Launch) -> None:

@@ -31,6 +31,7 @@ from heronpy.host import begin_submission, end_submission, in_submission
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._listed import load
 from heronpy.submit._plan import Submission, default_role, prepare
 
@@ -94,6 +95,7 @@ def submit(
         on_step("writing the plan")
         _record(submission, state, undo)
         on_step("starting the scheduler")
+        undo.callback(remove_checkpoints, launch)
         undo.callback(heron_scheduler.kill, launch)
         heron_scheduler.launch_service(launch)
         end_submission(launch.dir)
@@ -156,6 +158,7 @@ def _clear_leftovers(state: StateManager, launch: Launch) -> None:
     log.warning("clearing what an interrupted submission of %s left in %s", launch.topology, launch.dir)
     if (earlier := load(launch.dir)) is not None:  # else it did not come to the launch file, and nothing was started
         heron_scheduler.kill(earlier)
+        remove_checkpoints(earlier)
     for kind in _KINDS:
         state.delete(kind, launch.topology)
     _remove_directory(launch)

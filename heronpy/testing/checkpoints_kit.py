@@ -119,6 +119,15 @@ class CheckpointStorageKit:
         assert storage.names() == ["objects/kept"]
         assert storage.read("objects/kept") == b"old"
 
+    def test_all_of_it_is_removed_and_it_can_be_used_again(self, storage: CheckpointStorage) -> None:
+        storage.clear()
+        manifest, chunks = small_checkpoint(1, {"a": b"1"})
+        store(storage, manifest, chunks)
+        storage.clear()
+        assert storage.names() == []
+        store(storage, manifest, chunks)
+        assert newest_intact(storage)[0] == manifest
+
     def test_an_object_that_is_uploaded_again_is_the_new_one(self, storage: CheckpointStorage) -> None:
         storage.put("objects/a", [b"the first and longer one"])
         storage.put("objects/a", [b"the second"])

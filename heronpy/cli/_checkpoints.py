@@ -1,0 +1,89 @@
+"""`checkpoints`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._show import WIDTH, duration, empty_table
+from heronpy.cli._target import resolve
+from heronpy.submit import StoredCheckpoint
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def checkpoints(
+    words: Words,
+    as_json: AsJson = False,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """List the checkpoints of a topology: when they were taken, their sizes, and which can be restored."""
+    from heronpy import submit
+
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    found = submit.checkpoints(launch)
+    if as_json:
+        print(json.dumps([_plain(one) for one in found], indent=2))
+    elif found:
+        _print(found, time.time())
+    else:
+        print(f"{launch.topology} has no checkpoint yet")
+
+
+def _plain(one: StoredCheckpoint) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "committed": one.committed,
+        "time": _time(one).isoformat(timespec="milliseconds") if one.created_ms else None,
+        "duration_ms": one.duration_ms or None,
+        "epoch": one.epoch,
+        "size": one.size,
+        "added": one.added,
+        "logged": one.logged,
+        "components": {
+            name: {"tasks": one.tasks[name], "size": component_size} for name, component_size in one.components.items()
+        },
+        "error": one.error or None,
+    }
+
+
+def _time(one: StoredCheckpoint) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(one.created_ms / 1000, datetime.UTC)
+
+
+def _print(found: Sequence[StoredCheckpoint], now_s: float) -> None:
+    from rich.console import Console
+
+    table = empty_table("id", "time (UTC)", "state", "components", right=("age", "took", "size", "new", "logged"))
+    for one in found:
+        parts = [f"{name} ×{one.tasks[name]} {shown_size(size)}" for name, size in one.components.items()]
+        table.add_row(
+            str(one.id),
+            f"{_time(one):%Y-%m-%d %H:%M:%S}" if one.created_ms else "",
+            "damaged" if one.error else "committed" if one.committed else "not committed",
+            ", ".join(parts),
+            duration(max(0.0, now_s - one.created_ms / 1000)) if one.created_ms else "",
+            f"{one.duration_ms / 1000:.1f} s" if one.duration_ms else "",
+            *([""] * 3 if one.error else [shown_size(one.size), shown_size(one.added), shown_size(one.logged)]),
+        )
+    console = Console(highlight=False, markup=False, emoji=False, width=WIDTH)
+    console.print(table)
+    for one in found:
+        if one.error:
+            console.print(one.error)
+
+
+def shown_size(size: int) -> str:
+    """Bytes with three digits or so, e.g. `1.2 MiB`."""
+    value, unit = float(size), _UNITS[0]
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"

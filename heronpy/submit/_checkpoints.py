@@ -1,0 +1,114 @@
+"""The checkpoints of a topology, as they are stored: seen and removed from outside, without any of its processes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from heronpy.errors import CheckpointError, HeronError, NotFoundError, StateError, UsageError
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, open_statemgr
+
+if TYPE_CHECKING:
+    from heronpy.checkpoints import CheckpointStorage
+
+# heronpy.checkpoints is imported in functions: most commands need nothing of it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCheckpoint:
+    """A checkpoint that has a manifest."""
+
+    id: int
+    committed: bool
+    """Whether it can be restored; if not, it is under way, or was aborted."""
+    epoch: int = 0
+    """Restore epoch in which it was taken."""
+    created_ms: int = 0
+    """Since 1970; 0: not known."""
+    duration_ms: int = 0
+    """0: not known."""
+    size: int = 0
+    """Bytes of all that it names."""
+    added: int = 0
+    """Bytes that the one before did not have."""
+    components: Mapping[str, int] = field(default_factory=dict)
+    """Of each component with state, the bytes of it."""
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    """Of each component with state, how many tasks it had."""
+    logged: int = 0
+    """Bytes that tasks had yet to execute."""
+    error: str = ""
+    """Why its manifest cannot be used; empty if it can."""
+
+
+def checkpoints(launch: Launch) -> list[StoredCheckpoint]:
+    """All checkpoints of a topology, the newest last.
+
+    Raises:
+        UsageError: it takes none.
+        StateError, UnavailableError: the state manager or the storage cannot be read.
+    """
+    from heronpy.checkpoints import MANIFESTS, manifest_id, open_storage
+
+    if not launch.checkpoints:
+        raise UsageError(
+            f"topology {launch.topology} takes no checkpoints: topology.reliability.mode EFFECTIVELY_ONCE would"
+        )
+    with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+        value = state.get(Kind.STATEFULCHECKPOINTS, launch.topology)
+    committed = frozenset(state_pb2.Checkpoints.FromString(value or b"").committed)
+    with open_storage(launch.checkpoints) as storage:
+        names = {of: name for name in storage.names(MANIFESTS) if (of := manifest_id(name)) is not None}
+        found = []
+        for id, name in names.items():
+            with contextlib.suppress(NotFoundError):  # deleted meanwhile
+                found.append(_stored(storage, name, id, id in committed))
+    return found
+
+
+def _stored(storage: CheckpointStorage, name: str, id: int, committed: bool) -> StoredCheckpoint:
+    from heronpy.checkpoints import read_manifest
+
+    try:
+        manifest = read_manifest(storage, name)
+    except CheckpointError as e:
+        return StoredCheckpoint(id=id, committed=committed, error=str(e))
+    sizes = dict.fromkeys(sorted(manifest.components), 0)
+    for ref in manifest.objects:
+        sizes[ref.component] += ref.size
+    return StoredCheckpoint(
+        id=id,
+        committed=committed,
+        epoch=manifest.epoch,
+        created_ms=manifest.created_ms,
+        duration_ms=manifest.duration_ms,
+        size=manifest.size,
+        added=manifest.added,
+        components=sizes,
+        tasks={component: entry.tasks for component, entry in manifest.components.items()},
+        logged=sum(log.size for log in manifest.logs),
+    )
+
+
+def remove_checkpoints(launch: Launch) -> None:
+    """Remove all checkpoints of a topology that has ended.
+
+    Raises:
+        StateError: some are left; names the place.
+    """
+    if not launch.checkpoints:
+        return
+    from heronpy.checkpoints import open_storage
+
+    with open_storage(launch.checkpoints) as storage:
+        try:
+            storage.clear()
+        except HeronError as e:
+            raise StateError(
+                f"{launch.topology} has ended, but its checkpoints in {storage!r} are not removed: {e}; remove them by "
+                "hand"
+            ) from e

@@ -1,0 +1,155 @@
+"""`heron checkpoints`, and what `heron kill` does with checkpoints: those that a Checkpoint Manager has stored."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from counting_tasks import COMPONENT, Counting
+from topology_on_disk import EngineProcess, launch_in, submit
+
+from heronpy.checkpoints import LoggedBatch, manifest_name
+from heronpy.ckptmgr.client import CheckpointClient
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.statemgr import Kind, open_statemgr
+
+PLACE = ("local/tests", "words")
+
+
+def heron(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "heronpy.cli", *words],
+        env={**os.environ, "HERON_HOME": str(home), "COLUMNS": "200"},
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def listed(home: Path) -> list[dict[str, Any]]:
+    done = heron(home, "checkpoints", *PLACE, "--json")
+    assert done.returncode == 0, done.stderr
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    return found
+
+
+def on_disk(home: Path, checkpoints: str) -> Launch:
+    """A topology that was submitted and of which no process runs."""
+    launch = launch_in(
+        home / "topologies" / "local" / "tests" / "default",
+        statemgr=StatemgrSpec(type="file", root=str(home / "state" / "local")),
+        checkpoints=checkpoints,
+    )
+    with open_statemgr(launch.statemgr) as state:
+        submit(state, 1)
+        execution = state_pb2.ExecutionState(
+            topology=launch.topology,
+            topology_id=launch.topology_id,
+            cluster=launch.cluster,
+            role=launch.role,
+            environ=launch.environ,
+            topology_dir=str(launch.dir),
+        )
+        state.set(Kind.EXECUTIONSTATE, launch.topology, execution.SerializeToString())
+    return launch
+
+
+async def take(launch: Launch, *ids: int) -> None:
+    """Take checkpoints of a counting component; the last one is not committed."""
+    with EngineProcess("ckptmgr", launch, 0):
+        async with CheckpointClient(launch, container=0, process="tmaster") as client:
+            counting = Counting(client)
+            await counting.restore(0)
+            for id in ids:
+                counting.count(["a", "b", str(id)])
+                await counting.checkpoint(id, [LoggedBatch(1, b"x" * 5000)] if id == ids[-1] else [])
+    with open_statemgr(launch.statemgr) as state:
+        record = state_pb2.Checkpoints(topology_id=launch.topology_id, last_id=ids[-1], committed=ids[:-1])
+        state.set(Kind.STATEFULCHECKPOINTS, launch.topology, record.SerializeToString())
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    launch = on_disk(tmp_path, str(tmp_path / "checkpoints" / "words" / "words-1"))
+    yield launch
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
+def test_checkpoints_are_listed_with_what_can_be_restored(tmp_path: Path, launch: Launch) -> None:
+    assert listed(tmp_path) == []
+    assert "has no checkpoint yet" in heron(tmp_path, "checkpoints", *PLACE).stdout
+    asyncio.run(take(launch, 3, 5, 8))
+    first, second, last = listed(tmp_path)
+    assert [(one["id"], one["committed"]) for one in (first, second, last)] == [(3, True), (5, True), (8, False)]
+    assert first["size"] == first["added"] == first["components"][COMPONENT]["size"] > 0
+    assert second["size"] == first["size"] + second["added"]
+    assert first["components"][COMPONENT]["tasks"] == 2
+    assert last["logged"] > 5000 > second["logged"] == 0
+    assert (first["duration_ms"], first["error"]) == (500, None)
+    lines = heron(tmp_path, "checkpoints", *PLACE).stdout.splitlines()
+    rows = {line.split()[0]: line for line in lines if line.split()[:1] and line.split()[0].isdecimal()}
+    assert list(rows) == ["3", "5", "8"]
+    assert "count ×2" in rows["3"]
+    assert ("not committed" in rows["8"], "not committed" in rows["5"]) == (True, False)
+    assert first["time"][:10] in rows["3"]
+
+
+def test_a_damaged_checkpoint_is_shown_as_one(tmp_path: Path, launch: Launch) -> None:
+    asyncio.run(take(launch, 3, 5))
+    manifest = Path(launch.checkpoints) / manifest_name(3)
+    manifest.write_bytes(manifest.read_bytes()[:-5])
+    assert "torn" in listed(tmp_path)[0]["error"]
+    done = heron(tmp_path, "checkpoints", *PLACE)
+    assert done.returncode == 0
+    assert "damaged" in done.stdout
+    assert manifest_name(3) in done.stdout
+
+
+def test_a_topology_without_checkpoints_says_how_to_have_some(tmp_path: Path) -> None:
+    on_disk(tmp_path, "")
+    done = heron(tmp_path, "checkpoints", *PLACE)
+    assert done.returncode == 2
+    assert "takes no checkpoints: topology.reliability.mode EFFECTIVELY_ONCE would" in done.stderr
+    assert heron(tmp_path, "kill", *PLACE).returncode == 0
+
+
+def test_a_kill_removes_the_checkpoints_with_the_topology(tmp_path: Path, launch: Launch) -> None:
+    asyncio.run(take(launch, 3, 5))
+    (Path(launch.checkpoints) / "objects" / ".torn.tmp").touch()
+    beside = tmp_path / "checkpoints" / "other" / "other-1"
+    beside.mkdir(parents=True)
+    done = heron(tmp_path, "kill", *PLACE)
+    assert (done.returncode, done.stdout) == (0, "killed words\n"), done.stderr
+    assert not launch.dir.exists()
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["other"]
+
+
+def test_a_kill_leaves_them_if_it_is_told_to(tmp_path: Path, launch: Launch) -> None:
+    asyncio.run(take(launch, 3, 5))
+    done = heron(tmp_path, "kill", *PLACE, "--keep-state")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"killed words\nits checkpoints are left in {launch.checkpoints}\n"
+    assert not launch.dir.exists()
+    assert (Path(launch.checkpoints) / manifest_name(3)).exists()
+
+
+def test_a_kill_that_cannot_remove_them_says_where_they_are(tmp_path: Path) -> None:
+    launch = on_disk(tmp_path, "redis://:secret@127.0.0.1:1/0?prefix=words")
+    pytest.importorskip("redis", reason="redis is not installed")
+    done = heron(tmp_path, "kill", *PLACE)
+    assert done.returncode == 6
+    assert (
+        "words has ended, but its checkpoints in RedisStorage('127.0.0.1:1', '{words}') are not removed" in done.stderr
+    )
+    assert "secret" not in done.stderr
+    assert not launch.dir.exists()
