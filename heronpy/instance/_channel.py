@@ -43,6 +43,7 @@ class ThreadChannel:
         self._in_room = asyncio.Event()
         # data-out
         self._out: deque[bytes] = deque()
+        self._reports: deque[bytes] = deque()
         self._out_put = 0
         self._out_sent = 0
         self._out_room = threading.Event()
@@ -57,6 +58,8 @@ class ThreadChannel:
         """The task thread is at work, not waiting."""
         self.epoch = 0
         """The restore epoch that the task sends in."""
+        self._number: int | None = None
+        """With checkpoints: of the last frame of batches in this epoch."""
         self.stopping = False
         """The task is to stop: nothing waits for room any more."""
 
@@ -71,6 +74,21 @@ class ThreadChannel:
     def command(self, command: Command) -> None:
         """Have the task thread do something between two batches."""
         self._inbox.put(command)
+
+    def report(self, frame: bytes) -> None:
+        """Send a frame without batches, before those that wait."""
+        self._reports.append(frame)
+        self._out_ready.set()
+
+    @property
+    def batches_put(self) -> int:
+        """How many batches were handed to the task; any thread."""
+        return self._batches_put
+
+    @property
+    def batches_done(self) -> int:
+        """How many of them it has finished; any thread."""
+        return self._batches_done
 
     def enter_epoch(self) -> int:
         """Have the task pass over the batches that wait: they were sent before a restore. Returns how many wait."""
@@ -104,11 +122,15 @@ class ThreadChannel:
 
     async def next_frame(self) -> bytes:
         """Wait for something to send. It stays in the queue's account until `sent`."""
-        while not self._out:
+        while not (self._out or self._reports):
             self._out_ready.clear()
             self._woken = False
             if not self._out:
                 await self._out_ready.wait()
+        if self._reports:
+            frame = self._reports.popleft()
+            self._out_sent -= len(frame)  # `sent` adds it again: it was never put
+            return frame
         return self._out.popleft()
 
     def sent(self, frame: bytes) -> None:
@@ -150,6 +172,10 @@ class ThreadChannel:
         if self._reader_waits and self.in_bytes <= self.in_capacity:
             self._loop.call_soon_threadsafe(self._in_room.set)
 
+    def number_from(self, epoch: int) -> None:
+        """With checkpoints: send in a restore epoch from now on, and number the frames."""
+        self.epoch, self._number = epoch, 0
+
     def send(self, batches: list[stmgr_pb2.Batch]) -> None:
         """Queue batches for the Stream Manager, in frames.
 
@@ -171,7 +197,10 @@ class ThreadChannel:
                 self.wait_out_room(OUT_HARD_WAIT_S)
 
     def _enqueue(self, batches: list[stmgr_pb2.Batch]) -> None:
-        data = stmgr_pb2.Frame(batches=batches, epoch=self.epoch).SerializeToString()
+        frame = stmgr_pb2.Frame(batches=batches, epoch=self.epoch)
+        if self._number is not None:
+            frame.number = self._number = self._number + 1
+        data = frame.SerializeToString()
         self._out_put += len(data)
         self._out.append(data)
         if not self._woken:

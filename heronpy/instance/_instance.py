@@ -11,11 +11,12 @@ import contextlib
 import logging
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 from heronpy.api import global_metrics
+from heronpy.config import ReliabilityMode
 from heronpy.errors import HeronError
 from heronpy.instance._capacity import QueueCapacity
 from heronpy.instance._channel import ThreadChannel
@@ -30,6 +31,10 @@ from heronpy.plan import PhysicalPlan
 from heronpy.proto import metrics_pb2, stmgr_pb2
 from heronpy.rpc import channel, read_message, wait_connected, write_message
 from heronpy.runtime import Launch, StreamLost, TaskProgress, essential, until_one_ends
+
+if TYPE_CHECKING:
+    from heronpy.checkpoints import Saved
+    from heronpy.instance._checkpointed import CheckpointedTask
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +62,14 @@ class Instance:
         self._metrics = TaskMetrics()
         self._progress = ProgressMeter(self._config)
         self._thread: TaskThread | None = None
-        self._ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[BaseException | None] = self._loop.create_future()
         self._intake = Intake()
         self._prompter = Prompter(self._config, self._channel, self._signal, self._progress)
+        self._checkpoints: CheckpointedTask | None = None
+        """With checkpoints: what goes through the gateway, and drives the thread."""
+        self._checkpoints_run: asyncio.Task[None] | None = None
+        self._tasks: asyncio.TaskGroup | None = None
         self._leaving = False
         """The task ends or has ended: nothing more is read; it waits at the Stream Manager for the next incarnation."""
         self._capacity = QueueCapacity(self._config)
@@ -76,6 +86,7 @@ class Instance:
             InstanceFailed: user code failed and the exception policy is `restart`, or the task cannot be made.
         """
         async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
             attached = tasks.create_task(essential(self._stay_attached()), name=f"{self._id}/attach")
             reporting = tasks.create_task(essential(self._reporter.run()), name=f"{self._id}/metrics")
             tuning = tasks.create_task(essential(self._tune()), name=f"{self._id}/tune")
@@ -91,6 +102,8 @@ class Instance:
                 attached.cancel()
                 reporting.cancel()
                 tuning.cancel()
+                if self._checkpoints_run is not None:
+                    self._checkpoints_run.cancel()
                 with contextlib.suppress(Exception):  # what ends this process matters more than its last metrics
                     await self._reporter.flush(1.0)
         if error is not None:
@@ -122,6 +135,8 @@ class Instance:
                     await self._attach(link)
                 except StreamLost as lost:
                     log.info("no longer attached: %s", lost)
+            if self._checkpoints is not None:
+                self._checkpoints.detached()
             await asyncio.sleep(self._config.reconnect_interval_ms / 1e3)
 
     async def _attach(self, link: grpc.aio.Channel) -> None:
@@ -139,8 +154,11 @@ class Instance:
                 self._take_plan(PhysicalPlan.from_proto(frame.plan))
             self._packets["received"] += 1
             self._packets["received_bytes"] += len(data)
-            for batch in self._intake.received(frame):
-                self._channel.put(batch)
+            if self._checkpoints is None:
+                for batch in self._intake.received(frame):
+                    self._channel.put(batch)
+            else:
+                await self._checkpoints.received(frame)
             self._prompter.arm()
             await self._channel.has_in_room()
             if self._leaving:
@@ -148,6 +166,8 @@ class Instance:
 
     async def _write(self, call: Any) -> None:
         await wait_connected(call)
+        if self._checkpoints is not None:
+            self._checkpoints.attached()
         while True:
             frame = await self._channel.next_frame()
             try:
@@ -162,48 +182,68 @@ class Instance:
         before = self._intake.epoch
         if not self._intake.planned(plan):
             return
-        if plan.restore_epoch > before and (waiting := self._channel.enter_epoch()):
-            log.info("restore epoch %d: %d batches that wait are dropped", plan.restore_epoch, waiting)
+        if self._checkpoints is not None:
+            self._checkpoints.planned(plan)
+            return
         if self._thread is None:
             self._progress.configure(plan.logical.config_of(self._component))
             self._prompter.always = plan.logical.components[self._component].is_spout
             log.info("%s starts with plan %d", self._id, plan.version)
-            self._channel.epoch = plan.restore_epoch
-            loop = asyncio.get_running_loop()
-
-            def ended(error: BaseException | None) -> None:
-                loop.call_soon_threadsafe(self._finish, error)
-
-            def make_core() -> TaskCore:
-                core = TaskCore(
-                    plan=plan,
-                    task_id=self._task_id,
-                    config=self._config,
-                    send=self._channel.send,
-                    report_exception=self._reporter.exception,
-                    wake=lambda: self._channel.command(lambda _task: None),
-                    signal=self._signal,
-                    metrics=self._metrics,
-                )
-                global_metrics.init(core.context, GLOBAL_METRICS_EVERY_S)
-                return core
-
-            self._thread = TaskThread(
-                make_core,
-                self._channel,
-                self._signal,
-                ended,
-            )
+            if ReliabilityMode.of(plan.logical.config) is ReliabilityMode.EFFECTIVELY_ONCE:
+                self._thread = self._with_checkpoints(plan)
+            else:
+                self._channel.epoch = plan.restore_epoch
+                self._thread = TaskThread(lambda: self._make_core(plan), self._channel, self._signal, self._ended_soon)
             self._thread.start()
             self.started.set()
             self._prompter.arm()
-        else:
+            return
+        if plan.restore_epoch > before and (waiting := self._channel.enter_epoch()):
+            log.info("restore epoch %d: %d batches that wait are dropped", plan.restore_epoch, waiting)
 
-            def apply(task: Any) -> None:
-                apply_plan(task, plan)  # what was emitted until now is sent in the epoch before
-                self._channel.epoch = plan.restore_epoch
+        def apply(task: Any) -> None:
+            apply_plan(task, plan)  # what was emitted until now is sent in the epoch before
+            self._channel.epoch = plan.restore_epoch
 
-            self._channel.command(apply)
+        self._channel.command(apply)
+
+    def _with_checkpoints(self, plan: PhysicalPlan) -> TaskThread:
+        from heronpy.ckptmgr.client import CheckpointClient  # the other modes do without all of this
+        from heronpy.instance._checkpointed import CheckpointedTask
+
+        assert self._tasks is not None
+        self._checkpoints = checkpoints = CheckpointedTask(
+            CheckpointClient(self._launch, container=self._container, process=self._id),
+            plan,
+            self._task_id,
+            channel=self._channel,
+            signal=self._signal,
+            make_core=self._make_core,
+            ended=self._ended_soon,
+            report_exception=self._reporter.exception,
+        )
+        run = essential(checkpoints.run())
+        self._checkpoints_run = self._tasks.create_task(run, name=f"{self._id}/checkpoints")
+        return checkpoints.thread
+
+    def _make_core(self, plan: PhysicalPlan, saved: Saved | None = None) -> TaskCore:
+        core = TaskCore(
+            plan=plan,
+            task_id=self._task_id,
+            config=self._config,
+            send=self._channel.send,
+            report_exception=self._reporter.exception,
+            wake=lambda: self._channel.command(lambda _task: None),
+            signal=self._signal,
+            metrics=self._metrics,
+            saved=saved,
+        )
+        global_metrics.init(core.context, GLOBAL_METRICS_EVERY_S)
+        return core
+
+    def _ended_soon(self, error: BaseException | None) -> None:
+        """The task has ended; called in its thread."""
+        self._loop.call_soon_threadsafe(self._finish, error)
 
     def _finish(self, error: BaseException | None) -> None:
         self._leaving = True
@@ -218,9 +258,7 @@ class Instance:
 
     def task_progress(self) -> TaskProgress:
         """For the heartbeats: see `ProgressMeter`."""
-        rounds = None
-        if self._thread is not None:
-            rounds = 0 if self._thread.runner is None else self._thread.runner.rounds
+        rounds = None if self._thread is None else self._thread.rounds
         return self._progress.progress(rounds=rounds, busy=self._channel.busy, waits=self._channel.out_waits)
 
     async def _tune(self) -> None:

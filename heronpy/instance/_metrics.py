@@ -98,6 +98,10 @@ class TaskMetrics:
         every_s = max(float(time_bucket_in_sec), 0.001)
         self._user.append(_Registered(name, metric, every_s, time.monotonic() + every_s))
 
+    def forget_user(self) -> None:
+        """Report no more what a component has registered that is replaced; what the engine has (`__…`) stays."""
+        self._user = [each for each in self._user if each.name.startswith("__")]
+
     def poll_user(self, now_s: float, *, final: bool = False) -> None:
         """Read the user metrics that are due, all of them if `final`. Task thread only."""
         for user in self._user:

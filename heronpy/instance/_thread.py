@@ -39,6 +39,11 @@ class TaskThread:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def rounds(self) -> int:
+        """How often the task's loop has gone round; 0 until the task is initialized."""
+        return 0 if self.runner is None else self.runner.rounds
+
     def stop(self) -> None:
         """Ask the task to stop; any thread."""
         self._channel.stopping = True

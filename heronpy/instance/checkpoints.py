@@ -1,7 +1,8 @@
 """A task's side of checkpoints.
 
-`Alignment` says when a task takes its snapshot and what of its inputs belongs into it, `CommitLedger` which tuples a
-spout may be told of, `Snapshots` takes them in the task's thread.
+`GatewayCheckpoints` decides for the gateway; its `Alignment` says when the task takes its snapshot and what of its
+inputs belongs into it. In the task's thread, `RestorableThread` replaces the component at a restore, `Snapshots` takes
+its snapshots, and `CommitLedger` says which tuples a spout may be told of. `CheckpointedTask` is the shell around them.
 """
 
 from heronpy.instance._alignment import (
@@ -17,26 +18,39 @@ from heronpy.instance._alignment import (
     Snapshot,
     SnapshotNow,
 )
+from heronpy.instance._checkpointed import CheckpointedTask
 from heronpy.instance._commit_ledger import ROOTS_MAX, CommitLedger
+from heronpy.instance._gateway_checkpoints import RESTORED, RUNNING, STARTED, GatewayCheckpoints, TaskBatch
+from heronpy.instance._restore import RestorableThread
+from heronpy.instance._saving import from_log, logged
 from heronpy.instance._snapshots import UNSAVED_BYTES_MAX, EpochEnded, RollbackNeeded, SnapshotReports, Snapshots
 
 __all__ = [
     "ALIGNMENT_TIMEOUT_S",
     "LOG_BYTES_MAX",
+    "RESTORED",
     "ROOTS_MAX",
+    "RUNNING",
     "SET_ASIDE_BYTES_MAX",
+    "STARTED",
     "UNSAVED_BYTES_MAX",
     "Alignment",
+    "CheckpointedTask",
     "CommitLedger",
     "CompleteSnapshot",
     "Deliver",
     "Effect",
     "EpochEnded",
     "FailSnapshot",
+    "GatewayCheckpoints",
     "InputBatch",
+    "RestorableThread",
     "RollbackNeeded",
     "Snapshot",
     "SnapshotNow",
     "SnapshotReports",
     "Snapshots",
+    "TaskBatch",
+    "from_log",
+    "logged",
 ]

@@ -97,10 +97,10 @@ class Sink(Bolt):
         self.ack(tup)
 
 
-def plan_of(counts: int = 1, epoch: int = 1, mode: str = "EFFECTIVELY_ONCE") -> PhysicalPlan:
-    """Task 1 is the spout, 2 and more count, the last two are sinks."""
+def plan_of(counts: int = 1, epoch: int = 1, mode: str = "EFFECTIVELY_ONCE", spouts: int = 1) -> PhysicalPlan:
+    """The first tasks are spouts (task 1), the next count, the last two are sinks."""
     builder = TopologyBuilder(TOPOLOGY)
-    numbers = builder.add_spout("numbers", Numbers, 1)
+    numbers = builder.add_spout("numbers", Numbers, spouts)
     by_number = Grouping.fields("number")
     count = builder.add_bolt("count", Count, counts, {numbers: by_number, numbers["odd"]: by_number})
     builder.add_bolt("sink", Sink, 2, {count: Grouping.ALL})
@@ -231,7 +231,7 @@ class Hand:
         return found
 
 
-def numbers(values: Sequence[Any], dest: int = 2, stream: str = "default") -> stmgr_pb2.Batch:
-    """A batch of the spout's."""
+def numbers(values: Sequence[Any], dest: int = 2, stream: str = "default", source: int = 1) -> stmgr_pb2.Batch:
+    """A batch of a spout's."""
     data = pickle.dumps([[value] for value in values])
-    return tuple_batch(src_task=1, dest_task=dest, streams=[stream], count=len(values), values=data)
+    return tuple_batch(src_task=source, dest_task=dest, streams=[stream], count=len(values), values=data)

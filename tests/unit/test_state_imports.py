@@ -18,3 +18,8 @@ def test_state_and_checkpoints_import_no_event_loop_and_no_client() -> None:
 
 def test_an_executor_imports_no_numpy() -> None:
     assert imported_with("heronpy.executor", ("numpy", "heronpy.checkpoints")) == "[]"
+
+
+def test_an_instance_without_checkpoints_imports_nothing_of_them() -> None:
+    heavy = ("heronpy.checkpoints", "heronpy.ckptmgr.client", "heronpy.state", "heronpy.instance._checkpointed")
+    assert imported_with("heronpy.instance.process", heavy) == "[]"

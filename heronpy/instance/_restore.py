@@ -1,0 +1,259 @@
+"""The task execution thread with checkpoints: its component is replaced at every restore, in place.
+
+    (no component) --restore--> restored --resume--> runs --failed, or a newer epoch--> stopped --restore--> restored …
+
+The process and the thread stay. The old object is told (`pre_restore`), cleaned up, and can emit no more; a new one
+gets the state that was saved, and is initialized. It executes nothing before `resume`: all others have to be restored.
+A task that does not run passes over the batches that come: those of its epoch are kept by the gateway until it does.
+
+What the gateway asks for comes through data-in, in order with the batches; except for what must not wait for them
+(`end_epoch`, `snapshot_now`), which the task finds between two tuples.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from heronpy.api.state import ITwoPhaseStatefulComponent
+from heronpy.checkpoints import Saved
+from heronpy.instance._bolt import BoltTask
+from heronpy.instance._channel import Command
+from heronpy.instance._checkpoint_runner import CheckpointRunner, make_checkpoint_runner
+from heronpy.instance._core import Signal, Stopped, TaskCore, TaskFailed
+from heronpy.instance._runner import TaskQueues, make_task
+from heronpy.instance._snapshots import EpochEnded, RollbackNeeded, SnapshotReports, Snapshots
+from heronpy.instance._spout import SpoutTask
+from heronpy.instance._thread import TaskThread, apply_state
+from heronpy.plan import PhysicalPlan
+from heronpy.proto import stmgr_pb2
+
+log = logging.getLogger(__name__)
+
+IDLE_WAIT_S = 1.0
+
+
+class RestorableQueues(TaskQueues, Protocol):
+    """What this uses of `ThreadChannel`; see there."""
+
+    stopping: bool
+
+    def command(self, command: Command) -> None:
+        """Have the task thread do something between two batches."""
+
+    def number_from(self, epoch: int) -> None:
+        """Send in a restore epoch from now on."""
+
+
+class TaskReports(Protocol):
+    """What the gateway is told, in the task's thread."""
+
+    def restored(self, epoch: int) -> None:
+        """The component has the state that this epoch begins with."""
+
+    def failed(self, epoch: int, reason: str) -> None:
+        """It runs no more, and everything has to be restored."""
+
+    def of_snapshots(self, epoch: int) -> SnapshotReports:
+        """For the snapshots of one epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Restore:
+    plan: PhysicalPlan
+    saved: Saved
+    epoch: int
+    checkpoint: int
+
+
+class RestorableThread(TaskThread):
+    """One thread, one task. Ends when stopped, or when a component cannot be made, restored or initialized."""
+
+    def __init__(
+        self,
+        make_core: Callable[[PhysicalPlan, Saved], TaskCore],
+        channel: RestorableQueues,
+        signal: Signal,
+        ended: Callable[[BaseException | None], None],
+        reports: TaskReports,
+    ) -> None:
+        """Make the thread; `ended` is called in it just before it exits."""
+        super().__init__(self._no_core, channel, signal, ended)  # type: ignore[arg-type]  # it uses no more of one
+        self._make = make_core
+        self._queues = channel
+        self._plan: PhysicalPlan | None = None
+        self._reports = reports
+        self._task: SpoutTask | BoltTask | None = None
+        self._snapshots: Snapshots | None = None
+        self._of_runner: CheckpointRunner | None = None
+        self._to_restore: _Restore | None = None
+        self._epoch = 0
+        self._running = False
+        self._held = False
+        self._rounds = 0
+
+    @property
+    def rounds(self) -> int:
+        return self._rounds
+
+    @staticmethod
+    def _no_core() -> TaskCore:
+        raise AssertionError("a core is made for each restore")
+
+    # What the gateway asks for; any thread
+
+    def restore(self, plan: PhysicalPlan, saved: Saved, epoch: int, checkpoint: int) -> None:
+        """Have the component replaced by one with the state that was saved; `restored` is the answer."""
+        self._ask(lambda: self._replace_with(_Restore(plan, saved, epoch, checkpoint)))
+
+    def resume(self, epoch: int, skip: int) -> None:
+        """Have a restored task run; `skip` tuples of the first batch that comes are executed already."""
+        self._ask(lambda: self._resume(epoch, skip))
+
+    def end_epoch(self) -> None:
+        """Have the task stop between two tuples: what it does is to be restored."""
+        if (snapshots := self._snapshots) is not None:
+            snapshots.end()
+        self._ask(lambda: None)
+
+    def snapshot(self, epoch: int, checkpoint: int) -> None:
+        """Have a snapshot taken behind everything that was delivered before."""
+        self._of_epoch(epoch, lambda snapshots: snapshots.take(checkpoint))
+
+    def snapshot_now(self, epoch: int, checkpoint: int) -> None:
+        """Have a snapshot taken between two tuples."""
+        if (snapshots := self._snapshots) is not None:
+            snapshots.take_now(checkpoint)
+        self._ask(lambda: None)
+
+    def commit(self, epoch: int, checkpoint: int) -> None:
+        """Tell the task that a checkpoint is committed."""
+        self._of_epoch(epoch, lambda snapshots: snapshots.commit(checkpoint))
+
+    def abort(self, epoch: int, checkpoint: int) -> None:
+        """Tell the task that a checkpoint will not be committed."""
+        self._of_epoch(epoch, lambda snapshots: snapshots.abort(checkpoint))
+
+    def hold(self, held: bool) -> None:
+        """Have a spout emit nothing new, or go on."""
+        self._ask(lambda: self._hold(held))
+
+    def replan(self, plan: PhysicalPlan) -> None:
+        """Give the task a new plan."""
+        self._ask(lambda: self._replan(plan))
+
+    def _ask(self, what: Callable[[], None]) -> None:
+        self._queues.command(lambda _task: what())
+
+    def _of_epoch(self, epoch: int, what: Callable[[Snapshots], None]) -> None:
+        def do() -> None:
+            if self._running and self._epoch == epoch and self._snapshots is not None:
+                what(self._snapshots)
+
+        self._ask(do)
+
+    # The task's thread
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            try:
+                while not self._signal.stopping:
+                    self.round()
+            finally:
+                if self._task is not None:
+                    self._task.close()
+        except BaseException as e:
+            error = e
+        self._ended(error)
+
+    def round(self) -> None:
+        """Do one thing: restore, a step of the task, or wait. Tests drive it by hand."""
+        self._rounds += 1
+        try:
+            if self._to_restore is not None:
+                to_restore, self._to_restore = self._to_restore, None
+                self._restore(to_restore)
+            elif self._running:
+                assert self._of_runner is not None
+                self._of_runner.rounds += 1
+                self._of_runner.step()
+            else:
+                self._wait()
+        except Stopped:
+            pass  # the signal says so as well
+        except TaskFailed as failed:
+            self._fail(f"{failed}: {failed.__cause__!r}")
+        except RollbackNeeded as needed:
+            self._fail(str(needed))
+        except EpochEnded:
+            self._running = False
+
+    def _wait(self) -> None:
+        message = self._queues.take(IDLE_WAIT_S)
+        if isinstance(message, stmgr_pb2.Batch):
+            self._queues.done(message)
+        elif message is not None:
+            message(self._task)
+
+    def _fail(self, reason: str) -> None:
+        self._running = False
+        log.error("epoch %d is to be restored: %s", self._epoch, reason)
+        self._reports.failed(self._epoch, reason)
+
+    def _replace_with(self, restore: _Restore) -> None:
+        self._to_restore = restore
+        raise EpochEnded
+
+    def _restore(self, to: _Restore) -> None:
+        self._retire(to.checkpoint)
+        self._plan, self._epoch = to.plan, to.epoch
+        self._queues.number_from(to.epoch)
+        core = self._make(to.plan, to.saved)
+        self._task = task = make_task(core)
+        task.open()
+        self._snapshots = Snapshots(task, self._signal, self._reports.of_snapshots(to.epoch), to.epoch)
+        self._hold(self._held)
+        if self._of_runner is None:
+            self.runner = self._of_runner = make_checkpoint_runner(task, self._queues, self._signal)
+        self._of_runner.task, self._of_runner.snapshots = task, self._snapshots
+        log.info("%s has the state of checkpoint %d", core.plan.instance_id(core.task_id), to.checkpoint)
+        self._reports.restored(to.epoch)
+
+    def _retire(self, checkpoint: int) -> None:
+        """Clean up the present component. What it does wrong is reported, and keeps nobody from a restore."""
+        task, self._task, self._snapshots, self._running = self._task, None, None, False
+        if task is None:
+            return
+        try:
+            if isinstance(task.user_object, ITwoPhaseStatefulComponent):
+                task.user_object.pre_restore(str(checkpoint))
+        except Exception as error:
+            task.core.user_error("pre_restore()", error)
+        try:
+            task.retire()
+        except (Exception, TaskFailed) as error:
+            task.core.user_error("cleanup()", error)
+        task.core.metrics.forget_user()
+
+    def _resume(self, epoch: int, skip: int) -> None:
+        if self._task is not None and self._epoch == epoch and not self._running:
+            assert self._of_runner is not None
+            assert self._plan is not None
+            self._of_runner.skip = skip
+            apply_state(self._task, self._plan)
+            self._running = True
+
+    def _hold(self, held: bool) -> None:
+        self._held = held
+        if isinstance(self._task, SpoutTask):
+            self._task.hold(held)
+
+    def _replan(self, plan: PhysicalPlan) -> None:
+        self._plan = plan
+        if self._task is not None:
+            self._task.replan(plan)
+            if self._running:
+                apply_state(self._task, plan)
