@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Self
 
@@ -23,15 +23,16 @@ from heronpy.checkpoints import (
     read_log,
     read_saved,
 )
-from heronpy.config import MIB
+from heronpy.config import KIB, MIB
 from heronpy.errors import CheckpointError, HeronError, NotFoundError, ReadFailedError, StateError, UnavailableError
 from heronpy.proto import checkpoint_pb2, checkpoint_pb2_grpc
 from heronpy.rpc import channel, write_message
 from heronpy.runtime import Launch, StreamLost
 
 SOCKET_NAME: Final = "ckptmgr.sock"
-PIECE_BYTES: Final = 1 * MIB
-"""Largest piece of a message to the Checkpoint Manager; larger ones are divided."""
+PIECE_BYTES: Final = 256 * KIB
+"""Most of a message to the Checkpoint Manager. Larger pieces are divided, smaller ones sent together: measured, a MB
+costs this process 0.4 ms of CPU so, 2 ms in pieces of 1 MiB, and 4 ms in pieces of 10 KB."""
 READ_BYTES: Final = 4 * MIB
 """How much is asked for at once."""
 READ_TIMEOUT_S: Final = 60.0
@@ -119,9 +120,8 @@ class CheckpointClient:
         try:
             try:
                 await write_message(call, checkpoint_pb2.SavePiece(name=name))
-                async for piece in pieces:
-                    for at in range(0, len(piece), PIECE_BYTES):
-                        await write_message(call, checkpoint_pb2.SavePiece(data=piece[at : at + PIECE_BYTES]))
+                async for piece in _of_one_size(pieces):
+                    await write_message(call, checkpoint_pb2.SavePiece(data=piece))
                 await write_message(call, checkpoint_pb2.SavePiece(last=True))
             except StreamLost:
                 pass  # the call says why
@@ -292,6 +292,23 @@ class _RemoteSource:
 
     def read(self, offset: int, length: int) -> bytes:
         return self.reader(self.name, offset, length)
+
+
+async def _of_one_size(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    some: list[bytes] = []
+    size = 0
+    async for piece in pieces:
+        some.append(piece)
+        size += len(piece)
+        if size < PIECE_BYTES:
+            continue
+        data = some[0] if len(some) == 1 else b"".join(some)
+        for at in range(0, size - PIECE_BYTES + 1, PIECE_BYTES):
+            yield data[at : at + PIECE_BYTES]
+        some = [data[size - size % PIECE_BYTES :]]
+        size %= PIECE_BYTES
+    if size:
+        yield b"".join(some)
 
 
 def _raise(error: grpc.aio.AioRpcError, what: str) -> NoReturn:

@@ -9,6 +9,7 @@ import shutil
 import stat
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from counting_tasks import COMPONENT, Counting, pieces_of
 from topology_on_disk import EngineProcess, launch_in
 
 from heronpy.checkpoints import LoggedBatch, check_intact, manifest_name, open_storage, read_manifest
-from heronpy.ckptmgr.client import SOCKET_NAME, CheckpointClient
+from heronpy.ckptmgr.client import PIECE_BYTES, SOCKET_NAME, CheckpointClient
 from heronpy.errors import CheckpointError, NotFoundError, UnavailableError
 from heronpy.runtime import Launch
 from heronpy.testing import eventually as _eventually
@@ -76,6 +77,17 @@ async def test_a_large_object_comes_back_in_parts(client: CheckpointClient) -> N
     assert await client.size("objects/count/big") == len(data)
     assert await client.read("objects/count/big", 0, len(data)) == data
     assert await client.read("objects/count/big", 8_999_990, 100) == data[-10:]
+
+
+@pytest.mark.usefixtures("process")
+async def test_pieces_of_any_size_come_back_in_order(client: CheckpointClient) -> None:
+    data = os.urandom(4 * PIECE_BYTES)
+    for sizes in ([0], [1], [1] * 50, *([n] for n in (PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES))):
+        for more in ([], [5], [PIECE_BYTES - 1, 2]):
+            ends = list(accumulate([*sizes, *more]))
+            pieces = [data[start:end] for start, end in pairwise([0, *ends])]
+            await client.save("objects/count/pieces", pieces_of(pieces))
+            assert await client.read("objects/count/pieces", 0, len(data)) == data[: ends[-1]]
 
 
 @pytest.mark.usefixtures("process")
