@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
@@ -15,6 +16,8 @@ from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError
 from heronpy.files import ABSENT, create_file, replacing
 
+_TORN_S = 6 * 3600
+"""A file that nobody has written to for so long is not being written."""
 _MODE = 0o600  # what flows through a topology is its owner's
 
 
@@ -71,6 +74,14 @@ class DirectoryStorage(CheckpointStorage):
         for name in names:
             with self._errors(name, StateError), contextlib.suppress(*ABSENT):
                 self._path(name).unlink()
+
+    def remove_torn(self) -> None:
+        for folder, _, files in os.walk(self.directory):
+            for name in files:
+                path = Path(folder, name)
+                with contextlib.suppress(OSError):  # gone, or renamed into place
+                    if name[0] == "." and name.endswith(".tmp") and time.time() - path.stat().st_mtime > _TORN_S:
+                        path.unlink()
 
     def clear(self) -> None:
         # With what killed processes have left half-written, and the directory itself if nothing else is in it.

@@ -66,6 +66,9 @@ class CheckpointStorage(ABC):
     def delete(self, names: Iterable[str]) -> None:
         """Delete some. What is not there is passed over."""
 
+    def remove_torn(self) -> None:
+        """Delete what killed processes have left half-written. Nobody sees it, but it takes room."""
+
     def clear(self) -> None:
         """Delete everything that checkpoints are made of."""
         self.delete([*self.names(MANIFESTS), *self.names(OBJECTS)])

@@ -251,6 +251,7 @@ class Catalog:
         storage.delete(old)
         objects = removable_objects(stored, kept, pinned)
         storage.delete(objects)
+        storage.remove_torn()
         return [*old, *objects]
 
 

@@ -18,6 +18,7 @@ from typing import assert_never
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
+from heronpy.config import CheckpointsConfig
 from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateError, TopologyError
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
 from heronpy.proto import plan_pb2, topology_pb2
@@ -149,6 +150,7 @@ class Core:
         topology_id: str,
         location: bytes,
         stmgr_timeout_s: float,
+        retained: int = CheckpointsConfig().retained,
         copy: Mapping[Kind, bytes | ReadFailedError] | None = None,
     ) -> None:
         """Begin as a standby.
@@ -158,11 +160,12 @@ class Core:
             topology_id: What tells this submission from others of the same name.
             location: This Topology Master's serialized TmasterLocation; unique.
             stmgr_timeout_s: A Stream Manager that is silent for longer is lost.
+            retained: So many committed checkpoints are kept.
             copy: The values of earlier `KeepCopy` effects; the error in place of one that cannot be read now.
         """
         self.leadership = Leadership(topology_id, location)
         self._topology, self._topology_id = topology, topology_id
-        self._stmgr_timeout_s = stmgr_timeout_s
+        self._stmgr_timeout_s, self._retained = stmgr_timeout_s, retained
         self._copy, self._unreadable = _of_submission(copy or {}, topology_id)
         self._state: State | None = None
         self._publisher = PlanPublisher(None)
@@ -417,7 +420,7 @@ class Core:
             timeout_s=self._stmgr_timeout_s,
             restore_epoch=self.leadership.restore_epoch,
         )
-        if (settings := CheckpointSettings.of(self._state.logical.config)) is not None:
+        if (settings := CheckpointSettings.of(self._state.logical.config, self._retained)) is not None:
             copy = self._unreadable.get(CHECKPOINTS, self._copy.get(CHECKPOINTS))
             self.checkpoints = Checkpointing(self._topology_id, settings, self.leadership, copy)
         self._raise_to(self._state.restore_epoch)

@@ -238,6 +238,7 @@ class TopologyMaster:
             topology_id=self._launch.topology_id,
             location=location.SerializeToString(),
             stmgr_timeout_s=self._timeout_s,
+            retained=self._launch.config.checkpoints.retained,
             copy=self._copies.load(),
         )
         await grpc_server.start()

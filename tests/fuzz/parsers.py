@@ -15,13 +15,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
+import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
 from heron_tracker import parse_query
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.archive import Archive, ArchiveWriter
-from heronpy.checkpoints import BytesSource, ObjectReader
+from heronpy.checkpoints import (
+    BytesSource,
+    LoggedBatch,
+    LogHeader,
+    LogRef,
+    ObjectReader,
+    decode_log,
+    decode_ref,
+    encode_log,
+    encode_ref,
+)
 from heronpy.checkpoints import Manifest as CheckpointManifest
 from heronpy.errors import HeronError
 from heronpy.instance.task import InBatch, RootRing
@@ -34,6 +45,7 @@ from heronpy.runtime import Launch, StatemgrSpec, level_for
 from heronpy.testing.checkpoints_kit import small_checkpoint
 from heronpy.wire import control_batch, decode_control, decode_roots, decode_tuples, root_batch, tuple_batch
 
+_LOG_TRAILER_BYTES = 16
 REFUSALS = (HeronError, DecodeError)
 
 
@@ -193,6 +205,21 @@ def _with_checksums(data: bytes) -> bytes:
     return bytes(sealed)
 
 
+_LOGGED = LogHeader(topology_id="kit-1", component="count", index=0, tasks=1, checkpoint_id=12, epoch=1)
+
+
+def _checkpoint_log(data: bytes) -> None:
+    _, ref = encode_log(_LOGGED, [])
+    if not data:
+        return
+    # As a manifest that names these very bytes, so that what is behind the checksum is parsed, too.
+    body, trailer = data[:-_LOG_TRAILER_BYTES], data[-_LOG_TRAILER_BYTES:]
+    count = int.from_bytes(trailer[:4], "little")
+    whole = body + trailer[:4] + crc32(body).to_bytes(4, "little") + trailer[8:]
+    changed = {"size": len(whole), "batches": count, "checksum": crc32(body)}
+    decode_log(whole, LogRef(**{**msgspec.structs.asdict(ref), **changed}), "kit-1")
+
+
 def _checkpoint_manifest(data: bytes) -> None:
     for sealed in (data, data[:-15] + b"crc32 %08x\n" % crc32(data[:-15])):
         with contextlib.suppress(HeronError):
@@ -246,6 +273,7 @@ def parsers() -> Mapping[str, Parser]:
     level = loglevels_pb2.LogLevels(levels=[loglevels_pb2.LogLevel()])
     launch = _launch_seed()
     checkpoint, pieces = small_checkpoint(12, {"a": b"1", "b": b"22", "c": b""})
+    logged, log = encode_log(_LOGGED, [LoggedBatch(3, b"abc", 1), LoggedBatch(4, b"")])
     return {
         "tuples": Parser(_tuples, [one, many]),
         "acks": Parser(_acks, [root_batch(1, 1, ids, ids).body]),
@@ -263,6 +291,8 @@ def parsers() -> Mapping[str, Parser]:
         ),
         "checkpoint-object": Parser(_checkpoint_object, [b"".join(pieces)]),
         "checkpoint-manifest": Parser(_checkpoint_manifest, [checkpoint.encode()]),
+        "checkpoint-log": Parser(_checkpoint_log, [b"".join(logged)]),
+        "checkpoint-reference": Parser(decode_ref, [encode_ref(log), encode_ref(checkpoint.objects[0])]),
         "query": Parser(_query, [b"DEFAULT(0, SUM(TS(c, *, __emit-count/default), RATE(TS(c, i, m))))"]),
         "metrics": Parser(_report, [report.SerializeToString()]),
         "log-levels": Parser(_levels, [level.SerializeToString()]),

@@ -73,3 +73,17 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
     assert storage.names() == ["objects/a"]
     assert storage.read("objects/a") == b"old"
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "objects/a"]
+
+
+def test_what_a_killed_process_left_half_written_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    storage = DirectoryStorage(tmp_path)
+    storage.put("objects/count/a", [b"whole"])
+    old, new = tmp_path / "objects/count/.b.1-ab.tmp", tmp_path / "objects/count/.c.1-ab.tmp"
+    for path in (old, new):
+        path.write_bytes(b"torn")
+    for path in (old, tmp_path / "objects/count/a"):
+        os.utime(path, (1, 1))
+    storage.remove_torn()
+    assert not old.exists()
+    assert new.exists(), "somebody may be writing it"
+    assert storage.read("objects/count/a") == b"whole"

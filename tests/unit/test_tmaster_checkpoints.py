@@ -296,10 +296,10 @@ def test_a_stream_manager_without_a_session_gets_no_orders_and_is_not_heard(worl
 
 
 def test_settings_come_from_the_topology() -> None:
-    settings = CheckpointSettings.of({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    settings = CheckpointSettings.of({"topology.reliability.mode": "EFFECTIVELY_ONCE"}, 5)
     assert settings is not None
     assert (settings.interval_s, settings.retained) == (10.0, 5)
-    assert CheckpointSettings.of({"topology.reliability.mode": "ATLEAST_ONCE"}) is None
+    assert CheckpointSettings.of({"topology.reliability.mode": "ATLEAST_ONCE"}, 5) is None
 
 
 def test_what_is_shown_of_checkpoints(world: Stmgrs) -> None:

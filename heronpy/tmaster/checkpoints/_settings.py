@@ -25,7 +25,7 @@ class CheckpointSettings:
     """So many committed checkpoints are kept."""
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> CheckpointSettings | None:
+    def of(cls, config: Mapping[str, Any], retained: int) -> CheckpointSettings | None:
         """What the configuration of a topology asks for; None: no checkpoints."""
         mode = ReliabilityMode.of(config)
         if not mode.takes_checkpoints:
@@ -34,7 +34,7 @@ class CheckpointSettings:
             mode=mode,
             interval_s=checkpoint_interval_s(config),
             timeout_s=float(config.get("topology.stateful.checkpoint.timeout.seconds", 600.0)),
-            retained=5,
+            retained=retained,
         )
 
     def __post_init__(self) -> None:
