@@ -5,6 +5,10 @@ epoch, from 1. They go on where a link is re-made, so what was lost with it show
 the one with the next marker. The first loss *taints* the epoch: the Topology Master is told before any snapshot that
 was taken behind it, commits none of the epoch's checkpoints from then on, and begins a newer one.
 
+Reports of two Stream Managers may overtake each other: the snapshot of a task behind a peer could be reported there
+before the loss is reported here. So a loss travels with the data, too: one number is left out on every link, and what
+the others find missing they report themselves.
+
 Only an order to restore makes a Stream Manager a member of an epoch. A new one may move batches in it before that, and
 says so by the epoch in its reports: what its predecessor held is lost.
 """
@@ -28,6 +32,8 @@ class EpochMembership:
         """In which it moves batches."""
         self._sent: dict[str, int] = {}
         """Number of the last frame to each instance and peer."""
+        self._before_first = 0
+        """The same where there was none."""
         self._received: dict[str, int] = {}
         self._tasks: dict[str, checkpoint_pb2.TaskStatus] = {}
         """Of the attached instances, by their ids."""
@@ -43,6 +49,7 @@ class EpochMembership:
     def move_to(self, epoch: int) -> None:
         """Begin to number the frames of an epoch."""
         self._data_epoch = epoch
+        self._before_first = 0
         self._sent.clear()
         self._received.clear()
 
@@ -56,7 +63,7 @@ class EpochMembership:
 
     def next_number(self, to: str) -> int:
         """The number of the next frame of batches to an instance or a peer."""
-        number = self._sent[to] = self._sent.get(to, 0) + 1
+        number = self._sent[to] = self._sent.get(to, self._before_first) + 1
         return number
 
     def received(self, source: str, number: int) -> str:
@@ -70,6 +77,8 @@ class EpochMembership:
         if self._taint:
             return False
         self._taint = reason
+        self._before_first = 1
+        self._sent = {to: number + 1 for to, number in self._sent.items()}
         return True
 
     def reported(self, instance: str, status: checkpoint_pb2.TaskStatus) -> bool:

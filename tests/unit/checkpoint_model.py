@@ -16,6 +16,7 @@ executes it, and says which tuples follow from it, so what a prefix of the input
 
 from __future__ import annotations
 
+import dataclasses
 import marshal
 import random
 from collections import Counter, deque
@@ -84,7 +85,7 @@ PENDING_MAX = 4
 
 Fault = tuple[int, str, int]
 """At which step, what, and a number that says where."""
-FAULTS = ("task", "stmgr", "tmaster", "zombie", "cut", "slow", "storage", "away", "unanswered")
+FAULTS = ("task", "stmgr", "tmaster", "zombie", "cut", "slow", "late", "storage", "away", "unanswered")
 
 Item = tuple[int, int, int, int]
 """A tuple: its key, how often it may still go round a cycle, and with trees its root and its id."""
@@ -186,6 +187,9 @@ class Stmgr:
         self.taint = ""
         self.tasks: dict[int, TaskStatus] = {}
         self.tmaster: Tmaster | None = None
+        self.reports: deque[Any] = deque()
+        """On their way to the Topology Master, in order; those of another Stream Manager may overtake them."""
+        self.late_until = 0
         self.mine = [task for task, of in model.graph.stmgr_of.items() if of == name]
         self.links = [model.up[task] for task in self.mine] + [
             link for (_, to), link in model.peers.items() if to == name
@@ -207,6 +211,8 @@ class Stmgr:
                 self.pass_on(link)
 
     def control(self, rng: random.Random) -> None:
+        if self.tmaster is not None and self.reports and self.model.steps >= self.late_until:
+            self.tmaster.inbox.append(dataclasses.replace(self.reports.popleft(), now_s=self.model.now_s))
         if waiting := [task for task in self.mine if self.model.control_up[task]]:
             task = rng.choice(waiting)
             self.from_task(task, *self.model.control_up[task].popleft())
@@ -229,6 +235,9 @@ class Stmgr:
         if not self.taint:
             self.taint = reason
             self.report()
+            for link in self.outgoing():  # who receives what comes behind it reports it, too
+                epoch, number = link.sent
+                link.sent = (self.data_epoch, number + 1 if epoch == self.data_epoch else 1)
 
     def from_task(self, task: int, kind: str, *args: Any) -> None:
         if kind == "status":
@@ -238,8 +247,8 @@ class Stmgr:
         elif kind == "tainted":
             if args[0] == self.data_epoch:
                 self.tainted("an instance misses a frame")
-        elif self.tmaster is not None:
-            self.tmaster.inbox.append(args[0])
+        else:
+            self.reports.append(args[0])
 
     def from_tmaster(self, order: Any) -> None:
         if isinstance(order, RestoreTasks) and order.epoch > self.epoch:
@@ -251,7 +260,7 @@ class Stmgr:
     def report(self) -> None:
         if self.tmaster is not None:
             report = (self.name, self.incarnation, self.epoch, self.taint, dict(self.tasks))
-            self.tmaster.inbox.append(StmgrReported(*report, self.model.now_s))
+            self.reports.append(StmgrReported(*report, self.model.now_s))
 
     def tick(self) -> None:
         owner = self.model.active_tmaster()
@@ -261,7 +270,11 @@ class Stmgr:
             self.tmaster = owner
             if owner is not None:
                 owner.orders[self.name].clear()
-        if self.tmaster is not None and not self.tmaster.orders[self.name]:
+                waiting = [report for report in self.reports if not isinstance(report, StmgrReported)]
+                self.reports.clear()
+                self.report()
+                self.reports.extend(waiting)
+        if self.tmaster is not None and not self.tmaster.orders[self.name] and not self.reports:
             self.report()
 
     def die(self, rng: random.Random) -> None:
@@ -835,6 +848,9 @@ class Model:
         elif kind == "slow":
             if names := [name for name in alive if name.startswith("task")]:
                 self.processes[rng.choice(names)].busy_until = self.steps + 4 * steps
+        elif kind == "late":
+            if names := [name for name in alive if name.startswith("stmgr")]:
+                self.processes[rng.choice(names)].late_until = self.steps + 4 * steps
         else:
             setattr(*self.switch(kind), True)
             self.ends.append((self.steps + steps, kind))

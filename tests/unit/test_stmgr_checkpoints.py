@@ -108,6 +108,7 @@ def test_a_link_that_is_made_again_goes_on_with_the_number_of_its_sender() -> No
     shell.open(PEER)
     shell.send(SOURCE, data(FAR_TASK), epoch=EPOCH, number=2)
     assert numbers(shell, PEER) == [2], "its receiver finds out whether the first was lost"
+    assert latest(shell).taint == ""
     shell.send(PEER, data(SINK_TASK), epoch=EPOCH, number=4)
     assert latest(shell).taint == f"{PEER} has sent frame 4, and 3 was expected"
 
@@ -191,6 +192,19 @@ def test_a_taint_is_reported_before_the_snapshot_that_was_taken_behind_it() -> N
     taint, relayed = shell.reported[before:]
     assert taint.report.taint == f"{SOURCE} has sent frame 2, and 1 was expected"
     assert relayed.of_instance.stored == stored
+
+
+def test_who_receives_what_was_sent_behind_a_loss_finds_a_number_missing() -> None:
+    """A snapshot behind it, reported through another Stream Manager, could be committed before the taint is known."""
+    shell = running()
+    shell.send(SOURCE, data(FAR_TASK), epoch=EPOCH, number=1)
+    shell.send(SOURCE, data(FAR_TASK, b"marker"), data(SINK_TASK), epoch=EPOCH, number=3)
+    assert (numbers(shell, PEER), numbers(shell, SINK)) == ([1, 3], [2])
+    shell.send(SOURCE, data(FAR_TASK), epoch=EPOCH, number=9)
+    assert numbers(shell, PEER) == [1, 3, 4]
+    order(shell, restore(EPOCH + 1))
+    shell.send(SOURCE, data(FAR_TASK), epoch=EPOCH + 1, number=1)
+    assert numbers(shell, PEER)[-1] == 1
 
 
 def test_no_tuple_is_failed() -> None:
