@@ -1,0 +1,92 @@
+"""Numbers from a source that keeps its position, counted by key; the counts are files."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder, TopologyContext, Tuple
+
+KEYS = 100
+
+
+class Numbers(Spout):
+    """Emits so many numbers as keys, so many a second; its position is state."""
+
+    outputs = ("key", "number")
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.position = context.task_state("position", default=0)
+        self.limit, self.pause_s = int(config["test.numbers"]), 1 / float(config["test.rate"])
+        self.next_s = time.monotonic()
+
+    def next_tuple(self) -> None:
+        now_s = time.monotonic()
+        if self.position.value < self.limit and now_s >= self.next_s:
+            self.next_s = max(self.next_s + self.pause_s, now_s - 0.1)
+            number = self.position.value
+            self.position.value = number + 1
+            self.emit([f"key {number % KEYS}", number])
+
+
+class Pass(Bolt):
+    """Has no state, and something in its queues."""
+
+    outputs = ("key", "number")
+
+    def process(self, tup: Tuple) -> None:
+        self.emit([tup["key"], tup["number"]], anchors=[tup])
+        self.ack(tup)
+
+
+class Count(Bolt):
+    """Counts keys. Several times a second all counts are written to a file of the task."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.counts = context.keyed_state("counts", default=0)
+        self.path = Path(config["test.dir"]) / f"counts-{context.get_this_task_index()}.json"
+        self.fail_at = str(config.get("test.fail.at", ""))
+
+    def process(self, tup: Tuple) -> None:
+        self.counts[tup["key"]] += 1
+        if str(tup["number"]) == self.fail_at and not (flag := self.path.with_name("failed")).exists():
+            flag.touch()
+            raise ValueError("an error of user code")
+        self.ack(tup)
+
+    def process_tick(self, tup: Tuple) -> None:
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(dict(self.counts)))
+        os.replace(temporary, self.path)
+
+
+def counts_in(directory: Path) -> dict[str, int]:
+    """What all tasks have counted together."""
+    counts: dict[str, int] = {}
+    for path in directory.glob("counts-*.json"):
+        counts |= json.loads(path.read_text())
+    return counts
+
+
+def keyed_count_topology(directory: Path, *, numbers: int, rate: int, **config: Any) -> type[Topology]:
+    """`numbers` (1) → `pass` (2) → `count` (2), in two containers."""
+    builder = TopologyBuilder("keyed-count")
+    source = builder.add_spout("numbers", Numbers, 1)
+    through = builder.add_bolt("pass", Pass, 2, {source: Grouping.SHUFFLE})
+    config_of_count = {"topology.tick.tuple.freq.ms": 200}
+    builder.add_bolt("count", Count, 2, {through: Grouping.fields("key")}, config=config_of_count)
+    builder.set_config(
+        {
+            "topology.stmgrs": 2,
+            "topology.reliability.mode": "EFFECTIVELY_ONCE",
+            "topology.stateful.checkpoint.interval.seconds": 1,
+            "test.dir": str(directory),
+            "test.numbers": numbers,
+            "test.rate": rate,
+            **config,
+        }
+    )
+    return builder.build()
