@@ -11,6 +11,7 @@ HeronError                      what a user can act on; one line, an exit code, 
 ├── TupleError                  a value that cannot travel: unpicklable, too large, ungroupable
 ├── StateError                  the state manager, or a topology's directory, cannot be read or written
 │   ├── CheckpointError         a checkpoint that cannot be taken, or is damaged, incomplete or another topology's
+│   ├── FencedError             a newer incarnation has taken over, so this one may not write any more
 │   ├── ReadFailedError         a file that may be whole, and cannot be read now
 │   └── UntrustedError          a file or directory that another user owns, or could have written
 └── UnavailableError            a process of the engine does not answer
@@ -86,6 +87,10 @@ class StateError(HeronError):
 
 class CheckpointError(StateError):
     """A checkpoint that cannot be taken, or one that must not be restored: damaged, incomplete, another topology's."""
+
+
+class FencedError(StateError):
+    """A newer incarnation of a task has taken over: what this one would write, that one writes."""
 
 
 class ReadFailedError(StateError):

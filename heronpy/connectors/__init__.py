@@ -22,6 +22,7 @@ from heronpy.connectors.spi import (
     SourceContext,
     SourceReader,
     Split,
+    TransactionalSinkWriter,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "Split",
     "TextFile",
     "TextSink",
+    "TransactionalSinkWriter",
 ]

@@ -14,8 +14,9 @@ from typing import Any, BinaryIO
 
 from heronpy.connectors._files import why
 from heronpy.connectors._optional import need
-from heronpy.connectors._part_files import Encoder, FileSink
+from heronpy.connectors._part_files import FileSink
 from heronpy.connectors._row_sinks import unfit
+from heronpy.connectors._staged_files import Encoder
 
 _GROUP_ROWS = 16_384
 _INT64_END = 1 << 63

@@ -8,27 +8,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
-from heronpy.connectors.spi import Sink, SinkContext, SinkWriter
+from heronpy.connectors._staged_files import Encoder, StagedWriter, sync_file
+from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.files import sync
-
-
-class Encoder(Protocol):
-    """Writes elements of one format into one file."""
-
-    def add(self, element: Any) -> None:
-        """Take an element; it is in the file after `finish`.
-
-        Raises:
-            ValueError: the format cannot hold it. The file is as before.
-        """
-        ...
-
-    def finish(self) -> None:
-        """Write what is left."""
-        ...
 
 
 class FileSink(Sink):
@@ -38,6 +23,7 @@ class FileSink(Sink):
     # or a process that was thought dead, cannot overwrite what is acked.
 
     supports_batch = True
+    exactly_once = True
     suffix = ""
     """Of the files' names, with its dot."""
 
@@ -59,6 +45,9 @@ class FileSink(Sink):
     def open(self, context: SinkContext) -> SinkWriter:
         return _PartWriter(self, self._path, context)
 
+    def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
+        return StagedWriter(self._path, self.suffix, self.encoder, context)
+
     def write_part(self, path: Path, elements: Iterator[Any]) -> Path:
         """Write all elements into one file, in bounded memory. It appears whole, in place of an earlier one.
 
@@ -75,7 +64,7 @@ class FileSink(Sink):
                 for element in elements:
                     encoder.add(element)
                 encoder.finish()
-                _sync(f)
+                sync_file(f)
             temporary.replace(final)
             sync(path.parent)
         except OSError as e:
@@ -132,7 +121,7 @@ class _PartWriter(SinkWriter):
             assert self._file is not None
             assert self._encoder is not None
             self._encoder.finish()
-            _sync(self._file)
+            sync_file(self._file)
             self._publish()
             self._discard()
 
@@ -169,8 +158,3 @@ class _PartWriter(SinkWriter):
         """Let go of the file. What was not flushed is gone."""
         with contextlib.suppress(OSError):  # a full disk, which `flush` has reported
             self._discard()
-
-
-def _sync(f: BinaryIO) -> None:
-    f.flush()
-    os.fsync(f.fileno())

@@ -11,7 +11,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from heronpy.connectors._files import why
-from heronpy.connectors._part_files import Encoder, FileSink
+from heronpy.connectors._part_files import FileSink
+from heronpy.connectors._staged_files import Encoder
 from heronpy.errors import ConfigError
 
 _SHOWN = 200

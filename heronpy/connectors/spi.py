@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from heronpy.errors import ConfigError
+
 
 class Record(NamedTuple):
     """One element as a source reads it."""
@@ -121,10 +123,14 @@ class SinkContext:
     """Which task of the sink this is, from 0."""
     config: dict[str, Any]
     """The topology's configuration."""
+    topology_id: str = ""
+    """Tells a submission of a topology from others, also of the same name."""
+    epoch: int = 0
+    """The restore epoch: a transactional writer fences those of smaller ones."""
 
 
 class SinkWriter(ABC):
-    """The stream face of a sink, open in one task. Called from the task's thread only."""
+    """The stream face of a sink at least once, open in one task. Called from the task's thread only."""
 
     @abstractmethod
     def write(self, element: Any) -> None:
@@ -142,16 +148,101 @@ class SinkWriter(ABC):
         """Let go of files and connections. Called after a last `flush`; not when the process is killed."""
 
 
+class TransactionalSinkWriter(ABC):
+    """The stream face of a sink exactly once, open in one task. Called from the task's thread only.
+
+    It takes part in checkpoints, by two-phase commit. What is written between two of them is prepared at the second:
+    it can be made visible by then, and is not. What `prepare` returned is saved in the checkpoint. When that has been
+    committed, `commit` makes it visible: now, or an hour later by another writer in another process, after a restore.
+
+    Opening a writer fences the writers of smaller epochs, and an older one of the same task and epoch: these may
+    prepare what they like, and commit none of it. What they had prepared stays until it is known which of it the
+    restored checkpoint has; those who restore commit that by `recover`, and the rest is removed with the first commit
+    of something of their own. So `commit` may be called only after every task of the sink has recovered.
+    """
+
+    @abstractmethod
+    def write(self, element: Any) -> None:
+        """Take an element. Invisible until it is committed.
+
+        Raises:
+            ValueError: this sink cannot hold such an element. What was written before is as it was.
+            FencedError: a newer writer has taken over, as far as this one knows.
+            UnavailableError: it cannot be written.
+        """
+
+    @abstractmethod
+    def prepare(self, checkpoint_id: int) -> Any:
+        """End what was written since the last call: from now on it can be committed, whatever becomes of this process.
+
+        Args:
+            checkpoint_id: Larger than that of the last call.
+
+        Returns:
+            What `commit` needs, picklable; None if nothing was written.
+
+        Raises:
+            FencedError: as above, and so is UnavailableError.
+            CheckpointError: what was written can never be committed.
+        """
+
+    @abstractmethod
+    def commit(self, prepared: Any) -> None:
+        """Make it visible, all or nothing, durably. Repeated by any writer of the sink, it changes nothing.
+
+        What one task prepared is committed in the order in which it was.
+
+        Raises:
+            FencedError: this writer prepared it, and a newer one has taken over. It is not visible.
+            UnavailableError: perhaps not now. Repeat it.
+            CheckpointError: it is neither there nor was it committed.
+        """
+
+    @abstractmethod
+    def abort(self, prepared: Any) -> None:
+        """Forget what was prepared; it will never be committed. Changes nothing if it was, or if it is repeated.
+
+        Raises:
+            UnavailableError: it is still there; invisible all the same.
+        """
+
+    def recover(self, prepared: Sequence[Any]) -> None:
+        """Called once, before the first `write`: commit what the restored checkpoint has, in this order.
+
+        Raises:
+            HeronError: as `commit`.
+        """
+        for each in prepared:
+            self.commit(each)
+
+    def close(self) -> None:
+        """Let go of files and connections. What was not prepared is gone. Not called when the process is killed."""
+
+
 class Sink(ABC):
     """Where elements go."""
 
+    exactly_once = False
+    """Whether `open_transactional` works. Otherwise what was written after a checkpoint is written again after a
+    rollback to it: at least once."""
+
     @abstractmethod
     def open(self, context: SinkContext) -> SinkWriter:
-        """Open the stream face in a task.
+        """Open the stream face in a task, at least once.
 
         Raises:
             HeronError: it cannot be written; one line.
         """
+
+    def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
+        """Open the stream face in a task, exactly once.
+
+        Raises:
+            ConfigError: this sink has no such face.
+            FencedError: there is a writer of a larger epoch.
+            HeronError: it cannot be written; one line.
+        """
+        raise ConfigError(f"{self!r} writes at least once: it has no transactions")
 
     def write_part(self, path: Path, elements: Iterator[Any]) -> Path | None:
         """The batch face: write elements into a new file, `path` plus the format's suffix, and return it.
