@@ -18,7 +18,7 @@ from heron_scheduler import scheduler_of
 
 from heronpy import packing as packings
 from heronpy.api import validate_config, without_effect
-from heronpy.api.api_constants import TOPOLOGY_KEYS, TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
+from heronpy.api.api_constants import TOPOLOGY_KEYS
 from heronpy.api.topology import TopologyType
 from heronpy.config import EngineConfig, ReliabilityMode, check_name
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
@@ -168,8 +168,6 @@ def _check_config(config: Mapping[str, Any], where: str) -> None:
             raise ConfigError(f"{where}: {key} must be plain data (text, numbers, lists, dicts), not an object")
         if key in CLUSTER_KEYS:
             raise ConfigError(f"{where}: {key} belongs into the cluster's files, not into a topology")
-    if config.get(TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE:
-        raise ConfigError(f"{where}: {TOPOLOGY_RELIABILITY_MODE} EFFECTIVELY_ONCE is not there yet: use ATLEAST_ONCE")
     try:
         validate_config(config)
     except ConfigError as e:

@@ -95,10 +95,11 @@ def test_a_cluster_may_require_role_and_environment(home: Path) -> None:
     assert prepare(definition(), home=home, role="ada", environ="prod", properties=strict).launch.role == "ada"
 
 
-def test_a_promise_that_cannot_be_kept_yet_is_refused(home: Path) -> None:
-    properties = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
-    with pytest.raises(ConfigError, match=r"EFFECTIVELY_ONCE is not there yet: use ATLEAST_ONCE"):
-        prepare(definition(), home=home, properties=properties)
+def test_effectively_once_has_a_place_for_checkpoints_below_the_topology_and_its_id(home: Path) -> None:
+    planned = prepare(definition(), home=home, properties={"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    url = planned.launch.checkpoints
+    assert url.endswith(f"/{planned.logical.name}/{planned.logical.id}"), url
+    assert not prepare(definition(), home=home).launch.checkpoints
 
 
 def test_a_port_that_does_not_exist_is_no_taken_one(home: Path) -> None:
