@@ -40,6 +40,10 @@ SAVE_TIMEOUT_S: Final = 600.0
 MANIFEST_TIMEOUT_S: Final = 60.0
 DISCARD_TIMEOUT_S: Final = 300.0
 RETRY_S: Final = 0.2
+KEPT_BYTES: Final = 4 * MIB
+"""Of a snapshot that is being stored, so that a small one is sent again when the Checkpoint Manager was restarted."""
+REPEAT_S: Final = 20.0
+"""For how long. After that the checkpoint fails, and the next one has the changes."""
 
 _ERRORS: Final[Mapping[grpc.StatusCode, type[HeronError]]] = {
     grpc.StatusCode.NOT_FOUND: NotFoundError,
@@ -73,7 +77,7 @@ class CheckpointClient:
     """One process's connection to the Checkpoint Manager of a container, as a context manager. Used in one event loop.
 
     While the Checkpoint Manager is restarted, all calls wait for it, and are repeated if it ended in the middle of one,
-    until their deadline; except for `save`, whose pieces are gone.
+    until their deadline; `save` only if little was sent, since its pieces are not kept.
 
     Raises, from all methods:
         UnavailableError: the Checkpoint Manager or its storage did not answer in time. Nothing is known: what was to be
@@ -106,7 +110,8 @@ class CheckpointClient:
     async def save(self, name: str, pieces: AsyncIterable[bytes], *, timeout_s: float = SAVE_TIMEOUT_S) -> None:
         """Store an object or a log, piece by piece; on return it is durable.
 
-        If this fails or is cancelled, or if `pieces` raises (its error passes), nothing is stored. It is not repeated.
+        If this fails or is cancelled, or if `pieces` raises (its error passes), nothing is stored. It is repeated by
+        itself while no more than 4 MiB were sent.
 
         Args:
             name: `ObjectRef.name` or `LogRef.name`: unique by task, checkpoint and epoch.
@@ -116,24 +121,28 @@ class CheckpointClient:
         Raises:
             CheckpointError: the name cannot be one.
         """
-        call = self._stub.Save(metadata=self._security.metadata, timeout=timeout_s, wait_for_ready=True)
-        try:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time() + timeout_s
+        repeat_s = min(due_s, loop.time() + REPEAT_S)
+        upload = _Upload(pieces)
+        while True:
+            call = self._stub.Save(metadata=self._security.metadata, timeout=due_s - loop.time(), wait_for_ready=True)
             try:
-                await write_message(call, checkpoint_pb2.SavePiece(name=name))
-                async for piece in _of_one_size(pieces):
-                    await write_message(call, checkpoint_pb2.SavePiece(data=piece))
-                await write_message(call, checkpoint_pb2.SavePiece(last=True))
-            except StreamLost:
-                pass  # the call says why
-            await call
-        except grpc.aio.AioRpcError as e:
-            _raise(e, f"checkpoint object {name} is not stored")
-        except asyncio.CancelledError as e:
-            if (task := asyncio.current_task()) is None or task.cancelling():
-                raise
-            raise UnavailableError(f"checkpoint object {name} is not stored: the connection was closed") from e
-        finally:
-            call.cancel()
+                with contextlib.suppress(StreamLost):  # the call says why
+                    await upload.send(name, call)
+                await call
+                return
+            except grpc.aio.AioRpcError as e:
+                lost = e.code() is grpc.StatusCode.UNAVAILABLE and upload.kept is not None
+                if not lost or loop.time() + RETRY_S >= repeat_s:
+                    _raise(e, f"checkpoint object {name} is not stored")
+            except asyncio.CancelledError as e:
+                if (task := asyncio.current_task()) is None or task.cancelling():
+                    raise
+                raise UnavailableError(f"checkpoint object {name} is not stored: the connection was closed") from e
+            finally:
+                call.cancel()
+            await asyncio.sleep(RETRY_S)
 
     # --- Instances: restore
 
@@ -292,6 +301,32 @@ class _RemoteSource:
 
     def read(self, offset: int, length: int) -> bytes:
         return self.reader(self.name, offset, length)
+
+
+class _Upload:
+    """Pieces that are sent, and sent again as long as they are few."""
+
+    def __init__(self, pieces: AsyncIterable[bytes]) -> None:
+        self._rest = _of_one_size(pieces)
+        self.kept: list[bytes] | None = []
+        """What was sent; None if that is too much to be kept."""
+
+    async def send(self, name: str, call: Any) -> None:
+        """Send everything.
+
+        Raises:
+            StreamLost: the stream was lost, or ended by the other side.
+        """
+        await write_message(call, checkpoint_pb2.SavePiece(name=name))
+        for piece in self.kept or ():
+            await write_message(call, checkpoint_pb2.SavePiece(data=piece))
+        async for piece in self._rest:
+            if self.kept is not None:
+                self.kept.append(piece)
+                if len(self.kept) * PIECE_BYTES > KEPT_BYTES:
+                    self.kept = None
+            await write_message(call, checkpoint_pb2.SavePiece(data=piece))
+        await write_message(call, checkpoint_pb2.SavePiece(last=True))
 
 
 async def _of_one_size(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -109,7 +109,8 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
 
     async def Save(self, requests: Any, context: _Context) -> checkpoint_pb2.SaveReply:
         """Store an object whose pieces come in a stream. A stream that ends early stores nothing."""
-        async with _answering(context, self._failed):
+        # Another status than that of a lost connection, after which clients repeat what they have sent.
+        async with _answering(context, self._failed, unavailable=grpc.StatusCode.DEADLINE_EXCEEDED):
             async with asyncio.timeout(SAVE_TIMEOUT_S):
                 name, size = await self._save(context)
             self._counts["__save-count"] += 1
@@ -239,11 +240,13 @@ async def _received(context: _Context, pieces: Pieces) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _answering(context: _Context, failed: Callable[[Exception], None]) -> AsyncIterator[None]:
+async def _answering(
+    context: _Context, failed: Callable[[Exception], None], *, unavailable: Any = grpc.StatusCode.UNAVAILABLE
+) -> AsyncIterator[None]:
     """Answer with the status that an error of the block means."""
     try:
         yield
     except (HeronError, ValueError, TimeoutError) as e:
         failed(e)
-        status = next((status for kind, status in _STATUS if isinstance(e, kind)), grpc.StatusCode.UNAVAILABLE)
+        status = next((status for kind, status in _STATUS if isinstance(e, kind)), unavailable)
         await context.abort(status, str(e) or type(e).__name__)

@@ -51,24 +51,45 @@ def files(launch: Launch) -> list[str]:
 
 
 async def test_killed_while_it_stores_an_object_it_has_stored_nothing(launch: Launch, client: CheckpointClient) -> None:
-    half = asyncio.Event()
+    half, end = asyncio.Event(), asyncio.Event()
 
     async def slow() -> AsyncIterator[bytes]:
         yield b"x" * 5_000_000
         half.set()
-        await asyncio.sleep(30)
+        await end.wait()
+        yield b"y"
 
     with EngineProcess("ckptmgr", launch, 0) as process:
         saving = asyncio.create_task(client.save("objects/count/x", slow()))
         await half.wait()
         process.kill()
-    saving.cancel()
-    await asyncio.wait([saving])
+    end.set()
+    with pytest.raises(UnavailableError):
+        await saving
     with EngineProcess("ckptmgr", launch, 0):
         with pytest.raises(NotFoundError):
             await client.size("objects/count/x")
         await client.save("objects/count/x", pieces_of([b"whole"]))
         assert await client.read("objects/count/x", 0, 100) == b"whole"
+
+
+async def test_a_small_snapshot_is_sent_again_when_it_was_killed(launch: Launch, client: CheckpointClient) -> None:
+    half, end = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x" * 1_000_000
+        half.set()
+        await end.wait()
+        yield b"y" * 1_000_000
+
+    with EngineProcess("ckptmgr", launch, 0) as process:
+        saving = asyncio.create_task(client.save("objects/count/x", slow()))
+        await half.wait()
+        process.kill()
+        end.set()
+    with EngineProcess("ckptmgr", launch, 0):
+        await saving
+        assert await client.read("objects/count/x", 0, 3_000_000) == b"x" * 1_000_000 + b"y" * 1_000_000
 
 
 async def test_killed_at_any_moment_of_a_manifest_or_a_merge_it_loses_no_checkpoint(

@@ -53,12 +53,13 @@ def packing_plan(*containers: int) -> PackingPlan:
     )
 
 
-def submit(sm: StateManager, *containers: int) -> None:
+def submit(sm: StateManager, *containers: int, mode: str = "ATMOST_ONCE") -> None:
     """What a submit writes before it starts containers."""
     topology = topology_pb2.Topology(id="words-1", name="words", state=topology_pb2.RUNNING)
     spout = topology.spouts.add()
     spout.comp.name, spout.comp.class_name = "word", "words.Word"
     spout.comp.config.SetInParent()
+    topology.topology_config.kvs.add(key="topology.reliability.mode", value=mode)
     out = spout.outputs.add()
     out.stream.id, out.stream.component_name = "default", "word"
     out.schema.keys.add(key="word", type=topology_pb2.OBJECT)
