@@ -11,6 +11,7 @@ from heronpy.connectors._parquet import ParquetFile
 from heronpy.connectors._parquet_sink import ParquetSink
 from heronpy.connectors._redis import RedisStream
 from heronpy.connectors._row_sinks import CsvSink, JsonLinesSink, TextSink
+from heronpy.connectors._sink_bolt import SinkBolt
 from heronpy.connectors._text import JsonLines, TextFile
 from heronpy.connectors.spi import (
     Chunk,
@@ -37,6 +38,7 @@ __all__ = [
     "Record",
     "RedisStream",
     "Sink",
+    "SinkBolt",
     "SinkContext",
     "SinkWriter",
     "Source",
