@@ -50,6 +50,7 @@ nightly: ## what takes hours, with other random choices every time: the long tes
 	HERON_NIGHTLY=1 HERON_LONG=1 $(MAKE) test
 	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-deaths
 	$(MAKE) simulate SEEDS=5000 FIRST=$$RANDOM
+	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--checkpoints
 	$(MAKE) fuzz
 
 chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow: make chaos FAULTS=300, HERON_CHAOS_SEED=n to repeat one

@@ -110,6 +110,7 @@ TOPOLOGY_STATE_KEY_GROUPS = "topology.state.key.groups"
 """Not in Heron: number of groups that fields groupings divide keys into, a power of two; a component can have at most
 so many tasks. Fixed for the life of a topology's state."""
 TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS = "topology.stateful.checkpoint.interval.seconds"
+TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECONDS = "topology.stateful.checkpoint.timeout.seconds"
 TOPOLOGY_STATEFUL_START_CLEAN = "topology.stateful.start.clean"
 TOPOLOGY_STATEFUL_CKPTMGR_RAM = "topology.stateful.ckptmgr.ram"
 TOPOLOGY_STATEFUL_SPILL_STATE = "topology.stateful.spill.state"

@@ -18,6 +18,7 @@ from heronpy.tmaster._core import (
 from heronpy.tmaster._leadership import Leadership, Role
 from heronpy.tmaster._publisher import OfferPlan, PlanPublisher, SavePlan
 from heronpy.tmaster._service import TopologyMaster
+from heronpy.tmaster._sessions import Outgoing
 from heronpy.tmaster._state import (
     CloseSession,
     HeartbeatReceived,
@@ -59,6 +60,7 @@ __all__ = [
     "NodeWritten",
     "NodesRead",
     "OfferPlan",
+    "Outgoing",
     "PlanPublisher",
     "ReadNodes",
     "Reply",

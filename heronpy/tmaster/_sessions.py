@@ -9,29 +9,53 @@ from heronpy.plan import PhysicalPlan
 from heronpy.proto import checkpoint_pb2, plan_pb2, tmaster_pb2
 
 
-class Session:
-    """One stream. What waits is bounded: a newer plan replaces an older one, and no order waits twice."""
+class Outgoing:
+    """What waits for one Stream Manager, bounded: a newer plan replaces an older one, and no order waits twice."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.closed_because = ""
+    def __init__(self) -> None:
         self._waiting: deque[plan_pb2.PhysicalPlan | checkpoint_pb2.CheckpointOrder] = deque()
         self._version = 0
-        self._changed = asyncio.Event()
 
     def offer(self, version: int, plan: plan_pb2.PhysicalPlan) -> None:
-        """Send a plan, unless this or a newer one was offered before."""
+        """Add a plan, unless this or a newer one was offered before."""
         if version > self._version:
             self._version = version
             self._waiting = deque(each for each in self._waiting if not isinstance(each, plan_pb2.PhysicalPlan))
             self._waiting.append(plan)
-            self._changed.set()
+
+    def order(self, order: checkpoint_pb2.CheckpointOrder) -> None:
+        """Add an order."""
+        if order not in self._waiting:
+            self._waiting.append(order)
+
+    def take(self) -> tmaster_pb2.TmasterMessage | None:
+        """The next message; None if nothing waits."""
+        if not self._waiting:
+            return None
+        first = self._waiting.popleft()
+        if isinstance(first, plan_pb2.PhysicalPlan):
+            return tmaster_pb2.TmasterMessage(plan=first)
+        return tmaster_pb2.TmasterMessage(orders=[first])
+
+
+class Session:
+    """One stream."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.closed_because = ""
+        self._outgoing = Outgoing()
+        self._changed = asyncio.Event()
+
+    def offer(self, version: int, plan: plan_pb2.PhysicalPlan) -> None:
+        """Send a plan, unless this or a newer one was offered before."""
+        self._outgoing.offer(version, plan)
+        self._changed.set()
 
     def order(self, order: checkpoint_pb2.CheckpointOrder) -> None:
         """Send an order."""
-        if order not in self._waiting:
-            self._waiting.append(order)
-            self._changed.set()
+        self._outgoing.order(order)
+        self._changed.set()
 
     def close(self, reason: str) -> None:
         self.closed_because = self.closed_because or reason
@@ -42,11 +66,8 @@ class Session:
         while True:
             if self.closed_because:
                 return None
-            if self._waiting:
-                first = self._waiting.popleft()
-                if isinstance(first, plan_pb2.PhysicalPlan):
-                    return tmaster_pb2.TmasterMessage(plan=first)
-                return tmaster_pb2.TmasterMessage(orders=[first])
+            if (message := self._outgoing.take()) is not None:
+                return message
             self._changed.clear()
             await self._changed.wait()
 

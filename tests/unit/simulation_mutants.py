@@ -32,9 +32,11 @@ from heronpy.testing.simulation import (
     Restore,
     Schedule,
     StateAway,
+    StateEmptied,
     Stop,
     failure_of,
 )
+from heronpy.tmaster.checkpoints import ManifestWritten, WriteManifest
 
 CHECK_EVERY = 10
 
@@ -50,6 +52,13 @@ class Mutant:
     seed: int
     faults: Schedule | None = None
     """With these, or with its own, the seed finds it."""
+    checkpoints: bool = False
+    """Effectively once."""
+
+    @property
+    def failure(self) -> str:
+        """How its run breaks a promise; empty: it does not."""
+        return failure_of(self.seed, self.faults, check_every=CHECK_EVERY, checkpoints=self.checkpoints)
 
     def plant(self, patch: pytest.MonkeyPatch) -> None:
         module, _, path = self.where.partition(":")
@@ -155,7 +164,38 @@ def _not_after_a_restore(right: Any) -> Any:
     return opened
 
 
+def _any_number(_right: Any) -> Any:
+    return lambda self, source, number: ""
+
+
+def _anybody(_right: Any) -> Any:
+    return lambda self, instance: True
+
+
+def _same_epoch(_right: Any) -> Any:
+    """An epoch that the state manager has lost goes on."""
+    return lambda self, epoch: self.leadership.raise_restore_epoch(epoch)
+
+
+def _members_stay(right: Any) -> Any:
+    """The order to restore is passed on, and nothing else."""
+    return lambda self, epoch: False
+
+
+def _manifest_later(right: Any) -> Any:
+    """The last snapshot commits, whatever becomes of the manifest."""
+
+    def snapshotted(self: Any, event: Any) -> Any:
+        effects = [*right(self, event)]
+        if any(isinstance(effect, WriteManifest) for effect in effects):
+            effects += self._manifest_written(ManifestWritten(event.checkpoint, event.epoch, event.now_s))
+        return effects
+
+    return snapshotted
+
+
 STMGR, OUTBOX, FEEDBACK = "heronpy.stmgr._core:StmgrCore", "heronpy.stmgr._outbox:Outbox", "heronpy.stmgr._feedback:"
+MEMBERSHIP = "heronpy.stmgr._membership:EpochMembership."
 INSTANCE = "heronpy.testing.simulation._instance_node:"
 
 RELAYS = [f"container_{container}_relay_3" for container in (1, 2, 3)]
@@ -175,6 +215,8 @@ LATE_FOR_RESTORE: Schedule = [
 """A Stream Manager gets the plan of the new epoch neither from the Topology Master nor from the state manager."""
 EXPIRED: Schedule = [(3.0, Expire("tmaster-0", 3.0)), (3.0, Pause(1.0))]
 """A Topology Master has just lost its session when it is asked for a change."""
+LOST: Schedule = [(5.0, Kill("tmaster-0", 0.5)), (5.2, StateEmptied())]
+"""The state manager comes back without data while there is no Topology Master."""
 REPLACED: Schedule = [(2.0, Kill("stmgr-1", 0.2)), (2.2, Kill("tmaster-0", 0.4)), (4.0, Kill("stmgr-2", 0.2))]
 
 MUTANTS = {
@@ -209,6 +251,31 @@ MUTANTS = {
     "a replaced Stream Manager ignores the saved plan": Mutant(
         "heronpy.stmgr._plans:PlanIntake.saved", _nothing, 0, NO_TMASTER
     ),
+    "a missing frame is not noticed": Mutant(f"{MEMBERSHIP}received", _any_number, 0, BREAKS, checkpoints=True),
+    "an instance is given batches before it has restored": Mutant(
+        f"{MEMBERSHIP}has_restored", _anybody, 13, checkpoints=True
+    ),
+    "outboxes survive the order to restore": Mutant(f"{OUTBOX}.clear", _empty, 1, RESTORES, checkpoints=True),
+    "a Stream Manager is no member of what it has restored": Mutant(
+        f"{MEMBERSHIP}restored", _members_stay, 0, checkpoints=True
+    ),
+    "no copy of the record is kept": Mutant(
+        "heronpy.tmaster._checkpointing:Checkpointing._keep", _nothing, 0, LOST, checkpoints=True
+    ),
+    "an epoch that was lost goes on": Mutant(
+        "heronpy.tmaster._core:Core._raise_to",
+        _same_epoch,
+        0,
+        [*LOST, (5.2, Kill(RELAYS[0], 0.1))],
+        checkpoints=True,
+    ),
+    "a checkpoint is committed before its manifest": Mutant(
+        "heronpy.tmaster.checkpoints._coordinator:CheckpointCoordinator._snapshotted",
+        _manifest_later,
+        0,
+        [],
+        checkpoints=True,
+    ),
 }
 
 
@@ -217,7 +284,7 @@ def found_after(mutant: Mutant, seeds: int, first: int = 0) -> tuple[int, str] |
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         for seed in range(first, first + seeds):
-            if failure := failure_of(seed, check_every=CHECK_EVERY):
+            if failure := failure_of(seed, check_every=CHECK_EVERY, checkpoints=mutant.checkpoints):
                 return seed + 1 - first, failure
     return None
 

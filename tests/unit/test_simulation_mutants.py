@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from simulation_mutants import CHECK_EVERY, MUTANTS
-
-from heronpy.testing.simulation import failure_of
+from simulation_mutants import MUTANTS
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = MUTANTS[name]
     mutant.plant(monkeypatch)
-    assert failure_of(mutant.seed, mutant.faults, check_every=CHECK_EVERY) != ""
+    assert mutant.failure != ""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_without_the_mistake_nothing_is_found(name: str) -> None:
-    assert failure_of(MUTANTS[name].seed, MUTANTS[name].faults, check_every=CHECK_EVERY) == ""
+    assert MUTANTS[name].failure == ""

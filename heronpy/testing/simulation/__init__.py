@@ -15,6 +15,10 @@ arrived; between two tasks order is kept, across streams, and nothing is execute
 when all is done; acks come again soon after the last fault on the path of the data; a plan version has one content; a
 Topology Master writes in its own term only; no tuple is executed in another restore epoch than the one that it was
 emitted in.
+
+With `checkpoints=True` (`--checkpoints`) the topology is effectively once, and instances are stand-ins with the real
+alignment, which count what they execute. Promised are then exact counts: those of every committed checkpoint and those
+in the end are what a run without faults has after as many numbers. A restore takes what was committed last.
 """
 
 from heronpy.testing.simulation._campaign import failure_of, run, schedule_of, test_of

@@ -1,4 +1,4 @@
-"""A campaign: `python -m heronpy.testing.simulation --seeds N [--first N] [--seconds N]`. Exits 1 if a run failed."""
+"""A campaign: `python -m heronpy.testing.simulation --seeds N [--checkpoints] …`. Exits 1 if a run failed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 
-from heronpy.testing.simulation import failure_of, schedule_of, shrunk, test_of
+from heronpy.testing.simulation import Schedule, failure_of, schedule_of, shrunk, test_of
 
 CHECK_EVERY = 10
 """An invariant that is violated mostly stays so; checking each step costs half of the time."""
@@ -18,6 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m heronpy.testing.simulation")
     parser.add_argument("--seeds", type=int, default=100)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--checkpoints", action="store_true", help="effectively once")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no seed after so long")
     parser.add_argument("--no-shrinking", action="store_true")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first one")
@@ -28,19 +29,27 @@ def main() -> int:
         if time.monotonic() - began_s > options.seconds:
             break
         done += 1
-        if not (failure := failure_of(seed, check_every=CHECK_EVERY)):
+        if not (failure := _failure(seed, None, options.checkpoints)):
             continue
         failed += 1
         print(f"seed {seed}, number {done}: {failure}", flush=True)
-        faults = schedule_of(seed)
+        faults = schedule_of(seed, checkpoints=options.checkpoints)
         if not options.no_shrinking:
             kind = failure.partition(":")[0]
-            faults = shrunk(faults, lambda fewer, seed=seed, kind=kind: failure_of(seed, fewer).startswith(kind))  # type: ignore[misc]  # the loop's variables
-        print(test_of(seed, faults, failure), flush=True)
+
+            def fails(fewer: Schedule, seed: int = seed, kind: str = kind) -> bool:
+                return _failure(seed, fewer, options.checkpoints).startswith(kind)
+
+            faults = shrunk(faults, fails)
+        print(test_of(seed, faults, failure, checkpoints=options.checkpoints), flush=True)
         if options.until_failure:
             break
     print(f"{done} seeds, {failed} failed, {time.monotonic() - began_s:.0f} s", flush=True)
     return 1 if failed else 0
+
+
+def _failure(seed: int, faults: Schedule | None, checkpoints: bool) -> str:
+    return failure_of(seed, faults, check_every=CHECK_EVERY, checkpoints=checkpoints)
 
 
 if __name__ == "__main__":

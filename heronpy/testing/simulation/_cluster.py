@@ -10,6 +10,7 @@ from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
 from heronpy.proto import plan_pb2
 from heronpy.statemgr import Kind
+from heronpy.testing.simulation._counting_node import CountingNode
 from heronpy.testing.simulation._instance_node import InstanceNode
 from heronpy.testing.simulation._loop import Loop, Process
 from heronpy.testing.simulation._network import Network
@@ -17,6 +18,7 @@ from heronpy.testing.simulation._programs import Broken, Ledger
 from heronpy.testing.simulation._setup import Setup
 from heronpy.testing.simulation._state_store import MemoryStateManager, MemoryStore
 from heronpy.testing.simulation._stmgr_node import StmgrNode
+from heronpy.testing.simulation._storage import Storage
 from heronpy.testing.simulation._tmaster_node import TmasterNode
 
 NAME = "simulated"
@@ -54,6 +56,7 @@ class Cluster:
         self.store = MemoryStore()
         self.ledger = Ledger(setup.kind, rate=setup.rate, fail_share=setup.fail_share, burst_s=setup.burst_s)
         self._proto, self.packing = setup.topology()
+        self.storage = Storage(setup.kind, _tasks(self.packing))
         self._submit()
         self.services: dict[str, _Service] = {}
         self.sessions: dict[str, MemoryStateManager] = {}
@@ -61,6 +64,8 @@ class Cluster:
         self.tmasters: dict[str, TmasterNode] = {}
         self.stmgrs: dict[str, StmgrNode] = {}
         self.instances: dict[str, InstanceNode] = {}
+        self.counting: dict[str, CountingNode] = {}
+        """With checkpoints, in the place of `instances`."""
         self._rng = loop.rng("executors")
         self._held: dict[str, int] = {}
         self.data_path_s = START_S
@@ -162,6 +167,7 @@ class Cluster:
                 stmgr_timeout_s=5.0,
                 copies=self._copies.setdefault(process.name, {}),
                 plan_sent=self._plan_sent,
+                storage=self.storage,
             )
 
         return start
@@ -182,6 +188,20 @@ class Cluster:
         return start
 
     def _instance(self, container: int, task_id: int, component: str) -> Callable[[Process], None]:
+        cost_s = self.setup.sink_cost_s if component == "sink" else 0.0
+
+        def start_counting(process: Process) -> None:
+            self.counting[process.name] = CountingNode(
+                process,
+                self.network,
+                container=container,
+                task_id=task_id,
+                component=component,
+                storage=self.storage,
+                ledger=self.ledger,
+                cost_s=cost_s,
+            )
+
         def start(process: Process) -> None:
             self.instances[process.name] = InstanceNode(
                 process,
@@ -190,10 +210,10 @@ class Cluster:
                 task_id=task_id,
                 config=self.setup.instance_config(),
                 ledger=self.ledger,
-                cost_s=self.setup.sink_cost_s if component == "sink" else 0.0,
+                cost_s=cost_s,
             )
 
-        return start
+        return start_counting if self.setup.checkpoints else start
 
     def _start(self, name: str) -> None:
         service = self.services[name]
@@ -243,3 +263,12 @@ class Cluster:
             self._start(name)
 
         return released
+
+
+def _tasks(packing: PackingPlan) -> dict[str, list[int]]:
+    """The tasks of each component."""
+    tasks: dict[str, list[int]] = {}
+    for container in packing.containers:
+        for instance in container.instances:
+            tasks.setdefault(instance.component, []).append(instance.task_id)
+    return {component: sorted(each) for component, each in tasks.items()}

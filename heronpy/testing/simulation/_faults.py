@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 
@@ -95,7 +95,13 @@ Schedule = Sequence[tuple[float, Fault]]
 FIRST_S, LAST_S = 1.0, 16.0
 
 
-def schedule(rng: random.Random, *, hosts: Sequence[str], processes: Sequence[str]) -> list[tuple[float, Fault]]:
+def schedule(
+    rng: random.Random,
+    *,
+    hosts: Sequence[str],
+    processes: Sequence[str],
+    without: Collection[type[Fault]] = (),
+) -> list[tuple[float, Fault]]:
     """A random schedule. Half of the faults follow soon after the one before.
 
     Each schedule leaves out some kinds of faults and has more of others (Groce et al., Swarm Testing, 2012): what only
@@ -108,7 +114,8 @@ def schedule(rng: random.Random, *, hosts: Sequence[str], processes: Sequence[st
     made: list[tuple[float, Fault]] = []
     for _ in range(rng.randint(1, 7)):
         (kind,) = rng.choices(list(_KINDS), weights)
-        made.append((round(at_s, 4), _fault(kind, rng, hosts, processes)))
+        if kind not in without:
+            made.append((round(at_s, 4), _fault(kind, rng, hosts, processes)))
         close = rng.random()
         at_s += rng.uniform(0, 0.05) if close < 0.25 else rng.uniform(0, 1.0) if close < 0.6 else rng.uniform(1, 5)
         if at_s > LAST_S:

@@ -17,6 +17,8 @@ from heronpy.proto import topology_pb2
 LINE, JOIN, CYCLE = "line", "join", "cycle"
 KINDS = (LINE, JOIN, CYCLE)
 MESSAGE_TIMEOUT_S = 5
+CHECKPOINT_INTERVAL_S = 1
+CHECKPOINT_TIMEOUT_S = 10
 _MARK_EVERY = 3
 _FIELDS = ["number", "branch", "sender", "incarnation", "sequence", "epoch"]
 
@@ -52,6 +54,7 @@ class Ledger:
         self.last_ack_s: dict[int, float] = {}
         """By source."""
         self.replays = 0
+        self._due = 0
 
     @property
     def open(self) -> list[Number]:
@@ -78,6 +81,15 @@ class Ledger:
             return None
         self.emitted[task] = begun + 1
         return task, begun
+
+    def due_numbers(self) -> int:
+        """With checkpoints: how many numbers a source is to have emitted by now."""
+        if not self.closed and self.emitting_since_s is not None:
+            since_s = self.now_s - self.emitting_since_s
+            if self.burst_s:
+                since_s -= since_s % self.burst_s
+            self._due = max(self._due, int(since_s * self.rate))
+        return self._due
 
     def arrive(self, branch: str, number: Number) -> None:
         self.arrived.setdefault(branch, set()).add(number)
@@ -216,8 +228,10 @@ class Sink(_Program, Bolt):
         self.ack(tup)
 
 
-def topology(kind: str, *, containers: int, max_pending: int | None) -> topology_pb2.Topology:
-    """The topology of a kind."""
+def topology(
+    kind: str, *, containers: int, max_pending: int | None, checkpoints: bool = False
+) -> topology_pb2.Topology:
+    """The topology of a kind; with checkpoints in mode effectively once."""
     builder = TopologyBuilder("simulated")
     source = builder.add_spout("source", Source, 2)
     relay_inputs: Any = {source: Grouping.SHUFFLE}
@@ -238,6 +252,10 @@ def topology(kind: str, *, containers: int, max_pending: int | None) -> topology
         "topology.reliability.mode": "ATLEAST_ONCE",
         "topology.message.timeout.secs": MESSAGE_TIMEOUT_S,
     }
+    if checkpoints:
+        config["topology.reliability.mode"] = "EFFECTIVELY_ONCE"
+        config["topology.stateful.checkpoint.interval.seconds"] = CHECKPOINT_INTERVAL_S
+        config["topology.stateful.checkpoint.timeout.seconds"] = CHECKPOINT_TIMEOUT_S
     if max_pending is not None:
         config["topology.max.spout.pending"] = max_pending
     builder.set_config(config)

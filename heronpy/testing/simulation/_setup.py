@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from heronpy.config import InstanceConfig, StmgrConfig
@@ -12,7 +12,7 @@ from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.proto import topology_pb2
 from heronpy.testing.simulation._loop import Loop
 from heronpy.testing.simulation._network import BUFFER_BYTES
-from heronpy.testing.simulation._programs import KINDS, topology
+from heronpy.testing.simulation._programs import CYCLE, KINDS, LINE, topology
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +32,11 @@ class Setup:
     delay_s: float
     burst_s: float
     """How often sources emit what is due; 0: all the time. Bursts fill queues, which are empty otherwise."""
+    checkpoints: bool = False
+    """Effectively once, with instances that count instead of those of the users' code."""
 
     @classmethod
-    def of(cls, seed: int) -> Setup:
+    def of(cls, seed: int, *, checkpoints: bool = False) -> Setup:
         """The setup of a seed."""
         rng = Loop(seed).rng("setup")
         return cls(
@@ -49,7 +51,11 @@ class Setup:
             small_buffers=rng.random() < 0.5,
             delay_s=rng.choice((0.001, 0.01, 0.1)),
             burst_s=rng.choice((0.0, 1.0, 3.0)),
-        )
+        ).with_checkpoints(checkpoints)
+
+    def with_checkpoints(self, wanted: bool) -> Setup:
+        """The same with checkpoints, or without."""
+        return replace(self, checkpoints=True, kind=CYCLE if self.kind == CYCLE else LINE) if wanted else self
 
     @property
     def network_buffer_bytes(self) -> int:
@@ -77,12 +83,14 @@ class Setup:
 
     def topology(self) -> tuple[topology_pb2.Topology, PackingPlan]:
         """What runs, and where."""
-        return _topology(self.kind, self.containers, self.max_pending)
+        return _topology(self.kind, self.containers, self.max_pending, self.checkpoints)
 
 
 @lru_cache(maxsize=64)
-def _topology(kind: str, containers: int, max_pending: int | None) -> tuple[topology_pb2.Topology, PackingPlan]:
-    proto = topology(kind, containers=containers, max_pending=max_pending)
+def _topology(
+    kind: str, containers: int, max_pending: int | None, checkpoints: bool
+) -> tuple[topology_pb2.Topology, PackingPlan]:
+    proto = topology(kind, containers=containers, max_pending=max_pending, checkpoints=checkpoints)
     return proto, RoundRobinPacking(LogicalPlan.from_proto(proto)).pack()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +22,11 @@ from heronpy.stmgr.events import (
     HoldReads,
     LinkClosed,
     LinkOpened,
+    OrdersReceived,
     PlanReceived,
     ReadSpill,
     ResumeReads,
+    SendToTmaster,
     SpillRead,
     SpillWritten,
     TimePassed,
@@ -73,7 +76,7 @@ class StmgrNode:
         instance: InstanceConfig,
     ) -> None:
         self.process, self.id, self.host = process, f"stmgr-{container}", f"host-{container}"
-        self.core = StmgrCore(container, config, instance)
+        self.core = StmgrCore(container, config, instance, self.now_ns)
         self.location = StmgrLocation(
             self.id, container, self.host, 1000 * container + process.incarnation, process.incarnation, self.now_ns
         )
@@ -88,7 +91,8 @@ class StmgrNode:
         self._master = b""
         self._registration: End | None = None
         self._registering = False
-        self._hello_sent = False
+        self._to_tmaster: deque[tmaster_pb2.StmgrMessage] = deque()
+        self._writing_to_tmaster = False
         self._sent: list[str] = []
         self._sent_s = 0.0
         process.check = self._check
@@ -126,6 +130,7 @@ class StmgrNode:
             WakeAt: self._wake_at,
             HoldReads: lambda effect: self._links[effect.link].end.hold_reads(),
             ResumeReads: lambda effect: self._links[effect.link].end.resume_reads(),
+            SendToTmaster: lambda effect: self._report(effect.message),
             CloseLink: lambda effect: self.process.after(0, lambda: self._close(effect.link)),
             WriteSpill: self._write_spill,
             ReadSpill: self._read_spill,
@@ -302,32 +307,61 @@ class StmgrNode:
                 end.close()
                 self.process.after(RETRY_S, self._register)
                 return
-            self._registration, self._sent_s, self._hello_sent = end, -1.0, False
-            end.start(self._plan_sent, lambda: self._unregistered(end))
-            end.write(tmaster_pb2.StmgrMessage(hello=self._hello()).SerializeToString(), self._said_hello)
+            self._registration, self._sent_s, self._writing_to_tmaster = end, -1.0, False
+            end.start(self._sent_by_tmaster, lambda: self._unregistered(end))
+            waiting = [message for message in self._to_tmaster if message.HasField("of_instance")]
+            self._to_tmaster = deque([tmaster_pb2.StmgrMessage(hello=self._hello())])
+            if (report := self.core.report) is not None:
+                self._to_tmaster.append(tmaster_pb2.StmgrMessage(report=report))
+            self._to_tmaster.extend(waiting)
+            self._write_to_tmaster(end)
 
         self._network.dial(self.process, self.host, f"{master.host}:{master.port}", opened, failed, self.id)
 
-    def _said_hello(self) -> None:
-        self._hello_sent = True
+    def _report(self, message: tmaster_pb2.StmgrMessage) -> None:
+        """Send a report behind those before, as `Registration` does."""
+        waiting = self._to_tmaster
+        if message.HasField("report") and waiting and waiting[-1].HasField("report"):
+            waiting.pop()
+        waiting.append(message)
+        if self._registration is not None:
+            self._write_to_tmaster(self._registration)
+
+    def _write_to_tmaster(self, end: End) -> None:
+        if self._writing_to_tmaster or not self._to_tmaster or end.closed or self._registration is not end:
+            return
+        self._writing_to_tmaster = True
+
+        def written() -> None:
+            if self._registration is end:
+                self._writing_to_tmaster = False
+                self._write_to_tmaster(end)
+
+        end.write(self._to_tmaster.popleft().SerializeToString(), written)
 
     def _unregistered(self, end: End) -> None:
         if self._registration is end:
             self._registration = None
             self.process.after(RETRY_S, self._register)
 
-    def _plan_sent(self, data: bytes) -> None:
+    def _sent_by_tmaster(self, data: bytes) -> None:
         message = tmaster_pb2.TmasterMessage.FromString(data)
-        self._take(self._intake.sent(PhysicalPlan.from_proto(message.plan)))
+        if message.HasField("plan"):
+            self._take(self._intake.sent(PhysicalPlan.from_proto(message.plan)))
+        if message.orders:
+            self._step(OrdersReceived(message.orders, self.now_ns))
 
     def _heartbeat(self) -> None:
         self.process.after(_LOOK_S, self._heartbeat)
-        end, now_s, attached = self._registration, self.process.loop.now_s, self.core.attached
-        if end is None or not self._hello_sent or (attached == self._sent and now_s < self._sent_s + HEARTBEAT_S):
+        now_s, attached = self.process.loop.now_s, self.core.attached
+        busy = self._registration is None or self._writing_to_tmaster or self._to_tmaster
+        if busy or (attached == self._sent and now_s < self._sent_s + HEARTBEAT_S):
             return
-        self._sent, self._sent_s, self._hello_sent = attached, now_s, False
+        self._sent, self._sent_s = attached, now_s
         heartbeat = tmaster_pb2.StmgrHeartbeat(attached=attached, restore_epoch=self.core.epoch)
-        end.write(tmaster_pb2.StmgrMessage(heartbeat=heartbeat).SerializeToString(), self._said_hello)
+        self._report(tmaster_pb2.StmgrMessage(heartbeat=heartbeat))
+        if (report := self.core.report) is not None:
+            self._report(tmaster_pb2.StmgrMessage(report=report))
 
     def _hello(self) -> tmaster_pb2.StmgrHello:
         hello = tmaster_pb2.StmgrHello(location=self.location.to_proto(), restore_epoch=self.core.epoch)

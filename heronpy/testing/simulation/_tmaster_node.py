@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import structs
@@ -15,6 +15,7 @@ from heronpy.testing.simulation._loop import Process
 from heronpy.testing.simulation._network import End, Network
 from heronpy.testing.simulation._programs import Broken
 from heronpy.testing.simulation._state_store import MemoryStateManager
+from heronpy.testing.simulation._storage import Storage
 from heronpy.tmaster import (
     Activated,
     ClaimNode,
@@ -26,9 +27,11 @@ from heronpy.tmaster import (
     KeepCopy,
     NodeChanged,
     NodeWritten,
+    Outgoing,
     ReadNodes,
     Reply,
     RestoreRequested,
+    SendOrder,
     SendPlan,
     SessionEnded,
     StateRequested,
@@ -39,11 +42,13 @@ from heronpy.tmaster import (
     WriteNode,
     carry_out,
 )
+from heronpy.tmaster.checkpoints import DiscardCheckpoints, WriteManifest, instance_reported, stmgr_reported
 
 TICK_S = 1.0
 ACTIVE_WAIT_S = 5.0
 _PAUSE_MIN_S = 0.01
 _CALL_S = 0.004
+_MANIFEST_S = 0.2
 _CALL_TIMEOUT_S = 2.0
 
 
@@ -51,8 +56,8 @@ _CALL_TIMEOUT_S = 2.0
 class _Session:
     number: int
     end: End
-    offered: PhysicalPlan | None = None
-    version: int = 0
+    stmgr: str = ""
+    outgoing: Outgoing = field(default_factory=Outgoing)
     writing: bool = False
 
 
@@ -71,9 +76,10 @@ class TmasterNode:
         stmgr_timeout_s: float,
         copies: dict[Kind, bytes],
         plan_sent: Callable[[PhysicalPlan], None],
+        storage: Storage,
     ) -> None:
         self.process, self._network, self._state = process, network, state
-        self._topology, self._copies, self._plan_sent = topology, copies, plan_sent
+        self._topology, self._copies, self._plan_sent, self._storage = topology, copies, plan_sent, storage
         self._rng = process.loop.rng(f"{process.name} {process.incarnation}")
         host, port = "host-tmaster", 90000 + 1000 * container + process.incarnation
         self.host = f"{host}-{container}"
@@ -127,6 +133,14 @@ class TmasterNode:
                 self._ask(effect)
             case SendPlan(session, plan):
                 self._send(session, plan)
+            case SendOrder(session, order):
+                if (open_session := self._sessions.get(session)) is not None:
+                    open_session.outgoing.order(order)
+                    self._write(open_session)
+            case WriteManifest():
+                self._write_manifest(effect)
+            case DiscardCheckpoints(keep, before):
+                self._storage.discard(keep, before)
             case CloseSession(session, _, _):
                 self._end_session(session)
             case Activated(kinds):
@@ -170,6 +184,14 @@ class TmasterNode:
 
         self.process.loop.after(there_s, guarded)
 
+    def _write_manifest(self, effect: WriteManifest) -> None:
+        def write() -> None:
+            if self.process.alive:
+                answer = self._storage.write_manifest(effect, self._rng)
+                self.process.after(self._rng.random() * _CALL_S, lambda: self.feed(answer(self.process.loop.now_s)))
+
+        self.process.loop.after(self._rng.random() * _MANIFEST_S, write)
+
     def _check_term(self, write: WriteNode) -> None:
         """Whatever was to depend on the term was written in this one's own, however the state manager compares."""
         if write.of is not Kind.EPOCHS or write.kind is Kind.EPOCHS:
@@ -177,6 +199,8 @@ class TmasterNode:
         epoch = state_pb2.Epoch.FromString(self._state.get(Kind.EPOCHS, self._topology) or b"")
         if epoch.leader != self._location:
             raise Broken(f"{self.process.name} wrote {write.kind.value} in term {epoch.term}, which is not its own")
+        if write.kind is Kind.STATEFULCHECKPOINTS:
+            self._storage.recorded(state_pb2.Checkpoints.FromString(write.value), epoch.restore_epoch)
 
     def _pass_time(self) -> None:
         now_s = self.process.loop.now_s
@@ -224,6 +248,7 @@ class TmasterNode:
         now_s = self.process.loop.now_s
         if message.HasField("hello"):
             hello = message.hello
+            session.stmgr = hello.location.id
             self._sessions[session.number] = session
             self.feed(
                 StmgrRegistered(
@@ -235,8 +260,14 @@ class TmasterNode:
                     tuple(map(StmgrLocation.from_proto, hello.peers)),
                 )
             )
-        else:
+        elif message.HasField("heartbeat"):
             self.feed(HeartbeatReceived(session.number, frozenset(message.heartbeat.attached), now_s))
+        elif session.number not in self._sessions or session.end.closed:
+            return
+        elif message.HasField("report"):
+            self.feed(stmgr_reported(session.stmgr, message.report, now_s))
+        elif (event := instance_reported(message.of_instance, now_s)) is not None:
+            self.feed(event)
 
     def _ended(self, session: _Session) -> None:
         if self._sessions.pop(session.number, None) is not None:
@@ -250,19 +281,19 @@ class TmasterNode:
 
     def _send(self, number: int, plan: PhysicalPlan) -> None:
         session = self._sessions.get(number)
-        if session is None or plan.version <= session.version:
+        if session is None:
             return
-        session.version, session.offered = plan.version, plan
+        session.outgoing.offer(plan.version, plan.to_proto())
         self._plan_sent(plan)
         self._write(session)
 
     def _write(self, session: _Session) -> None:
-        if session.writing or session.offered is None or session.end.closed:
+        if session.writing or session.end.closed or (message := session.outgoing.take()) is None:
             return
-        plan, session.offered, session.writing = session.offered, None, True
+        session.writing = True
 
         def written() -> None:
             session.writing = False
             self._write(session)
 
-        session.end.write(tmaster_pb2.TmasterMessage(plan=plan.to_proto()).SerializeToString(), written)
+        session.end.write(message.SerializeToString(), written)

@@ -1,0 +1,53 @@
+"""Effectively once in the simulated cluster: counts are exact in every checkpoint and in the end, whatever dies."""
+
+from __future__ import annotations
+
+import pytest
+
+from heronpy.testing.simulation import (
+    Break,
+    Cut,
+    Detach,
+    Expire,
+    Kill,
+    Pause,
+    Restore,
+    Schedule,
+    StateAway,
+    StateEmptied,
+    Stop,
+    run,
+)
+
+SOURCE, RELAY, SINK = "container_1_source_1", "container_1_relay_3", "container_1_sink_5"
+
+
+@pytest.mark.parametrize("seed", [1, 5, 12])
+def test_counts_are_exact_with_the_faults_of_a_pinned_seed(seed: int) -> None:
+    assert run(seed, check_every=4, checkpoints=True).storage.newest > 0
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [],
+        [(3.0, Kill(SOURCE, 0.2)), (3.1, Kill(SINK, 0.2))],
+        [(3.0, Kill("stmgr-1", 0.3)), (3.0, Kill("tmaster-0", 6.0))],
+        [(3.0, Kill("container_1", 1.0)), (4.5, Kill("container_2", 1.0))],
+        [(3.0, Kill(RELAY, 5.0)), (3.5, Stop("stmgr-2", 3.0))],
+        [(3.0, Break("host-1", "host-2")), (3.4, Detach("stmgr-1")), (3.5, Detach(RELAY))],
+        [(3.0, Cut("host-1", "host-2", 5.0)), (3.1, Stop("tmaster-0", 6.0))],
+        [(3.0, StateAway(4.0)), (3.2, Kill(RELAY, 0.1)), (5.0, Kill("tmaster-0", 0.3))],
+        [(3.0, StateEmptied()), (3.1, Kill("tmaster-0", 0.5)), (3.2, Kill(SINK, 0.1))],
+        [(3.0, Restore()), (3.01, Restore()), (3.02, Kill("tmaster-0", 0.1))],
+        [(3.0, Pause(3.0)), (4.0, Kill("stmgr-2", 0.1)), (5.0, Expire("tmaster-0", 1.0))],
+    ],
+)
+def test_counts_are_exact_after(faults: Schedule) -> None:
+    assert run(6, faults, check_every=4, checkpoints=True).storage.newest > 0
+
+
+def test_checkpoints_go_on_while_nothing_happens_and_nobody_is_restored() -> None:
+    cluster = run(6, [(8.0, Kill("tmaster-0", 0.1))], check_every=10, checkpoints=True)
+    assert len(cluster.storage.commits) >= 5
+    assert {node.status.epoch for node in cluster.counting.values()} == {1}
