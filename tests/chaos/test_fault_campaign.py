@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import figures
@@ -51,6 +51,12 @@ class Scene:
     zookeeper: ZookeeperServer
     dice: random.Random
     seed: int
+    ports: list[int] = field(default_factory=list)
+    """Of the Stream Managers, when all was well: during a fault nobody may be there who could be asked."""
+
+    def look(self) -> None:
+        """Learn the ports."""
+        self.ports[:] = [stmgr.location.port for stmgr in self.topology.status().stmgrs]
 
     def any_process(self, *prefixes: str) -> tuple[str, HostProcess] | None:
         """A process by chance, of those whose names begin so; the same one for the same dice."""
@@ -108,9 +114,9 @@ def empty_zookeeper(scene: Scene) -> str:
 
 def cut_links(scene: Scene) -> str:
     """Reset every connection with the port of one Stream Manager for a while."""
-    port = scene.dice.choice([s.location.port for s in scene.topology.status().stmgrs if s.location.port] or [0])
+    port = scene.dice.choice(scene.ports)
     until_s = time.monotonic() + CUT_S
-    while port and time.monotonic() < until_s:
+    while time.monotonic() < until_s:
         command = ["ss", "--kill", "--tcp", "state", "established", f"( sport = :{port} or dport = :{port} )"]
         subprocess.run(command, check=True, capture_output=True)
         time.sleep(0.1)  # the cut lasts
@@ -160,6 +166,7 @@ def strike(scene: Scene, ledger: Ledger, number: int) -> None:
     chosen = [scene.dice.choice(FAULTS) for _ in range(count)]
     kinds = sorted(fault.__name__ for fault in chosen)
     what = f"fault {number} ({' and '.join(kinds)})"
+    scene.look()
     with ledger.disturbed(what, scene.topology, numbers=200, within_s=WITHIN_S) as recovery:
         for fault in chosen:
             print(f"{time.strftime('%H:%M:%S')} {fault(scene)}", flush=True)
