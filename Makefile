@@ -24,7 +24,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-pipeline test test-long check nightly chaos chaos-deaths simulate fuzz lint proto proto-check \
+.PHONY: help demo demo-pipeline test test-long check nightly chaos chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-spark bench-tracker \
 	format clean distclean install install-dev install-pipeline servers s3-server java constraints
 
@@ -48,13 +48,16 @@ check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters,
 
 nightly: ## what takes hours, with other random choices every time: the long tests, faults, fuzzing
 	HERON_NIGHTLY=1 HERON_LONG=1 $(MAKE) test
-	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-deaths
+	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-deaths
 	$(MAKE) simulate SEEDS=5000 FIRST=$$RANDOM
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--checkpoints
 	$(MAKE) fuzz
 
 chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow: make chaos FAULTS=300, HERON_CHAOS_SEED=n to repeat one
 	HERON_CHAOS_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_fault_campaign.py -s $(ARGS)
+
+chaos-state: $(VENV)/.installed-dev servers ## the same while numbers are counted effectively once: make chaos-state FAULTS=100
+	HERON_STATE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_state_campaign.py -s $(ARGS)
 
 chaos-deaths: $(VENV)/.installed-dev ## kills and stops close together, for a while: make chaos-deaths CHAOS_SECONDS=600
 	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "deaths" $(ARGS)

@@ -16,7 +16,7 @@ from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext,
 from heronpy.api.state import ITwoPhaseStatefulComponent, State
 
 KEYS = 97
-RATE_PER_S = 1000
+RATE_PER_S = 300
 GOAL_LOOK_S = 0.05
 
 

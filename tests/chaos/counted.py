@@ -1,0 +1,59 @@
+"""What the counting topology has counted, and the promise that it must keep."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+from counting_topology import KEYS
+
+from heronpy.testing import eventually_sync
+
+WITHIN_S = 120.0
+
+
+class Counted:
+    """What the bolts had counted at the newest checkpoint."""
+
+    def __init__(self, directory: Path) -> None:
+        self.dir = directory
+        self.goal = 0
+        self.raise_goal(0)
+
+    def raise_goal(self, by: int) -> None:
+        self.goal += by
+        new = self.dir / "goal.new"
+        new.write_text(str(self.goal))
+        os.replace(new, self.dir / "goal")
+
+    def newest(self) -> list[dict[str, object]]:
+        return [json.loads(path.read_text()) for path in sorted(self.dir.glob("committed-?"))]
+
+    def counts(self) -> Counter[str]:
+        total: Counter[str] = Counter()
+        for one in self.newest():
+            total.update(one["counts"])
+        return total
+
+    def wait_midway(self) -> None:
+        """Wait until some more numbers are committed, and see that others are on their way."""
+        before = sum(self.counts().values())
+
+        def check() -> None:
+            assert sum(self.counts().values()) >= before + 100
+
+        eventually_sync(check, within_s=WITHIN_S)
+        assert sum(self.counts().values()) < self.goal, "all is done: a fault would prove nothing now"
+
+    def wait_exact(self) -> None:
+        """Wait until all numbers below the goal are committed, and see that each is counted once."""
+        expected = Counter(f"key-{number % KEYS}" for number in range(self.goal))
+
+        def check() -> None:
+            found = self.counts()
+            assert not found - expected, f"counted too often: {found - expected}"
+            assert found == expected, f"{sum((expected - found).values())} of {self.goal} are not counted yet"
+
+        eventually_sync(check, within_s=WITHIN_S)
