@@ -218,11 +218,13 @@ class TaskStates:
         """The marker has come: what the states are now is what the checkpoint has. O(1) in their size.
 
         Returns:
-            False if nothing has changed: there is no object, and nothing to write.
+            False if nothing has changed, or nothing is declared and nothing was saved: there is no object, and nothing
+            to write.
         """
         assert self._writer is None, "the last checkpoint is still being written: abort it first"
         self._begun = (checkpoint_id, False)
-        if not (self._must_write or any(state.dirty for state in self._states.values())):
+        first = self._must_write and (bool(self._states) or self._saved.checkpoint_id != 0)
+        if not (first or any(state.dirty for state in self._states.values())):
             return False
         own = self.place.own
         header = Header(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 
+from heronpy.submit import StoredCheckpoint, checkpoints
 from heronpy.testing import LocalCluster
 from heronpy.testing import eventually_sync as _eventually_sync
 
@@ -44,3 +45,23 @@ def test_an_error_of_user_code_is_undone_by_a_restore(cluster: LocalCluster, tmp
     eventually_sync(lambda: check_exact(tmp_path, numbers))
     assert (tmp_path / "failed").exists()
     assert topology.processes() == pids, "no process is replaced"
+
+
+def test_they_are_listed_merged_and_deleted_with_the_topology(cluster: LocalCluster, tmp_path: Path) -> None:
+    topology = cluster.submit(keyed_count_topology(tmp_path, numbers=1_000_000, rate=RATE)).wait_running(120)
+
+    def kept() -> list[StoredCheckpoint]:
+        found = checkpoints(topology.launch)
+        assert max((one.id for one in found), default=0) >= 20, "merges take place after ten"
+        return found
+
+    found = eventually_sync(kept)
+    committed = [one for one in found if one.committed]
+    assert 3 <= len(committed) <= 5, "so many are kept"
+    assert len(found) <= 7, "what is under way, and what is about to be deleted"
+    assert committed[-1].components.keys() == {"numbers", "count"}
+    assert committed[-1].tasks == {"numbers": 1, "count": 2}
+    stored = list(Path(topology.launch.checkpoints).rglob("*.base"))
+    assert any(f"/{1:020d}-" not in str(path) for path in stored), "objects are merged"
+    topology.kill()
+    assert not Path(topology.launch.checkpoints).exists()

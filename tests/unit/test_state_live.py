@@ -388,3 +388,11 @@ def test_keys_come_back_with_their_types() -> None:
     component.checkpoint()
     component.restart(1)
     assert {repr(key) for key in component.declared[0]} == {repr(key) for key in keys}
+
+
+def test_a_task_that_declares_no_state_writes_nothing() -> None:
+    states = TaskStates(Place("words-1", "count", 0, 1, 16))
+    assert not states.begin(1, 0)
+    states.commit(1)
+    assert not states.begin(2, 0)
+    states.check_invariants()

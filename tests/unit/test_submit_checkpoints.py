@@ -19,9 +19,8 @@ class Words(Spout):
 
 
 @pytest.fixture
-def launch_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A launch file, as it is read, of a topology with these keys; the mode is not asked for yet by submit."""
-    monkeypatch.setattr("heronpy.submit._plan._check_config", lambda *_: None)
+def launch_with(tmp_path: Path) -> Any:
+    """A launch file, as it is read, of a topology with these keys."""
 
     def launch(mode: str = "EFFECTIVELY_ONCE", **properties: Any) -> Launch:
         builder = TopologyBuilder("counted")
