@@ -12,6 +12,7 @@ from heronpy.connectors._parquet_sink import ParquetSink
 from heronpy.connectors._redis import RedisStream
 from heronpy.connectors._row_sinks import CsvSink, JsonLinesSink, TextSink
 from heronpy.connectors._sink_bolt import SinkBolt
+from heronpy.connectors._sql_sink import SqlSink
 from heronpy.connectors._text import JsonLines, TextFile
 from heronpy.connectors.spi import (
     Chunk,
@@ -45,6 +46,7 @@ __all__ = [
     "SourceContext",
     "SourceReader",
     "Split",
+    "SqlSink",
     "TextFile",
     "TextSink",
     "TransactionalSinkWriter",

@@ -13,6 +13,7 @@ import msgspec
 from heronpy.connectors._files import why
 from heronpy.connectors._part_files import FileSink
 from heronpy.connectors._staged_files import Encoder
+from heronpy.connectors.spi import Sink
 from heronpy.errors import ConfigError
 
 _SHOWN = 200
@@ -92,7 +93,7 @@ class _LineEncoder:
         pass
 
 
-def unfit(sink: FileSink, element: Any, reason: str) -> ValueError:
+def unfit(sink: Sink, element: Any, reason: str) -> ValueError:
     """What is raised for an element that a sink cannot hold."""
     shown = repr(element)
     if len(shown) > _SHOWN:

@@ -1,0 +1,86 @@
+"""Rows exactly once, for stores with transactions: until they are committed they are in the checkpoint."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Final
+
+from heronpy.connectors.spi import SinkContext, TransactionalSinkWriter
+from heronpy.errors import CheckpointError, FencedError
+
+ROWS_MAX: Final = 1_000_000
+"""So many rows are held between two checkpoints."""
+_KEY_CHARACTERS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """What one task wrote between two checkpoints."""
+
+    sink: str
+    """Key of its progress, and …"""
+    task: int
+    """… the task: its progress is the newest checkpoint whose rows are there."""
+    owner: str
+    """The writer that prepared it."""
+    checkpoint_id: int
+    rows: tuple[Any, ...]
+
+
+class HeldRowsWriter(TransactionalSinkWriter):
+    """Rows in memory, prepared as themselves.
+
+    A commit is one transaction of the store: the rows, and the progress that says they are there. An open writer owns
+    the progress of its task, and knows by it when a newer one has taken over.
+    """
+
+    def __init__(self, context: SinkContext) -> None:
+        self._context = context
+        self._epoch, self._task = context.epoch, context.task_index
+        self._sink = _shortened(f"{context.topology_id}/{context.name}")
+        self._owner = os.urandom(8).hex()
+        self._rows: list[Any] = []
+
+    @abstractmethod
+    def row(self, element: Any) -> Any:
+        """An element as it is held; picklable. Raises ValueError if this sink cannot hold it."""
+
+    @abstractmethod
+    def commit(self, prepared: PreparedRows) -> None: ...
+
+    def check(self, rows: list[Any]) -> None:
+        """Raise CheckpointError if the store would refuse these rows: later there is no way back."""
+
+    def write(self, element: Any) -> None:
+        row = self.row(element)
+        if len(self._rows) >= ROWS_MAX:
+            raise CheckpointError(
+                f"sink {self._context.name}: {ROWS_MAX} rows wait for a checkpoint: take them more often, or use more "
+                "tasks"
+            )
+        self._rows.append(row)
+
+    def prepare(self, checkpoint_id: int) -> PreparedRows | None:
+        if not self._rows:
+            return None
+        self.check(self._rows)
+        rows, self._rows = tuple(self._rows), []
+        return PreparedRows(self._sink, self._task, self._owner, checkpoint_id, rows)
+
+    def abort(self, prepared: PreparedRows) -> None:
+        """Nothing is to be undone: they are nowhere but in the checkpoint."""
+
+    def fenced(self) -> FencedError:
+        return FencedError(
+            f"sink {self._context.name}: task {self._task} of restore epoch {self._epoch} is fenced: a newer one writes"
+        )
+
+
+def _shortened(key: str) -> str:
+    """A key that a column holds."""
+    if len(key) <= _KEY_CHARACTERS_MAX:
+        return key
+    return f"{key[:_KEY_CHARACTERS_MAX]}…{hashlib.blake2b(key.encode(), digest_size=16).hexdigest()}"

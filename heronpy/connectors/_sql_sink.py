@@ -1,0 +1,281 @@
+"""Rows of SQL tables, in any database that SQLAlchemy has a dialect for."""
+
+# Exactly once: the rows of a checkpoint and the number of that checkpoint are written in one transaction. A repeated
+# commit finds the number; a fenced writer finds a row that is not its own any more. Both by the UPDATE that the
+# transaction begins with, which locks the row of the task until it ends: nobody asks first and writes then.
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from heronpy.connectors._files import why
+from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
+from heronpy.connectors._optional import need
+from heronpy.connectors._row_sinks import unfit
+from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
+from heronpy.errors import CheckpointError, ConfigError, UnavailableError
+
+PROGRESS_TABLE = "heron_sink_progress"
+_KEY_CHARACTERS = 255
+_TRIES = 3
+
+
+class SqlSink(Sink):
+    """Rows of a table. Elements are dicts, or named tuples, whose fields are columns of it.
+
+    Exactly once, the rows between two checkpoints are kept in memory and in the checkpoint, and inserted with a
+    progress row in one transaction when it is committed. They are tried before, in a transaction that is rolled back:
+    what the table refuses by then fails the checkpoint. The progress table is made beside the table's, one row for each
+    task; while it is there, nothing is inserted twice.
+    """
+
+    exactly_once = True
+
+    def __init__(
+        self,
+        url: str | None = None,
+        table: str = "",
+        *,
+        url_env: str | None = None,
+        progress_table: str = PROGRESS_TABLE,
+    ) -> None:
+        """Describe the sink; the database is connected to when it is opened.
+
+        Args:
+            url: of the database, as SQLAlchemy has them: `postgresql+psycopg://user@host/db`, `sqlite:////path`. It
+                travels with the program: give a URL with a password by `url_env` instead.
+            table: the table, or `schema.table`. It exists.
+            url_env: name of an environment variable of the tasks that has the URL.
+            progress_table: a table for the progress, in the same schema; made if missing.
+
+        Raises:
+            ConfigError: not one URL, or no table.
+        """
+        if (url is None) == (url_env is None):
+            raise ConfigError("SqlSink takes either a url or a url_env")
+        if not table or not progress_table:
+            raise ConfigError("SqlSink takes the name of a table")
+        self._url = url
+        self._url_env = url_env
+        self._schema, _, self._table = table.rpartition(".")
+        self._progress = progress_table
+
+    def __repr__(self) -> str:
+        return f"SqlSink(table={f'{self._schema}.{self._table}'.lstrip('.')!r})"
+
+    def open(self, context: SinkContext) -> SinkWriter:
+        return _FlushingWriter(self._opened(), context)
+
+    def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
+        return _TransactionalWriter(self._opened(), self._progress, context)
+
+    def _opened(self) -> _Table:
+        need("sqlalchemy", "sql", "SqlSink")
+        import sqlalchemy
+        from sqlalchemy.exc import ArgumentError, NoSuchTableError
+
+        url = self._url if self._url_env is None else os.environ.get(self._url_env)
+        if not url:
+            raise ConfigError(f"the environment variable {self._url_env} must have the URL of the database of {self!r}")
+        try:
+            engine = sqlalchemy.create_engine(url, pool_size=1, pool_pre_ping=True)
+        except (ArgumentError, ImportError, ValueError) as e:  # its text may have the password in it
+            raise ConfigError(f"{self!r}: no database driver for this URL ({type(e).__name__})") from None
+        try:
+            with _translated(repr(self)):
+                table = sqlalchemy.Table(
+                    self._table, sqlalchemy.MetaData(schema=self._schema or None), autoload_with=engine
+                )
+        except NoSuchTableError:
+            engine.dispose()
+            raise ConfigError(f"{self!r}: there is no such table") from None
+        return _Table(self, engine, table)
+
+
+class _Table:
+    """An open database, and the table in it."""
+
+    def __init__(self, sink: SqlSink, engine: Any, table: Any) -> None:
+        self.sink = sink
+        self.engine = engine
+        self.table = table
+        self._names = set(table.columns.keys())
+        self._needed = {
+            column.name
+            for column in table.columns
+            if not (column.nullable or column.primary_key or column.server_default or column.computed)
+        }
+
+    def row(self, element: Any) -> dict[str, Any]:
+        fields = element._asdict() if hasattr(element, "_asdict") else element
+        if not isinstance(fields, dict) or not fields:
+            raise unfit(self.sink, element, "it is neither a dict nor a named tuple with fields")
+        if not fields.keys() <= self._names:
+            raise unfit(self.sink, element, f"the columns are {sorted(self._names)}")
+        if not fields.keys() >= self._needed:
+            raise unfit(self.sink, element, f"the columns {sorted(self._needed)} need a value")
+        return dict(fields)
+
+    def insert(self, connection: Any, rows: Sequence[dict[str, Any]]) -> None:
+        """Insert rows, in their order; those with the same fields at once."""
+        for _, some in itertools.groupby(rows, key=lambda row: row.keys()):
+            connection.execute(self.table.insert(), list(some))
+
+
+class _FlushingWriter(SinkWriter):
+    """At least once: a flush is a transaction."""
+
+    def __init__(self, table: _Table, context: SinkContext) -> None:
+        self._table = table
+        self._name = context.name
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, element: Any) -> None:
+        self._rows.append(self._table.row(element))
+
+    def flush(self) -> None:
+        if self._rows:
+            with _translated(f"sink {self._name}"), self._table.engine.begin() as connection:
+                self._table.insert(connection, self._rows)
+            self._rows.clear()
+
+    def close(self) -> None:
+        self._table.engine.dispose()
+
+
+class _TransactionalWriter(HeldRowsWriter):
+    def __init__(self, table: _Table, progress_table: str, context: SinkContext) -> None:
+        super().__init__(context)
+        self._table = table
+        self._progress = self._progress_table(progress_table)
+        for _ in range(_TRIES):
+            if self._own():
+                break
+        self._fence()
+
+    def row(self, element: Any) -> dict[str, Any]:
+        return self._table.row(element)
+
+    def check(self, rows: list[Any]) -> None:
+        with self._translated(), self._table.engine.connect() as connection:
+            self._table.insert(connection, rows)
+            connection.rollback()
+
+    def commit(self, prepared: PreparedRows) -> None:
+        progress = self._progress.c
+        task = (progress.sink == prepared.sink) & (progress.task == prepared.task)
+        with self._translated(), self._table.engine.begin() as connection:
+            advance = self._progress.update().where(task, progress.checkpoint < prepared.checkpoint_id)
+            if prepared.sink == self._sink:
+                advance = advance.where(progress.epoch == self._epoch)
+            if prepared.owner == self._owner:
+                advance = advance.where(progress.owner == self._owner)
+            if connection.execute(advance.values(checkpoint=prepared.checkpoint_id)).rowcount:
+                self._table.insert(connection, prepared.rows)
+                return
+            found = connection.execute(self._progress.select().where(task)).first()
+        if found is None:
+            raise CheckpointError(
+                f"sink {self._context.name}: {self._progress} has no row of {prepared.sink}, task {prepared.task}, so "
+                f"nobody knows whether the rows of checkpoint {prepared.checkpoint_id} are there"
+            )
+        is_committed = found.checkpoint >= prepared.checkpoint_id
+        if prepared.owner == self._owner:  # a newer writer's checkpoint says nothing about this one
+            is_committed &= (found.owner, found.epoch) == (self._owner, self._epoch)
+        if not is_committed:
+            raise self.fenced()
+
+    def close(self) -> None:
+        self._table.engine.dispose()
+
+    def _own(self) -> bool:
+        """Take the progress of this task over. False: another one did at the same moment."""
+        from sqlalchemy.exc import IntegrityError
+
+        progress = self._progress.c
+        task = (progress.sink == self._sink) & (progress.task == self._task)
+        mine = {"owner": self._owner, "epoch": self._epoch}
+        try:
+            with self._translated(IntegrityError), self._table.engine.begin() as connection:
+                own = self._progress.update().where(task, progress.epoch <= self._epoch).values(**mine)
+                if connection.execute(own).rowcount:
+                    return True
+                row = {"sink": self._sink, "task": self._task, "checkpoint": -1, **mine}
+                connection.execute(self._progress.insert(), row)
+                return True
+        except IntegrityError:
+            return False
+
+    def _fence(self) -> None:
+        """Of two that open at the same time, at least one sees the other's row here."""
+        import sqlalchemy
+
+        progress = self._progress.c
+        with self._translated(), self._table.engine.begin() as connection:
+            older = self._progress.update().where(progress.sink == self._sink, progress.epoch < self._epoch)
+            connection.execute(older.values(epoch=self._epoch))
+            newest = sqlalchemy.select(sqlalchemy.func.max(progress.epoch)).where(progress.sink == self._sink)
+            if connection.execute(newest).scalar_one() > self._epoch:
+                raise self.fenced()
+
+    def _progress_table(self, name: str) -> Any:
+        import sqlalchemy
+        from sqlalchemy.exc import SQLAlchemyError
+
+        table = sqlalchemy.Table(
+            name,
+            sqlalchemy.MetaData(schema=self._table.table.schema),
+            sqlalchemy.Column("sink", sqlalchemy.String(_KEY_CHARACTERS), primary_key=True),
+            sqlalchemy.Column("task", sqlalchemy.Integer, primary_key=True, autoincrement=False),
+            sqlalchemy.Column("epoch", sqlalchemy.BigInteger, nullable=False),
+            sqlalchemy.Column("owner", sqlalchemy.String(16), nullable=False),
+            sqlalchemy.Column("checkpoint", sqlalchemy.BigInteger, nullable=False),
+        )
+        with contextlib.suppress(SQLAlchemyError):  # another task makes it at this moment; else the next call says so
+            table.create(self._table.engine, checkfirst=True)
+        return table
+
+    def _translated(self, *but: type[Exception]) -> contextlib.AbstractContextManager[None]:
+        return _translated(f"sink {self._context.name}", *but)
+
+
+@contextlib.contextmanager
+def _translated(who: str, *but: type[Exception]) -> Iterator[None]:
+    """Errors of the database as the project's.
+
+    Raises:
+        UnavailableError: it does not answer, or has no time now.
+        CheckpointError: it will always refuse this.
+    """
+    from sqlalchemy.exc import (
+        DBAPIError,
+        InterfaceError,
+        NoSuchTableError,
+        OperationalError,
+        SQLAlchemyError,
+        TimeoutError,
+    )
+
+    try:
+        yield
+    except NoSuchTableError:
+        raise
+    except but:
+        raise
+    except (OperationalError, InterfaceError, TimeoutError) as e:
+        raise UnavailableError(f"{who}: the database does not take it now: {_short(e)}") from None
+    except DBAPIError as e:
+        if e.connection_invalidated:
+            raise UnavailableError(f"{who}: the connection is lost: {_short(e)}") from None
+        raise CheckpointError(f"{who}: the database refuses it: {_short(e)}") from None
+    except SQLAlchemyError as e:
+        raise CheckpointError(f"{who}: {_short(e)}") from None
+
+
+def _short(error: Exception) -> str:
+    """Without the statement and its rows."""
+    return why(getattr(error, "orig", None) or error)

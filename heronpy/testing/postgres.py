@@ -1,0 +1,96 @@
+"""A real PostgreSQL for tests; as `heronpy.testing.servers`."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from heronpy.testing._server_process import Server, ServerProcess, listening
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_USER = "postgres"
+_OPTIONS = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "shared_buffers=16MB", "max_connections=50")
+
+
+@functools.cache
+def _binaries() -> Path | None:
+    """Where initdb and postgres are; Debian has them beside the PATH."""
+    if (found := shutil.which("initdb")) is not None:
+        return Path(found).resolve().parent
+    versions = sorted(_DEBIAN.glob("[0-9]*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    return versions[-1].parent if versions else None
+
+
+def postgres_missing() -> str | None:
+    """Why no PostgreSQL can be started here, or None if one can."""
+    if _binaries() is None:
+        return "no PostgreSQL: install Debian's package postgresql"
+    if importlib.util.find_spec("psycopg") is None:
+        return "no PostgreSQL: pip install 'psycopg[binary]'"
+    return None
+
+
+class PostgresServer(Server):
+    """One real PostgreSQL with its data in a directory. A context manager: runs for the duration of the block.
+
+    It refuses to run as root, and its user may not enter the directories of root's tests: then its data is in a
+    temporary directory of its own, removed at the end.
+    """
+
+    name = "PostgreSQL"
+    port_taken = "Address already in use"
+
+    def __init__(self, directory: Path, *, port: int = 0) -> None:
+        """Describe the server; `start` starts it.
+
+        Args:
+            directory: For its data and output; made if missing.
+            port: For clients; 0: a free one.
+        """
+        super().__init__(directory, port)
+        self._as_user: tuple[str, ...] = ()
+        self._data = directory / "data"
+        self._temporary: str | None = None
+
+    @property
+    def url(self) -> str:
+        """postgresql+psycopg://…, as SQLAlchemy takes it."""
+        return f"postgresql+psycopg://{_USER}@127.0.0.1:{self.port}/postgres"
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _command(self) -> Sequence[str]:
+        binaries = _binaries()
+        assert binaries is not None, postgres_missing()
+        if os.geteuid() == 0 and self._temporary is None:
+            self._temporary = tempfile.mkdtemp(prefix="heron-postgres-")
+            shutil.chown(self._temporary, _USER, _USER)
+            self._data = Path(self._temporary) / "data"
+            # A change of user takes away the signal that ends it with its parent, so it is armed again.
+            user = (f"--reuid={_USER}", f"--regid={_USER}", "--init-groups", "--pdeathsig=KILL")
+            self._as_user = ("setpriv", *user, "--")
+        if not self._data.exists():
+            initdb = [str(binaries / "initdb"), "-D", str(self._data), "-U", _USER, "-A", "trust", "--no-sync"]
+            made = subprocess.run([*self._as_user, *initdb], capture_output=True, text=True, cwd="/", check=False)
+            if made.returncode:
+                raise RuntimeError(f"initdb failed: {made.stderr}")
+        options = [part for option in _OPTIONS for part in ("-c", option)]
+        return [*self._as_user, str(binaries / "postgres"), "-D", str(self._data), "-p", str(self.port), *options]
+
+    def _serving(self) -> bool:
+        return listening(self.port) and "ready to accept connections" in self._started.tail(20)
+
+
+__all__ = ["PostgresServer", "ServerProcess", "postgres_missing"]

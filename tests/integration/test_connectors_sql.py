@@ -1,0 +1,196 @@
+"""Rows in SQL tables, exactly once: in SQLite, and in a real PostgreSQL where there is one."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from heronpy.connectors import Sink, SinkContext, SqlSink
+from heronpy.errors import CheckpointError, ConfigError, UnavailableError
+from heronpy.testing.connectors_kit import open_sink
+from heronpy.testing.postgres import PostgresServer, postgres_missing
+from heronpy.testing.transactions_kit import TransactionalSinkKit, open_transactional, prepared
+
+sqlalchemy = pytest.importorskip("sqlalchemy")
+
+CREATE = """
+CREATE TABLE words (
+    n INTEGER NOT NULL,
+    text VARCHAR(100) NOT NULL,
+    price NUMERIC(10, 2),
+    at TIMESTAMP,
+    CHECK (n >= 0)
+)
+"""
+
+
+class Word(NamedTuple):
+    n: int
+    text: str
+
+
+class SqlKit(TransactionalSinkKit):
+    kills_max = 25
+
+    @pytest.fixture
+    def url(self) -> str:
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def table(self, url: str) -> Iterator[None]:
+        self._engine = sqlalchemy.create_engine(url)
+        with self._engine.begin() as connection:
+            connection.execute(sqlalchemy.text("DROP TABLE IF EXISTS words"))
+            connection.execute(sqlalchemy.text("DROP TABLE IF EXISTS heron_sink_progress"))
+            connection.execute(sqlalchemy.text(CREATE))
+        self._engine.dispose()
+        yield
+        self._engine.dispose()
+
+    @pytest.fixture
+    def sink(self, url: str, table: None) -> Sink:
+        return SqlSink(url, "words")
+
+    @pytest.fixture
+    def elements(self) -> Sequence[Any]:
+        return [Word(n, f"é{n}") if n % 2 else {"n": n, "text": f"é{n}"} for n in range(11)]
+
+    @pytest.fixture
+    def expected(self) -> Sequence[Any]:
+        return [(n, f"é{n}") for n in range(11)]
+
+    @pytest.fixture
+    def unfit(self) -> Any:
+        return {"n": 1, "text": "a", "no such column": 1}
+
+    def visible(self) -> list[Any]:
+        with self._engine.connect() as connection:
+            rows = [tuple(row) for row in connection.execute(sqlalchemy.text("SELECT n, text FROM words"))]
+        self._engine.dispose()  # nothing of it is to be inherited by processes that are killed
+        return rows
+
+    def progress(self) -> list[Any]:
+        with self._engine.connect() as connection:
+            return list(connection.execute(sqlalchemy.text("SELECT * FROM heron_sink_progress")))
+
+    def test_there_is_one_progress_row_for_each_task(self, sink: Sink, elements: Sequence[Any]) -> None:
+        for epoch in range(1, 5):
+            for task in range(2):
+                writer = open_transactional(sink, task=task, epoch=epoch)
+                writer.commit(prepared(writer, epoch, elements[:1]))
+        assert sorted((row.task, row.epoch, row.checkpoint) for row in self.progress()) == [(0, 4, 4), (1, 4, 4)]
+
+    def test_what_the_table_refuses_fails_the_checkpoint_and_is_not_in_a_commit(self, sink: Sink) -> None:
+        writer = open_transactional(sink)
+        writer.write({"n": -1, "text": "against the check"})
+        with pytest.raises(CheckpointError, match="refuses"):
+            writer.prepare(1)
+        self.check([])
+
+    def test_values_of_many_types(self, sink: Sink) -> None:
+        at = datetime.datetime(2024, 2, 29, 12, 0, 1)
+        writer = open_transactional(sink)
+        rows = [{"n": 1, "text": "a", "price": Decimal("1.25"), "at": at}, {"n": 2, "text": "b"}, Word(3, "c")]
+        writer.commit(prepared(writer, 1, rows))
+        with self._engine.connect() as connection:
+            words = sqlalchemy.Table("words", sqlalchemy.MetaData(), autoload_with=connection)
+            found = connection.execute(words.select().order_by(words.c.n)).all()
+        assert [tuple(row) for row in found] == [
+            (1, "a", Decimal("1.25"), at),
+            (2, "b", None, None),
+            (3, "c", None, None),
+        ]
+
+    def test_a_lost_progress_table_is_an_error(self, sink: Sink, elements: Sequence[Any]) -> None:
+        writer = open_transactional(sink)
+        output = prepared(writer, 1, elements[:1])
+        with self._engine.begin() as connection:
+            connection.execute(sqlalchemy.text("DELETE FROM heron_sink_progress"))
+        with pytest.raises(CheckpointError, match="nobody knows"):
+            writer.commit(output)
+        self.check([])
+
+    def test_at_least_once_a_flush_makes_rows_visible(
+        self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]
+    ) -> None:
+        writer = open_sink(sink)
+        for element in elements:
+            writer.write(element)
+        self.check([])
+        writer.flush()
+        writer.flush()
+        self.check(expected)
+        writer.close()
+
+
+class TestSqlite(SqlKit):
+    @pytest.fixture
+    def url(self, tmp_path: Path) -> str:
+        return f"sqlite:///{tmp_path}/words.db"
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
+    with PostgresServer(tmp_path_factory.mktemp("postgres")) as server:
+        yield server
+
+
+@pytest.mark.skipif(postgres_missing() is not None, reason=postgres_missing() or "")
+class TestPostgres(SqlKit):
+    @pytest.fixture
+    def url(self, postgres: PostgresServer) -> str:
+        return postgres.url
+
+    def test_a_server_that_is_away_is_unavailable_and_a_commit_is_repeated(
+        self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any], postgres: PostgresServer
+    ) -> None:
+        writer = open_transactional(sink)
+        output = prepared(writer, 1, elements[:2])
+        postgres.kill()
+        with pytest.raises(UnavailableError):
+            writer.commit(output)
+        postgres.start()
+        writer.commit(output)
+        self.check(expected[:2])
+
+
+def context() -> SinkContext:
+    return SinkContext(name="sink", task_index=0, config={})
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"words.*no such table"):
+        SqlSink(f"sqlite:///{tmp_path}/words.db", "words").open(context())
+
+
+def test_a_database_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(UnavailableError, match="unable to open"):
+        SqlSink(f"sqlite:///{tmp_path}/missing/words.db", "words").open(context())
+
+
+@pytest.mark.parametrize("url", ["no url", "nosuchdialect://user:secret@host/db", "mysql+nosuch://user:secret@host/db"])
+def test_a_url_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ConfigError, match="driver") as refused:
+        SqlSink(url, "words").open(context())
+    assert "secret" not in str(refused.value)
+
+
+def test_the_url_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("WORDS_URL", raising=False)
+    with pytest.raises(ConfigError, match="WORDS_URL"):
+        SqlSink(table="words", url_env="WORDS_URL").open(context())
+    monkeypatch.setenv("WORDS_URL", f"sqlite:///{tmp_path}/words.db")
+    with pytest.raises(ConfigError, match="no such table"):
+        SqlSink(table="words", url_env="WORDS_URL").open(context())
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigError, match="url"):
+        SqlSink(table="words")
+    with pytest.raises(ConfigError, match="table"):
+        SqlSink("sqlite://")
