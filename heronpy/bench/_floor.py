@@ -23,8 +23,8 @@ STOP_TIMEOUT_S = 5.0
 
 
 @contextlib.contextmanager
-def running_floor(directory: Path) -> Iterator[dict[int, str]]:
-    """Run the two processes for the duration of the block; gives pid and kind of each.
+def running_floor(directory: Path, keys: int) -> Iterator[dict[int, str]]:
+    """Run the two processes, with so many different words, for the duration of the block; gives pid and kind of each.
 
     Its probes are in `directory`, under the names of a topology with one spout task and one bolt task.
     """
@@ -35,7 +35,10 @@ def running_floor(directory: Path) -> Iterator[dict[int, str]]:
             for kind, end in ((SPOUT, ours), (BOLT, theirs)):
                 processes.append(
                     subprocess.Popen(
-                        [sys.executable, "-m", "heronpy.bench._floor_process", kind, str(directory), str(end.fileno())],
+                        [
+                            *(sys.executable, "-m", "heronpy.bench._floor_process"),
+                            *(kind, str(directory), str(end.fileno()), str(keys)),
+                        ],
                         pass_fds=[end.fileno()],
                         env={**os.environ, PARENT_ENV: str(os.getpid())},
                         stdin=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """One process of the floor.
 
-python -m heronpy.bench._floor_process words|count <directory> <file descriptor of the socket>
+python -m heronpy.bench._floor_process words|count <directory> <file descriptor of the socket> <words>
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from heronpy.api import TopologyContext
-from heronpy.bench._topology import BOLT, DIRECTORY, RATE, SPOUT, CountBolt, WordSpout
+from heronpy.bench._topology import BOLT, DIRECTORY, KEYS, RATE, SPOUT, CountBolt, WordSpout
 from heronpy.config import EngineConfig
 from heronpy.runtime import die_with_parent
 
@@ -74,8 +74,8 @@ def _run_bolt(bolt: _FloorBolt, link: socket.socket) -> None:
 
 def main() -> None:
     die_with_parent()
-    kind, directory, fd = sys.argv[1:]
-    config = {DIRECTORY: directory, RATE: 0}
+    kind, directory, fd, keys = sys.argv[1:]
+    config = {DIRECTORY: directory, RATE: 0, KEYS: int(keys)}
     with socket.socket(fileno=int(fd)) as link:
         if kind == SPOUT:
             spout = _FloorSpout()

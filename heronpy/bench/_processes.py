@@ -12,8 +12,8 @@ import psutil
 from heronpy.bench._topology import BOLT, SPOUT
 from heronpy.errors import UnavailableError
 
-KINDS = ("spout", "bolt", "stmgr", "other")
-"""`other` is the executors, the Topology Master, the Metrics Managers and the scheduler's service."""
+KINDS = ("spout", "bolt", "stmgr", "ckptmgr", "other")
+"""`ckptmgr` only effectively once. `other`: executors, Topology Master, Metrics Managers, scheduler service."""
 
 
 def of_topology(topology_id: str) -> dict[int, str]:
@@ -26,8 +26,8 @@ def of_topology(topology_id: str) -> dict[int, str]:
 
 def _kind(name: str) -> str:
     """The kind of a process by its name in the topology: `container_<n>_<component>_<task>`, `stmgr-<n>`, …"""
-    if name.startswith("stmgr-"):
-        return "stmgr"
+    if name.startswith(("stmgr-", "ckptmgr-")):
+        return name.partition("-")[0]
     component = re.fullmatch(r"container_\d+_(.*)_\d+", name)
     return {SPOUT: "spout", BOLT: "bolt"}.get(component[1] if component else "", "other")
 
@@ -50,15 +50,19 @@ def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:
 
 def cpu_by_kind(kinds: Mapping[int, str], before: Mapping[int, float], after: Mapping[int, float]) -> dict[str, float]:
     """CPU seconds that were used between two readings, by kind of process."""
-    return {kind: sum(after[pid] - before[pid] for pid, k in kinds.items() if k == kind) for kind in KINDS}
+    return {kind: sum(after[pid] - before[pid] for pid, k in kinds.items() if k == kind) for kind in _present(kinds)}
 
 
 def rss_peak_mb(kinds: Mapping[int, str]) -> dict[str, float]:
     """The largest resident memory (MB) that a process of each kind ever had."""
     return {
         kind: round(max((_rss_peak_bytes(pid) for pid, k in kinds.items() if k == kind), default=0) / 1e6, 1)
-        for kind in KINDS
+        for kind in _present(kinds)
     }
+
+
+def _present(kinds: Mapping[int, str]) -> list[str]:
+    return [kind for kind in KINDS if kind != "ckptmgr" or kind in kinds.values()]
 
 
 def _rss_peak_bytes(pid: int) -> int:

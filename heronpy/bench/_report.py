@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from heronpy.bench._processes import KINDS
-
 if TYPE_CHECKING:
     from rich.console import Group
 
@@ -76,7 +74,7 @@ class Report:
         by_kind = Table("process", "CPU µs / tuple", "share of CPU", "peak RSS, MB")
         for column in by_kind.columns[1:]:
             column.justify = "right"
-        for kind in KINDS:
+        for kind in self.rss_mb:
             by_kind.add_row(
                 kind, f"{self.cpu_us_per_tuple[kind]:.3f}", f"{self.cpu_share[kind]:.1%}", f"{self.rss_mb[kind]:.1f}"
             )

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from heronpy.api import api_constants
 from heronpy.bench import _processes
 from heronpy.bench._floor import running_floor
 from heronpy.bench._probe import Prober, prober
 from heronpy.bench._report import Report, machine
 from heronpy.bench._topology import BOLT, NAME, SPOUT, build, task_names
 from heronpy.errors import ConfigError, UnavailableError
+from heronpy.examples.random_word_count import WORDS
 
 if TYPE_CHECKING:
     from heronpy.runtime import Launch
@@ -34,7 +36,12 @@ DRAIN_TIMEOUT_S = 15.0
 """How long no tuple may arrive before the missing ones are taken for lost."""
 POLL_S = 0.05
 
-RELIABILITIES = ("at-most-once", "at-least-once")
+_MODES = api_constants.TopologyReliabilityMode
+RELIABILITIES = {
+    "at-most-once": _MODES.ATMOST_ONCE,
+    "at-least-once": _MODES.ATLEAST_ONCE,
+    "effectively-once": _MODES.EFFECTIVELY_ONCE,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +55,12 @@ class BenchConfig:
     containers: int = 1
     """Containers, each with a Stream Manager."""
     reliability: str = "at-most-once"
-    """`at-most-once`, or `at-least-once`: every tuple has a message id and is acked."""
+    """`at-most-once`; `at-least-once`: every tuple has a message id and is acked; or `effectively-once`: counts and
+    positions are state, of which checkpoints are taken."""
+    keys: int = WORDS
+    """How many different words there are."""
+    checkpoint_interval_s: float = 10.0
+    """Time between two checkpoints, with effectively-once."""
     seconds: float = 10.0
     """The measured time of the topology; each of the two runs of the floor takes half of it."""
     warm_up_s: float = 2.0
@@ -67,12 +79,14 @@ class BenchConfig:
     def __post_init__(self) -> None:
         if self.reliability not in RELIABILITIES:
             raise ConfigError(f"reliability must be {' or '.join(RELIABILITIES)}, not {self.reliability!r}")
-        for name in ("spouts", "bolts", "containers", "max_spout_pending"):
+        for name in ("spouts", "bolts", "containers", "keys", "max_spout_pending"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"{name.replace('_', '-')} must be at least 1, not {value}")
         if self.seconds <= 0 or self.warm_up_s < 0:
             raise ConfigError("seconds must be more than 0, and the warm-up not negative")
+        if self.checkpoint_interval_s <= 0:
+            raise ConfigError(f"checkpoint-interval must be more than 0, not {self.checkpoint_interval_s}")
         if self.rate is not None and self.rate <= 0:
             raise ConfigError(f"rate must be more than 0 tuples per second, not {self.rate}")
         if self.drain_interval_ms is not None and self.drain_interval_ms < 0:
@@ -145,7 +159,7 @@ def _report(config: BenchConfig, window: Window, rss_mb: dict[str, float], lost:
 
 def _floor(config: BenchConfig, directory: Path) -> Window:
     names = task_names(BOLT, 1)
-    with prober(directory) as probes, running_floor(directory) as kinds:
+    with prober(directory) as probes, running_floor(directory, config.keys) as kinds:
         _await_tuples(probes, names)
         time.sleep(config.warm_up_s)
         return _measure(probes, names, lambda: kinds, config.seconds / 2)
@@ -220,8 +234,10 @@ def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Itera
         spouts=config.spouts,
         bolts=config.bolts,
         containers=config.containers,
-        at_least_once=config.reliability == "at-least-once",
+        reliability=RELIABILITIES[config.reliability],
         rate=config.rate,
+        keys=config.keys,
+        checkpoint_interval_s=config.checkpoint_interval_s,
         max_spout_pending=config.max_spout_pending,
         directory=probes,
     )

@@ -9,13 +9,15 @@ failure makes such a word; in the bolt, again, only a word that was never seen b
 from __future__ import annotations
 
 import random
+from collections.abc import MutableMapping
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple, api_constants
+from heronpy.api.state import State, StatefulComponent
 from heronpy.bench._probe import Latencies, Probe
-from heronpy.examples.random_word_count import WORDS, random_words
+from heronpy.examples.random_word_count import random_words
 
 NAME = "bench"
 SPOUT, BOLT = "words", "count"
@@ -24,6 +26,8 @@ DIRECTORY = "bench.directory"
 """Configuration key: where the probes' sockets are."""
 RATE = "bench.rate"
 """Configuration key: tuples per second and spout task; 0 for as many as possible."""
+KEYS = "bench.keys"
+"""Configuration key: how many different words there are."""
 
 STAMP = "~"
 """The first character of a word that is a time (ns, CLOCK_MONOTONIC): no random word has it."""
@@ -34,16 +38,16 @@ STAMPED_PACED = 0.1
 
 
 class WordSpout(Spout):
-    """One word, picked at random from 175,000, in every next_tuple()."""
+    """One word, picked at random, in every next_tuple()."""
 
     outputs = ["word"]  # noqa: RUF012  # Heron's way to declare
     stamped = STAMPED
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.emitted = 0
-        self._words = random_words(WORDS, seed=0)
+        self._words = random_words(int(config[KEYS]), seed=0)
         self._random = random.random
-        self._range = WORDS / (1 - self.stamped)
+        self._range = len(self._words) / (1 - self.stamped)
         self._rate = config[RATE]
         self._probe = Probe(Path(config[DIRECTORY]), _task_name(context), lambda: {"count": self.emitted})
 
@@ -89,11 +93,31 @@ class PacedTrackedWordSpout(_Paced, TrackedWordSpout):
     pass
 
 
+class _Stateful(StatefulComponent):
+    """Has what a spout needs to go on where it was: with random words, their number."""
+
+    emitted: int
+
+    def init_state(self, state: State) -> None:
+        self._saved = state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self._saved.put("emitted", self.emitted)
+
+
+class StatefulWordSpout(_Stateful, WordSpout):
+    pass
+
+
+class PacedStatefulWordSpout(_Stateful, PacedWordSpout):
+    pass
+
+
 class CountBolt(Bolt):
     """A map from word to count."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: MutableMapping[str, int] = {}
         self._latencies = Latencies()
         self._probe = Probe(Path(config[DIRECTORY]), _task_name(context), self._executed, self._latencies)
 
@@ -127,42 +151,76 @@ class AckingCountBolt(CountBolt):
         self.ack(tup)
 
 
+class StatefulCountBolt(CountBolt):
+    """The same, and the map is state by key. The tuples are counted apart: the map belongs to the task's thread."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self._number = 0
+        super().initialize(config, context)
+        self._counts = context.keyed_state("counts")
+
+    def process(self, tup: Tuple) -> None:
+        self._number += 1
+        word = tup.values[0]
+        try:
+            self._counts[word] += 1
+        except KeyError:
+            self._first(word)
+
+    def _executed(self) -> dict[str, int]:
+        return {"count": self._number}
+
+
+_CLASSES: dict[str, tuple[type[Spout], type[Spout], type[Bolt]]] = {
+    api_constants.TopologyReliabilityMode.ATMOST_ONCE: (WordSpout, PacedWordSpout, CountBolt),
+    api_constants.TopologyReliabilityMode.ATLEAST_ONCE: (TrackedWordSpout, PacedTrackedWordSpout, AckingCountBolt),
+    api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE: (
+        StatefulWordSpout,
+        PacedStatefulWordSpout,
+        StatefulCountBolt,
+    ),
+}
+"""By reliability mode: the spout at full speed, the paced one, the bolt."""
+
+
 def build(
     *,
     spouts: int,
     bolts: int,
     containers: int,
-    at_least_once: bool,
+    reliability: str,
     rate: float | None,
+    keys: int,
+    checkpoint_interval_s: float,
     max_spout_pending: int | None,
     directory: Path,
 ) -> TopologyBuilder:
     """The topology to measure.
 
     Args:
+        reliability: A value of `TopologyReliabilityMode`.
         rate: Tuples per second of all spout tasks together; None for as many as possible.
+        keys: How many different words there are.
+        checkpoint_interval_s: Effectively once.
     """
-    spout_class = {
-        (False, False): WordSpout,
-        (False, True): TrackedWordSpout,
-        (True, False): PacedWordSpout,
-        (True, True): PacedTrackedWordSpout,
-    }[rate is not None, at_least_once]
-    config = {DIRECTORY: str(directory), RATE: (rate or 0) / spouts}
+    at_full_speed, paced, bolt = _CLASSES[reliability]
+    spout_class = at_full_speed if rate is None else paced
+    config = {DIRECTORY: str(directory), RATE: (rate or 0) / spouts, KEYS: keys}
     builder = TopologyBuilder(NAME)
     words = builder.add_spout(SPOUT, spout_class, spouts, config=config)
     builder.add_bolt(
         BOLT,
-        AckingCountBolt if at_least_once else CountBolt,
+        bolt,
         bolts,
         inputs={words: Grouping.fields("word")},
         config=config,
     )
-    mode = api_constants.TopologyReliabilityMode
     settings: dict[str, Any] = {
         api_constants.TOPOLOGY_STMGRS: containers,
-        api_constants.TOPOLOGY_RELIABILITY_MODE: mode.ATLEAST_ONCE if at_least_once else mode.ATMOST_ONCE,
+        api_constants.TOPOLOGY_RELIABILITY_MODE: reliability,
     }
+    if reliability == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
+        settings[api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS] = checkpoint_interval_s
     if max_spout_pending is not None:
         settings[api_constants.TOPOLOGY_MAX_SPOUT_PENDING] = max_spout_pending
     builder.set_config(settings)

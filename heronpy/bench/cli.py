@@ -8,13 +8,18 @@ from typing import Annotated
 import typer
 
 from heronpy.bench._run import BenchConfig, run
+from heronpy.examples.random_word_count import WORDS
 
 
 def bench(
     spouts: Annotated[int, typer.Option(help="Spout tasks.")] = 1,
     bolts: Annotated[int, typer.Option(help="Counting tasks.")] = 1,
     containers: Annotated[int, typer.Option(help="Containers.")] = 1,
-    reliability: Annotated[str, typer.Option(help="at-most-once or at-least-once.")] = "at-most-once",
+    reliability: Annotated[str, typer.Option(help="at-most-once, at-least-once or effectively-once.")] = "at-most-once",
+    keys: Annotated[int, typer.Option(help="How many different words there are.")] = WORDS,
+    checkpoint_interval: Annotated[
+        float, typer.Option(help="Seconds between two checkpoints, effectively once.")
+    ] = 10.0,
     seconds: Annotated[float, typer.Option(help="Measured time.")] = 10.0,
     warm_up: Annotated[float, typer.Option(help="Seconds before the measured time.")] = 2.0,
     rate: Annotated[float | None, typer.Option(help="Tuples per second; as many as possible unless given.")] = None,
@@ -31,7 +36,7 @@ def bench(
 ) -> None:
     """Measure the engine on this machine, next to two plain Python processes that do the same work.
 
-    The topology is the Heron paper's word count: 175,000 random words, one of them in every next_tuple(), a fields
+    The topology is the Heron paper's word count: random words (175,000), one of them in every next_tuple(), a fields
     grouping, a counting bolt. It runs in a place of its own and is removed afterwards, also after Ctrl-C.
     """
     from rich.console import Console
@@ -41,6 +46,8 @@ def bench(
         bolts=bolts,
         containers=containers,
         reliability=reliability,
+        keys=keys,
+        checkpoint_interval_s=checkpoint_interval,
         seconds=seconds,
         warm_up_s=warm_up,
         rate=rate,
