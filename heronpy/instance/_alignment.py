@@ -260,7 +260,9 @@ class Alignment:
             effects = [Snapshot(current.id), *self._release(current)]
         if current.stage is _Stage.LOGGING and not missing:
             self._done, self._current = current.id, None
-            effects.append(CompleteSnapshot(current.id, tuple(current.log), current.unaligned))
+            # What came over a back edge may be of a tree that was complete before its spout's marker, too.
+            unaligned = current.unaligned or bool(current.log)
+            effects.append(CompleteSnapshot(current.id, tuple(current.log), unaligned))
         return effects
 
     def _switch(self, current: _Checkpoint) -> list[Effect]:

@@ -251,8 +251,7 @@ class StmgrCore:
 
     def _reports_received(self, link: CoreLink, reports: Iterable[checkpoint_pb2.InstanceReport]) -> None:
         membership = self._membership
-        if membership is None:
-            return
+        assert membership is not None, "the others report nothing"
         for report in reports:
             if report.HasField("status"):
                 if membership.reported(link.name, report.status):
@@ -369,7 +368,8 @@ class StmgrCore:
             for stop in frame.stop_backpressure:
                 self._decide(PeerAnnounced(link.name, stop.culprit, False, stop.full, event.now_ns))
         self._take_batches(link, frame, event.size, event.now_ns)
-        if frame.reports and not link.is_peer:  # behind the batches: a taint is reported before a later snapshot
+        if self._membership is not None and frame.reports:
+            # Behind the batches: a taint is reported before a later snapshot.
             self._reports_received(link, frame.reports)
 
     def _take_batches(self, link: CoreLink, frame: stmgr_pb2.Frame, size: int, now_ns: int) -> None:
@@ -459,7 +459,7 @@ class StmgrCore:
         self._decide(OutboxChanged(outbox.name, outbox.bytes, feedback_bytes, now_ns))
 
     def _wake_if_needed(self, link: CoreLink) -> None:
-        if link.can_send:
+        if link.takes_batches and len(link.outbox):
             self._wake(link)
 
     def _wake(self, link: CoreLink) -> None:
@@ -481,7 +481,7 @@ class StmgrCore:
             self._effects.append(WriteFrame(link.number, link.control.popleft().SerializeToString()))
             return
         outbox = link.outbox
-        if not link.can_send:
+        if not (link.takes_batches and len(outbox)):
             link.idle = True
             return
         earliest_ns = link.last_ns + int(self._config.merge_interval_ms * 1e6)
@@ -594,7 +594,9 @@ class StmgrCore:
         for name, link in self._connected.items():
             assert self._links[link.number] is link
             assert link.name == name
-            assert not (link.idle and (link.control or link.can_send)), f"{name} sleeps over what waits for it"
+            assert not (link.idle and (link.control or (link.takes_batches and len(link.outbox)))), (
+                f"{name} sleeps over what waits for it"
+            )
             assert not link.in_flight or not (link.idle or link.merging)
         assert len(self._links) == len(self._connected)
         assert bool(self._parked) == bool(self._parked_bytes)

@@ -33,8 +33,3 @@ class CoreLink:
         """The frame of batches that is being written."""
         self.in_flight_epoch = 0
         """Of that frame, with checkpoints."""
-
-    @property
-    def can_send(self) -> bool:
-        """Whether batches wait that may be sent."""
-        return self.takes_batches and len(self.outbox) > 0

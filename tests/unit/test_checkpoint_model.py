@@ -36,3 +36,8 @@ def test_a_planted_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_without_the_mistake_nothing_is_found(name: str) -> None:
     assert failure_of(MUTANTS[name].seed, at_least_once=MUTANTS[name].at_least_once) == ""
+
+
+def test_what_comes_over_a_back_edge_is_not_acked_with_the_checkpoint_that_has_it_in_a_log() -> None:
+    """The head of a cycle took its snapshot without waiting for a spout whose tuples come over the back edge only."""
+    assert failure_of(4825, [], at_least_once=True) == ""
