@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from heronpy.checkpoints._manifest import Manifest
@@ -30,23 +30,20 @@ def removable_manifests(stored: Iterable[str], *, keep: int = KEPT, savepoints: 
     return [name for of, name in found[: -max(1, keep)] if of not in savepoints]
 
 
-def removable_objects(stored: Iterable[str], kept: Sequence[Manifest], pinned: Collection[str] = ()) -> list[str]:
+def removable_objects(
+    stored: Iterable[str], kept: Iterable[Manifest], before: int, pinned: Collection[str] = ()
+) -> list[str]:
     """Names of objects that no checkpoint needs, now or later. Delete the manifests that are not kept before them.
-
-    What is newer than the newest kept manifest may belong to a checkpoint under way, and stays; without any manifest
-    everything stays.
 
     Args:
         stored: Names of everything that is stored. Only what has the name of an object is ever returned.
         kept: All manifests that stay.
+        before: What is of this checkpoint, or of a newer one, may belong to one under way, and stays.
         pinned: Objects that a merge is writing, or that no manifest names yet.
     """
-    if not kept:
-        return []
     named = references(kept)
-    newest = max(manifest.checkpoint_id for manifest in kept)
     return [
         name
         for name in stored
-        if name not in named and name not in pinned and (of := object_checkpoint_id(name)) is not None and of <= newest
+        if name not in named and name not in pinned and (of := object_checkpoint_id(name)) is not None and of < before
     ]

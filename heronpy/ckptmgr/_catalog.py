@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from heronpy.checkpoints import (
     MANIFESTS,
+    OBJECTS,
     CheckpointStorage,
     ComponentEntry,
     LogRef,
@@ -30,7 +31,6 @@ from heronpy.checkpoints import (
     manifest_id,
     manifest_name,
     next_manifest,
-    object_checkpoint_id,
     open_object,
     read_manifest,
     removable_objects,
@@ -242,14 +242,14 @@ class Catalog:
         """
         keep = set(keep)
         # In this order: what is merged meanwhile is in no list of names, or pinned, or named by a manifest.
-        stored = [name for name in storage.names() if (of := object_checkpoint_id(name)) is not None and of < before]
+        stored = storage.names(OBJECTS)
         with self._lock:
             pinned = set(self._pinned)
         manifests = {name: of for name in storage.names(MANIFESTS) if (of := manifest_id(name)) is not None}
         old = [name for name, of in manifests.items() if of < before and of not in keep]
         kept = [read_manifest(storage, name) for name in manifests.keys() - set(old)]
         storage.delete(old)
-        objects = removable_objects(stored, kept, pinned)
+        objects = removable_objects(stored, kept, before, pinned)
         storage.delete(objects)
         storage.remove_torn()
         return [*old, *objects]

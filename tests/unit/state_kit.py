@@ -162,5 +162,6 @@ class Component:
     def retain(self, keep: int) -> None:
         """Forget all but the newest checkpoints, and what only they needed."""
         self.manifests = self.manifests[-keep:]
-        for name in removable_objects(list(self.objects), self.manifests, {ref.name for ref in self.compacted}):
+        before = self.manifests[-1].checkpoint_id + 1
+        for name in removable_objects(list(self.objects), self.manifests, before, {ref.name for ref in self.compacted}):
             del self.objects[name]

@@ -537,6 +537,16 @@ def test_so_many_checkpoints_are_kept_as_are_to_be_retained() -> None:
     assert world.take(DiscardCheckpoints)[-1] == DiscardCheckpoints((2, 3), before=3)
 
 
+def test_what_was_aborted_is_discarded_when_the_next_one_has_begun(world: World) -> None:
+    world.commit(1)
+    world.take(DiscardCheckpoints)
+    world.pass_time()
+    world.feed(TaskSnapshotFailed(3, 2, 1, "the disk is full", world.now_s))
+    assert world.take(DiscardCheckpoints) == [], "the record does not say yet that it is aborted"
+    world.pass_time()
+    assert world.take(DiscardCheckpoints) == [DiscardCheckpoints((1,), before=3)]
+
+
 def test_a_record_that_the_state_manager_has_lost_is_written_again(world: World) -> None:
     world.commit(1)
     world.record = None

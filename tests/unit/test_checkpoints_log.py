@@ -126,7 +126,7 @@ def test_logs_are_deleted_with_the_only_checkpoint_that_needs_them() -> None:
         topology_id="words-1", checkpoint_id=9, epoch=3, groups=16, components={}, objects=(), logs=(new,)
     )
     assert references([manifest]) == {new.name: 1}
-    assert removable_objects([old.name, new.name], [manifest]) == [old.name]
+    assert removable_objects([old.name, new.name], [manifest], 9) == [old.name]
 
 
 def test_references_are_reported_as_they_are() -> None:

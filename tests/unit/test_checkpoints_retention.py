@@ -150,8 +150,9 @@ def test_references_are_counted_and_only_what_none_needs_is_removed() -> None:
     assert references(kept) == {ref(1).name: 2, ref(3, 1).name: 2, ref(4, 3).name: 1}
     stored = [ref(n, n - 1).name for n in range(2, 7)] + [ref(1).name, manifest_name(3), "objects/other", "else"]
     stored += [ref(2).name, ref(4).name]
-    assert set(removable_objects(stored, kept, pinned=[ref(4).name])) == {ref(2, 1).name, ref(2).name}
-    assert removable_objects(stored, []) == []
+    assert set(removable_objects(stored, kept, 5, pinned=[ref(4).name])) == {ref(2, 1).name, ref(2).name}
+    assert set(removable_objects(stored, [], 3)) == {ref(1).name, ref(2, 1).name, ref(2).name}
+    assert removable_objects(stored, [], 1) == []
 
 
 @given(st.sets(st.integers(1, 30), max_size=12), st.integers(-1, 6), st.sets(st.integers(1, 30), max_size=3))

@@ -114,11 +114,11 @@ class World:
         for one in due:
             self.catalog.merge(self.storage, one)
 
-    def discard(self, keep: int) -> None:
+    def discard(self, keep: int, before: int = 0) -> None:
         if not self.committed:
             return
         kept = sorted(self.committed)[-keep:]
-        self.catalog.discard(self.storage, kept, self.newest)
+        self.catalog.discard(self.storage, kept, before or self.newest)
         self.committed = {id: self.committed[id] for id in kept}
 
     def check(self) -> None:
@@ -135,7 +135,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("forget"), st.integers(0, 20)),
         st.tuples(st.sampled_from(["commit", "commit and merge", "abort", "abort after the manifest"]), st.none()),
         st.tuples(st.sampled_from(["merge", "restart"]), st.none()),
-        st.tuples(st.just("discard"), st.integers(1, 3)),
+        st.tuples(st.sampled_from(["discard", "discard what was aborted"]), st.integers(1, 3)),
         st.tuples(st.just("restore"), st.integers(1, 4)),
     ),
     min_size=10,
@@ -171,6 +171,8 @@ def test_each_kept_checkpoint_restores_what_it_had(operations: list[tuple[str, o
                 world.catalog, world.due = Catalog(TOPOLOGY), []
             case "discard", int():
                 world.discard(argument)
+            case "discard what was aborted", int():
+                world.discard(argument, before=world.checkpoint + 1)
             case "restore", int():
                 world.restore(argument)
         world.check()
@@ -277,6 +279,25 @@ def test_nothing_of_the_oldest_wanted_checkpoint_or_of_a_newer_one_is_deleted() 
     world.discard(1)
     assert len(late) > 0
     assert len([name for name in world.storage.names() if object_checkpoint_id(name) == 2]) == len(late)
+
+
+def test_what_was_aborted_is_deleted_when_a_newer_one_is_under_way() -> None:
+    world = running()
+    for _ in range(3):
+        world.count([1, 2, 3])
+        world.snapshot()
+        world.abort()
+    world.count([4])
+    world.write(world.snapshot())
+    world.abort()
+    under_way = world.snapshot()
+    world.catalog.discard(world.storage, [1], world.checkpoint)
+    found = {of for name in world.storage.names() if (of := object_checkpoint_id(name)) is not None}
+    assert found == {1, world.checkpoint}
+    assert world.storage.names("manifests/") == [manifest_name(1)]
+    world.write(under_way)
+    world.commit()
+    world.check()
 
 
 def test_a_merge_of_a_newer_checkpoint_than_the_one_before_is_not_used() -> None:

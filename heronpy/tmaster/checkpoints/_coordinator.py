@@ -440,7 +440,11 @@ class CheckpointCoordinator:
             return self._committed(record, event.now_s)
         if (current := self._current) is not None and not current.begun:
             current.begun = True
-            return self._to_all(BeginCheckpoint, current.id, self.epoch)
+            effects: list[Effect] = self._to_all(BeginCheckpoint, current.id, self.epoch)
+            if current.id > record.newest + 1:
+                # What was aborted since the last commit never is committed: this record says so, durably.
+                effects.append(DiscardCheckpoints(record.committed, current.id))
+            return effects
         return ()
 
     def _store_failed(self, event: StoreFailed) -> Iterable[Effect]:

@@ -250,7 +250,8 @@ class RaiseRestoreEpoch:
 
 @dataclass(frozen=True, slots=True)
 class DiscardCheckpoints:
-    """Checkpoints older than the newest committed one may be deleted, except for those that are kept."""
+    """Checkpoints older than this one may be deleted, except for those that are kept: the others were committed and are
+    kept no longer, or were aborted for good."""
 
     keep: tuple[int, ...]
     before: int
