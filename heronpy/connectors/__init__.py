@@ -1,8 +1,9 @@
 """Sources and sinks, and what it takes to write one.
 
 Sources: `TextFile`, `JsonLines`, `CsvFile`, `ParquetFile`, `RedisStream`, `ListSource`. Sinks: `TextSink`,
-`JsonLinesSink`, `CsvSink`, `ParquetSink`. One of your own implements `Source` or `Sink` and passes the tests of
-`heronpy.testing.connectors_kit`.
+`JsonLinesSink`, `CsvSink`, `ParquetSink`, `SqlSink`, `RedisStreamSink`; `SinkBolt` is the bolt of a sink. One of your
+own implements `Source` or `Sink` and passes the tests of `heronpy.testing.connectors_kit`, and of
+`heronpy.testing.transactions_kit` if it writes exactly once. `docs/guarantees.md` says what each of them promises.
 """
 
 from heronpy.connectors._csv import CsvFile
@@ -10,6 +11,7 @@ from heronpy.connectors._lists import ListSource
 from heronpy.connectors._parquet import ParquetFile
 from heronpy.connectors._parquet_sink import ParquetSink
 from heronpy.connectors._redis import RedisStream
+from heronpy.connectors._redis_sink import RedisStreamSink
 from heronpy.connectors._row_sinks import CsvSink, JsonLinesSink, TextSink
 from heronpy.connectors._sink_bolt import SinkBolt
 from heronpy.connectors._sql_sink import SqlSink
@@ -38,6 +40,7 @@ __all__ = [
     "ParquetSink",
     "Record",
     "RedisStream",
+    "RedisStreamSink",
     "Sink",
     "SinkBolt",
     "SinkContext",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from heronpy.connectors._optional import need
+from heronpy.connectors._redis_client import connect, find_url
 from heronpy.connectors._redis_entries import Decoder
 from heronpy.connectors._redis_reader import RedisReader
 from heronpy.connectors.spi import Source, SourceContext, SourceReader
 from heronpy.errors import ConfigError
 
 _TOPOLOGY_NAME = "topology.name"
+_TIMEOUT_S = 2.0
 
 
 class RedisStream(Source):
@@ -81,7 +82,7 @@ class RedisStream(Source):
         redis: Any = need("redis", "redis", "RedisStream")
         prefix = self._consumer or context.config.get(_TOPOLOGY_NAME) or "heron"
         return RedisReader(
-            _client(redis, self._find_url(), self._stream),
+            connect(redis, find_url(self._url, self._url_env, repr(self)), self._stream, timeout_s=_TIMEOUT_S),
             stream=self._stream,
             group=self._group,
             consumer=f"{prefix}-{context.name}-{context.task_index}",
@@ -90,35 +91,3 @@ class RedisStream(Source):
             decoder=self._decoder,
             dead_letter=context.dead_letter,
         )
-
-    def _find_url(self) -> str:
-        if self._url is not None:
-            return self._url
-        assert self._url_env is not None
-        url = os.environ.get(self._url_env)
-        if not url:
-            raise ConfigError(f"the environment variable {self._url_env} must have the URL of the Redis with {self!r}")
-        return url
-
-
-def _client(redis: Any, url: str, stream: str) -> Any:
-    """A client that gives up at once: `read` is called again anyway, and the task has other things to do."""
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    try:
-        return redis.Redis.from_url(
-            url,
-            protocol=2,
-            decode_responses=False,
-            socket_connect_timeout=1.0,
-            socket_timeout=2.0,
-            socket_keepalive=True,
-            retry=Retry(NoBackoff(), 0),
-            single_connection_client=False,
-        )
-    except ValueError:
-        # Its text may have the password in it.
-        raise ConfigError(
-            f"the URL of the Redis with stream {stream!r} is not one: redis://host:port/db, rediss:// or unix://"
-        ) from None
