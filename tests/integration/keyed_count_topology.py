@@ -43,17 +43,20 @@ class Pass(Bolt):
 
 
 class Count(Bolt):
-    """Counts keys. Several times a second all counts are written to a file of the task."""
+    """Counts keys, and does something wrong once. Several times a second all counts are written to a file."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.counts = context.keyed_state("counts", default=0)
         self.path = Path(config["test.dir"]) / f"counts-{context.get_this_task_index()}.json"
-        self.fail_at = str(config.get("test.fail.at", ""))
+        self.error, self.error_at = config["test.error"], int(config["test.error.at"])
 
     def process(self, tup: Tuple) -> None:
         self.counts[tup["key"]] += 1
-        if str(tup["number"]) == self.fail_at and not (flag := self.path.with_name("failed")).exists():
+        if tup["number"] == self.error_at and not (flag := self.path.with_name("failed")).exists():
             flag.touch()
+            if self.error == "fail":
+                self.fail(tup)
+                return
             raise ValueError("an error of user code")
         self.ack(tup)
 
