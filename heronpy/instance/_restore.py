@@ -227,15 +227,17 @@ class RestorableThread(TaskThread):
         task, self._task, self._snapshots, self._running = self._task, None, None, False
         if task is None:
             return
-        try:
-            if isinstance(task.user_object, ITwoPhaseStatefulComponent):
-                task.user_object.pre_restore(str(checkpoint))
-        except Exception as error:
-            task.core.user_error("pre_restore()", error)
-        try:
-            task.retire()
-        except (Exception, TaskFailed) as error:
-            task.core.user_error("cleanup()", error)
+        component = task.user_object
+        steps: list[tuple[str, Callable[[], None]]] = [("ack()", lambda: task.committed(checkpoint))]
+        if isinstance(component, ITwoPhaseStatefulComponent):
+            steps.append(("pre_restore()", lambda: component.pre_restore(str(checkpoint))))
+        for where, step in [*steps, ("cleanup()", task.retire)]:
+            try:
+                step()
+            except TaskFailed:
+                pass  # it was reported where it was raised
+            except Exception as error:
+                task.core.user_error(where, error)
         task.core.metrics.forget_user()
 
     def _resume(self, epoch: int, skip: int) -> None:

@@ -324,6 +324,24 @@ def test_a_component_is_replaced_in_place() -> None:
     assert sent(spout, COUNT, epoch=2) == [3, 4, ("marker", 2)]
 
 
+def test_a_spout_hears_of_a_commit_that_only_the_restore_tells_of() -> None:
+    plan = plan_of(spouts=2)
+    spout = ByHand(plan, 1, Stored(plan))
+    spout.start()
+    spout.settle()
+    spout.user.limit = 2
+    spout.settle()
+    spout.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=1, epoch=1))
+    spout.settle()
+    spout.stored.commit(1)
+    old = spout.user
+    old.limit = 3
+    spout.settle()
+    spout.start(1, epoch=2)
+    spout.settle()
+    assert [call for call in old.calls if call[0] == "ack"] == [("ack", 0), ("ack", 1)]
+
+
 def test_a_component_that_cannot_be_cleaned_up_is_replaced_nevertheless(count: ByHand) -> None:
     def broken() -> None:
         raise RuntimeError("no cleanup")
