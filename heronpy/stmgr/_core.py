@@ -26,6 +26,7 @@ from heronpy.proto import checkpoint_pb2, metrics_pb2, stmgr_pb2, tmaster_pb2
 from heronpy.stmgr._core_link import CoreLink
 from heronpy.stmgr._delivered import Delivered
 from heronpy.stmgr._feedback import SpillEffect
+from heronpy.stmgr._in_flight import InFlightBound
 from heronpy.stmgr._membership import EpochMembership
 from heronpy.stmgr._metrics import StmgrMetrics
 from heronpy.stmgr._outbox import Outbox
@@ -63,6 +64,7 @@ from heronpy.stmgr.flow import (
     FlowLimits,
     FrameParked,
     FrameRouted,
+    MarkChanged,
     OutboxChanged,
     OutboxRemoved,
     PauseFeedback,
@@ -103,6 +105,7 @@ class StmgrCore:
         self._incarnation = incarnation
         self._membership: EpochMembership | None = None
         """With checkpoints only."""
+        self._in_flight = InFlightBound(config.outbox_bytes_high)
         self._outboxes: dict[str, Outbox] = {}
         self._by_task: dict[int, Outbox] = {}
         self._links: dict[int, CoreLink] = {}
@@ -542,7 +545,10 @@ class StmgrCore:
         self._unspilled.append((event.outbox, event.segment))
         self._spill_changed()
 
-    def _time_passed(self, _event: TimePassed) -> None:
+    def _time_passed(self, event: TimePassed) -> None:
+        if self._membership is not None:
+            for name, mark in self._in_flight.looked(self._outboxes, event.now_ns):
+                self._decide(MarkChanged(name, mark, event.now_ns))
         unspilled, self._unspilled = self._unspilled, []
         for name, segment in unspilled:
             if (outbox := self._outboxes.get(name)) is not None:

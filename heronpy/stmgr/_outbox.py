@@ -26,6 +26,8 @@ class Outbox:
         self.name = name
         self.bytes = 0
         """Of everything but feedback, what is being written included."""
+        self.drained = 0
+        """Bytes of that that have left so far."""
         self.feedback = FeedbackQueue(name, config.outbox_bytes_low, SEGMENT_FRAMES * config.frame_bytes)
         self.feedback_paused = False
         """The peer takes no feedback."""
@@ -82,7 +84,9 @@ class Outbox:
         if self._in_flight_feedback:
             self._in_flight_feedback = 0
         else:
-            self.bytes -= sum(size for size, _ in taken)
+            size = sum(size for size, _ in taken)
+            self.bytes -= size
+            self.drained += size
         return [batch for _, batch in taken]
 
     def withdraw(self, unwanted: Callable[[stmgr_pb2.Batch], bool]) -> list[stmgr_pb2.Batch]:

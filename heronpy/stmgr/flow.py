@@ -66,6 +66,15 @@ class OutboxChanged(Struct, frozen=True):
     now_ns: int
 
 
+class MarkChanged(Struct, frozen=True):
+    """The high water mark of an outbox is another one than that of the configuration; its low one and the hard limit
+    are in proportion."""
+
+    outbox: str
+    high: int
+    now_ns: int
+
+
 class OutboxRemoved(Struct, frozen=True):
     """An instance or a peer is no longer in the plan."""
 
@@ -156,6 +165,7 @@ class SpillChanged(Struct, frozen=True):
 
 FlowEvent = (
     OutboxChanged
+    | MarkChanged
     | OutboxRemoved
     | BoltLost
     | BoltAttached
@@ -207,7 +217,8 @@ class FlowControl:
     def __init__(self, stmgr: str, limits: FlowLimits) -> None:
         self._stmgr = stmgr
         self._limits = limits
-        self._hard = HARD_LIMIT * limits.high
+        self._marks: dict[str, int] = {}
+        """High water marks that are not those of the configuration."""
         self.culprits = Culprits(stmgr)
         self._levels: dict[str, tuple[int, int]] = {}
         """Bytes of each outbox, without and with feedback."""
@@ -224,6 +235,7 @@ class FlowControl:
         self._locations: Mapping[str, str] = {}
         self._effects: list[FlowEffect] = []
         handlers: dict[type, Callable[[Any], None]] = {
+            MarkChanged: self._mark_changed,
             OutboxRemoved: self._outbox_removed,
             BoltLost: self._bolt_lost,
             BoltAttached: self._bolt_attached,
@@ -264,20 +276,32 @@ class FlowControl:
         name, size = event.outbox, event.bytes
         total = size + event.feedback_bytes
         self._levels[name] = size, total
+        high = self._high(name)
         if name in self._over:
-            if total < self._limits.low and not (total and name in self._lost):
+            if total < self._low(high) and not (total and name in self._lost):
                 self._caught_up(name, event.now_ns)
-        elif total >= self._limits.high or (self._lost and name in self._lost and total):
+        elif total >= high or (self._lost and name in self._lost and total):
             self._over.add(name)
             self.culprits.started(self._stmgr, name, event.now_ns)
             self._effects.append(Log(logging.WARNING, f"backpressure starts: {total} bytes wait for {name}"))
             self._effects.append(Announce(name, started=True, full=False))
         if name in self._full:
-            if size < self._limits.high:
+            if size < high:
                 self._has_room(name)
-        elif size >= self._hard:
+        elif size >= HARD_LIMIT * high:
             self._full.add(name)
             self._effects.append(Announce(name, started=True, full=True))
+
+    def _high(self, name: str) -> int:
+        return self._marks.get(name, self._limits.high) if self._marks else self._limits.high
+
+    def _low(self, high: int) -> int:
+        return self._limits.low if high == self._limits.high else high * self._limits.low // self._limits.high
+
+    def _mark_changed(self, event: MarkChanged) -> None:
+        self._marks[event.outbox] = event.high
+        size, total = self._levels.get(event.outbox, (0, 0))
+        self._outbox_changed(OutboxChanged(event.outbox, size, total - size, event.now_ns))
 
     def _caught_up(self, name: str, now_ns: int) -> None:
         self._over.discard(name)
@@ -292,6 +316,7 @@ class FlowControl:
 
     def _outbox_removed(self, event: OutboxRemoved) -> None:
         self._levels.pop(event.outbox, None)
+        self._marks.pop(event.outbox, None)
         self._lost.discard(event.outbox)
         if event.outbox in self._over:
             self._caught_up(event.outbox, event.now_ns)
@@ -306,7 +331,7 @@ class FlowControl:
     def _bolt_attached(self, event: BoltAttached) -> None:
         self._lost.discard(event.instance)
         _, total = self._levels.get(event.instance, (0, 0))
-        if event.instance in self._over and total < self._limits.high:
+        if event.instance in self._over and total < self._high(event.instance):
             self._caught_up(event.instance, event.now_ns)
 
     # spilled feedback
@@ -402,12 +427,13 @@ class FlowControl:
     def check_invariants(self, now_ns: int) -> None:
         self.culprits.check_invariants(now_ns)
         assert not self._effects
-        high, low = self._limits.high, self._limits.low
         for name, (size, total) in self._levels.items():
+            high = self._high(name)
+            low = self._low(high)
             waits_for_next = name in self._lost and total > 0
             assert (name in self._over) or (total < high and not waits_for_next), f"{name} should throttle the spouts"
             assert (name not in self._over) or total >= low or waits_for_next, f"{name} should not throttle the spouts"
-            assert (name in self._full) or size < self._hard, f"senders to {name} should be held"
+            assert (name in self._full) or size < HARD_LIMIT * high, f"senders to {name} should be held"
             assert (name not in self._full) or size >= high, f"senders to {name} should not be held"
         assert self._over | self._full <= set(self._levels)
         assert set(self.culprits.local()) == self._over, "a culprit that no outbox causes, or the other way round"

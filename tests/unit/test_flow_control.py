@@ -22,6 +22,7 @@ from heronpy.stmgr.flow import (
     FlowLimits,
     FrameParked,
     FrameRouted,
+    MarkChanged,
     OutboxChanged,
     OutboxRemoved,
     PauseFeedback,
@@ -203,6 +204,20 @@ def test_an_invariant_that_is_broken_is_found() -> None:
         made.check_invariants(0)
 
 
+def test_a_lower_mark_throttles_the_spouts_at_once_and_a_higher_one_lets_them_go() -> None:
+    made = flow()
+    assert decided(made, filled(HIGH // 2)) == []
+    lowered = decided(made, MarkChanged(SINK, HIGH // 4, 0))
+    assert lowered == [Announce(SINK, started=True, full=False), HoldReads(SPOUT)]
+    assert decided(made, filled(LOW // 4)) == [], "the low mark is in proportion"
+    assert ResumeReads(SPOUT) in decided(made, filled(LOW // 4 - 1))
+    decided(made, filled(HARD_LIMIT * HIGH // 4))
+    assert decided(made, FrameRouted(BOLT, {SINK}, False)) == [HoldReads(BOLT)]
+    assert {ResumeReads(SPOUT), ResumeReads(BOLT)} <= {*decided(made, MarkChanged(SINK, 2 * HIGH, 0))}
+    decided(made, OutboxRemoved(SINK, 0))
+    assert decided(made, filled(HIGH - 1)) == [], "a new outbox has the mark of the configuration"
+
+
 outboxes = st.sampled_from([SINK, "container_1_other_5", "stmgr-2"])
 peers = st.sampled_from(["stmgr-2", "stmgr-3"])
 remote = st.sampled_from([FAR, "container_3_far_7", "container_9_gone_99"])
@@ -258,6 +273,10 @@ class AgainstAModel(RuleBasedStateMachine):
     @rule(outbox=outboxes, size=st.integers(0, 4 * HIGH), feedback=st.integers(0, 2 * HIGH))
     def outbox_changes(self, outbox: str, size: int, feedback: int) -> None:
         self.apply(OutboxChanged(outbox, size, feedback, self.now_ns))
+
+    @rule(outbox=outboxes, high=st.integers(1, 2 * HIGH))
+    def mark_changes(self, outbox: str, high: int) -> None:
+        self.apply(MarkChanged(outbox, high, self.now_ns))
 
     @rule(outbox=outboxes)
     def outbox_is_removed(self, outbox: str) -> None:
