@@ -1,9 +1,11 @@
 """Sources and sinks, and what it takes to write one.
 
 Sources: `TextFile`, `JsonLines`, `CsvFile`, `ParquetFile`, `RedisStream`, `ListSource`. Sinks: `TextSink`,
-`JsonLinesSink`, `CsvSink`, `ParquetSink`, `SqlSink`, `RedisStreamSink`; `SinkBolt` is the bolt of a sink. One of your
-own implements `Source` or `Sink` and passes the tests of `heronpy.testing.connectors_kit`, and of
-`heronpy.testing.transactions_kit` if it writes exactly once. `docs/guarantees.md` says what each of them promises.
+`JsonLinesSink`, `CsvSink`, `ParquetSink`, `SqlSink`, `RedisStreamSink`. `SourceSpout` is the spout of a source,
+`SinkBolt` the bolt of a sink. What each promises in which mode is in `docs/guarantees.md`.
+
+One of your own implements `Source` or `Sink` and passes the tests of `heronpy.testing.connectors_kit`; of
+`positions_kit` there if it has positions, and of `transactions_kit` if it writes exactly once.
 """
 
 from heronpy.connectors._csv import CsvFile
@@ -14,6 +16,7 @@ from heronpy.connectors._redis import RedisStream
 from heronpy.connectors._redis_sink import RedisStreamSink
 from heronpy.connectors._row_sinks import CsvSink, JsonLinesSink, TextSink
 from heronpy.connectors._sink_bolt import SinkBolt
+from heronpy.connectors._source_spout import SourceSpout
 from heronpy.connectors._sql_sink import SqlSink
 from heronpy.connectors._text import JsonLines, TextFile
 from heronpy.connectors.spi import (
@@ -26,6 +29,8 @@ from heronpy.connectors.spi import (
     SourceContext,
     SourceReader,
     Split,
+    SplitReader,
+    StreamSplit,
     TransactionalSinkWriter,
 )
 
@@ -48,8 +53,11 @@ __all__ = [
     "Source",
     "SourceContext",
     "SourceReader",
+    "SourceSpout",
     "Split",
+    "SplitReader",
     "SqlSink",
+    "StreamSplit",
     "TextFile",
     "TextSink",
     "TransactionalSinkWriter",

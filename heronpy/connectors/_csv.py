@@ -11,10 +11,11 @@ from typing import Any, BinaryIO
 
 from heronpy.connectors._file_parts import FilePart, first_line, next_line, ranges
 from heronpy.connectors._files import Files, Pattern, why
-from heronpy.connectors._parts import DeadLetter, PartReader, Rows
+from heronpy.connectors._part_splits import PartSource
+from heronpy.connectors._parts import DeadLetter, Rows
 from heronpy.connectors._text import check_encoding
 from heronpy.connectors.lines import LINE_BYTES_MAX, shown
-from heronpy.connectors.spi import Source, SourceContext, SourceReader, Split
+from heronpy.connectors.spi import Split
 from heronpy.errors import ConfigError
 
 _ROWS = 4096
@@ -29,7 +30,7 @@ class _Dialect:
     quotechar: str
 
 
-class CsvFile(Source):
+class CsvFile(PartSource):
     """The rows of CSV files, as dicts of text; without a header and `fields`, as lists of text.
 
     Quoted fields may contain newlines, so a file is read by one task. Blank lines are not records. The id of a row is
@@ -72,13 +73,10 @@ class CsvFile(Source):
     def __repr__(self) -> str:
         return f"CsvFile({self._files})"
 
-    def open(self, context: SourceContext) -> SourceReader:
-        return PartReader(self._parts(), context)
-
     def splits(self, target_bytes: int) -> Sequence[Split]:
-        return self._parts()
+        return self.parts()
 
-    def _parts(self) -> list[_CsvPart]:
+    def parts(self) -> list[_CsvPart]:
         return [_CsvPart(*span, self._dialect) for span in ranges(self._files, None)]
 
 

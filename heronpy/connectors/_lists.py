@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import pickle
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.connectors._part_splits import PartSource
 from heronpy.connectors._parts import DeadLetter, PartReader, Rows
 from heronpy.connectors._times import Span
-from heronpy.connectors.spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.connectors.spi import Chunk, Source, SourceContext, SourceReader, Split, StreamSplit
 from heronpy.errors import ConfigError
 
 _PARTS = 64
@@ -19,7 +20,7 @@ _ROWS = 4096
 _LAST = 1 << 62
 
 
-class ListSource(Source):
+class ListSource(PartSource):
     """The elements of a list, for tests, examples and small tables. They travel with the program.
 
     It ends with the last element, unless it repeats. One task reads them in order; several divide them. The id of an
@@ -57,6 +58,7 @@ class ListSource(Source):
         self._times_ms = [made_ms] * len(self._items) if times is None else [round(t * 1000) for t in times]
         self._ids = None if ids is None else list(ids)
         self._repeat = repeat
+        self.rewindable = not repeat
         self.timed = times is not None
         # Positions in another list mean nothing in this one. Equal lists may differ here: that costs duplicates.
         self._digest = _digest(self._items)
@@ -65,11 +67,16 @@ class ListSource(Source):
         return f"ListSource({len(self._items)} items)"
 
     def open(self, context: SourceContext) -> SourceReader:
-        parts = self._parts(-(-len(self._items) // _PARTS) or 1)
         if self._repeat:
-            own = [part for part in parts if part.share % context.num_tasks == context.task_index]
+            own = [part for part in self.parts() if part.share % context.num_tasks == context.task_index]
             return _Repeating(own, context.dead_letter)
-        return PartReader(parts, context)
+        return super().open(context)
+
+    def parts(self) -> Sequence[_ListPart]:
+        return self._parts(-(-len(self._items) // _PARTS) or 1)
+
+    def stream_splits(self) -> Mapping[str, StreamSplit]:
+        return super().stream_splits() if self.rewindable else Source.stream_splits(self)
 
     def splits(self, target_bytes: int) -> Sequence[Split] | None:
         # How many bytes an element has, nobody knows; 100 is as good as any.

@@ -9,15 +9,16 @@ from typing import Any
 
 from heronpy.connectors._files import Files, Pattern, damage, share_of, size_of
 from heronpy.connectors._optional import need
-from heronpy.connectors._parts import DeadLetter, PartReader, Rows
+from heronpy.connectors._part_splits import PartSource
+from heronpy.connectors._parts import DeadLetter, Rows
 from heronpy.connectors._times import Span
-from heronpy.connectors.spi import Chunk, Source, SourceContext, SourceReader, Split
+from heronpy.connectors.spi import Chunk, Split
 
 _ROWS = 4096
 _LAST = 1 << 62
 
 
-class ParquetFile(Source):
+class ParquetFile(PartSource):
     """The rows of Parquet files, as dicts.
 
     The id of a row is `<path>:<row group>:<row in it>`; times and restarts are `TextFile`'s. A row group that cannot be
@@ -37,10 +38,9 @@ class ParquetFile(Source):
     def __repr__(self) -> str:
         return f"ParquetFile({self._files})"
 
-    def open(self, context: SourceContext) -> SourceReader:
+    def parts(self) -> Sequence[_ParquetPart]:
         need("pyarrow.parquet", "spark", "ParquetFile")
-        parts = [_ParquetPart(path, 0, _LAST, size_of(path), self._columns) for path in self._files.paths()]
-        return PartReader(parts, context)
+        return [_ParquetPart(path, 0, _LAST, size_of(path), self._columns) for path in self._files.paths()]
 
     def splits(self, target_bytes: int) -> Sequence[Split]:
         need("pyarrow.parquet", "spark", "ParquetFile")

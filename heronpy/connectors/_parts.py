@@ -18,7 +18,7 @@ from heronpy.connectors._times import Span, Times
 from heronpy.connectors.spi import Chunk, Record, SourceContext, SourceReader
 
 DeadLetter = Callable[[str, Any, str], None]
-_READ_S = 0.003
+READ_S = 0.003
 """`read` decodes more as long as it has not taken this long: as many small files are read at once as one large."""
 
 
@@ -124,7 +124,7 @@ class PartReader(SourceReader):
     def read(self, limit: int) -> Sequence[Record]:
         self._positions.save_if_due()
         records: list[Record] = []
-        until_s = time.monotonic() + _READ_S
+        until_s = time.monotonic() + READ_S
         while len(records) < limit and not self._ended:
             if self._rows is not None:
                 records += self._take(self._rows, limit - len(records))

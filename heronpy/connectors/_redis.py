@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from heronpy.connectors._optional import need
 from heronpy.connectors._redis_client import connect, find_url
 from heronpy.connectors._redis_entries import Decoder
 from heronpy.connectors._redis_reader import RedisReader
-from heronpy.connectors.spi import Source, SourceContext, SourceReader
+from heronpy.connectors._redis_split import RedisSplitReader
+from heronpy.connectors.spi import Source, SourceContext, SourceReader, SplitReader, StreamSplit
 from heronpy.errors import ConfigError
 
 _TOPOLOGY_NAME = "topology.name"
@@ -28,6 +31,7 @@ class RedisStream(Source):
     """
 
     timed = True
+    rewindable = True
 
     def __init__(
         self,
@@ -91,3 +95,20 @@ class RedisStream(Source):
             decoder=self._decoder,
             dead_letter=context.dead_letter,
         )
+
+    def stream_splits(self) -> Mapping[str, StreamSplit]:
+        """The stream: one split, read by one task from a position in it, without the group."""
+        return {self._stream: _StreamSplit(self)}
+
+    def open_split(self, position: Any, context: SourceContext) -> SplitReader:
+        redis: Any = need("redis", "redis", "RedisStream")
+        client = connect(redis, find_url(self._url, self._url_env, repr(self)), self._stream, timeout_s=_TIMEOUT_S)
+        return RedisSplitReader(client, self._stream, self._start, position, self._decoder, context.dead_letter)
+
+
+@dataclass(frozen=True, slots=True)
+class _StreamSplit:
+    source: RedisStream
+
+    def open(self, position: Any, context: SourceContext) -> SplitReader:
+        return self.source.open_split(position, context)

@@ -23,6 +23,24 @@ Span = tuple[int, int]
 """(place, time in ms): rows that begin before the place, and not in an earlier span, have this time."""
 
 
+def extended(spans: Sequence[Span], now: Span) -> list[Span]:
+    """The spans of a part that has rows up to a place now, and if they are new, this is their time."""
+    kept = list(spans)
+    if kept and kept[-1][0] > now[0]:
+        kept = []  # shorter than before: this is other data
+    if not kept or kept[-1][0] < now[0]:
+        kept.append(now)
+    return kept
+
+
+def times_at(spans: Sequence[Span], starts: Sequence[int]) -> list[int]:
+    """The times of rows that begin at these places, which ascend."""
+    times: list[int] = []
+    for place, time_ms in itertools.islice(spans, len(spans) - 1):
+        times += [time_ms] * (bisect.bisect_left(starts, place) - len(times))
+    return times + [spans[-1][1]] * (len(starts) - len(times))
+
+
 class Times:
     """The spans of one task's parts. Without a directory they last as long as this object."""
 
@@ -34,22 +52,12 @@ class Times:
 
     def note(self, key: str, now: Span) -> None:
         """A part has rows up to a place, and if they are new, this is their time. `save` before they are read."""
-        spans = list(self._known.get(key, ()))
-        if spans and spans[-1][0] > now[0]:
-            spans = []  # shorter than before: this is other data
-        if not spans or spans[-1][0] < now[0]:
-            spans.append(now)
-        self._mine[key] = spans
+        self._mine[key] = extended(self._known.get(key, ()), now)
 
     def of(self, key: str, starts: Sequence[int]) -> list[int] | None:
         """The times of rows that begin at these places, which ascend; None of a part that was not noted."""
         spans = self._mine.get(key)
-        if spans is None:
-            return None
-        times: list[int] = []
-        for place, time_ms in itertools.islice(spans, len(spans) - 1):
-            times += [time_ms] * (bisect.bisect_left(starts, place) - len(times))
-        return times + [spans[-1][1]] * (len(starts) - len(times))
+        return None if spans is None else times_at(spans, starts)
 
     def save(self) -> None:
         """Write them, all or none. A failure is logged: rows may count twice then if this process is killed."""

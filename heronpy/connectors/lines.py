@@ -15,8 +15,9 @@ from typing import Any, BinaryIO
 
 from heronpy.connectors._file_parts import BLOCK_BYTES, FilePart, first_line, next_line, ranges
 from heronpy.connectors._files import Files, Pattern
-from heronpy.connectors._parts import DeadLetter, PartReader, Rows
-from heronpy.connectors.spi import Source, SourceContext, SourceReader, Split
+from heronpy.connectors._part_splits import PartSource
+from heronpy.connectors._parts import DeadLetter, Rows
+from heronpy.connectors.spi import Split
 
 LINE_BYTES_MAX = 64 << 20
 """A longer line is a dead letter."""
@@ -105,7 +106,7 @@ def shown(raw: bytes) -> str:
     return text if len(raw) <= _SHOWN_BYTES else f"{text}… ({len(raw)} bytes)"
 
 
-class LineFiles(Source):
+class LineFiles(PartSource):
     """A source of files of lines, one format for all."""
 
     def __init__(self, pattern: Pattern, format: LineFormat) -> None:
@@ -115,8 +116,8 @@ class LineFiles(Source):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._files})"
 
-    def open(self, context: SourceContext) -> SourceReader:
-        return PartReader(self._parts(STREAM_PART_BYTES), context)
+    def parts(self) -> Sequence[LinePart]:
+        return self._parts(STREAM_PART_BYTES)
 
     def splits(self, target_bytes: int) -> Sequence[Split]:
         return self._parts(max(1, target_bytes))

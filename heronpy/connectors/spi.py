@@ -6,7 +6,7 @@ A source and a sink are descriptions: small, picklable, opened where they are us
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -90,11 +90,50 @@ class Split(Protocol):
         ...
 
 
+class SplitReader(ABC):
+    """A split of the stream face, open at a position. Called from the task's thread only."""
+
+    @abstractmethod
+    def read(self, limit: int) -> Sequence[Record]:
+        """The next records: at most `limit`, empty if there are none now. Returns within milliseconds."""
+
+    @property
+    @abstractmethod
+    def position(self) -> Any:
+        """Where to open it to go on behind what `read` has returned: small, picklable, never changed."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether there will never be another record, unless the split is opened again."""
+        return False
+
+    def close(self) -> None:
+        """Let go of files and connections. Not called when the process is killed."""
+
+
+class StreamSplit(Protocol):
+    """A part of a source's data that one task of a topology reads, from any position."""
+
+    def open(self, position: Any, context: SourceContext) -> SplitReader:
+        """Open it.
+
+        Args:
+            position: one that a reader of it had; None: at its beginning.
+            context: the task. Its index, number and directory do not matter.
+
+        Raises:
+            HeronError: it cannot be read; one line.
+        """
+        ...
+
+
 class Source(ABC):
     """Where elements come from."""
 
     timed = False
     """Whether the times of its records are event times."""
+    rewindable = False
+    """Whether `stream_splits` works: whoever keeps the positions can go back to them, and reads the same again."""
 
     @abstractmethod
     def open(self, context: SourceContext) -> SourceReader:
@@ -103,6 +142,15 @@ class Source(ABC):
         Raises:
             HeronError: it cannot be read; one line.
         """
+
+    def stream_splits(self) -> Mapping[str, StreamSplit]:
+        """The splits that there are now, by names that are the same in every run and any number of tasks.
+
+        Raises:
+            ConfigError: this source has no positions.
+            HeronError: it cannot be read; one line.
+        """
+        raise ConfigError(f"{self!r} has no positions to go back to")
 
     def splits(self, target_bytes: int) -> Sequence[Split] | None:
         """The batch face: parts of about `target_bytes`, or None if it has none and must be archived.

@@ -19,6 +19,7 @@ from heronpy.errors import ConfigError
 from heronpy.runtime import PARENT_ENV
 from heronpy.testing import eventually_sync
 from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, drain, open_source
+from heronpy.testing.positions_kit import RewindableSourceKit, opened, rest_of
 from heronpy.testing.servers import RedisServer, redis_missing
 
 if reason := redis_missing():
@@ -66,7 +67,7 @@ def _read(reader: SourceReader, count: int) -> list[Record]:
     return records
 
 
-class TestRedisStream(SourceKit):
+class TestRedisStream(SourceKit, RewindableSourceKit):
     @pytest.fixture
     def values(self) -> Sequence[Any]:
         return [{"n": str(n), "text": f"é{n}"} for n in range(100)]
@@ -281,3 +282,43 @@ def test_urls_that_are_none_are_refused_without_showing_them(monkeypatch: pytest
         open_source(RedisStream(stream="s", group="g", url_env="NO_SUCH"))
     with pytest.raises(ConfigError, match="either a url or a url_env"):
         RedisStream(stream="s", group="g")
+
+
+def test_entries_that_are_trimmed_before_they_are_read_are_reported(client: redis.Redis, server: RedisServer) -> None:
+    source = RedisStream(server.url, "s", group="g")
+    _fill(client, "s", 10)
+    reader = opened(source, "s")
+    assert len(reader.read(4)) == 4
+    client.xtrim("s", maxlen=8, approximate=False)
+    assert len(reader.read(1)) == 1
+    client.xtrim("s", maxlen=2, approximate=False)
+    dead = DeadLetters()
+    assert [record.value["n"] for record in rest_of(opened(source, "s", reader.position, dead))] == ["8", "9"]
+    assert [reason[:9] for _, _, reason in dead.letters] == ["3 entries"]
+    client.xtrim("s", maxlen=0)
+    _fill(client, "s", 2, first=10)
+    again = opened(source, "s", reader.position, dead := DeadLetters())
+    assert [record.value["n"] for record in rest_of(again)] == ["10", "11"]
+    assert [reason[:9] for _, _, reason in dead.letters] == ["5 entries"]
+
+
+def test_a_stream_read_from_its_end_has_what_comes_later(client: redis.Redis, server: RedisServer) -> None:
+    source = RedisStream(server.url, "s", group="g", start="$")
+    for first in (0, 5):
+        reader = opened(source, "s")
+        assert reader.read(100) == []
+        _fill(client, "s", 5, first)
+        position = reader.position
+        assert [record.value["n"] for record in rest_of(reader)] == [str(n) for n in range(first, first + 5)]
+        assert len(rest_of(opened(source, "s", position))) == 5
+
+
+def test_a_position_outlives_a_redis_that_is_away(client: redis.Redis, server: RedisServer) -> None:
+    source = RedisStream(server.url, "s", group="g")
+    _fill(client, "s", 10)
+    reader = opened(source, "s")
+    assert len(reader.read(4)) == 4
+    server.kill()
+    assert reader.read(4) == []
+    server.start()
+    assert len(rest_of(reader)) == 6

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import pytest
 
 from heronpy.connectors import RedisStreamSink, Sink
-from heronpy.errors import CheckpointError, ConfigError, UnavailableError
+from heronpy.errors import CheckpointError, ConfigError, FencedError, UnavailableError
 from heronpy.testing.connectors_kit import open_sink
 from heronpy.testing.servers import RedisServer, redis_missing
 from heronpy.testing.transactions_kit import TransactionalSinkKit, open_transactional, prepared
@@ -31,6 +31,17 @@ def client(server: RedisServer) -> Iterator[redis.Redis]:
     client.flushall()
     yield client
     client.close()
+
+
+class Interrupted(RedisStreamSink):
+    """Lets others act between what a commit reads and what it writes."""
+
+    before: ClassVar[list[Callable[[], None]]] = []
+
+    def add(self, pipeline: Any, entry: dict[str, Any]) -> None:
+        while self.before:
+            self.before.pop()()
+        super().add(pipeline, entry)
 
 
 class TestRedisStreamSink(TransactionalSinkKit):
@@ -106,6 +117,16 @@ class TestRedisStreamSink(TransactionalSinkKit):
         writer.commit(second)
         writer.commit(first)
         self.check(expected[:4])
+
+    def test_a_writer_that_is_fenced_within_its_commit_adds_nothing(
+        self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any], server: RedisServer
+    ) -> None:
+        old = open_transactional(Interrupted(server.url, "s"))
+        output = prepared(old, 1, elements[:2])
+        Interrupted.before.append(lambda: open_transactional(sink, epoch=2).recover([output]))
+        with pytest.raises(FencedError):
+            old.commit(output)
+        self.check(expected[:2])
 
     def test_at_least_once_a_flush_makes_entries_visible(
         self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]

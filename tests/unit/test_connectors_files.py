@@ -23,6 +23,7 @@ from heronpy.connectors import CsvFile, JsonLines, ListSource, ParquetFile, Sour
 from heronpy.connectors import lines as _lines
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
 from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, drain, open_source, read_chunks
+from heronpy.testing.positions_kit import RewindableSourceKit
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -36,7 +37,7 @@ def _many(tmp_path: Path, lines: Sequence[str], suffix: str, files: int = 3, hea
     return str(tmp_path / f"*{suffix}")
 
 
-class TestTextFile(SourceKit):
+class TestTextFile(SourceKit, RewindableSourceKit):
     @pytest.fixture
     def values(self) -> Sequence[Any]:
         return [f"líne {n}" for n in range(200)]
@@ -51,7 +52,7 @@ class TestTextFile(SourceKit):
         return Damaged(TextFile(tmp_path / "bad"), ["one", "three"], ["bad:4", "bad:14"])
 
 
-class TestJsonLines(SourceKit):
+class TestJsonLines(SourceKit, RewindableSourceKit):
     @pytest.fixture
     def values(self) -> Sequence[Any]:
         return [{"n": n, "text": "ü" * (n % 5)} for n in range(200)]
@@ -66,7 +67,7 @@ class TestJsonLines(SourceKit):
         return Damaged(JsonLines(tmp_path / "bad"), [{"a": 1}, [1, 2]], ["bad:8", "bad:15", "bad:25", "bad:29"])
 
 
-class TestCsvFile(SourceKit):
+class TestCsvFile(SourceKit, RewindableSourceKit):
     @pytest.fixture
     def values(self) -> Sequence[Any]:
         return [{"n": str(n), "text": 'two\nlines, "quoted"' if n % 3 == 0 else f"é{n}"} for n in range(200)]
@@ -90,7 +91,7 @@ class TestCsvFile(SourceKit):
         )
 
 
-class TestParquetFile(SourceKit):
+class TestParquetFile(SourceKit, RewindableSourceKit):
     @pytest.fixture
     def values(self) -> Sequence[Any]:
         return [{"n": n, "tags": ["x"] * (n % 3), "text": None if n % 7 == 0 else f"é{n}"} for n in range(200)]
@@ -116,7 +117,7 @@ class TestParquetFile(SourceKit):
         )
 
 
-class TestListSource(SourceKit):
+class TestListSource(SourceKit, RewindableSourceKit):
     @pytest.fixture
     def values(self) -> Sequence[Any]:
         return [("key", n) for n in range(300)]

@@ -1,0 +1,155 @@
+"""The spout of a source."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import cloudpickle
+
+from heronpy.api import HeronComponentSpec, Spout, Stream, TopologyContext
+from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
+from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
+from heronpy.connectors.split_set import SplitSet
+from heronpy.errors import ConfigError, UserCodeError
+
+SOURCE_KEY: Final = "connectors.source"
+"""Configuration key of a component: its pickled source and options."""
+DEAD_LETTERS: Final = "dead_letters"
+"""Stream of malformed rows."""
+READ_LIMIT: Final = 100
+"""Records that are emitted together."""
+
+
+class SourceSpout:
+    """A source as a spout: `builder.add_spout("lines", SourceSpout(TextFile("/data/*.txt")), 2)`.
+
+    It emits `value`, `time_ms` (of the record, in ms since the epoch) and `id`, and to the stream `dead_letters` what
+    is malformed: `where`, `row` and `reason`, at least once.
+
+    Effectively once, positions are state: after a rollback each split goes on where the checkpoint had it, also with
+    another number of tasks. At least once, a record is acked to its source when its tuples are, and replayed when they
+    fail.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        directory: str | os.PathLike[str] | None = None,
+        discover_every_s: float | None = None,
+        idle_after_s: float = 60.0,
+    ) -> None:
+        """Describe the spout.
+
+        Args:
+            source: Where its records come from. It travels with the topology.
+            directory: Where it is not effectively once: a shared directory, in which positions outlive the process.
+                Without it a restarted task begins anew, unless its source remembers what was acked.
+            discover_every_s: Effectively once: how often to look for new splits, and for more in those that had ended;
+                None: only when the task begins.
+            idle_after_s: A split without records for so long is idle.
+        """
+        self.source = source
+        self.directory = None if directory is None else Path(directory).absolute()
+        self.discover_every_s = discover_every_s
+        self.idle_after_s = idle_after_s
+
+    def __repr__(self) -> str:
+        return f"SourceSpout({self.source!r})"
+
+    def spec(
+        self,
+        name: str | None = None,
+        par: int = 1,
+        config: Mapping[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
+        """Use it in a topology; as of `Spout.spec`."""
+        return SourceTask.spec(name, par, {**(config or {}), SOURCE_KEY: cloudpickle.dumps(self)}, optional_outputs)
+
+
+class SourceTask(Spout):
+    """One task of a `SourceSpout`."""
+
+    outputs = ["value", "time_ms", "id", Stream(["where", "row", "reason"], name=DEAD_LETTERS)]  # noqa: RUF012
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        try:
+            spout: SourceSpout = pickle.loads(config[SOURCE_KEY])
+        except Exception as e:  # unpickling runs the user's code
+            raise UserCodeError(f"the source cannot be unpickled: {type(e).__name__}: {e}") from e
+        mode = config.get(TOPOLOGY_RELIABILITY_MODE)
+        source_context = SourceContext(
+            name=context.get_component_id(),
+            task_index=context.get_this_task_index(),
+            num_tasks=len(context.get_component_tasks(context.get_component_id()) or ()),
+            config=config,
+            directory=spout.directory,
+            dead_letter=self._dead_letter,
+        )
+        self._splits: SplitSet | None = None
+        self._reader: SourceReader | None = None
+        if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE:
+            if not spout.source.rewindable:
+                raise ConfigError(
+                    f"{spout.source!r} has no positions to go back to: it cannot be read effectively once"
+                )
+            self._positions = context.split_state("positions")
+            self._splits = SplitSet(
+                spout.source,
+                self._positions,
+                source_context,
+                discover_every_s=spout.discover_every_s,
+                idle_after_s=spout.idle_after_s,
+            )
+            context.register_gauge("idle-splits", lambda: None if self._splits is None else len(self._splits.idle()))
+        else:
+            self._tracking = mode == TopologyReliabilityMode.ATLEAST_ONCE
+            self._reader = spout.source.open(source_context)
+            self._queue: deque[Record] = deque()
+            self._out: dict[str, Record] = {}
+
+    def next_tuple(self) -> None:
+        if self._splits is not None:
+            # All of them or none: a snapshot is taken between two calls.
+            name, records, position = self._splits.read(READ_LIMIT)
+            for value, time_ms, id, _ in records:
+                self.emit([value, time_ms, id])
+            if name is not None and position is not None:
+                self._positions[name] = position
+            return
+        assert self._reader is not None
+        if not self._queue:
+            self._queue.extend(self._reader.read(READ_LIMIT))
+            if not self._queue:
+                return
+        record = self._queue.popleft()
+        if self._tracking:
+            self._out[record.id] = record
+            self.emit([record.value, record.time_ms, record.id], tup_id=record.id)
+        else:
+            self.emit([record.value, record.time_ms, record.id])
+            self._reader.ack([record])
+
+    def ack(self, tup_id: Any) -> None:
+        if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:
+            self._reader.ack([record])
+
+    def fail(self, tup_id: Any) -> None:
+        if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:
+            self._queue.append(record)
+
+    def close(self) -> None:
+        if self._splits is not None:
+            self._splits.close()
+        if self._reader is not None:
+            self._reader.close()
+
+    def _dead_letter(self, where: str, row: Any, reason: str) -> None:
+        self.logger.warning("%s: %s", where, reason)
+        self.emit([where, row, reason], stream=DEAD_LETTERS)

@@ -1,0 +1,96 @@
+"""The splits of a source that one task reads, from positions that it keeps."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heronpy.connectors.spi import Record, Source, SourceContext, SplitReader, StreamSplit
+
+if TYPE_CHECKING:
+    from heronpy.state import SplitState
+
+
+class SplitSet:
+    """The splits of one task, read in turn; one at a time is open, unless it may have more later."""
+
+    def __init__(
+        self,
+        source: Source,
+        positions: SplitState,
+        context: SourceContext,
+        *,
+        discover_every_s: float | None,
+        idle_after_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Find the splits.
+
+        Args:
+            source: What is read.
+            positions: Of its splits; only read here.
+            context: The task.
+            discover_every_s: How often to look for new splits, and for more in those that had ended; None: never.
+            idle_after_s: A split without records for so long is idle.
+            clock: In seconds.
+
+        Raises:
+            HeronError: the source cannot be read; one line.
+        """
+        self._source = source
+        self._every_s = discover_every_s
+        self._idle_after_s = idle_after_s
+        self._positions = positions
+        self._context = context
+        self._clock = clock
+        self._waiting: deque[tuple[str, StreamSplit]] = deque()
+        self._open: deque[tuple[str, SplitReader]] = deque()
+        self._last_s: dict[str, float] = {}
+        """When each split had its last record."""
+        self._discover()
+
+    def read(self, limit: int) -> tuple[str | None, Sequence[Record], Any]:
+        """The next records of some split, and the position behind them. No name: there is nothing now."""
+        if self._every_s is not None and self._clock() >= self._discovered_s + self._every_s:
+            self._discover()
+        if not self._open and self._waiting:
+            name, split = self._waiting.popleft()
+            self._open.append((name, split.open(self._positions.get(name), self._context)))
+        if not self._open:
+            return None, (), None
+        name, reader = self._open[0]
+        records = reader.read(limit)
+        position = reader.position
+        if records:
+            self._last_s[name] = self._clock()
+        elif reader.ended:
+            self._open.popleft()
+            reader.close()
+        else:
+            self._open.rotate(-1)  # it may have more later, and others may have some now
+            if self._waiting:
+                name_of_next, split = self._waiting.popleft()
+                self._open.appendleft((name_of_next, split.open(self._positions.get(name_of_next), self._context)))
+        return name, records, position
+
+    def idle(self) -> list[str]:
+        """The splits that have had no record for a while: no watermark waits for them."""
+        now_s = self._clock()
+        return [name for name, last_s in self._last_s.items() if now_s - last_s >= self._idle_after_s]
+
+    def close(self) -> None:
+        """Close what is open."""
+        for _, reader in self._open:
+            reader.close()
+        self._open.clear()
+        self._waiting.clear()
+
+    def _discover(self) -> None:
+        self._discovered_s = self._clock()
+        present = {name for name, _ in (*self._open, *self._waiting)}
+        for name, split in self._source.stream_splits().items():
+            if self._positions.owns(name) and name not in present:
+                self._waiting.append((name, split))
+                self._last_s.setdefault(name, self._discovered_s)

@@ -1,0 +1,228 @@
+"""The spout around a source, as a real task with snapshots, driven by hand; and positions in files that change."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.api import Bolt, Grouping, TopologyBuilder, Tuple
+from heronpy.checkpoints import NOTHING_SAVED
+from heronpy.connectors import JsonLines, ListSource, Source, SourceContext, SourceReader, SourceSpout, TextFile
+from heronpy.connectors.split_set import SplitSet
+from heronpy.errors import ConfigError
+from heronpy.instance.task import TaskFailed
+from heronpy.packing import RoundRobinPacking
+from heronpy.plan import LogicalPlan, PhysicalPlan
+from heronpy.state import Place, TaskStates
+from heronpy.testing import Simulator
+from heronpy.testing.connectors_kit import DeadLetters
+from heronpy.testing.positions_kit import opened, rest_of, same, split_context
+from heronpy.wire import DATA, decode_tuples
+from tests.unit.snapshot_kit import Hand, Stored
+
+
+class Collect(Bolt):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.values: list[Any] = []
+        self.failing = True
+
+    def process(self, tup: Tuple) -> None:
+        if self.failing and tup.values[0] in ("b", "c"):
+            self.failing = tup.values[0] == "b"
+            self.fail(tup)
+            return
+        self.values.append(tup.values[0])
+        self.ack(tup)
+
+
+def topology(spout: SourceSpout, mode: str, tasks: int = 1) -> Any:
+    builder = TopologyBuilder("lines")
+    lines = builder.add_spout("lines", spout, tasks)
+    builder.add_bolt("dead", Collect, 1, {lines["dead_letters"]: Grouping.SHUFFLE})
+    builder.add_bolt("out", Collect, 1, {lines: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": mode})
+    return builder.build()
+
+
+def stored(spout: SourceSpout, tasks: int = 1) -> Stored:
+    proto = topology(spout, "EFFECTIVELY_ONCE", tasks).protobuf_topology
+    proto.state = 1
+    logical = LogicalPlan.from_proto(proto)
+    return Stored(PhysicalPlan(1, logical, RoundRobinPacking(logical).pack(), (), restore_epoch=1))
+
+
+def emitted(spout: Hand) -> list[Any]:
+    """The values that were sent to the default stream since the last call."""
+    spout.task.flush()
+    out = spout.stored.plan.component_tasks["out"]
+    values = [
+        value[0]
+        for batch in spout.sent
+        if batch.kind == DATA and batch.dest_task in out
+        for value in pickle.loads(decode_tuples(batch.body).values)
+    ]
+    spout.sent.clear()
+    return values
+
+
+def run(spout: Hand, count: int) -> list[Any]:
+    """At least so many values, or what there is."""
+    values: list[Any] = []
+    for _ in range(1000):
+        spout.task.poll()
+        values += emitted(spout)
+        if len(values) >= count:
+            break
+    return values
+
+
+def spouts(checkpoints: Stored, checkpoint: int = 0, epoch: int = 1) -> list[Hand]:
+    tasks = checkpoints.plan.component_tasks["lines"]
+    return [Hand(checkpoints, task, checkpoint, epoch=epoch) for task in tasks]
+
+
+def files(tmp_path: Path, count: int = 5, lines: int = 400) -> list[str]:
+    for number in range(count):
+        (tmp_path / f"{number}.txt").write_text("".join(f"{number}:{line}\n" for line in range(lines)))
+    return [f"{number}:{line}" for number in range(count) for line in range(lines)]
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_after_a_rollback_every_line_counts_once(tmp_path: Path, tasks: int) -> None:
+    lines = files(tmp_path)
+    checkpoints = stored(SourceSpout(TextFile(tmp_path / "*.txt")), tasks)
+    first = spouts(checkpoints)
+    before = [value for spout in first for value in run(spout, 150)]
+    for spout in first:
+        spout.checkpoint(1)
+    checkpoints.commit(1)
+    lost = [value for spout in first for value in run(spout, 300)]
+    assert lost
+    after = [value for spout in spouts(checkpoints, 1, epoch=2) for value in run(spout, 10_000)]
+    assert sorted(before + after) == sorted(lines)
+
+
+def test_what_was_read_to_its_end_is_not_read_again_and_what_was_added_is(tmp_path: Path) -> None:
+    lines = files(tmp_path, 2, 10)
+    checkpoints = stored(SourceSpout(TextFile(tmp_path / "*.txt")))
+    (spout,) = spouts(checkpoints)
+    assert sorted(run(spout, 1000)) == sorted(lines)
+    spout.checkpoint(1)
+    checkpoints.commit(1)
+    (again,) = spouts(checkpoints, 1, epoch=2)
+    assert run(again, 1) == []
+    with (tmp_path / "1.txt").open("a") as f:
+        f.write("more\n")
+    (tmp_path / "2.txt").write_text("new\n")
+    (third,) = spouts(checkpoints, 1, epoch=3)
+    assert sorted(run(third, 1000)) == ["more", "new"]
+
+
+def test_malformed_lines_go_to_their_own_stream(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1\n{\n2\n")
+    with Simulator(topology(SourceSpout(JsonLines(tmp_path / "a")), "ATMOST_ONCE")) as simulator:
+        simulator.run(seconds=0.2)
+        assert simulator.component("out")[0].values == [1, 2]
+        assert simulator.component("dead")[0].values == [f"{tmp_path}/a:2"]
+
+
+def test_at_least_once_what_fails_is_emitted_again_and_what_is_acked_is_remembered(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc\nd\n")
+    spout = SourceSpout(TextFile(tmp_path / "a.txt"), directory=tmp_path / "state")
+    with Simulator(topology(spout, "ATLEAST_ONCE")) as simulator:
+        out = simulator.component("out")[0]
+        simulator.run(until=lambda: len(out.values) == 4, seconds=20)
+        assert sorted(out.values) == ["a", "b", "c", "d"]
+        simulator.drain()
+    with Simulator(topology(spout, "ATLEAST_ONCE")) as simulator:
+        simulator.run(seconds=0.1)
+        assert simulator.component("out")[0].values == []
+
+
+class Endless(Source):
+    def open(self, context: SourceContext) -> SourceReader:
+        raise NotImplementedError
+
+
+def test_a_source_without_positions_is_refused_effectively_once() -> None:
+    for source in (Endless(), ListSource([1], repeat=True)):
+        with pytest.raises((ConfigError, TaskFailed)) as refused:
+            spouts(stored(SourceSpout(source)))
+        assert "positions" in str(refused.value.__cause__ or refused.value)
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_split_without_records_is_idle_until_it_has_some(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n")
+    clock = Clock()
+    source = TextFile(tmp_path / "*.txt")
+    positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
+    splits = SplitSet(source, positions, split_context(), discover_every_s=5, idle_after_s=60, clock=clock)
+
+    def step() -> list[Any]:
+        name, records, position = splits.read(10)
+        if name is not None:
+            positions[name] = position
+        return [record.value for record in records]
+
+    assert step() == ["a"]
+    assert step() == []
+    clock.now_s = 61.0
+    assert splits.idle() == [f"{tmp_path}/a.txt:0"]
+    with (tmp_path / "a.txt").open("a") as f:
+        f.write("b\n")
+    (tmp_path / "b.txt").write_text("c\n")
+    found = [value for _ in range(6) for value in step()]
+    assert sorted(found) == ["b", "c"]
+    assert splits.idle() == []
+    splits.close()
+
+
+def times(records: Sequence[Any]) -> list[tuple[str, int]]:
+    return [(record.value, record.time_ms) for record in records]
+
+
+def test_a_line_keeps_the_time_that_it_was_first_read_with(tmp_path: Path) -> None:
+    path, source = tmp_path / "a", TextFile(tmp_path / "a")
+    path.write_text("one\ntwo\n")
+    os.utime(path, (100, 100))
+    reader = opened(source, f"{path}:0")
+    assert times(reader.read(1)) == [("one", 100_000)]
+    with path.open("a") as f:
+        f.write("three\n")
+    os.utime(path, (200, 200))
+    again = opened(source, f"{path}:0", reader.position)
+    assert times(rest_of(again)) == [("two", 100_000), ("three", 200_000)]
+
+
+def test_a_last_line_that_was_half_written_is_read_again_under_its_id(tmp_path: Path) -> None:
+    path, source = tmp_path / "a", TextFile(tmp_path / "a")
+    path.write_text("one\ntw")
+    reader = opened(source, f"{path}:0")
+    first = rest_of(reader)
+    path.write_text("one\ntwo\nthree\n")
+    rest = rest_of(opened(source, f"{path}:0", reader.position))
+    assert [record.value for record in rest] == ["two", "three"]
+    assert rest[0].id == first[1].id
+
+
+def test_a_file_that_was_replaced_by_a_shorter_one_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path, source = tmp_path / "a", TextFile(tmp_path / "a")
+    path.write_text("one\ntwo\n")
+    reader = opened(source, f"{path}:0")
+    first = rest_of(reader)
+    path.write_text("new\n")
+    rest = rest_of(opened(source, f"{path}:0", reader.position, DeadLetters()))
+    assert [record.value for record in rest] == ["new"]
+    assert not {id for _, _, id in same(first)} & {id for _, _, id in same(rest)}
