@@ -48,7 +48,7 @@ class Count(Bolt):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.counts = context.keyed_state("counts", default=0)
         self.path = Path(config["test.dir"]) / f"counts-{context.get_this_task_index()}.json"
-        self.error, self.error_at = config["test.error"], int(config["test.error.at"])
+        self.error, self.error_at = config.get("test.error", ""), int(config.get("test.error.at", -1))
 
     def process(self, tup: Tuple) -> None:
         self.counts[tup["key"]] += 1

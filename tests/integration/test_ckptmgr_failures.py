@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import random
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -17,6 +15,7 @@ from typing import Any
 
 import pytest
 from counting_tasks import COMPONENT, Counting, pieces_of
+from small_disk import fill, small_disk
 from topology_on_disk import EngineProcess, launch_in
 
 from heronpy.checkpoints import CheckpointStorage, check_intact, manifest_name, open_storage, read_manifest
@@ -150,32 +149,17 @@ async def test_objects_are_merged_in_the_background_and_old_ones_deleted(
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    path = tmp_path / "small"
-    path.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(path)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("a small disk needs the right to mount one")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(path: Path) -> None:
-    fd = os.open(path, os.O_CREAT | os.O_WRONLY)
-    with contextlib.suppress(OSError):
-        while True:
-            os.write(fd, b"x" * 4096)
-    os.close(fd)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "small") as path:
+        yield path
 
 
 def paths(directory: Path, part: str) -> list[Path]:
     return [path for path in directory.rglob("*") if part in path.name]
 
 
-async def test_a_full_disk_is_an_error_of_the_call_and_room_makes_it_work_again(
-    tmp_path: Path, small_disk: Path
-) -> None:
-    launch = launch_in(tmp_path, checkpoints=str(small_disk))
+async def test_a_full_disk_is_an_error_of_the_call_and_room_makes_it_work_again(tmp_path: Path, disk: Path) -> None:
+    launch = launch_in(tmp_path, checkpoints=str(disk))
     with EngineProcess("ckptmgr", launch, 0) as process:
         async with CheckpointClient(launch, container=0, process="container_1_count_1") as client:
             counting = Counting(client)
@@ -184,10 +168,10 @@ async def test_a_full_disk_is_an_error_of_the_call_and_room_makes_it_work_again(
             await counting.checkpoint(1)
             with pytest.raises(StateError, match="No space left"):
                 await client.save("objects/count/big", pieces_of([b"x" * 1_000_000] * 5))
-            assert not paths(small_disk, "big"), "the torn file takes the room of others"
+            assert not paths(disk, "big"), "the torn file takes the room of others"
             counting.count(WORDS)
             reported = await counting.snapshot(2)
-            filler = small_disk / "filler"
+            filler = disk / "filler"
             fill(filler)
             with pytest.raises(StateError, match="No space left"):
                 await counting.write_manifest(2, reported)
