@@ -16,6 +16,7 @@ import enum
 import uuid
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
+from itertools import repeat
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -51,18 +52,25 @@ def stable_hashes(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.uint64]]
     """`stable_hash` of each, in a fraction of the time for text."""
     import numpy as np  # here: executors and the CLI hash nothing, and must stay small
 
-    raw = np.array(
-        [
-            crc32(value.encode("utf-8", "surrogatepass"), 0x5743) + 0x100000000
-            if type(value) is str
-            else _raw(value) & _MASK
-            for value in values
-        ],
-        dtype=np.uint64,
-    )
+    raw = _raw_texts(values)
+    if raw is None:
+        raw = np.array([_raw(value) & _MASK for value in values], dtype=np.uint64)
     raw = (raw ^ (raw >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     raw = (raw ^ (raw >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return raw ^ (raw >> np.uint64(33))
+
+
+def _raw_texts(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.uint64]] | None:
+    """`_raw` of each without running bytecode for it; None if not all are plain text."""
+    import numpy as np
+
+    if not {*map(type, values)} <= {str}:
+        return None
+    try:
+        raw = np.fromiter(map(crc32, map(str.encode, values), repeat(0x5743)), dtype=np.uint64, count=len(values))
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return None
+    return raw + np.uint64(0x100000000)
 
 
 def _raw(value: Any) -> int:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import TupleError
-from heronpy.hashing import stable_hash
+from heronpy.hashing import key_group, key_groups, stable_hash
 
 Pair = namedtuple("Pair", "a b")
 
@@ -113,3 +113,18 @@ def test_a_class_can_name_its_key() -> None:
 
     assert stable_hash(User("ann", 1)) == stable_hash(User("ann", 9))
     assert stable_hash(Colour.RED) == stable_hash(Colour.RED)
+
+
+class Named(str):
+    def __stable_key__(self) -> int:
+        return 7
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], ["a", "é", ""], ["a", "\ud800"], ["a", Named("b")], [Named("a"), Named("b")], ["a", 1, 1.0, (1, "x"), None]],
+    ids=["none", "text", "half a pair", "text and a subclass", "a subclass", "all kinds"],
+)
+def test_many_at_once_have_the_groups_of_each(values: list[Any]) -> None:
+    many = 1 << 30
+    assert key_groups(values, many) == [key_group(value, many) for value in values]
