@@ -97,7 +97,8 @@ class StagedWriter(TransactionalSinkWriter):
         self._file: BinaryIO | None = None
         self._encoder: Encoder | None = None
         self._count = 0
-        self._cleaned = False
+        self._left: list[Path] = []
+        """Of older writers, when this one was opened. What is fenced later is for others to recover."""
         self._broken = ""
         try:
             self._staging.mkdir(parents=True)
@@ -116,9 +117,14 @@ class StagedWriter(TransactionalSinkWriter):
         for path, found in others:
             epoch, task, fenced = int(found[1]), int(found[2]), found[3]
             is_older = epoch < self._epoch or (task == self._task and path != self._staging)
-            if is_older and not fenced:
+            if not is_older:
+                continue
+            if not fenced:
+                renamed = path.with_name(path.name + _FENCED)
                 with contextlib.suppress(FileNotFoundError):  # another task was faster
-                    path.rename(path.with_name(path.name + _FENCED))
+                    path.rename(renamed)
+                path = renamed
+            self._left.append(path)
 
     def write(self, element: Any) -> None:
         with self._usable():
@@ -207,10 +213,8 @@ class StagedWriter(TransactionalSinkWriter):
 
     def _clean(self) -> None:
         """Remove what older writers have left. All of it that the restored checkpoint has is committed by now."""
-        if not self._cleaned:
-            for path in self._run.glob(f"*{_FENCED}"):
-                shutil.rmtree(path, ignore_errors=True)
-            self._cleaned = True
+        while self._left:
+            shutil.rmtree(self._left.pop(), ignore_errors=True)
 
     def _check_fence(self) -> None:
         if not self._staging.exists():

@@ -309,6 +309,16 @@ class TransactionalSinkKit:
         second.commit(prepared(second, 1, elements[2:4]))
         self.check(expected[2:4])
 
+    def test_a_commit_of_one_task_spares_what_another_has_to_recover(
+        self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]
+    ) -> None:
+        first, second = open_transactional(sink), open_transactional(sink, task=1)
+        outputs = [prepared(writer, 1, [elements[task]]) for task, writer in enumerate((first, second))]
+        again = open_transactional(sink, task=1)  # the second died just after the checkpoint was committed
+        first.commit(outputs[0])
+        again.recover(outputs[1:])
+        self.check(expected[:2])
+
     def test_a_race_between_two_commits_once(
         self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]
     ) -> None:
