@@ -36,7 +36,10 @@ def should_compact(manifest: Manifest, component: str, index: int) -> bool:
     Of an object that covers more key groups than the task has, its share counts.
     """
     groups = groups_of(index, manifest.components[component].tasks, manifest.groups)
-    parts = parts_for((ref for ref in manifest.objects if ref.component == component), groups, manifest.name)
+    # Those that overlap, before they are sorted: this is asked for every task of every checkpoint.
+    start, stop = groups.start, groups.stop
+    refs = (r for r in manifest.objects if r.first_group < stop and start < r.end_group and r.component == component)
+    parts = parts_for(refs, groups, manifest.name)
     deltas = [part for part in parts if part.ref.since != 0]
     base = sum(_share(part) for part in parts if part.ref.since == 0)
     return len(deltas) > DELTAS_MAX or sum(map(_share, deltas)) > DELTAS_FRACTION_MAX * base
