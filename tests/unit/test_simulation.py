@@ -106,6 +106,10 @@ def test_a_cluster_that_emits_in_bursts_has_emitted_and_what_was_scaled_away_cou
     assert run(7028, faults, check_every=10).ledger.acked
 
 
+def test_a_state_manager_is_not_emptied_before_anybody_has_read_it() -> None:
+    assert failure_of(3640, [(1.0, StateEmptied())], check_every=10) == ""
+
+
 def test_an_unknown_process_in_a_schedule_is_nobody() -> None:
     assert failure_of(6, [(1.5, Kill("stmgr-9", 1.0))]) == ""
 

@@ -240,6 +240,11 @@ class Cluster:
 
     # what faults do to processes
 
+    @property
+    def was_read(self) -> bool:
+        """Whether some Topology Master has read back what the state manager has."""
+        return any(self._copies.values())
+
     def matching(self, process: str) -> list[str]:
         """Names of the processes that a fault names: one, or all of `container_<n>`."""
         if process.startswith("container_") and process.count("_") == 1:
