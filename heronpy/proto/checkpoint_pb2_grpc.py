@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class CkptmgrStub:
-    """NOT_FOUND: nothing of this name. DATA_LOSS: it is damaged. UNAVAILABLE: the storage does not answer; nothing is known.
+    """NOT_FOUND: nothing of this name. DATA_LOSS: it is damaged. UNAVAILABLE, or DEADLINE_EXCEEDED of Save: the storage
+    does not answer; nothing is known.
     """
 
     def __init__(self, channel):
@@ -63,7 +64,8 @@ class CkptmgrStub:
 
 
 class CkptmgrServicer:
-    """NOT_FOUND: nothing of this name. DATA_LOSS: it is damaged. UNAVAILABLE: the storage does not answer; nothing is known.
+    """NOT_FOUND: nothing of this name. DATA_LOSS: it is damaged. UNAVAILABLE, or DEADLINE_EXCEEDED of Save: the storage
+    does not answer; nothing is known.
     """
 
     def Save(self, request_iterator, context):
@@ -133,7 +135,8 @@ def add_CkptmgrServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Ckptmgr:
-    """NOT_FOUND: nothing of this name. DATA_LOSS: it is damaged. UNAVAILABLE: the storage does not answer; nothing is known.
+    """NOT_FOUND: nothing of this name. DATA_LOSS: it is damaged. UNAVAILABLE, or DEADLINE_EXCEEDED of Save: the storage
+    does not answer; nothing is known.
     """
 
     @staticmethod
