@@ -24,7 +24,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-pipeline test test-long check nightly chaos chaos-state chaos-deaths simulate fuzz lint proto proto-check \
+.PHONY: help demo demo-state demo-pipeline test test-long check nightly chaos chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-spark bench-tracker \
 	format clean distclean install install-dev install-pipeline servers s3-server java constraints
 
@@ -33,6 +33,9 @@ help: ## show this list
 
 demo: $(VENV)/.installed ## count words on a local topology, and verify the counts (KEEP=1 leaves it running)
 	@$(BIN)/python -m heronpy.examples.demo --build $(BUILD)/demo $(if $(KEEP),--keep)
+
+demo-state: $(VENV)/.installed ## count words effectively once, with kill -9 in the middle, and verify the counts
+	@$(BIN)/python -m heronpy.examples.demo_state --build $(BUILD)/demo-state
 
 demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from one definition, with a kill -9 in the middle
 	@$(BIN)/python -m heronpy.examples.demo_pipeline --build $(BUILD)/demo-pipeline

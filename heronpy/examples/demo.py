@@ -70,10 +70,13 @@ def counted(output: Path) -> Counter[str]:
 class Demo:
     """One run, with everything below one directory."""
 
+    name = NAME
+
     def __init__(self, build: Path) -> None:
-        self._input = build / "input.txt"
-        self._output = build / "counts"
-        self._env = {**os.environ, "HERON_HOME": str(build / "home")}
+        self.input = build / "input.txt"
+        self.output = build / "counts"
+        self.home = build / "home"
+        self._env = {**os.environ, "HERON_HOME": str(self.home)}
         self._heron = Path(sys.executable).with_name("heron")
 
     def run(self) -> None:
@@ -83,19 +86,19 @@ class Demo:
             HeronError: the topology does not start or end, or the counts are wrong.
         """
         self.kill()
-        self._input.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self._output, ignore_errors=True)
-        if not self._input.exists():
+        self.input.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.output, ignore_errors=True)
+        if not self.input.exists():
             say("writing the input: the sources of Python's standard library")
-            make_input(self._input, INPUT_BYTES)
-        mb = self._input.stat().st_size / 1e6
+            make_input(self.input, INPUT_BYTES)
+        mb = self.input.stat().st_size / 1e6
         say(f"submitting {NAME} over {mb:.1f} MB of text")
         self._submit()
         done = self._await_counts()
-        counts = counted(self._output)
+        counts = counted(self.output)
         seconds = max(part["seconds"] for part in done.values())
         say("verifying against tr | sort | uniq -c")
-        verify(counts, expected_counts(self._input))
+        verify(counts, expected_counts(self.input))
         words = counts.total()
         say(f"correct: {words:,} words, {len(counts):,} different")
         say(f"{seconds:.1f} s from the first line to the last ack: {words / seconds:,.0f} words/s")
@@ -103,29 +106,30 @@ class Demo:
         for word, count in counts.most_common(10):
             print(f"{count:8,}  {word}")
         print(f"\n$ heron status {NAME}", flush=True)
-        self._call("status", NAME)
+        self.call("status", NAME)
 
     def kill(self) -> None:
         """End the topology if it runs."""
-        if (Path(self._env["HERON_HOME"]) / "topologies").exists():
-            self._call("kill", NAME, quiet=True)
+        if (self.home / "topologies").exists():
+            self.call("kill", self.name, quiet=True)
 
     def how_to_look(self) -> str:
         """What the user can type while the topology runs."""
-        heron = f"HERON_HOME={self._env['HERON_HOME']} {self._heron}"
+        heron = f"HERON_HOME={self.home} {self._heron}"
         return (
-            f"look at it:  {heron} status {NAME}\n             {heron} logs {NAME}\n"
+            f"look at it:  {heron} status {self.name}\n             {heron} logs {self.name}\n"
             f"             {heron} tracker      # web UI; prints the URL that signs in\n"
-            f"end it:      {heron} kill {NAME}"
+            f"end it:      {heron} kill {self.name}"
         )
 
     def _submit(self) -> None:
         tasks = [word for kind, n in TASKS.items() for word in (f"--{kind}", str(n))]
         command = ["submit", "local", "--wait", "heronpy.examples.word_count", "-", NAME]
-        if self._call(*command, "--input", str(self._input), "--output", str(self._output), *tasks) != 0:
+        if self.call(*command, "--input", str(self.input), "--output", str(self.output), *tasks) != 0:
             raise UnavailableError("the topology was not submitted")
 
-    def _call(self, *args: str, quiet: bool = False) -> int:
+    def call(self, *args: str, quiet: bool = False) -> int:
+        """Run `heron`, in the demo's own place. Returns its exit code."""
         out = subprocess.DEVNULL if quiet else None
         return subprocess.run(
             [str(self._heron), *args], env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=out
@@ -134,7 +138,7 @@ class Demo:
     def _await_counts(self) -> dict[int, dict[str, float]]:
         give_up_s = time.monotonic() + WAIT_S
         for symbol in spinner():
-            done = results.finished(self._output)
+            done = results.finished(self.output)
             if len(done) == TASKS["counts"]:
                 if sys.stdout.isatty():
                     print("\r" + " " * 40, end="\r")

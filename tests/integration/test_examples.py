@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.archive import Archive
-from heronpy.examples import demo, random_word_count, results, rtac, rtac_events, word_count
+from heronpy.examples import demo, demo_state, random_word_count, results, rtac, rtac_events, word_count
 from heronpy.testing import eventually_sync
 
 HERON = Path(sys.executable).with_name("heron")
@@ -168,4 +168,16 @@ def test_the_demo_verifies_and_leaves_nothing_running(tmp_path: Path, monkeypatc
     build = tmp_path / "demo"
     demo.main(["--build", str(build)])
     assert demo.counted(build / "counts") == Counter(demo.expected_counts(build / "input.txt"))
+    assert not list((build / "home").glob("topologies/*/*/*/*"))
+
+
+@pytest.mark.long
+def test_the_demo_of_state_is_exact_though_processes_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(demo_state, "INPUT_BYTES", 20_000_000)
+    build = tmp_path / "demo"
+    demo_state.main(["--build", str(build)])
+    assert demo.counted(build / "counts") == Counter(demo.expected_counts(build / "input.txt"))
+    assert capsys.readouterr().out.count("kill -9") == len(demo_state.VICTIMS)
     assert not list((build / "home").glob("topologies/*/*/*/*"))
