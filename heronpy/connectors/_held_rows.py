@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from heronpy.connectors.spi import SinkContext, TransactionalSinkWriter
 from heronpy.errors import CheckpointError, FencedError
@@ -16,9 +15,8 @@ ROWS_MAX: Final = 1_000_000
 _KEY_CHARACTERS_MAX = 200
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRows:
-    """What one task wrote between two checkpoints."""
+class PreparedRows(NamedTuple):
+    """What one task wrote between two checkpoints. In them a plain tuple."""
 
     sink: str
     """Key of its progress, and …"""
@@ -49,7 +47,8 @@ class HeldRowsWriter(TransactionalSinkWriter):
         """An element as it is held; picklable. Raises ValueError if this sink cannot hold it."""
 
     @abstractmethod
-    def commit(self, prepared: PreparedRows) -> None: ...
+    def commit_rows(self, prepared: PreparedRows) -> None:
+        """As `commit`."""
 
     def check(self, rows: list[Any]) -> None:
         """Raise CheckpointError if the store would refuse these rows: later there is no way back."""
@@ -63,14 +62,17 @@ class HeldRowsWriter(TransactionalSinkWriter):
             )
         self._rows.append(row)
 
-    def prepare(self, checkpoint_id: int) -> PreparedRows | None:
+    def prepare(self, checkpoint_id: int) -> tuple[Any, ...] | None:
         if not self._rows:
             return None
         self.check(self._rows)
         rows, self._rows = tuple(self._rows), []
-        return PreparedRows(self._sink, self._task, self._owner, checkpoint_id, rows)
+        return tuple(PreparedRows(self._sink, self._task, self._owner, checkpoint_id, rows))
 
-    def abort(self, prepared: PreparedRows) -> None:
+    def commit(self, prepared: tuple[Any, ...]) -> None:
+        self.commit_rows(PreparedRows(*prepared))
+
+    def abort(self, prepared: tuple[Any, ...]) -> None:
         """Nothing is to be undone: they are nowhere but in the checkpoint."""
 
     def fenced(self) -> FencedError:

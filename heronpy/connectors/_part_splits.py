@@ -14,7 +14,7 @@ from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader, 
 
 
 class PartPosition(NamedTuple):
-    """How far a part is read."""
+    """How far a part is read. In checkpoints a plain tuple."""
 
     generation: int
     """How often its data has been replaced by less: then it is read from its beginning, under other ids."""
@@ -47,7 +47,7 @@ class PartSplit:
     part: Part
 
     def open(self, position: Any, context: SourceContext) -> SplitReader:
-        return _PartSplitReader(self.part, position or PartPosition(0, None, ()), context)
+        return _PartSplitReader(self.part, PartPosition(*(position or (0, None, ()))), context)
 
 
 class _PartSplitReader(SplitReader):
@@ -64,8 +64,8 @@ class _PartSplitReader(SplitReader):
         self._ended = False
 
     @property
-    def position(self) -> PartPosition:
-        return self._position
+    def position(self) -> tuple[Any, ...]:
+        return tuple(self._position)
 
     @property
     def ended(self) -> bool:

@@ -139,7 +139,7 @@ class _TransactionalWriter(HeldRowsWriter):
     def row(self, element: Any) -> Any:
         return self._stream_sink.entry(element)
 
-    def commit(self, prepared: PreparedRows) -> None:
+    def commit_rows(self, prepared: PreparedRows) -> None:
         key, epoch_key = self._key(prepared.sink, prepared.task), self._epoch_key(prepared.sink)
         self._transaction(key, epoch_key, lambda pipeline: self._add(pipeline, prepared))
 

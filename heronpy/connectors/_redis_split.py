@@ -20,7 +20,7 @@ _BEGINNING = "0-0"
 
 
 class StreamPosition(NamedTuple):
-    """How far a stream is read."""
+    """How far a stream is read. In checkpoints a plain tuple."""
 
     entry_id: str
     """The last entry that was read."""
@@ -36,7 +36,7 @@ class RedisSplitReader(SplitReader):
         client: Any,
         stream: str,
         start: str,
-        position: StreamPosition | None,
+        position: tuple[Any, ...] | None,
         decoder: Decoder,
         dead_letter: Callable[[str, Any, str], None],
     ) -> None:
@@ -44,15 +44,15 @@ class RedisSplitReader(SplitReader):
         self._client = client
         self._stream = stream
         self._start = start
-        self._position = position
+        self._position = None if position is None else StreamPosition(*position)
         self._decoder = decoder
         self._dead_letter = dead_letter
         self._failures = 0
         self._retry_s = 0.0
 
     @property
-    def position(self) -> StreamPosition | None:
-        return self._position
+    def position(self) -> tuple[Any, ...] | None:
+        return None if self._position is None else tuple(self._position)
 
     def close(self) -> None:
         self._client.close()

@@ -65,7 +65,7 @@ class SinkBolt:
 
 
 class Pending(NamedTuple):
-    """What was prepared, and may be uncommitted."""
+    """What was prepared, and may be uncommitted. In checkpoints a plain tuple."""
 
     checkpoint_id: int
     task: int
@@ -102,7 +102,7 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
         if self._checkpoints and bolt.sink.exactly_once:
             self._pending = context.task_state("prepared", default=(), split=split_pending, merge=merge_pending)
             self._transactions = bolt.sink.open_transactional(sink_context)
-            self._transactions.recover([each.prepared for each in self._pending.value])
+            self._transactions.recover([each.prepared for each in self._uncommitted()])
             self._pending.value = ()
             self._write = self._transactions.write
         else:
@@ -134,24 +134,24 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
         prepared = self._transactions.prepare(number)
         self._written = 0
         if prepared is not None:
-            self._pending.value = (*self._pending.value, Pending(number, self._task, prepared))
+            self._pending.value = (*self._pending.value, (number, self._task, prepared))
 
     def post_save(self, checkpoint_id: str) -> None:
         """Commit what was prepared for this checkpoint and for those before it."""
         if self._transactions is None:
             return
         number = int(checkpoint_id)
-        for each in self._pending.value:
+        for each in self._uncommitted():
             if each.checkpoint_id <= number:
                 self._transactions.commit(each.prepared)
-        self._pending.value = tuple(each for each in self._pending.value if each.checkpoint_id > number)
+        self._pending.value = tuple(tuple(each) for each in self._uncommitted() if each.checkpoint_id > number)
 
     def pre_restore(self, checkpoint_id: str) -> None:
         """Abort what was prepared after a checkpoint: nobody will commit it."""
         if self._transactions is None:
             return
         number = int(checkpoint_id)
-        for each in self._pending.value:
+        for each in self._uncommitted():
             if each.checkpoint_id > number:
                 self._transactions.abort(each.prepared)
 
@@ -164,6 +164,9 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
             if not self._checkpoints:
                 self._flush()
             self._writer.close()
+
+    def _uncommitted(self) -> list[Pending]:
+        return [Pending(*each) for each in self._pending.value]
 
     def _element(self, tup: Tuple) -> Any:
         if self._field is not None:
@@ -181,11 +184,11 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
             self.ack(tup)
 
 
-def merge_pending(values: Sequence[tuple[Pending, ...]]) -> tuple[Pending, ...]:
+def merge_pending(values: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
     """What all tasks had."""
     return tuple(each for value in values for each in value)
 
 
-def split_pending(value: tuple[Pending, ...], tasks: int) -> list[tuple[Pending, ...]]:
+def split_pending(value: tuple[Any, ...], tasks: int) -> list[tuple[Any, ...]]:
     """For each of another number of tasks; what one task had prepared stays together and in its order."""
-    return [tuple(each for each in value if each.task % tasks == index) for index in range(tasks)]
+    return [tuple(each for each in value if Pending(*each).task % tasks == index) for index in range(tasks)]

@@ -165,7 +165,7 @@ class _TransactionalWriter(HeldRowsWriter):
             self._table.insert(connection, rows)
             connection.rollback()
 
-    def commit(self, prepared: PreparedRows) -> None:
+    def commit_rows(self, prepared: PreparedRows) -> None:
         progress = self._progress.c
         task = (progress.sink == prepared.sink) & (progress.task == prepared.task)
         with self._translated(), self._table.engine.begin() as connection:

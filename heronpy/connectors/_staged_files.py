@@ -19,9 +19,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Protocol
+from typing import Any, BinaryIO, NamedTuple, NoReturn, Protocol
 from urllib.parse import quote
 
 from heronpy.connectors.spi import SinkContext, TransactionalSinkWriter
@@ -57,9 +56,8 @@ def sync_file(f: BinaryIO) -> None:
     os.fsync(f.fileno())
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedFile:
-    """A file that waits for its commit. Paths are relative to the sink's directory."""
+class PreparedFile(NamedTuple):
+    """A file that waits for its commit. Paths are relative to the sink's directory. In checkpoints a plain tuple."""
 
     staging: str
     """The staging directory."""
@@ -134,7 +132,7 @@ class StagedWriter(TransactionalSinkWriter):
             self._encoder.add(element)
         self._count += 1
 
-    def prepare(self, checkpoint_id: int) -> PreparedFile | None:
+    def prepare(self, checkpoint_id: int) -> tuple[Any, ...] | None:
         with self._usable():
             if not self._count:
                 return None
@@ -148,16 +146,18 @@ class StagedWriter(TransactionalSinkWriter):
             name = f"part-{self._task}-{checkpoint_id}-{self._token}{self._suffix}"
             (self._staging / _OPEN).rename(self._staging / name)
             sync(self._staging)
-            return PreparedFile(str(self._staging.relative_to(self._directory)), name, checkpoint_id)
+            return tuple(PreparedFile(str(self._staging.relative_to(self._directory)), name, checkpoint_id))
 
-    def commit(self, prepared: PreparedFile) -> None:
+    def commit(self, prepared: tuple[Any, ...]) -> None:
+        prepared = PreparedFile(*prepared)
         with self._translated():
             if not any(self._publish(folder, prepared) for folder in self._folders(prepared)):
                 self._check_committed(prepared)
             if self._is_own(prepared):
                 self._clean()
 
-    def abort(self, prepared: PreparedFile) -> None:
+    def abort(self, prepared: tuple[Any, ...]) -> None:
+        prepared = PreparedFile(*prepared)
         with self._translated():
             for folder in self._folders(prepared):
                 with contextlib.suppress(*ABSENT):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from heronpy.testing._server_process import Server, ServerProcess, listening
+from heronpy.testing._server_process import Server, listening
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _USER = "postgres"
@@ -93,4 +93,4 @@ class PostgresServer(Server):
         return listening(self.port) and "ready to accept connections" in self._started.tail(20)
 
 
-__all__ = ["PostgresServer", "ServerProcess", "postgres_missing"]
+__all__ = ["PostgresServer", "postgres_missing"]

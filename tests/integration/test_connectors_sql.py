@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -105,6 +106,10 @@ class SqlKit(TransactionalSinkKit):
             (2, "b", None, None),
             (3, "c", None, None),
         ]
+
+    def test_what_is_prepared_outlives_a_change_of_names(self, sink: Sink) -> None:
+        writer = open_transactional(sink)
+        assert b"heronpy" not in pickle.dumps(prepared(writer, 1, [Word(1, "a")]))
 
     def test_a_lost_progress_table_is_an_error(self, sink: Sink, elements: Sequence[Any]) -> None:
         writer = open_transactional(sink)
