@@ -26,3 +26,35 @@ class QueueCapacity:
         else:
             self.bytes = min(self._most, self.bytes + self._most // 8)
         return self.bytes
+
+
+LEAST_BYTES = 64 << 10
+WORTH_S = 1.0
+"""So long the task is to be busy with what waits."""
+
+
+class TimedCapacity:
+    """The capacity with checkpoints: what the task executes in a second, as far as that is known.
+
+    Markers, and orders to restore, stand behind what waits here. Pure, like `QueueCapacity`.
+    """
+
+    def __init__(self, config: InstanceConfig) -> None:
+        self._most = config.in_queue_bytes
+        self._least = min(LEAST_BYTES, self._most)
+        self.bytes = self._least
+        self._executed_bytes = 0
+        self._at_s: float | None = None
+
+    def observed(self, executed_bytes: int, waiting_bytes: int, now_s: float) -> int:
+        """Adapt to what was executed since the start. Returns the capacity.
+
+        While little waits, the task could do more than it did: then the capacity only grows.
+        """
+        if self._at_s is not None and now_s > self._at_s:
+            worth = int((executed_bytes - self._executed_bytes) / (now_s - self._at_s) * WORTH_S)
+            starved = waiting_bytes < self.bytes // 2
+            wanted = max(worth, self.bytes) if starved else (self.bytes + worth) // 2
+            self.bytes = max(self._least, min(self._most, wanted))
+        self._executed_bytes, self._at_s = executed_bytes, now_s
+        return self.bytes

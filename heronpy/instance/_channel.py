@@ -116,6 +116,11 @@ class ThreadChannel:
         return self._in_put - self._in_taken
 
     @property
+    def executed_bytes(self) -> int:
+        """Of all batches that the task has finished."""
+        return self._in_taken
+
+    @property
     def out_bytes(self) -> int:
         """What waits for the Stream Manager."""
         return self._out_put - self._out_sent

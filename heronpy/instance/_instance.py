@@ -18,7 +18,7 @@ import grpc.aio
 from heronpy.api import global_metrics
 from heronpy.config import ReliabilityMode
 from heronpy.errors import HeronError
-from heronpy.instance._capacity import QueueCapacity
+from heronpy.instance._capacity import QueueCapacity, TimedCapacity
 from heronpy.instance._channel import ThreadChannel
 from heronpy.instance._core import Signal, TaskCore, TaskFailed
 from heronpy.instance._intake import Intake
@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 ATTACH = "/heronpy.Stmgr/Attach"
 GLOBAL_METRICS_EVERY_S = 1
+READ_AHEAD_BYTES = 64 << 10
 
 
 class InstanceFailed(HeronError):
@@ -73,6 +74,8 @@ class Instance:
         self._leaving = False
         """The task ends or has ended: nothing more is read; it waits at the Stream Manager for the next incarnation."""
         self._capacity = QueueCapacity(self._config)
+        self._timed: TimedCapacity | None = None
+        """With checkpoints, instead."""
         self._packets = {"received": 0, "sent": 0, "received_bytes": 0, "sent_bytes": 0}
         self._collected: dict[str, int] = {}
         self._reporter = Reporter(
@@ -129,8 +132,10 @@ class Instance:
 
     async def _stay_attached(self) -> None:
         target = f"unix:{self._launch.socket_dir(self._container) / 'stmgr.sock'}"
+        # Orders stand behind what was received and is not read yet, because there is no room in data-in.
+        read_ahead = READ_AHEAD_BYTES if self._launch.checkpoints else 0
         while True:
-            async with channel(target, self._security) as link:
+            async with channel(target, self._security, read_ahead_bytes=read_ahead) as link:
                 try:
                     await self._attach(link)
                 except StreamLost as lost:
@@ -212,6 +217,8 @@ class Instance:
         from heronpy.instance._checkpointed import CheckpointedTask
 
         assert self._tasks is not None
+        self._timed = TimedCapacity(self._config)
+        self._channel.in_capacity = self._timed.bytes
         self._checkpoints = checkpoints = CheckpointedTask(
             CheckpointClient(self._launch, container=self._container, process=self._id),
             plan,
@@ -264,7 +271,12 @@ class Instance:
     async def _tune(self) -> None:
         while True:
             await asyncio.sleep(self._config.tuning_interval_ms / 1e3)
-            self._channel.in_capacity = self._capacity.observed(self._channel.in_bytes)
+            waiting = self._channel.in_bytes
+            if self._timed is None:
+                self._channel.in_capacity = self._capacity.observed(waiting)
+            else:
+                executed, now_s = self._channel.executed_bytes, self._loop.time()
+                self._channel.in_capacity = self._timed.observed(executed, waiting, now_s)
 
     def _collect(self) -> Iterable[metrics_pb2.Metric]:
         yield from self._metrics.collect()

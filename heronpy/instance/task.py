@@ -5,7 +5,7 @@ Beside them the parts that a task is made of, each of which is tested alone.
 
 from heronpy.instance._anchors import ANCHORS_MAX, Anchors, anchored, anchored_to_many
 from heronpy.instance._bolt import BoltTask
-from heronpy.instance._capacity import QueueCapacity
+from heronpy.instance._capacity import QueueCapacity, TimedCapacity
 from heronpy.instance._channel import OUT_HARD, Command, ThreadChannel
 from heronpy.instance._core import Signal, TaskCore, TaskFailed
 from heronpy.instance._edges import Edge, Pair, Taken
@@ -64,6 +64,7 @@ __all__ = [
     "TaskFailed",
     "TaskMetrics",
     "ThreadChannel",
+    "TimedCapacity",
     "anchored",
     "anchored_to_many",
     "apply_plan",

@@ -45,19 +45,22 @@ KEEPALIVE: Sequence[tuple[str, Any]] = (
 )
 
 
-def channel(target: str, security: Security, peer: str = "") -> grpc.aio.Channel:
+def channel(target: str, security: Security, peer: str = "", *, read_ahead_bytes: int = 0) -> grpc.aio.Channel:
     """A channel to one process of the topology. The token goes with each call: see `Security.metadata`.
 
     Args:
         target: `host:port`, or `unix:/path`.
         security: Who calls.
         peer: The identity that must answer at `host:port`; nothing is sent to anybody else.
+        read_ahead_bytes: How much is received before somebody reads it; 0: as gRPC likes, up to megabytes.
 
     Raises:
         UnavailableError: the topology has no certificates.
         StateError: they cannot be read, or others can read them too.
     """
     options = [*OPTIONS, *KEEPALIVE]
+    if read_ahead_bytes:
+        options += [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", read_ahead_bytes)]
     if security.tls is None or target.startswith("unix:"):
         return grpc.aio.insecure_channel(target, options=options)
     # gRPC compares this with the server's certificate before it sends a header.

@@ -80,6 +80,8 @@ from heronpy.stmgr.flow import (
 _DATA = stmgr_pb2.Batch.DATA
 _ROOT_KINDS = frozenset((stmgr_pb2.Batch.ACK, stmgr_pb2.Batch.FAIL, stmgr_pb2.Batch.RESET_TIMEOUT))
 """What belongs to a spout's trees, and is gone with it."""
+CHECKPOINT_FRAME_BYTES = 64 << 10
+"""With checkpoints, of a frame to an instance."""
 _SPILL_FRAMES_WRITING = 16
 """So many frames may be on their way to the disk before senders of feedback are held."""
 
@@ -184,7 +186,7 @@ class StmgrCore:
             self._membership = EpochMembership(self._incarnation)
         names = [*routes.tasks, *sorted(routes.peers)]
         # Not `or`: an empty outbox is falsy.
-        outboxes = {n: self._outboxes[n] if n in self._outboxes else Outbox(n, self._config) for n in names}
+        outboxes = {n: self._outboxes[n] if n in self._outboxes else self._outbox(n, routes) for n in names}
         gone = [outbox for name, outbox in self._outboxes.items() if name not in outboxes]
         self._outboxes = outboxes
         self._by_task = {task: outboxes[name] for task, name in routes.outbox_of.items()}
@@ -214,6 +216,11 @@ class StmgrCore:
         assert self.routes is not None
         spouts = frozenset(link.number for name, link in self._connected.items() if name in self.routes.spouts)
         self._decide(PlanChanged(spouts, self.routes.locations))
+
+    def _outbox(self, name: str, routes: Routes) -> Outbox:
+        # An order for an instance that works slowly stands behind the frames that were written before it.
+        short = routes.has_checkpoints and name in routes.tasks
+        return Outbox(name, self._config, min(CHECKPOINT_FRAME_BYTES, self._config.frame_bytes) if short else 0)
 
     def _enter(self, epoch: int, now_ns: int) -> None:
         """Drop what was sent in earlier epochs, and go on with what came too early."""

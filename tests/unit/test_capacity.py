@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.config import InstanceConfig
-from heronpy.instance.task import QueueCapacity
+from heronpy.instance.task import QueueCapacity, TimedCapacity
 
 CONFIG = InstanceConfig(in_queue_bytes=8000, in_queue_bytes_expected=2000, frame_bytes=500)
 
@@ -34,3 +34,28 @@ def test_a_capacity_is_never_below_what_a_batch_needs_nor_above_the_most(
         after = capacity.observed(waits)
         assert min(frame_bytes, expected) <= after <= 10**5
         assert after <= before if waits > expected else after >= before
+
+
+def test_with_checkpoints_a_slow_task_has_a_second_before_it() -> None:
+    capacity = TimedCapacity(InstanceConfig(in_queue_bytes=4 << 20))
+    for second in range(20):
+        capacity.observed(second * 200_000, 4 << 20, float(second))
+    assert 190_000 < capacity.bytes < 210_000
+
+
+def test_with_checkpoints_a_task_that_waits_for_more_is_given_more() -> None:
+    capacity = TimedCapacity(InstanceConfig(in_queue_bytes=4 << 20))
+    executed, now_s = 0, 0.0
+    for _ in range(50):
+        executed += capacity.observed(executed, 0, now_s)  # it executes all that fits, ten times a second
+        now_s += 0.1
+    assert capacity.bytes == 4 << 20
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**7), st.integers(0, 10**7)), max_size=50))
+def test_with_checkpoints_a_capacity_has_bounds(steps: list[tuple[int, int]]) -> None:
+    capacity = TimedCapacity(InstanceConfig(in_queue_bytes=1 << 20))
+    executed = 0
+    for number, (done, waiting) in enumerate(steps):
+        executed += done
+        assert 64 << 10 <= capacity.observed(executed, waiting, number / 10) <= 1 << 20

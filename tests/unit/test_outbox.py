@@ -40,6 +40,13 @@ def test_batches_leave_in_order_and_about_a_frame_at_a_time(sizes: list[int]) ->
     assert outbox.bytes == 0
 
 
+def test_frames_of_a_link_may_be_shorter_than_configured() -> None:
+    outbox = Outbox("bolt", CONFIG, FRAME // 2)
+    for number in range(10):
+        outbox.put(batch(400, number))
+    assert len(outbox.take()[0]) == 2
+
+
 def test_what_is_being_written_still_counts() -> None:
     outbox = Outbox("container_1_slow_3", CONFIG)
     outbox.put(batch(HIGH))
