@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -150,7 +151,14 @@ def scene_of(topology: type[Any], directory: Path) -> Iterator[Scene]:
         }
         with LocalCluster({**CONFIG, **statemgr}) as cluster:
             handle = cluster.submit(topology)
-            yield Scene(handle.wait_running(START_S), zookeeper, random.Random(seed), seed)
+            try:
+                yield Scene(handle.wait_running(START_S), zookeeper, random.Random(seed), seed)
+            except BaseException:
+                logs = Path(tempfile.mkdtemp(prefix="heron-chaos-logs-"))
+                for folder in handle.launch.dir.glob("**/log-files"):
+                    shutil.copytree(folder, logs / folder.parent.name)
+                print(f"logs: {logs}", flush=True)
+                raise
         left = [process.pid for process, _ in find_by_environment({TOPOLOGY_ENV: handle.launch.topology_id})]
         assert left == []
 
