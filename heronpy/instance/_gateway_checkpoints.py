@@ -6,7 +6,8 @@ An order to restore begins the instance's epoch: from then on batches of older o
 of newer ones, are kept until the task runs; they are few, as a Stream Manager gives batches only to restored instances.
 Frames of batches are numbered: a gap is a loss, which is reported until the next restore, and no snapshot after it is.
 
-Phase and what was lost are levels, repeated every second; the Stream Manager may be replaced in between.
+Phase, what was lost and what became of a snapshot are levels, repeated every second; the Stream Manager may be replaced
+in between, or a connection be lost with a report.
 """
 
 from __future__ import annotations
@@ -110,6 +111,8 @@ class GatewayCheckpoints:
         self._told = 0
         """The newest commit that the task was told of in this epoch."""
         self._missing = self._rollback = ""
+        self._outcome: checkpoint_pb2.InstanceReport | None = None
+        """What became of the newest snapshot, until the Topology Master has decided on its checkpoint."""
         self._alignment: Alignment | None = None
         self._kept: deque[stmgr_pb2.Frame] = deque()
         """Of this epoch and newer ones, until the task runs."""
@@ -217,13 +220,15 @@ class GatewayCheckpoints:
             self.failed(epoch, stored.checkpoint, self._missing)
             return
         stored.task, stored.incarnation, stored.epoch = self._task, self._incarnation, epoch
-        self._do.report(checkpoint_pb2.InstanceReport(stored=stored))
+        self._outcome = checkpoint_pb2.InstanceReport(stored=stored)
+        self._do.report(self._outcome)
 
     def failed(self, epoch: int, checkpoint: int, reason: str) -> None:
         """A snapshot cannot be stored."""
         if epoch == self.epoch:
             failed = checkpoint_pb2.SnapshotFailed(task=self._task, checkpoint=checkpoint, epoch=epoch, reason=reason)
-            self._do.report(checkpoint_pb2.InstanceReport(failed=failed))
+            self._outcome = checkpoint_pb2.InstanceReport(failed=failed)
+            self._do.report(self._outcome)
 
     def committed(self, checkpoint: int) -> None:
         """The task, and user code, know of a commit."""
@@ -248,15 +253,24 @@ class GatewayCheckpoints:
             self._carry_out(self._alignment.aborted(order.abort.checkpoint))
             self._do.drop(order.abort.checkpoint)
             self._do.abort(self.epoch, order.abort.checkpoint)
+            self._decided(order.abort.checkpoint)
         elif kind == "commit":
             self._commit(order.commit.checkpoint)
 
     def _commit(self, checkpoint: int) -> None:
+        self._decided(checkpoint)
         if checkpoint > max(self._told, self._committed):
             self._told = checkpoint
             self._do.commit(self.epoch, checkpoint)
         elif checkpoint <= self._committed:
             self._say()
+
+    def _decided(self, checkpoint: int) -> None:
+        """Repeat nothing of this checkpoint and older ones any more."""
+        if (outcome := self._outcome) is not None and max(
+            outcome.stored.checkpoint, outcome.failed.checkpoint
+        ) <= checkpoint:
+            self._outcome = None
 
     def _restore(self, order: checkpoint_pb2.RestoreTasks) -> None:
         newer = order.epoch > self.epoch
@@ -272,6 +286,7 @@ class GatewayCheckpoints:
     def _enter(self, epoch: int) -> None:
         self.epoch, self.phase, self._loading, self._log = epoch, STARTED, False, ()
         self._missing = self._rollback = ""
+        self._outcome = None
         self._alignment, self._at_once, self._told, self._next = None, 0, 0, 1
         self._kept = deque(frame for frame in self._kept if frame.epoch >= epoch)
         self._delivered.clear()
@@ -382,6 +397,8 @@ class GatewayCheckpoints:
         if self._missing:
             missing = checkpoint_pb2.FramesMissing(epoch=self.epoch, reason=self._missing)
             self._do.report(checkpoint_pb2.InstanceReport(missing=missing))
+        elif self._outcome is not None:  # a report may be lost with a connection, and its checkpoint would wait for it
+            self._do.report(self._outcome)
         if self._rollback:
             rollback = checkpoint_pb2.RollbackRequest(task=self._task, epoch=self.epoch, reason=self._rollback)
             self._do.report(checkpoint_pb2.InstanceReport(rollback=rollback))

@@ -240,6 +240,42 @@ def test_after_a_while_a_snapshot_is_taken_between_two_tuples(count: ByHand) -> 
     assert sent(restored, 4, epoch=2) == [3, 4, 6]
 
 
+@pytest.mark.parametrize(
+    "decision",
+    [
+        {"abort": checkpoint_pb2.AbortCheckpoint(checkpoint=1, epoch=1)},
+        {"commit": checkpoint_pb2.CommitCheckpoint(checkpoint=1, settled=1)},
+    ],
+    ids=["abort", "commit"],
+)
+def test_what_became_of_a_snapshot_is_repeated_until_its_checkpoint_is_decided(
+    count: ByHand, decision: dict[str, Any]
+) -> None:
+    def said_later(kind: str) -> list[Any]:
+        count.reports.clear()
+        count.now_s += 1.5
+        count.gateway.tick(count.now_s)
+        return count.said(kind)
+
+    count.received([marker(1, 1), marker(1, 2)], number=1)
+    count.settle()
+    (stored,) = count.said("stored")
+    assert [said_later("stored"), said_later("stored")] == [[stored], [stored]], "a report may be lost"
+    count.order(**decision)
+    count.settle()
+    assert said_later("stored") == []
+
+
+def test_a_snapshot_before_a_loss_is_not_reported_after_it(count: ByHand) -> None:
+    count.received([marker(1, 1), marker(1, 2)], number=1)
+    count.settle()
+    assert count.said("stored")
+    count.received([batch([1])], number=7)
+    count.now_s += 1.5
+    count.gateway.tick(count.now_s)
+    assert not count.said("stored")
+
+
 def test_an_aborted_snapshot_is_not_stored(count: ByHand) -> None:
     count.received([marker(1, 1)], number=1)
     count.order(abort=checkpoint_pb2.AbortCheckpoint(checkpoint=1, epoch=1))
@@ -432,8 +468,7 @@ def test_state_and_log_are_what_came_before_the_markers(data: st.DataObject) -> 
                 number += 1
                 hand.received([todo[step].pop(0)], epoch=hand.gateway.epoch, number=number)
         hand.settle()
-        (found,) = hand.said("stored")
-        assert found.checkpoint == checkpoint
+        assert {found.checkpoint for found in hand.said("stored")} == {checkpoint}
         stored.commit(checkpoint)
         last = checkpoint
         # The markers divide what was sent by it as well: before them, the effects of what its state covers.
