@@ -61,6 +61,9 @@ class TopologyContext(StateContext):
         self._metrics = metrics
         self.task_hooks: list[ITaskHook] = []
         """The hooks of this task, in the order of their addition."""
+        self.restore_epoch = 0
+        """Effectively once: in which restore the component was made; it grows with each. A fence for what is written
+        outside of the topology: an object of an older epoch may still run somewhere."""
 
     def replan(self, plan: PhysicalPlan) -> None:
         """Take a new plan of the same topology. For the engine."""

@@ -97,7 +97,7 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
             task_index=self._task,
             config=config,
             topology_id=context.get_topology_id(),
-            epoch=int(getattr(context, "restore_epoch", 0)),  # without one the last of two writers writes
+            epoch=context.restore_epoch,
         )
         if self._checkpoints and bolt.sink.exactly_once:
             self._pending = context.task_state("prepared", default=(), split=split_pending, merge=merge_pending)

@@ -212,6 +212,7 @@ class RestorableThread(TaskThread):
         self._plan, self._epoch = to.plan, to.epoch
         self._queues.number_from(to.epoch)
         core = self._make(to.plan, to.saved)
+        core.context.restore_epoch = to.epoch
         self._task = task = make_task(core)
         task.open()
         self._snapshots = Snapshots(task, self._signal, self._reports.of_snapshots(to.epoch), to.epoch)

@@ -354,6 +354,7 @@ def test_a_component_is_replaced_in_place() -> None:
     with pytest.raises(TupleError):
         old.emit([1])
     assert spout.user is not old
+    assert [core.context.restore_epoch for core in spout.cores] == [1, 2]
     spout.user.limit = 5
     spout.settle()
     spout.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=2, epoch=2))
