@@ -296,7 +296,9 @@ class FlowControl:
         return self._marks.get(name, self._limits.high) if self._marks else self._limits.high
 
     def _low(self, high: int) -> int:
-        return self._limits.low if high == self._limits.high else high * self._limits.low // self._limits.high
+        if high == self._limits.high:
+            return self._limits.low
+        return max(1, high * self._limits.low // self._limits.high)  # an empty outbox is below every mark
 
     def _mark_changed(self, event: MarkChanged) -> None:
         self._marks[event.outbox] = event.high

@@ -117,10 +117,10 @@ CAMPAIGN = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("victim", "source"),
     [
-        ("archive", as_files),
+        # Each takes half a minute; the long ones keep events, counts, and windows.
+        pytest.param("archive", as_files, marks=pytest.mark.long),
         pytest.param("store-1", as_list, marks=pytest.mark.long),
         pytest.param("window", as_files, marks=pytest.mark.long),
-        # Each takes half a minute: in every run one that keeps events, one that keeps counts, one that holds windows.
         *(
             pytest.param(*case, marks=CAMPAIGN)
             for case in [

@@ -23,7 +23,7 @@ def check_exact(directory: Path, numbers: int) -> None:
     assert len(counts) == KEYS
 
 
-@pytest.mark.parametrize("how", ["raise", "fail"])
+@pytest.mark.parametrize("how", ["raise", pytest.param("fail", marks=pytest.mark.long)])
 def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, how: str) -> None:
     numbers = 6 * RATE
     config = {"test.error.at": str(3 * RATE), "test.error": how}

@@ -52,6 +52,7 @@ def test_checkpoints_are_listed_merged_and_deleted_with_the_topology(cluster: Lo
     assert not Path(topology.launch.checkpoints).exists()
 
 
+@pytest.mark.long
 def test_a_full_disk_fails_checkpoints_and_nothing_else(tmp_path: Path) -> None:
     numbers = 20 * RATE
     counts = tmp_path / "counts"

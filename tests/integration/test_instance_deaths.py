@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 
+import pytest
 from replay_topology import replay_topology
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
@@ -37,6 +38,7 @@ def test_tuples_in_a_killed_bolt_and_before_it_fail_at_once_and_are_replayed() -
         assert 0 < failed <= KILLS * 10_000, "each tuple fails at most once for each death"
 
 
+@pytest.mark.long
 def test_an_instance_that_is_restarted_attaches_though_the_socket_directory_was_removed() -> None:
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(replay_topology(numbers=NUMBERS)).wait_running(180)

@@ -134,6 +134,7 @@ def test_another_batch_length_is_refused(tmp_path: Path) -> None:
         run(job, until_ms=END_MS)
 
 
+@pytest.mark.long
 def test_a_killed_run_leaves_the_old_views_and_no_jvm(tmp_path: Path) -> None:
     archive(tmp_path, ROWS)
     command = [sys.executable, str(HERE / "pipeline_program.py"), str(tmp_path)]
