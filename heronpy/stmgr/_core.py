@@ -197,6 +197,7 @@ class StmgrCore:
                 self._taint(f"{outbox.name} is no longer in the plan, and batches waited for it")
             self._spill(outbox.clear())
             self._decide(OutboxRemoved(outbox.name, event.now_ns))
+        self._bound_in_flight(event.now_ns)
         self._plan_links(plan)
         self._sources_changed()
         if plan.restore_epoch > self._epoch:
@@ -553,15 +554,18 @@ class StmgrCore:
         self._spill_changed()
 
     def _time_passed(self, event: TimePassed) -> None:
-        if self._membership is not None:
-            for name, mark in self._in_flight.looked(self._outboxes, event.now_ns):
-                self._decide(MarkChanged(name, mark, event.now_ns))
+        self._bound_in_flight(event.now_ns)
         unspilled, self._unspilled = self._unspilled, []
         for name, segment in unspilled:
             if (outbox := self._outboxes.get(name)) is not None:
                 self._effects += outbox.feedback.rewrite(segment)
 
     # decisions
+
+    def _bound_in_flight(self, now_ns: int) -> None:
+        if self._membership is not None:
+            for name, mark in self._in_flight.looked(self._outboxes, now_ns):
+                self._decide(MarkChanged(name, mark, now_ns))
 
     def _decide(self, event: FlowEvent) -> None:
         for effect in self._flow.step(event):  # nearly always none

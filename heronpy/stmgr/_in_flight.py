@@ -13,41 +13,58 @@ from heronpy.stmgr._outbox import Outbox
 
 IN_FLIGHT_S = 2.0
 """As much may wait as leaves in this time."""
-BYTES_MIN = 1 << 20
-"""Whatever the rate: a few frames, so that a reader need not wait for them."""
+BYTES_AT_FIRST = 1 << 20
+"""While the rate is not known."""
+BYTES_MIN = 64 << 10
+"""Whatever the rate: a frame, so that a reader need not wait for one."""
+_LOOK_S_MIN = 0.5
+"""A rate over less than this says little."""
 
 
 class InFlightBound:
     """The high water marks of all outboxes of a Stream Manager."""
 
     def __init__(self, bytes_max: int) -> None:
-        """Know no rate: the mark of each outbox is `bytes_max`."""
+        """Know no rate; `bytes_max` is the highest mark."""
         self._bytes_max = bytes_max
         self._looked_ns = 0
         self._before: dict[str, tuple[int, bool]] = {}
         """By outbox, what had left it at the last look, and whether something waited."""
         self._rates: dict[str, float] = {}
-        """Bytes per second."""
+        """Bytes per second, where they are known."""
         self._marks: dict[str, int] = {}
 
     def looked(self, outboxes: Mapping[str, Outbox], now_ns: int) -> Iterator[tuple[str, int]]:
         """Look at all outboxes, about once a second. Yields those whose mark is another one now, and the mark."""
-        passed_s, self._looked_ns = (now_ns - self._looked_ns) / 1e9, now_ns
-        known, self._before = self._before, {n: (outbox.drained, outbox.bytes > 0) for n, outbox in outboxes.items()}
-        for name, outbox in outboxes.items():
-            if name not in known or passed_s <= 0:
+        seen = {name: (outbox.drained, outbox.bytes > 0) for name, outbox in outboxes.items()}
+        passed_s, before = (now_ns - self._looked_ns) / 1e9, self._before
+        if passed_s < _LOOK_S_MIN:  # a plan has come in between, maybe with new outboxes
+            self._before = {name: before.get(name, seen[name]) for name in seen}
+        else:
+            self._looked_ns, self._before = now_ns, seen
+        for name, (drained, waits) in seen.items():
+            mark = self._marks.get(name, 0)
+            if name not in before:
+                new = min(BYTES_AT_FIRST, self._bytes_max)
+            elif passed_s < _LOOK_S_MIN:
                 continue
-            drained, waited = known[name]
-            rate, before = (outbox.drained - drained) / passed_s, self._rates.get(name)
-            if waited and outbox.bytes:
-                self._rates[name] = rate if before is None else (before + rate) / 2
-            elif before is not None and rate > before:
-                self._rates[name] = rate
-            if name in self._rates:
-                mark = int(min(max(IN_FLIGHT_S * self._rates[name], BYTES_MIN), self._bytes_max))
-                if mark != self._marks.get(name, self._bytes_max):
-                    self._marks[name] = mark
-                    yield name, mark
-        for gone in self._rates.keys() - outboxes.keys():
-            del self._rates[gone]
-            self._marks.pop(gone, None)
+            else:
+                drained_before, waited = before[name]
+                new = self._next(name, mark, (drained - drained_before) / passed_s, waited and waits)
+            if new != mark:
+                self._marks[name] = new
+                yield name, new
+        for gone in self._marks.keys() - outboxes.keys():
+            del self._marks[gone]
+            self._rates.pop(gone, None)
+
+    def _next(self, name: str, mark: int, rate: float, waited: bool) -> int:
+        if waited:
+            before = self._rates.get(name)
+            rate = rate if before is None else (before + rate) / 2
+            self._rates[name] = rate
+            return int(min(max(IN_FLIGHT_S * rate, BYTES_MIN), self._bytes_max))
+        if IN_FLIGHT_S * rate <= mark:
+            return mark
+        self._rates[name] = rate
+        return int(min(IN_FLIGHT_S * rate, self._bytes_max))
