@@ -77,7 +77,7 @@ def short_directory() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.long)])
 def test_an_interrupted_bench_leaves_no_process(signum: signal.Signals, short_directory: Path):
     env = {**os.environ, "TMPDIR": str(short_directory)}
     running = subprocess.Popen(

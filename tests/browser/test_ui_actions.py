@@ -103,6 +103,7 @@ def test_a_topology_is_deactivated_activated_restarted_and_killed_by_whoever_may
     one.excuse("401", "404", "503", "net::ERR", "Failed to load resource")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("process", ["container_1_clock_3", pytest.param("stmgr-1", marks=pytest.mark.long)])
 def test_a_flame_graph_is_recorded_and_shows_shares(
     tracker: Served, topology: TopologyHandle, at: str, opened: Open, process: str

@@ -29,6 +29,7 @@ BROWSERS_OWN = ("Failed to load resource", "net::ERR")
 """What the browser itself writes to the console about an answer that is no success."""
 
 
+@pytest.mark.long
 def test_a_silent_topology_master_is_told_with_the_last_known_state(
     tracker: Served, topology: TopologyHandle, at: str, opened: Open
 ) -> None:

@@ -87,7 +87,10 @@ def test_every_line_is_copied_once_without_any_failure(topology: TopologyHandle,
     lines.wait_exact()
 
 
-@pytest.mark.parametrize("process", ["lines", "copies", "stmgr-1", "tmaster"])
+@pytest.mark.parametrize(
+    "process",
+    ["copies", "stmgr-1", *(pytest.param(other, marks=pytest.mark.long) for other in ("lines", "tmaster"))],
+)
 def test_every_line_is_copied_once_though_a_process_is_killed(
     topology: TopologyHandle, lines: Lines, process: str
 ) -> None:

@@ -16,7 +16,10 @@ from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
 
-pytestmark = pytest.mark.skipif(zookeeper_missing() is not None, reason=zookeeper_missing() or "")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(zookeeper_missing() is not None, reason=zookeeper_missing() or ""),
+]
 
 DURABLE = (Kind.TOPOLOGIES, Kind.PACKINGPLANS, Kind.PPLANS, Kind.EXECUTIONSTATE, Kind.SCHEDULERS, Kind.EPOCHS)
 BACK_S = 40.0
@@ -89,7 +92,6 @@ def test_a_stream_manager_that_dies_while_zookeeper_is_dead_is_replaced(
         state_is_back(chain)
 
 
-@pytest.mark.long
 def test_zookeeper_that_comes_back_empty_is_given_the_state_again(
     chain: TopologyHandle, ledger: Ledger, zookeeper: ZookeeperServer
 ) -> None:

@@ -125,6 +125,7 @@ def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(
     assert "Counting" not in heron("topologies")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 def test_the_streamlet_program_of_the_readme_counts_live_and_in_batch(

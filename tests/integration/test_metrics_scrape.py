@@ -94,6 +94,7 @@ async def test_a_plain_endpoint_is_there_for_those_who_ask_for_it(tmp_path: Path
         assert SERIES in await asyncio.to_thread(_get, port, None, None)
 
 
+@pytest.mark.long
 async def test_connections_that_send_nothing_keep_neither_memory_nor_scrapers_out_for_long(tmp_path: Path) -> None:
     launch = launch_in(tmp_path)
     async with metricsmgr(launch) as (process, port):

@@ -243,6 +243,7 @@ def test_reconcile_shows_what_was_counted_twice(place: Place, tmp_path: Path) ->
     place.fails(2, "reconcile", "Words", "--html", "/no/such/r.html", words="there is no directory /no/such")
 
 
+@pytest.mark.long
 def test_bootstrap_makes_the_batch_views_the_live_ones_and_leaves_state(place: Place, tmp_path: Path) -> None:
     copy = tmp_path / "job"
     shutil.copytree(place.job, copy)

@@ -198,7 +198,7 @@ def test_a_stopped_executor_is_replaced(running: Topology) -> None:
     assert running.executors(0, 1, 2)[1] != first
 
 
-@pytest.mark.parametrize("dead", [(0,), (0, 1)])
+@pytest.mark.parametrize("dead", [(0,), pytest.param((0, 1), marks=pytest.mark.long)])
 def test_a_service_that_dies_with_those_who_watch_it_is_started_by_another_executor(
     running: Topology, dead: tuple[int, ...]
 ) -> None:

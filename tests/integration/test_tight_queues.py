@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from failures_topology import amplifying
 
 from heronpy.testing import LocalCluster, eventually_sync
@@ -20,6 +21,7 @@ TIGHT = {
 }
 
 
+@pytest.mark.long
 def test_bolts_that_make_many_tuples_of_one_do_not_lock_each_other_up(tmp_path: Path) -> None:
     """What one bolt makes fills the outboxes in both containers while the next one must pass its own through them."""
     count, each = 10, 100

@@ -72,6 +72,7 @@ def launch(tmp_path: Path) -> Launch:
     return launch_in(tmp_path)
 
 
+@pytest.mark.long
 async def test_files_and_zookeeper_are_followed_side_by_side_and_one_may_be_away(
     launch: Launch, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def no_process_of(session: int) -> None:
                 assert os.getsid(process.pid) != session, process
 
 
+@pytest.mark.long
 def test_killed_in_the_middle_every_event_is_there_once_and_the_next_one_goes_on(tmp_path: Path, spark: Any) -> None:
     batches = 40  # more than one round of tasks
     archive = fill(tmp_path, batches)
