@@ -10,11 +10,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build
-# Three at a time for two cores, because many of them wait; by file (tests/conftest.py), so that each Spark and each
+# Two at a time, because many of them wait; by file (tests/conftest.py), so that each Spark and each
 # topology is started once; in the order that stands there, so that what is left for the end is short. The suite starts
 # some two thousand processes of the engine: compiled beforehand, also where PYTHONDONTWRITEBYTECODE is set, they take a
 # fifth less CPU to start.
-WORKERS ?= 3
+WORKERS ?= 2
 PYTEST := $(BIN)/python -m compileall -q heronpy scheduler tracker && \
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 PATHS := heronpy scheduler tracker tests
