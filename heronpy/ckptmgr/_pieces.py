@@ -28,11 +28,13 @@ class Pieces:
         self._broken = ""
 
     async def put(self, piece: bytes | None) -> None:
-        """Add a piece; None after the last one.
+        """Add a piece; None after the last one. Nothing is kept once they were abandoned.
 
         Raises:
             UnavailableError: the thread does not take it.
         """
+        if self._broken:
+            return
         try:
             async with asyncio.timeout(self._stall_s):
                 await self._queue.put(piece)
@@ -43,7 +45,7 @@ class Pieces:
 
     def abandon(self, why: str) -> None:
         """No more pieces come: whoever iterates gets an error instead, unless it is through."""
-        self._broken = why
+        self._broken = self._broken or why
         while not self._queue.empty():
             self._queue.get_nowait()
         self._queue.put_nowait(None)

@@ -125,10 +125,8 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
             self._calls.run(lambda storage: storage.put(name, pieces), timeout_s=SAVE_TIMEOUT_S, what=name)
         )
         receiving = asyncio.create_task(_received(context, pieces))
+        storing.add_done_callback(lambda _: pieces.abandon("the storage has returned"))
         try:
-            await asyncio.wait((storing, receiving), return_when=asyncio.FIRST_COMPLETED)
-            if storing.done():
-                await storing  # its error, since not everything has come
             size = await receiving
             async with asyncio.timeout(FINISH_TIMEOUT_S):
                 await storing
@@ -227,16 +225,30 @@ async def _next(context: _Context) -> checkpoint_pb2.SavePiece:
 
 
 async def _received(context: _Context, pieces: Pieces) -> int:
-    """Hand all pieces on. How many bytes they had."""
+    """Hand all pieces on. How many bytes they had.
+
+    All are received, also when the storage has refused some: grpc.aio tells a client whose call ends while it writes of
+    an internal error, and not of the status.
+
+    Raises:
+        UnavailableError: the storage did not take one in time.
+    """
     size = 0
+    late: UnavailableError | None = None
     while True:
         message = await _next(context)
-        if message.data:
-            size += len(message.data)
-            await pieces.put(message.data)
+        size += len(message.data)
+        try:
+            if message.data and late is None:
+                await pieces.put(message.data)
+        except UnavailableError as e:
+            late = e
         if message.last:
-            await pieces.put(None)
-            return size
+            break
+    if late is not None:
+        raise late
+    await pieces.put(None)
+    return size
 
 
 @contextlib.asynccontextmanager

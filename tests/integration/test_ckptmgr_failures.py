@@ -18,7 +18,13 @@ from counting_tasks import COMPONENT, Counting, pieces_of
 from small_disk import fill, small_disk
 from topology_on_disk import EngineProcess, launch_in
 
-from heronpy.checkpoints import CheckpointStorage, check_intact, manifest_name, open_storage, read_manifest
+from heronpy.checkpoints import (
+    CheckpointStorage,
+    check_intact,
+    manifest_name,
+    open_storage,
+    read_manifest,
+)
 from heronpy.ckptmgr import service
 from heronpy.ckptmgr.client import CheckpointClient
 from heronpy.ckptmgr.service import CheckpointManager
@@ -182,6 +188,18 @@ async def test_a_full_disk_is_an_error_of_the_call_and_room_makes_it_work_again(
             await again.restore(2)
             assert again.total == counting.total
             assert process.terminate() == 0
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
+async def test_a_refusal_in_the_middle_of_a_save_is_never_taken_for_another_error(tmp_path: Path, disk: Path) -> None:
+    launch = launch_in(tmp_path, checkpoints=str(disk))
+    with EngineProcess("ckptmgr", launch, 0):
+        async with CheckpointClient(launch, container=0, process="container_1_count_1") as client:
+            await client.save("objects/count/small", pieces_of([b"x"]))
+            fill(disk / "filler")
+            for _ in range(60):
+                with pytest.raises(StateError, match="No space left"):
+                    await client.save("objects/count/big", pieces_of([b"x" * 300_000] * 40))
     shutil.rmtree(launch.socket_root(), ignore_errors=True)
 
 
