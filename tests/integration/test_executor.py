@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from topology_on_disk import remove
 
 from heronpy.config import EngineConfig, ExecutorConfig
 from heronpy.executor import Children, Command
@@ -278,7 +278,7 @@ def test_an_executor_ends_when_its_directory_is_gone_and_does_not_make_it_again(
     container.pack("crashes")
     executor = container.execute()
     container.up("stmgr-1")
-    shutil.rmtree(container.launch.dir)
+    remove(container.launch.dir)
     assert executor.wait(60) == 0
     assert container.left() == []
     assert not container.launch.dir.exists()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 
 import pytest
 from replay_topology import replay_topology
+from topology_on_disk import remove
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
@@ -42,7 +42,7 @@ def test_tuples_in_a_killed_bolt_and_before_it_fail_at_once_and_are_replayed() -
 def test_an_instance_that_is_restarted_attaches_though_the_socket_directory_was_removed() -> None:
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(replay_topology(numbers=NUMBERS)).wait_running(180)
-        shutil.rmtree(topology.launch.socket_root())
+        remove(topology.launch.socket_root())
         os.kill(topology.processes()[SLOW], signal.SIGKILL)
         topology.wait_running(180)
 

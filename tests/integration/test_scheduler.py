@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import grpc.aio
 import heron_scheduler
 import pytest
 from heron_scheduler import LocalScheduler
+from topology_on_disk import remove
 
 from heronpy.config import EngineConfig, ExecutorConfig
 from heronpy.errors import NotFoundError, UnavailableError
@@ -234,7 +234,7 @@ def test_a_topology_that_is_being_killed_ends_by_itself_and_is_not_revived(runni
 
 def test_everything_ends_when_the_directory_is_removed(running: Topology) -> None:
     mine = {TOPOLOGY_ENV: running.launch.topology_id}
-    shutil.rmtree(running.launch.dir)
+    remove(running.launch.dir)
     eventually_sync(lambda: _equal(list(find_by_environment(mine)), []), within_s=30)
     assert not running.launch.dir.exists()
 

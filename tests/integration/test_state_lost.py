@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from topology_on_disk import EngineProcess, launch_in, submit
+from topology_on_disk import EngineProcess, launch_in, remove, submit
 
 from heronpy.errors import StateError
 from heronpy.proto import state_pb2, topology_pb2
@@ -79,7 +79,7 @@ async def test_a_files_root_that_was_removed_is_given_everything_again(launch: L
         async with running(TopologyMaster(launch)):
             before = nodes(sm)
             assert None not in before.values()
-            await asyncio.to_thread(shutil.rmtree, launch.statemgr.root)
+            await asyncio.to_thread(remove, Path(launch.statemgr.root))
 
             def as_before() -> None:
                 assert nodes(sm) == before
@@ -101,7 +101,7 @@ def test_a_topology_master_that_starts_beside_an_empty_state_manager_writes_its_
             eventually_sync(lambda: active(first), within_s=WITHIN_S)
             eventually_sync(lambda: _has_copies(launch), within_s=WITHIN_S)
             first.kill()
-        shutil.rmtree(launch.statemgr.root)
+        remove(Path(launch.statemgr.root))
         with EngineProcess("tmaster", launch, 0) as second:
             eventually_sync(lambda: active(second), within_s=WITHIN_S)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from numbers_topology import Numbers
+from topology_on_disk import remove
 
 from heronpy import loader
 from heronpy.errors import NotFoundError, StateError, UnavailableError
@@ -73,7 +73,7 @@ def submitter_dies(home: Path, *, arrange: str = "", on_step: str = "lambda step
 def test_a_topology_whose_directory_was_removed_ends_is_listed_with_the_reason_and_can_be_killed(
     home: Path, launch: Launch
 ) -> None:
-    shutil.rmtree(launch.dir)
+    remove(launch.dir)
     eventually_sync(lambda: _equal(processes(launch), []), within_s=30)
     assert [(one.launch.topology, one.trouble) for one in listed(home)] == [("Numbers", "its directory is gone")]
     assert running(home) == []
@@ -88,7 +88,7 @@ def test_a_topology_whose_heron_home_was_removed_is_killed_by_its_processes(home
     executors = processes(launch, EXECUTOR)
     for executor in executors:
         executor.send(signal.SIGSTOP)  # else they would end by themselves
-    shutil.rmtree(home)
+    remove(home)
     [one] = listed(home)
     assert (one.launch.topology, one.trouble) == ("Numbers", "only processes of it are left")
     kill(find(home, "local", None, "default", "Numbers", troubled=True))

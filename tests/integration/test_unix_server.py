@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from topology_on_disk import remove
 
 from heronpy.rpc import UnixServer
 from heronpy.testing import eventually
@@ -60,7 +61,7 @@ async def test_a_socket_that_was_removed_is_bound_again_and_connections_outlive_
         old = before.stream_stream(ECHO)()
         await answers(old)
         for _ in range(2):
-            shutil.rmtree(directory)
+            remove(directory)
             await eventually(lambda: _exists(directory / "echo.sock"))
             await answers(old)
             async with grpc.aio.insecure_channel(f"unix:{directory / 'echo.sock'}") as after:

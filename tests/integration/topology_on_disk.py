@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -40,6 +41,11 @@ def launch_in(
     launch.save()
     authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
     return launch
+
+
+def remove(directory: Path) -> None:
+    """Remove a directory into which processes write meanwhile. For them it is gone at once."""
+    shutil.rmtree(directory.rename(directory.with_name(f"{directory.name}.removed")))
 
 
 def packing_plan(*containers: int) -> PackingPlan:
