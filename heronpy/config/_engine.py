@@ -55,6 +55,9 @@ class InstanceConfig:
     0: for ever. A component overrides it by `topology.component.task.timeout.secs`."""
     nice: int = _key(5, "heron.instance.nice")
     """Niceness: where user code takes all cores, the engine's own processes and the CLI still answer."""
+    batch_scheduling: bool = _key(True, "heron.instance.batch.scheduling")
+    """Where all cores are busy, an instance that wakes up waits its turn instead of interrupting another one: less CPU
+    per tuple, for some ms of latency. Without effect where a core is free."""
     idle_sleep_ms: float = _key(1.0, "heron.instance.spout.idle.sleep.ms")
     """Pause of a spout whose next_tuple() emitted nothing. It grows to a hundredth of the time for which the spout has
     had nothing, up to `idle_sleep_max_ms`."""

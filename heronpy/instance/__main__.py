@@ -28,6 +28,8 @@ def _main() -> None:
     log_to(launch.log_dir(args.container) / f"{args.instance}.log", launch.config.logging, topology=launch.topology)
     activate(launch)
     os.nice(launch.config.instance.nice)
+    if launch.config.instance.batch_scheduling:
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -58,6 +58,14 @@ def test_processes_names_every_process_and_its_pid(numbers: TopologyHandle) -> N
     assert all(HostProcess.of(pid) for pid in numbers.processes().values())
 
 
+def test_instances_leave_the_cpu_to_the_engine_and_do_not_interrupt_each_other(numbers: TopologyHandle) -> None:
+    for id, pid in numbers.processes().items():
+        is_instance = id.startswith("container_")
+        assert os.sched_getscheduler(pid) == (os.SCHED_BATCH if is_instance else os.SCHED_OTHER), id
+        nice = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, 0)
+        assert nice == (5 if is_instance else 0), id
+
+
 def test_logs_are_found_by_process_id(numbers: TopologyHandle) -> None:
     assert "heronpy" in numbers.logs("stmgr-1")
     assert "started" in numbers.logs("executor-1")
