@@ -2,7 +2,7 @@
 
 The same spout and bolt tasks that the instances run, driven one after the other, with a queue of batches for each
 instead of Stream Managers. So a debugger stops in user code, and coverage sees it. There is no parallelism, no
-backpressure, and nothing that can die.
+backpressure, and nothing that can die. Effectively once, checkpoints are kept in memory.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from heronpy.config import InstanceConfig
+from heronpy.api.state import ITwoPhaseStatefulComponent
+from heronpy.config import InstanceConfig, ReliabilityMode, checkpoint_interval_s
 from heronpy.errors import HeronError, UserCodeError
-from heronpy.instance.task import BoltTask, SpoutTask, TaskCore, TaskFailed
+from heronpy.instance.checkpoints import RollbackNeeded, Snapshots
+from heronpy.instance.task import BoltTask, SpoutTask, TaskCore, TaskFailed, make_task
 from heronpy.loader import Definition, importable, user_traceback
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
 from heronpy.proto import stmgr_pb2, topology_pb2
+from heronpy.testing._simulated_checkpoints import Reports, SimulatedCheckpoints
+from heronpy.wire import CONTROL, decode_control
 
 INBOX_BATCHES = 64
 """A spout is not asked for more while some task has this many batches waiting."""
+
+SETTLE_ROUNDS = 1000
 
 
 class Simulator:
@@ -49,28 +55,54 @@ class Simulator:
         """
         logical = LogicalPlan.from_proto(_proto(topology))
         self.plan = PhysicalPlan(1, logical, RoundRobinPacking(logical).pack(), ())
+        self._config = config or InstanceConfig()
+        self._clock = clock
         self._lose = lose
+        mode = ReliabilityMode.of(logical.config)
+        self._checkpoints = SimulatedCheckpoints(self.plan) if mode.takes_checkpoints else None
+        self._interval_ns = int(checkpoint_interval_s(logical.config) * 1e9)
+        self._checkpoint_at_ns = clock() + self._interval_ns
+        self._snapshots: dict[int, Snapshots] = {}
         self._inboxes: dict[int, deque[stmgr_pb2.Batch]] = {task: deque() for task in self.plan.tasks}
-        self.tasks: dict[int, SpoutTask | BoltTask] = {}
-        """By task id."""
-        for task_id, (_, instance) in self.plan.tasks.items():
-            core = TaskCore(
-                plan=self.plan, task_id=task_id, config=config or InstanceConfig(), send=self._send, clock=clock
-            )
-            is_spout = logical.components[instance.component].is_spout
-            self.tasks[task_id] = SpoutTask(core) if is_spout else BoltTask(core)
+        self.tasks: dict[int, SpoutTask | BoltTask] = self._made()
+        """By task id; others after a restore."""
+
+    def _made(self) -> dict[int, SpoutTask | BoltTask]:
+        return {task_id: make_task(self._core(task_id)) for task_id in self.plan.tasks}
+
+    def _core(self, task_id: int) -> TaskCore:
+        saved = None if self._checkpoints is None else self._checkpoints.saved(task_id)
+        core = TaskCore(
+            plan=self.plan, task_id=task_id, config=self._config, send=self._send, clock=self._clock, saved=saved
+        )
+        if self._checkpoints is not None:
+            core.context.restore_epoch = self._checkpoints.epoch
+        return core
 
     def __enter__(self) -> Simulator:
-        for task in sorted(self.tasks.values(), key=lambda task: isinstance(task, SpoutTask)):
-            task.open()  # bolts first
-        self.activate()
+        self._open()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close every task."""
+    def __exit__(self, *error: object) -> None:
+        """Close every task. Effectively once and without an error, a last checkpoint is taken behind all tuples."""
         self.deactivate()
-        for task in self.tasks.values():
-            task.close()
+        try:
+            if self._checkpoints is not None and error[0] is None:
+                self._settle(SETTLE_ROUNDS)
+                self.checkpoint()
+        finally:
+            for task in self.tasks.values():
+                task.close()
+
+    def _open(self) -> None:
+        for task in sorted(self.tasks.values(), key=lambda task: isinstance(task, SpoutTask)):
+            task.open()  # bolts first
+        if self._checkpoints is not None:
+            self._snapshots = {
+                id: Snapshots(task, task.core.signal, Reports(self._checkpoints), self._checkpoints.epoch)
+                for id, task in self.tasks.items()
+            }
+        self.activate()
 
     def activate(self) -> None:
         for task in self.tasks.values():
@@ -89,7 +121,17 @@ class Simulator:
         return sum(task.core.metrics.total(metric) for task in self.tasks.values())
 
     def step(self) -> bool:
-        """Let every task do a piece of work. Returns whether anything happened."""
+        """Let every task do a piece of work. Returns whether anything happened.
+
+        Effectively once, a tuple that fails is a restore.
+        """
+        try:
+            return self._step()
+        except RollbackNeeded:
+            self.restore()
+            return True
+
+    def _step(self) -> bool:
         progress = False
         for task_id, task in self.tasks.items():
             inbox = self._inboxes[task_id]
@@ -105,24 +147,75 @@ class Simulator:
         return progress or any(self._inboxes.values())
 
     def run(self, *, seconds: float | None = None, until: Callable[[], bool] = lambda: False) -> None:
-        """Step until a time has passed or a condition holds; for ever without either. Sleeps while nothing happens."""
+        """Step until a time has passed or a condition holds; for ever without either. Sleeps while nothing happens.
+
+        Effectively once, a checkpoint is taken every `topology.stateful.checkpoint.interval.seconds`.
+        """
         end = None if seconds is None else time.monotonic() + seconds
         while not until() and (end is None or time.monotonic() < end):
+            if self._checkpoints is not None and self._clock() >= self._checkpoint_at_ns:
+                self.checkpoint()
             if not self.step():
                 time.sleep(0.001)
 
-    def drain(self, *, rounds: int = 1000) -> None:
+    def drain(self, *, rounds: int = SETTLE_ROUNDS) -> None:
         """Step, with the spouts emitting nothing new, until nothing moves."""
         self.deactivate()
+        self._settle(rounds)
+        self.activate()
+
+    def _settle(self, rounds: int) -> None:
         for _ in range(rounds):
             if not self.step():
                 break
-        self.activate()
+
+    def checkpoint(self, *, commit: bool = True, tell: bool = True) -> None:
+        """Take a checkpoint of all tasks, as they are between two steps. Effectively once only.
+
+        Args:
+            commit: whether it succeeds; else it is aborted.
+            tell: whether the tasks are told that it is committed; else it is as if all died just before.
+
+        Raises:
+            CheckpointError: a state cannot be saved.
+        """
+        checkpoints = self._checkpoints
+        assert checkpoints is not None, "checkpoints are taken effectively once"
+        self._checkpoint_at_ns = self._clock() + self._interval_ns
+        id = checkpoints.take(self._snapshots.values())
+        if not commit:
+            for snapshots in self._snapshots.values():
+                snapshots.abort(id)
+            return
+        checkpoints.commit({task: tuple(inbox) for task, inbox in self._inboxes.items()})
+        for snapshots in self._snapshots.values() if tell else ():
+            snapshots.commit(id)
+
+    def restore(self) -> None:
+        """Have all tasks replaced by others that go on from the last committed checkpoint. Effectively once only."""
+        checkpoints = self._checkpoints
+        assert checkpoints is not None, "checkpoints are taken effectively once"
+        to = checkpoints.committed
+        for task in self.tasks.values():
+            component = task.user_object
+            task.committed(to.id)
+            if isinstance(component, ITwoPhaseStatefulComponent):
+                component.pre_restore(str(to.id))
+            task.retire()
+        checkpoints.epoch += 1
+        self._inboxes = {task: deque(to.on_their_way.get(task, ())) for task in self.plan.tasks}
+        self.tasks = self._made()
+        self._open()
 
     def _send(self, batches: list[stmgr_pb2.Batch]) -> None:
         for batch in batches:
-            if not self._lose(batch):
+            if not self._lose(batch) and not _is_marker(batch):
                 self._inboxes[batch.dest_task].append(batch)
+
+
+def _is_marker(batch: stmgr_pb2.Batch) -> bool:
+    """Whether a batch is the marker of a checkpoint: the cut is where all tasks stop, without any."""
+    return batch.kind == CONTROL and decode_control(batch.body).WhichOneof("control") == "marker"
 
 
 def _proto(topology: Any) -> topology_pb2.Topology:

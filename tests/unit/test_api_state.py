@@ -21,7 +21,7 @@ from heronpy.api import (
     Tuple,
 )
 from heronpy.errors import ConfigError, TopologyError, UsageError
-from heronpy.state import KeyedState
+from heronpy.state import ComponentState, KeyedState
 from heronpy.testing import Simulator
 
 WORDS = ["heron", "crane", "heron", "stork", "heron", "crane"]
@@ -199,7 +199,7 @@ def test_init_state_comes_before_initialize(mode: str) -> None:
     with Simulator(builder) as simulator:
         (spout,) = simulator.component("words")
     assert spout.calls == ["init_state", "initialize"]
-    assert isinstance(spout.state, HashMapState)
+    assert isinstance(spout.state, ComponentState if mode == "EFFECTIVELY_ONCE" else HashMapState)
     assert (spout.state.get("position"), spout.state.delete("position"), len(spout.state)) == (7, 7, 0)
 
 
