@@ -18,6 +18,7 @@ from heronpy.plan._values import read_config
 from heronpy.proto import topology_pb2
 
 DEFAULT_STREAM = "default"
+_PARALLELISM = "topology.component.parallelism"
 
 
 class GroupingKind(enum.IntEnum):
@@ -109,6 +110,28 @@ class LogicalPlan:
         """The topology's configuration, overridden by the component's."""
         return {**self.config, **self.components[component].config}
 
+    def with_parallelism(self, tasks: Mapping[str, int]) -> LogicalPlan:
+        """The same with other numbers of tasks; components that are not named keep theirs.
+
+        Raises:
+            TopologyError: unknown component, or a number that it cannot have.
+        """
+        if unknown := tasks.keys() - self.components.keys():
+            name = min(unknown)
+            raise TopologyError(f"unknown component {name!r}{nearest(name, self.components)}")
+        changed = {name: count for name, count in tasks.items() if count != self.components[name].parallelism}
+        if not changed:
+            return self
+        proto = topology_pb2.Topology()
+        proto.CopyFrom(self.proto)
+        comps = [*(spout.comp for spout in proto.spouts), *(bolt.comp for bolt in proto.bolts)]
+        for comp in (comp for comp in comps if comp.name in changed):
+            others = [kv for kv in comp.config.kvs if kv.key != _PARALLELISM]
+            del comp.config.kvs[:]
+            comp.config.kvs.extend(others)
+            comp.config.kvs.add(key=_PARALLELISM, value=str(changed[comp.name]), type=topology_pb2.STRING_VALUE)
+        return LogicalPlan.from_proto(proto)
+
     @classmethod
     def from_proto(cls, proto: topology_pb2.Topology) -> LogicalPlan:
         """Read and validate a topology.
@@ -151,7 +174,7 @@ def _component(
     is_spout: bool,
 ) -> Component:
     config = read_config(comp.config)
-    raw = config.get("topology.component.parallelism", "1")
+    raw = config.get(_PARALLELISM, "1")
     try:
         parallelism = int(raw)
     except (TypeError, ValueError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 from heronpy.proto import plan_pb2
@@ -76,6 +77,11 @@ class PackingPlan:
     def __post_init__(self) -> None:
         own = max((i.task_id for c in self.containers for i in c.instances), default=0)
         object.__setattr__(self, "highest_task_id", max(self.highest_task_id, own))
+
+    @property
+    def parallelism(self) -> dict[str, int]:
+        """How many tasks each component has."""
+        return dict(Counter(i.component for c in self.containers for i in c.instances))
 
     def container(self, container_id: int) -> ContainerPacking | None:
         return next((c for c in self.containers if c.id == container_id), None)

@@ -41,6 +41,7 @@ from heronpy.tmaster._store_effects import (
     StoreFailed,
     WriteNode,
 )
+from heronpy.tmaster._update import UpdateRequested
 
 __all__ = [
     "Activated",
@@ -78,6 +79,7 @@ __all__ = [
     "StoreFailed",
     "TimePassed",
     "TopologyMaster",
+    "UpdateRequested",
     "WriteNode",
     "carry_out",
 ]

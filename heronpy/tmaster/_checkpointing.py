@@ -32,6 +32,7 @@ from heronpy.tmaster.checkpoints import (
     BeginCheckpoint,
     CheckLeadership,
     CheckpointCoordinator,
+    CheckpointRequested,
     CheckpointSettings,
     DiscardCheckpoints,
     FenceChanged,
@@ -106,24 +107,37 @@ class Checkpointing:
         """When `advance` has something to do next."""
         return self.coordinator.due_s
 
-    def advance(self, state: State, now_s: float) -> list[Effect]:
-        """Take note of what has changed in the core."""
+    def advance(self, state: State, now_s: float, *, published: bool, updating: bool) -> list[Effect]:
+        """Take note of what has changed in the core.
+
+        Args:
+            state: Of the core.
+            now_s: The time.
+            published: Whether Stream Managers were sent the newest plan. No order of its epoch must reach them sooner:
+                tasks would restore what was theirs by the plan before.
+            updating: Whether another packing plan is wanted.
+        """
         effects: list[Effect] = []
         sessions = {id: stmgr.session for id, stmgr in state.stmgrs.items()}
         gone = [id for id, session in self._sessions.items() if sessions.get(id) != session]
         self._sessions = sessions
         for id in gone:
             effects += self._feed(StmgrDisconnected(id, now_s))
-        if state.plan is not None and state.plan is not self._plan:
+        self.coordinator.divisible = updating or (state.plan is not None and state.plan.packing != state.packing)
+        if published and state.plan is not None and state.plan is not self._plan:
             self._plan = state.plan
             effects += self._feed(_tasks_changed(state.plan, now_s))
         leadership = self._leadership
-        if leadership.role is Role.LEADER and leadership.fence != self._fence:
+        if published and leadership.role is Role.LEADER and leadership.fence != self._fence:
             self._fence = leadership.fence
             effects += self._feed(FenceChanged(self._fence, leadership.restore_epoch, now_s))
         if self.due_s is not None and now_s >= self.due_s:
             effects += self._feed(TimePassed(now_s))
         return effects
+
+    def request(self, now_s: float) -> list[Effect]:
+        """Have a checkpoint taken as soon as there is none under way."""
+        return self._feed(CheckpointRequested(now_s))
 
     def on(self, event: CheckpointEvent) -> list[Effect]:
         """Take what a Stream Manager, or the Checkpoint Manager, has reported."""

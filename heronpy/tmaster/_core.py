@@ -36,6 +36,7 @@ from heronpy.tmaster._state import (
     PublishPlan,
     RestoreEpochRaised,
     SendPlan,
+    SpoutsHeld,
     State,
     StateChanged,
     StmgrRegistered,
@@ -57,6 +58,7 @@ from heronpy.tmaster._store_effects import (
     StoreFailed,
     WriteNode,
 )
+from heronpy.tmaster._update import PlanUpdate, Stage, UpdateRequested
 from heronpy.tmaster.checkpoints import (
     CheckpointSettings,
     DiscardCheckpoints,
@@ -91,7 +93,7 @@ class RestoreRequested(Struct, frozen=True):
     now_s: float
 
 
-Event = TopologyEvent | StoreEvent | StateRequested | RestoreRequested | CheckpointEvent
+Event = TopologyEvent | StoreEvent | StateRequested | UpdateRequested | RestoreRequested | CheckpointEvent
 
 
 class Activated(Struct, frozen=True):
@@ -179,6 +181,7 @@ class Core:
         """Why a Stream Manager has had the topology paused; empty: none has."""
         self._requests: deque[StateRequested] = deque()
         self._change: _Change | None = None
+        self._update: PlanUpdate | None = None
         self._finished = False
 
     @property
@@ -201,6 +204,8 @@ class Core:
             due.append(self.checkpoints.due_s)
         if self._change is not None and self._change.durable:
             due.append(self._change.deadline_s)
+        if self._update is not None:
+            due.append(self._update.due_s)
         return min((at for at in due if at is not None), default=None)
 
     def step(self, event: Event) -> list[Effect]:
@@ -236,6 +241,8 @@ class Core:
             case StateRequested():
                 self._requests.append(event)
                 return []
+            case UpdateRequested():
+                return self._begin_update(event)
             case RestoreRequested():
                 self.leadership.raise_restore_epoch(self.leadership.restore_epoch + 1)
                 return []
@@ -270,11 +277,17 @@ class Core:
             return effects
         if self.leadership.restore_epoch > self._state.restore_epoch:
             effects += self._topology_event(RestoreEpochRaised(self.leadership.restore_epoch, now_s))
+        if self._state.lacks_epoch:
+            self.leadership.raise_restore_epoch(self._state.packing_epoch)
+            effects += self.leadership.advance(now_s)
         effects += self._published(self._publisher.advance(now_s))
         effects += self._nodes.advance(now_s)
         effects += self._change_state(now_s)
+        effects += self._update_plan(now_s)
         if self.checkpoints is not None:
-            effects += self.checkpoints.advance(self._state, now_s)
+            published = self._publisher.published_version == self._state.version
+            updating = self._update is not None
+            effects += self.checkpoints.advance(self._state, now_s, published=published, updating=updating)
         return effects
 
     def _raise_to(self, epoch: int) -> None:
@@ -343,6 +356,50 @@ class Core:
             effects.append(write)
         return effects
 
+    def _begin_update(self, request: UpdateRequested) -> list[Effect]:
+        state = self.state
+        if self._update is not None:
+            return [Reply(request.call, "another update is under way")]
+        if request.base != state.packing:
+            return [Reply(request.call, "the packing plan has changed meanwhile: ask again")]
+        try:
+            check_fits(state.logical.with_parallelism(request.packing.parallelism), request.packing)
+        except TopologyError as e:
+            return [Reply(request.call, str(e))]
+        newest_begun: int | None = None
+        if self.checkpoints is not None:
+            coordinator = self.checkpoints.coordinator
+            newest_begun = max(coordinator.record.last_id, coordinator.in_progress)
+        self._update = PlanUpdate.begin(request, newest_begun)
+        return self._topology_event(SpoutsHeld(self.checkpoints is not None, request.now_s))
+
+    def _update_plan(self, now_s: float) -> list[Effect]:
+        update = self._update
+        if update is None:
+            return []
+        effects: list[Effect] = []
+        if self.state.packing == update.request.packing and update.undecided:
+            update.durable(now_s)
+            effects.append(Reply(update.request.call, ""))
+        if now_s >= update.deadline_s and update.undecided and update.write is None:
+            effects.append(Reply(update.request.call, f"nothing was changed: {update.problem}"))
+            return [*effects, *self._end_update(now_s)]
+        in_force = self.state.plan is not None and self.state.plan.packing == update.request.packing
+        if update.stage is Stage.STARTING and (in_force or now_s >= update.deadline_s):
+            return [*effects, *self._end_update(now_s)]
+        if update.stage is Stage.SETTLING and self.checkpoints is not None:
+            coordinator = self.checkpoints.coordinator
+            update.problem = coordinator.counts.last_failure or update.problem
+            update.committed(coordinator.record.newest)
+            resting = self._publisher.published_version == self.state.version
+            if update.stage is Stage.SETTLING and resting and not coordinator.in_progress:
+                effects += self.checkpoints.request(now_s)
+        return [*effects, *update.next_write(self.leadership.fence, now_s)]
+
+    def _end_update(self, now_s: float) -> list[Effect]:
+        self._update = None
+        return self._topology_event(SpoutsHeld(held=False, now_s=now_s))
+
     def _stop_if_asked(self, event: HeartbeatReceived) -> None:
         """Pause the topology when a Stream Manager cannot go on, and keep its reason until somebody activates it."""
         if event.stop_reason and self.state.runtime is TopologyState.RUNNING and event.stop_reason != self.stop_reason:
@@ -382,6 +439,12 @@ class Core:
                 self._publisher.failed(error, now_s)
                 return []
             return self._published(self._publisher.saved(plan, now_s))
+        if (update := self._update) is not None and write == update.write:
+            if error:
+                update.failed(error, now_s)
+                return []
+            update.write = None
+            return self._keep(Kind.PACKINGPLANS, write.value) + self._repacked(write.value, now_s)
         change = self._change
         if change is None or write != change.write or change.durable:
             return []
@@ -412,9 +475,12 @@ class Core:
             if saved.logical.id != topology.id:
                 saved = None  # left behind by an earlier topology of the same name
         self._publisher = PlanPublisher(saved)
+        logical = LogicalPlan.from_proto(topology)
+        packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(raw))
+        check_fits(logical, packing)
         self._state, effects = start(
-            LogicalPlan.from_proto(topology),
-            PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(raw)),
+            logical.with_parallelism(packing.parallelism),
+            packing,
             TopologyState(topology.state),
             saved,
             timeout_s=self._stmgr_timeout_s,
@@ -461,9 +527,9 @@ class Core:
     def _repacked(self, value: bytes, now_s: float) -> list[Effect]:
         """Put a packing plan to the test, and then into the state."""
         try:
-            logical = LogicalPlan.from_proto(self._topology_message())
             packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
-            check_fits(logical, packing)
+            check_fits(self.state.logical, packing)
+            logical = LogicalPlan.from_proto(self._topology_message()).with_parallelism(packing.parallelism)
         except (TopologyError, DecodeError) as e:
             log.error("the new packing plan is not used: %s", e)
             return []

@@ -9,6 +9,8 @@ Events in, effects out: no clock, no socket, no state manager. The rules:
   whenever its content changes, and only then.
 * A changed packing plan (scaling) is put into force when all its Stream Managers can be located. Until then the
   packing in force stays, but restarted Stream Managers and state changes still get through.
+* With checkpoints it comes into force together with a restore epoch in which no plan has had the packing before: what
+  is routed by one packing never meets state that is divided by another, whoever dies between the two.
 * Versions grow over all incarnations of the Topology Master: after what the state manager holds and after what any
   Stream Manager says it has, because a plan may have been sent that could not be saved. Restore epochs are durable
   before any plan has them.
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
+from heronpy.config import ReliabilityMode
 from heronpy.errors import TopologyError
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, StmgrLocation, TopologyState
 
@@ -63,6 +66,13 @@ class PackingChanged(Struct, frozen=True):
     now_s: float
 
 
+class SpoutsHeld(Struct, frozen=True):
+    """Spouts are to rest for a while, whatever the topology's state is, or to go on. Nothing of it is durable."""
+
+    held: bool
+    now_s: float
+
+
 class StateChanged(Struct, frozen=True):
     """The topology was activated or deactivated, and the state manager knows it."""
 
@@ -78,7 +88,14 @@ class RestoreEpochRaised(Struct, frozen=True):
 
 
 Event = (
-    StmgrRegistered | HeartbeatReceived | SessionEnded | TimePassed | PackingChanged | StateChanged | RestoreEpochRaised
+    StmgrRegistered
+    | HeartbeatReceived
+    | SessionEnded
+    | TimePassed
+    | PackingChanged
+    | SpoutsHeld
+    | StateChanged
+    | RestoreEpochRaised
 )
 
 
@@ -132,6 +149,20 @@ class State:
     known: Mapping[str, StmgrLocation] = field(default_factory=dict)
     """The newest known location of every Stream Manager that is registered or was in a plan, by id."""
     restore_epoch: int = 0
+    packing_epoch: int = 0
+    """With checkpoints: no plan of this restore epoch, or of a newer one, has another packing than the wanted one."""
+    held: bool = False
+    """The spouts rest, though the topology may be running."""
+
+    @property
+    def lacks_epoch(self) -> bool:
+        """Whether a raise of the restore epoch is all that keeps the wanted packing from being in force."""
+        begun = self.plan is not None or self.restore_epoch > 0
+        return begun and self._located and self.restore_epoch < self.packing_epoch
+
+    @property
+    def _located(self) -> bool:
+        return all(c.stmgr_id in self.known for c in self.packing.containers)
 
     @property
     def missing(self) -> list[str]:
@@ -157,17 +188,17 @@ class State:
         assert len(set(sessions)) == len(sessions), "two Stream Managers share a session"
         assert all(id == s.location.id for id, s in self.stmgrs.items())
         if self.plan is None:
-            assert self.missing, "all Stream Managers are registered, but there is no plan"
+            assert self.missing or self.lacks_epoch, "all Stream Managers are registered, but there is no plan"
             return
         assert self.plan.version == self.version, "somebody has a newer plan than the one in force"
-        assert self.plan.state == self.runtime
+        assert self.plan.state == (TopologyState.PAUSED if self.held else self.runtime)
         assert self.plan.restore_epoch == self.restore_epoch
         assert [s.id for s in self.plan.stmgrs] == [c.stmgr_id for c in self.plan.packing.containers]
         for location in self.plan.stmgrs:
             assert self.known[location.id] == location, f"the plan has an old address of {location.id}"
         for id, stmgr in self.stmgrs.items():
             assert self.known[id] == stmgr.location
-        if not self.missing:
+        if not self.missing and not self.lacks_epoch:
             assert self.plan.packing == self.packing, "the wanted packing could be in force"
 
 
@@ -191,6 +222,9 @@ def start(
         restore_epoch = max(restore_epoch, saved.restore_epoch)
         state = replace(state, known={location.id: location for location in saved.stmgrs})
     state = replace(state, restore_epoch=restore_epoch)
+    if saved is None or saved.packing != packing:
+        # The predecessor may have sent a plan of this very epoch, with the packing before, that it could not save.
+        state = _for_next_epoch(state)
     return _planned(state)
 
 
@@ -221,7 +255,11 @@ def step(state: State, event: Event) -> tuple[State, list[Effect]]:
         case TimePassed():
             return _time_passed(state, event)
         case PackingChanged():
+            if event.packing != state.packing:
+                state = _for_next_epoch(state)
             return _planned(replace(state, logical=event.logical, packing=event.packing))
+        case SpoutsHeld():
+            return _planned(replace(state, held=event.held))
         case StateChanged():
             return _planned(replace(state, runtime=event.runtime))
         case RestoreEpochRaised():
@@ -289,11 +327,20 @@ def _without(state: State, lost: set[str]) -> State:
     )
 
 
+def _for_next_epoch(state: State) -> State:
+    """Have the wanted packing wait for the restore epoch after this one, if there are any."""
+    if not ReliabilityMode.of(state.logical.config).takes_checkpoints:
+        return state
+    return replace(state, packing_epoch=state.restore_epoch + 1)
+
+
 def _planned(state: State) -> tuple[State, list[Effect]]:
     """The state with the plan that belongs to it; published if it is another one than before."""
     draft = _draft(state)
     if draft is None:
         return state, []
+    if draft.packing != state.packing:
+        state = _for_next_epoch(state)
     if state.plan is not None and state.plan.version == state.version and _same_content(state.plan, draft):
         return state, []
     plan = replace(draft, version=state.version + 1)
@@ -302,12 +349,13 @@ def _planned(state: State) -> tuple[State, list[Effect]]:
 
 def _draft(state: State) -> PhysicalPlan | None:
     logical, packing = state.logical, state.packing
-    if any(c.stmgr_id not in state.known for c in packing.containers):
+    if not state._located or state.lacks_epoch:
         if state.plan is None:
             return None
         logical, packing = state.plan.logical, state.plan.packing
     stmgrs = tuple(state.known[c.stmgr_id] for c in packing.containers)
-    return PhysicalPlan(state.version, logical, packing, stmgrs, state.runtime, state.restore_epoch)
+    runtime = TopologyState.PAUSED if state.held else state.runtime
+    return PhysicalPlan(state.version, logical, packing, stmgrs, runtime, state.restore_epoch)
 
 
 def _same_content(a: PhysicalPlan, b: PhysicalPlan) -> bool:

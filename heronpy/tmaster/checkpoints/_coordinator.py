@@ -43,6 +43,7 @@ from heronpy.tmaster.checkpoints._events import (
     AnnounceCommit,
     BeginCheckpoint,
     CheckLeadership,
+    CheckpointRequested,
     DiscardCheckpoints,
     Effect,
     Event,
@@ -111,6 +112,9 @@ class CheckpointCoordinator:
         self.epoch = 0
         self.restoring = INITIAL
         """What this epoch was, or is being, restored from. Not known to a Topology Master that has adopted it."""
+        self.divisible = False
+        """Whether only checkpoints are committed that another number of tasks can restore: without logs, whose batches
+        are for tasks of this number."""
         self._settings = settings
         self._strict = settings.mode is ReliabilityMode.EFFECTIVELY_ONCE
         self._members = Members(strict=self._strict)
@@ -195,6 +199,9 @@ class CheckpointCoordinator:
                 return self._store_failed(event)
             case NodeChanged():
                 return self._vanished() if event.kind is Kind.STATEFULCHECKPOINTS and event.value is None else ()
+            case CheckpointRequested():
+                self._due_s = min(self._due_s, event.now_s)
+                return ()
             case TimePassed():
                 return ()
 
@@ -360,6 +367,8 @@ class CheckpointCoordinator:
         current.missing.discard(event.task)
         current.unaligned |= event.unaligned
         current.objects += event.objects
+        if self.divisible and current.unaligned:
+            return self._abort(Failure.IN_FLIGHT, f"task {event.task} has a log", event.now_s)
         if current.missing:
             return ()
         objects, previous = tuple(current.objects), self.record.newest
@@ -370,6 +379,8 @@ class CheckpointCoordinator:
         current = self._current
         if current is None or not self._is_current(event) or self.phase is not Phase.RUNNING or self._committing:
             return ()
+        if self.divisible and current.unaligned:
+            return self._abort(Failure.IN_FLIGHT, "a task has a log", event.now_s)
         assert not current.missing, "a manifest names the objects of all tasks"
         record = self.record.with_commit(current.id, self._settings.retained, unaligned=current.unaligned)
         return self._save(record)

@@ -145,6 +145,13 @@ class RollbackRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """A checkpoint is wanted as soon as there is none under way, and not only when the next is due."""
+
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     now_s: float
 
@@ -159,6 +166,7 @@ Event = (
     | ManifestWritten
     | ManifestFailed
     | RollbackRequested
+    | CheckpointRequested
     | TimePassed
     | NodesRead
     | NodeWritten

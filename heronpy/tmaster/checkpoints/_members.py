@@ -57,13 +57,16 @@ class Members:
         self._rejected = self._rejected or reason
 
     def changed(self, event: TasksChanged) -> bool:
-        """Take the tasks of a plan; whether they are others than before."""
-        before, self.tasks, self._stateful = set(self.tasks), event.tasks, event.stateful
+        """Take the tasks of a plan; whether they are others than before, or elsewhere."""
+        before, self.tasks, self._stateful = self.tasks, event.tasks, event.stateful
         self.components = event.components
         known = event.tasks.keys() | set(event.tasks.values())
         self._pinned = {member: i for member, i in self._pinned.items() if member in known}
         self._reports = {id: report for id, report in self._reports.items() if id in known}
-        return set(event.tasks) != before
+        if dict(event.tasks) == dict(before):
+            return False
+        self._pinned, self._keepers = {}, {}  # state is divided in another way now: nobody keeps any
+        return True
 
     def reported(self, event: StmgrReported) -> None:
         """Take a report."""

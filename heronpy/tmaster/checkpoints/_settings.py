@@ -54,6 +54,7 @@ class Failure(enum.Enum):
     STORAGE = "its manifest could not be stored"
     STORE = "the state manager failed"
     LEADER = "the Topology Master was replaced"
+    IN_FLIGHT = "batches in flight cannot be divided among other tasks"
 
 
 @dataclass(slots=True)

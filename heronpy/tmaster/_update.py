@@ -1,0 +1,106 @@
+"""An update of the packing plan while the topology runs: decisions only, see `_core`.
+
+    settling --a checkpoint without logs is committed--> writing --durable--> starting --a plan in force has it--> done
+
+The packing plan is written in one step, in the term of this Topology Master. Everybody follows that node: executors,
+the scheduler service, the next Topology Master. A death before it leaves the old plan, a death after it the new one.
+With checkpoints the spouts rest from the beginning until the new plan is in force, so that what is in flight is
+executed before the checkpoint that everything is restored from. That saves repeated work, no more: what comes after the
+checkpoint is repeated by the sources.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from dataclasses import dataclass
+
+from msgspec import Struct
+
+from heronpy.plan import PackingPlan
+from heronpy.statemgr import Kind
+from heronpy.tmaster._store_effects import WriteNode
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+START_WAIT_S = 60.0
+"""How long the spouts rest for containers that are being started; then the old plan goes on until they are there."""
+
+
+class UpdateRequested(Struct, frozen=True):
+    """Somebody asks for another packing plan; answered by one `Reply`, as soon as the plan is durable."""
+
+    call: int
+    base: PackingPlan
+    """What it was made from."""
+    packing: PackingPlan
+    timeout_s: float
+    """So long it may take until the plan is durable; else nothing is changed."""
+    now_s: float
+
+
+class Stage(enum.Enum):
+    SETTLING = enum.auto()
+    """Waits for a checkpoint that another number of tasks can restore."""
+    WRITING = enum.auto()
+    STARTING = enum.auto()
+    """Durable. The containers that are new are being started."""
+
+
+@dataclass(slots=True)
+class PlanUpdate:
+    """The one under way."""
+
+    request: UpdateRequested
+    stage: Stage
+    checkpoint: int
+    """One newer than this is waited for."""
+    write: WriteNode | None = None
+    """Under way."""
+    retry_s: float = 0.0
+    problem: str = ""
+    """Why it has not come further, for whoever has asked."""
+    deadline_s: float = 0.0
+
+    @classmethod
+    def begin(cls, request: UpdateRequested, newest_begun: int | None) -> PlanUpdate:
+        """Begin with a checkpoint newer than `newest_begun`; None: there are none."""
+        stage = Stage.WRITING if newest_begun is None else Stage.SETTLING
+        deadline_s = request.now_s + request.timeout_s
+        return cls(request, stage, newest_begun or 0, deadline_s=deadline_s, problem="there was no checkpoint")
+
+    @property
+    def due_s(self) -> float:
+        """When something is to be done, whatever happens."""
+        if self.stage is Stage.WRITING and self.write is None:
+            return min(self.deadline_s, self.retry_s)
+        return self.deadline_s
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the plan may still come to nothing."""
+        return self.stage is not Stage.STARTING
+
+    def committed(self, newest: int) -> None:
+        """A checkpoint without logs is the newest that is committed."""
+        if self.stage is Stage.SETTLING and newest > self.checkpoint:
+            log.info("checkpoint %d is what the new plan begins with", newest)
+            self.stage = Stage.WRITING
+
+    def next_write(self, fence: bytes, now_s: float) -> list[WriteNode]:
+        """What is to be written now."""
+        if self.stage is not Stage.WRITING or self.write is not None or now_s < self.retry_s:
+            return []
+        value = self.request.packing.to_proto().SerializeToString()
+        self.write = WriteNode(Kind.PACKINGPLANS, value, fence, Kind.EPOCHS)
+        return [self.write]
+
+    def failed(self, reason: str, now_s: float) -> None:
+        """It was not written, as far as is known."""
+        self.write, self.retry_s, self.problem = None, now_s + RETRY_S, reason
+
+    def durable(self, now_s: float) -> None:
+        """Everybody follows the new plan from now on."""
+        self.write = None
+        self.stage, self.deadline_s = Stage.STARTING, now_s + START_WAIT_S

@@ -1,0 +1,266 @@
+"""Another packing plan for a running topology, with checkpoints and without: decided by the core alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_tmaster_checkpoints import Status, Stmgrs, nodes
+from tmaster_world import Store, World, hello, packing_plan, topology
+
+from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources, TopologyState
+from heronpy.proto import checkpoint_pb2, plan_pb2
+from heronpy.statemgr import Kind
+from heronpy.tmaster import SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
+from heronpy.tmaster.checkpoints import instance_reported
+
+PACKING = packing_plan(1, 2)
+
+
+def scaled(*containers: tuple[int, ...]) -> PackingPlan:
+    """Containers 1 … n with these tasks of the one component."""
+    resources = Resources(1.0, 1 << 20, 0)
+    return PackingPlan(
+        id="packing",
+        containers=tuple(
+            ContainerPacking(id, tuple(InstancePacking("word", task, task - 1, resources) for task in tasks), resources)
+            for id, tasks in enumerate(containers, 1)
+        ),
+    )
+
+
+class Scaled(Stmgrs):
+    """Stream Managers whose tasks are those of the last plan that they were sent."""
+
+    def update(self, packing: PackingPlan, *, base: PackingPlan = PACKING, timeout_s: float = 60.0) -> None:
+        self.feed(UpdateRequested(9, base, packing, timeout_s, self.now_s))
+
+    def settled(self) -> None:
+        """Answer the state manager, and let the instances that a plan has report for the first time."""
+        for _ in range(6):
+            self.settle(time=False)
+            for id, (plan, _) in self.last_sent.items():
+                wanted = [task for task, (container, _) in plan.tasks.items() if container.stmgr_id == id]
+                report = self.reports.setdefault(id, checkpoint_pb2.StmgrReport(incarnation=1))
+                known = {status.task: status for status in report.tasks}
+                tasks = [known.get(task, Status(task=task, incarnation=10 + task)) for task in wanted]
+                del report.tasks[:]
+                report.tasks.extend(tasks)
+                self.report(id)
+
+    def _obey(self, id: str, order: checkpoint_pb2.CheckpointOrder) -> None:
+        report = self.reports.setdefault(id, checkpoint_pb2.StmgrReport(incarnation=1))
+        before = report.SerializeToString()
+        if order.HasField("restore") and order.restore.epoch >= report.epoch:
+            report.epoch = order.restore.epoch
+        for status in report.tasks:
+            if order.HasField("restore") and order.restore.epoch > status.epoch:
+                status.epoch, status.phase = order.restore.epoch, Status.RESTORED
+            elif order.HasField("resume") and order.resume.incarnations.get(status.task) == status.incarnation:
+                status.phase = Status.RUNNING
+            elif order.HasField("commit"):
+                status.committed = order.commit.checkpoint
+        if report.SerializeToString() != before:
+            self.report(id)
+
+    def snapshot(self, *tasks: int, unaligned: bool = False) -> None:
+        """Report the snapshots of the checkpoint under way."""
+        for task in tasks:
+            stored = checkpoint_pb2.SnapshotStored(
+                task=task,
+                incarnation=10 + task,
+                checkpoint=self.coordinator.in_progress,
+                epoch=self.coordinator.epoch,
+                unaligned=unaligned,
+            )
+            self.feed(instance_reported(checkpoint_pb2.InstanceReport(stored=stored), self.now_s))
+
+    @property
+    def packing(self) -> PackingPlan:
+        """The durable one."""
+        return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(self.store.nodes[Kind.PACKINGPLANS]))
+
+    @property
+    def plan(self) -> Any:
+        assert self.core.state.plan is not None
+        return self.core.state.plan
+
+
+def running(store: Store | None = None) -> Scaled:
+    world = Scaled(store or Store(nodes()))
+    world.settle()
+    world.attach()
+    world.settled()
+    assert world.coordinator.phase.value == "running"
+    return world
+
+
+def test_without_checkpoints_a_new_packing_is_in_force_at_once() -> None:
+    world = World(Store({Kind.TOPOLOGIES: topology(), Kind.PACKINGPLANS: PACKING.to_proto().SerializeToString()}))
+    world.settle()
+    world.feed(hello(1, 1), hello(2, 2))
+    world.settle(time=False)
+    wanted = scaled((1, 3), (2,))
+    world.feed(UpdateRequested(9, PACKING, wanted, 60.0, world.now_s))
+    world.settle(time=False)
+    assert world.replies == [""]
+    plan = world.core.state.plan
+    assert plan is not None
+    assert (plan.packing, plan.state, plan.restore_epoch) == (wanted, TopologyState.RUNNING, 0)
+    assert plan.logical.components["word"].parallelism == 3
+
+
+def test_spouts_rest_until_a_checkpoint_is_committed_and_the_plan_comes_with_a_new_epoch() -> None:
+    world = running()
+    epoch = world.coordinator.epoch
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert world.plan.state is TopologyState.PAUSED
+    assert (world.replies, world.packing) == ([], PACKING)
+    world.snapshot(1, 2)
+    world.settled()
+    assert world.replies == [""]
+    assert world.packing == scaled((1, 3), (2,))
+    assert (world.plan.packing, world.plan.state) == (world.packing, TopologyState.RUNNING)
+    assert world.plan.restore_epoch == epoch + 1
+    assert (world.coordinator.phase.value, world.coordinator.restoring) == ("running", 1)
+    routed = {(plan.packing == PACKING, plan.restore_epoch) for plan in world.saved_plans}
+    assert (True, epoch + 1) not in routed
+    assert (False, epoch) not in routed
+
+
+def test_tasks_are_restored_only_by_a_plan_that_was_sent() -> None:
+    world = running()
+    epoch = world.coordinator.epoch
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    world.snapshot(1, 2)
+    before = len(world.effects)
+    world.settled()
+    kinds = [type(effect).__name__ for effect in world.effects[before:]]
+    restores = [at for at, effect in enumerate(world.effects) if _restores(effect, epoch + 1)]
+    plans = [at for at, effect in enumerate(world.effects) if _has_plan(effect, epoch + 1)]
+    assert "SendOrder" in kinds
+    assert min(plans) < min(restores)
+
+
+def _restores(effect: Any, epoch: int) -> bool:
+    return type(effect).__name__ == "SendOrder" and effect.order.restore.epoch == epoch
+
+
+def _has_plan(effect: Any, epoch: int) -> bool:
+    return type(effect).__name__ == "SendPlan" and effect.plan.restore_epoch == epoch
+
+
+def test_a_checkpoint_with_a_log_is_not_what_another_number_of_tasks_begins_with() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    world.snapshot(1, unaligned=True)
+    world.settled()
+    assert "cannot be divided" in world.coordinator.counts.last_failure
+    assert world.packing == PACKING
+    assert world.coordinator.in_progress == 2, "the next one is begun at once"
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.replies, world.coordinator.restoring) == ([""], 2)
+
+
+def test_nothing_is_changed_and_the_spouts_go_on_if_there_is_no_such_checkpoint_in_time() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)), timeout_s=5.0)
+    world.settle(time=False)
+    world.snapshot(1, unaligned=True)
+    world.pass_time(6.0)
+    assert world.replies == [
+        "nothing was changed: checkpoint 1: batches in flight cannot be divided among other tasks: task 1 has a log"
+    ]
+    assert (world.packing, world.plan.packing, world.plan.state) == (PACKING, PACKING, TopologyState.RUNNING)
+
+
+class Forgetful(Store):
+    """Writes the packing plan, and does not say so."""
+
+    def do(self, effect: StoreEffect, now_s: float) -> Any:
+        answer = super().do(effect, now_s)
+        if isinstance(effect, WriteNode) and effect.kind is Kind.PACKINGPLANS:
+            return StoreFailed(effect, "its answer was lost", now_s)
+        return answer
+
+
+def test_a_lost_answer_of_the_state_manager_does_not_hide_that_the_plan_is_durable() -> None:
+    world = running(Forgetful(nodes()))
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    world.snapshot(1, 2)
+    world.settled()
+    assert world.replies == [""]
+    assert world.plan.packing == scaled((1, 3), (2,))
+
+
+@pytest.mark.parametrize("epochs_raised", [0, 1])
+def test_a_new_topology_master_takes_no_task_for_restored_that_ran_by_the_packing_before(epochs_raised: int) -> None:
+    """Its predecessor has written the packing plan and no more; with one task less, all that run are in the plan."""
+    world = running()
+    store, epoch = world.store, world.coordinator.epoch
+    store.set(Kind.PACKINGPLANS, scaled((1,), (2,)).to_proto().SerializeToString())  # what is in force
+    wanted = replace(scaled((1,)), highest_task_id=2)
+    store.set(Kind.PACKINGPLANS, wanted.to_proto().SerializeToString())
+    store.followers.clear()
+    store.delete(Kind.TMASTERS)
+    successor = Scaled(store, location=b"second", copy=world.copy)
+    successor.reports = world.reports
+    successor.settle()
+    for _ in range(epochs_raised):
+        successor.restore()
+    successor.feed(hello(11, 1, plan_version=world.core.state.version))
+    successor.last_sent = {"stmgr-1": (world.plan, world.sessions[1])}
+    successor.settled()
+    assert successor.plan.packing == wanted
+    assert successor.plan.restore_epoch > epoch
+    assert {status.epoch for status in successor.reports["stmgr-1"].tasks} == {successor.plan.restore_epoch}
+
+
+def test_while_a_container_is_being_started_the_old_plan_goes_on_and_only_divisible_checkpoints_are_committed() -> None:
+    world = running()
+    wanted = scaled((1,), (2,), (3,))
+    world.update(wanted)
+    world.settle(time=False)
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.replies, world.packing, world.plan.packing) == ([""], wanted, PACKING)
+    assert world.plan.state is TopologyState.PAUSED
+    world.pass_time(61.0)
+    assert (world.plan.packing, world.plan.state) == (PACKING, TopologyState.RUNNING)
+    world.pass_time(100.0)
+    world.snapshot(1, unaligned=True)
+    assert "cannot be divided" in world.coordinator.counts.last_failure
+    world.feed(hello(3, 3))
+    world.settled()
+    assert (world.plan.packing, world.coordinator.restoring) == (wanted, 1)
+    assert world.coordinator.phase.value == "running"
+
+
+def test_two_updates_at_once_and_one_of_an_older_plan_are_refused() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)), base=scaled((1,), (2, 4)))
+    assert world.replies == ["the packing plan has changed meanwhile: ask again"]
+    world.update(scaled((1, 3), (2,)))
+    world.update(scaled((1, 3), (2,)))
+    assert world.replies[1:] == ["another update is under way"]
+
+
+def test_a_stream_manager_that_is_lost_meanwhile_delays_the_update() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.feed(SessionEnded(2, world.now_s))
+    world.settle(time=False)
+    assert world.packing == PACKING
+    world.reports["stmgr-2"] = checkpoint_pb2.StmgrReport(incarnation=2)
+    world.feed(hello(12, 2, incarnation=2))
+    world.settled()
+    world.pass_time(2.0)
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.replies, world.plan.packing) == ([""], scaled((1, 3), (2,)))
