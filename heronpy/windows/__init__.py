@@ -27,7 +27,8 @@ hold it back, and one element with a time far in the future does not advance it.
 
 **State.** `engine.state` maps each key to a plain value: lists, dicts, tuples, numbers, None and the fold's
 accumulators. It is all there is; an engine that is given the state and the watermark of another continues in its
-place. Values are changed in place. A key without open windows is not in it.
+place. Values are changed in place, after they were read in the same call. A key without open windows is not in it.
+`durable_engine` has its state in checkpoints.
 
 *Invariants.* Panes do not depend on the order of arrival, provided that no element is behind the watermark and the
 fold is commutative. An element is in as many accumulators as `add` reports, and each is released exactly once, by a
@@ -44,6 +45,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from heronpy.windows._counts import CountEngine
+from heronpy.windows._durable import DeclaresState, with_state
 from heronpy.windows._effects import Closed, Effect, FoldFailed, Late, Pane, Placed, Timing
 from heronpy.windows._engine import WindowEngine
 from heronpy.windows._folds import Collect, Fold, KeepLast, KeepWithin, Reduce
@@ -68,6 +70,29 @@ def window_engine(
     else:
         kind = SlicedEngine if windowing.sliced else PaneEngine
     return kind(windowing, fold, state, watermark)
+
+
+def durable_engine(
+    windowing: Windowing, fold: Fold, states: DeclaresState, name: str, *, keyed: bool = True
+) -> WindowEngine:
+    """The engine for such windows, with its state in checkpoints: call it in `initialize()`.
+
+    After a restore it goes on where the checkpoint was, also with another number of tasks. Accumulators are pickled.
+    Processing times must be of a clock that survives the process, such as milliseconds since the epoch.
+
+    Args:
+        windowing: the windows.
+        fold: what is kept of their elements.
+        states: the task's `TopologyContext`.
+        name: of the state.
+        keyed: whether all inputs are grouped by the key of the elements. If not, they have the key None, and a pane of
+            another key is one of a former task: a part of the window, as those of all tasks are.
+    """
+
+    def make(state: MutableMapping[Any, Any], watermark: int) -> WindowEngine:
+        return window_engine(windowing, fold, state, watermark)
+
+    return with_state(make, states, name, keyed=keyed)
 
 
 __all__ = [
@@ -107,5 +132,6 @@ __all__ = [
     "WindowEngine",
     "Windowing",
     "Windows",
+    "durable_engine",
     "window_engine",
 ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from heronpy.windows._effects import Effect, FoldFailed, Pane, Timing
 from heronpy.windows._folds import Fold
@@ -12,6 +13,12 @@ from heronpy.windows._spans import FOREVER, NEVER, Span
 from heronpy.windows._triggers import AfterCount, AfterProcessingTime, AfterWatermark, Repeated, Windowing
 
 NOTHING: Sequence[Effect] = ()
+
+
+class SavedWatermark(Protocol):
+    """Where a watermark is kept."""
+
+    value: Any
 
 
 class WindowEngine(ABC):
@@ -43,6 +50,8 @@ class WindowEngine(ABC):
         self._early: Repeated | None = trigger.early if isinstance(trigger, AfterWatermark) else trigger
         self._late: Repeated = trigger.late if isinstance(trigger, AfterWatermark) else trigger
         self._lateness_ms = windowing.lateness_ms
+        self._saved: SavedWatermark | None = None
+        self._overdue: list[Effect] = []
 
     def __len__(self) -> int:
         """Number of keys that have anything."""
@@ -69,9 +78,20 @@ class WindowEngine(ABC):
         """
         if now_ms > self._now_ms:
             self._now_ms = now_ms
-        if watermark > self.watermark or self._lateness_ms == FOREVER:
+        if watermark > self.watermark or (watermark < self.watermark and self._lateness_ms == FOREVER):
             self.watermark = watermark
+            if self._saved is not None:
+                self._saved.value = watermark
+        if self._overdue:
+            assert self._saved is not None
+            overdue, self._overdue, self._saved.value = self._overdue, [], self.watermark
+            return itertools.chain(overdue, self._due())
         return self._due()
+
+    def keep_watermark(self, saved: SavedWatermark, overdue: list[Effect]) -> None:
+        """Keep the watermark there from now on, and what the next `advance` is to begin with until that has come."""
+        self._saved, self._overdue = saved, overdue
+        saved.value = [self.watermark, *overdue] if overdue else self.watermark
 
     @abstractmethod
     def check_invariants(self) -> None:
