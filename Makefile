@@ -10,6 +10,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUILD := build
+KAFKA_VERSION := 4.4.0
+KAFKA_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kafka-$(KAFKA_VERSION)
 # Two at a time, because many of them wait; by file (tests/conftest.py), so that each Spark and each
 # topology is started once; in the order that stands there, so that what is left for the end is short. The suite starts
 # some two thousand processes of the engine: compiled beforehand, also where PYTHONDONTWRITEBYTECODE is set, they take a
@@ -26,7 +28,7 @@ CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes
 
 .PHONY: help demo demo-state demo-pipeline test test-long check nightly chaos chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-spark bench-tracker \
-	format clean distclean install install-dev install-pipeline servers s3-server java constraints
+	format clean distclean install install-dev install-pipeline servers kafka-server s3-server java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -149,7 +151,7 @@ define apt_install
 endef
 
 # The tests talk to real servers. Without them those tests are skipped, and say so.
-servers:
+servers: kafka-server
 	@missing=; \
 	{ [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || missing="$$missing zookeeper"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -158,6 +160,17 @@ servers:
 	command -v ss >/dev/null || missing="$$missing iproute2"; \
 	[ -z "$$missing" ] || { $(call apt_install,$$missing); } \
 		|| echo "not installed:$$missing; the tests that need them will be skipped" >&2
+
+# Debian has no Kafka: its jars come by Maven, once for all checkouts.
+kafka-server:
+	@[ -n "$${HERON_TEST_KAFKA_JARS:-}" ] || [ -d "$(KAFKA_JARS)" ] || { \
+		echo "downloading Kafka (once; 45 MB)"; \
+		mkdir -p "$(dir $(KAFKA_JARS))"; new=$$(mktemp -d "$(dir $(KAFKA_JARS)).new-XXXXXX"); trap 'rm -rf "$$new"' EXIT; \
+		{ command -v mvn >/dev/null || { $(call apt_install,maven); }; } && \
+		timeout 1200 mvn -q -B -f tests/servers/kafka.xml -Dkafka.version=$(KAFKA_VERSION) \
+			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$$new/jars" && \
+		{ mv -T "$$new/jars" "$(KAFKA_JARS)" 2>/dev/null || [ -d "$(KAFKA_JARS)" ]; }; } \
+		|| echo "not installed: Kafka; the tests that need it will be skipped" >&2
 
 # Not among `servers`: building it takes minutes of CPU. The tests of S3 find it by HERON_TEST_VERSITYGW or on the PATH.
 s3-server: ## build versitygw, the S3 server of the tests, into build/bin (once; needs Go)

@@ -14,6 +14,7 @@ import reaper
 
 from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.testing import eventually_sync
+from heronpy.testing.kafka import kafka_missing
 from heronpy.testing.servers import prometheus_missing, redis_missing, spark_missing, zookeeper_missing
 
 # A deadline for an example measures what else runs on the machine. The suite tries the same examples every time, so
@@ -23,8 +24,8 @@ hypothesis.settings.register_profile("nightly", deadline=None)
 hypothesis.settings.load_profile("nightly" if os.environ.get("HERON_NIGHTLY") else "suite")
 
 
-ORDER = ("spark", "integration", "chaos", "bench", "browser", "fuzz", "unit")
-TOGETHER = ("tests/spark/",)
+ORDER = ("spark", "kafka", "integration", "chaos", "bench", "browser", "fuzz", "unit")
+TOGETHER = ("tests/spark/", "tests/kafka/")
 """Directories whose tests share what takes long to start, and so go to one worker."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -35,7 +36,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     """What is started from here on ends with this process, also if it is interrupted or killed."""
     if os.environ.get("HERON_REQUIRE_SERVERS"):
-        found = (zookeeper_missing(), redis_missing(), prometheus_missing(), spark_missing(), _chromium_missing())
+        found = (zookeeper_missing(), redis_missing(), prometheus_missing(), spark_missing())
+        found += (kafka_missing(), _chromium_missing())
         if missing := [reason for reason in found if reason is not None]:
             raise pytest.UsageError(f"HERON_REQUIRE_SERVERS is set: {'; '.join(missing)}")
     reaper.start()

@@ -1,0 +1,138 @@
+"""A real Kafka broker for tests: started on free ports, gone when the test process is gone."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from heronpy.testing._server_process import Server, free_port, listening
+
+KAFKA_JARS_ENV: Final = "HERON_TEST_KAFKA_JARS"
+
+# One broker that is its own controller. Ids are fixed: formatting the directory by Kafka's tool starts a JVM more.
+_ID = "heronpyTestsAAAAAAAAAA"
+_META = f"version=1\ncluster.id={_ID}\nnode.id=1\ndirectory.id={_ID}\n"
+_CONFIG = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+user_{user}="{password}";
+log.dirs={data}
+auto.create.topics.enable=false
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+num.network.threads=1
+num.io.threads=2
+log.cleaner.dedupe.buffer.size=16777216
+"""
+
+
+@functools.cache
+def kafka_jars() -> Path | None:
+    """The directory with Kafka's jars: the environment's word, or the newest that `make servers` has downloaded."""
+    if given := os.environ.get(KAFKA_JARS_ENV):
+        return Path(given)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return max((cache / "heronpy").glob("kafka-[0-9]*"), default=None)
+
+
+def kafka_missing() -> str | None:
+    """Why no Kafka can be started here, or None if one can."""
+    if shutil.which("java") is None:
+        return "no Kafka: java is not installed"
+    if kafka_jars() is None:
+        return f"no Kafka: make servers, or put the directory of its jars into {KAFKA_JARS_ENV}"
+    if importlib.util.find_spec("confluent_kafka") is None:
+        return "no Kafka: pip install 'heron-engine[kafka]'"
+    return None
+
+
+class KafkaServer(Server):
+    """One real Kafka broker with its data in a directory. A context manager: runs for the duration of the block.
+
+    Topics are made by `create_topic` only. What it has answered survives a kill, as long as the machine lives.
+    """
+
+    name = "Kafka"
+    port_taken = "Address already in use"
+    user: Final = "heron"
+    password: Final = "not-a-secret"
+
+    def __init__(self, directory: Path, *, port: int = 0) -> None:
+        """Describe the server; `start` starts it.
+
+        Args:
+            directory: For its configuration, data and output; made if missing.
+            port: For clients; 0: a free one.
+        """
+        super().__init__(directory, port)
+        self._sasl_port = 0
+
+    @property
+    def servers(self) -> str:
+        """host:port, as `bootstrap.servers` has it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def sasl_servers(self) -> str:
+        """The same, where `user` and `password` are asked for."""
+        return f"127.0.0.1:{self._sasl_port}"
+
+    @property
+    def sasl_options(self) -> dict[str, str]:
+        """What a client of `sasl_servers` needs, less the password."""
+        return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": self.user}
+
+    def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Make a topic, and wait until it is there."""
+        from confluent_kafka.admin import NewTopic
+
+        new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+        self.admin().create_topics([new])[topic].result(60)
+
+    def admin(self) -> Any:
+        """An AdminClient of confluent_kafka."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.servers})
+
+    def _command(self) -> Sequence[str]:
+        jars = kafka_jars()
+        assert jars is not None, kafka_missing()
+        config, data = self.directory / "server.properties", self.directory / "data"
+        if not self._fixed_port or not config.exists():
+            self._sasl_port = free_port()
+            data.mkdir(exist_ok=True)
+            (data / "meta.properties").write_text(_META)
+            settings = _CONFIG.format(
+                port=self.port,
+                sasl_port=self._sasl_port,
+                controller_port=free_port(),
+                user=self.user,
+                password=self.password,
+                data=data,
+            )
+            config.write_text(settings)
+        options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars}/*"]
+        return ["java", *options, "kafka.Kafka", str(config)]
+
+    def _serving(self) -> bool:
+        return listening(self.port)  # it accepts connections as the last thing of its start
