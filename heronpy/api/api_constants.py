@@ -109,6 +109,8 @@ TOPOLOGY_PACKING_FFD_SORTING_STRATEGY = "topology.packing.ffd.sorting.strategy"
 TOPOLOGY_STATE_KEY_GROUPS = "topology.state.key.groups"
 """Not in Heron: number of groups that fields groupings divide keys into, a power of two; a component can have at most
 so many tasks. Fixed for the life of a topology's state."""
+TOPOLOGY_STATE_ALLOW_EMPTY = "topology.state.allow.empty"
+"""Not in Heron: begin without state if no checkpoint can be restored; else the topology waits until one can."""
 TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS = "topology.stateful.checkpoint.interval.seconds"
 TOPOLOGY_STATEFUL_CHECKPOINT_TIMEOUT_SECONDS = "topology.stateful.checkpoint.timeout.seconds"
 TOPOLOGY_STATEFUL_START_CLEAN = "topology.stateful.start.clean"

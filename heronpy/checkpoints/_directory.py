@@ -75,6 +75,9 @@ class DirectoryStorage(CheckpointStorage):
             with self._errors(name, StateError), contextlib.suppress(*ABSENT):
                 self._path(name).unlink()
 
+    def is_there(self) -> bool:
+        return self.directory.is_dir()
+
     def remove_torn(self) -> None:
         for folder, _, files in os.walk(self.directory):
             for name in files:

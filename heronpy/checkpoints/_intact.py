@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from heronpy.checkpoints._log import LogRef, decode_log
 from heronpy.checkpoints._manifest import MANIFEST_BYTES_MAX, Manifest, ObjectRef
-from heronpy.checkpoints._names import MANIFESTS, manifest_id
+from heronpy.checkpoints._names import MANIFESTS, manifest_id, manifest_name
 from heronpy.checkpoints._object import ObjectReader
 from heronpy.checkpoints._restore import check_complete
 from heronpy.checkpoints._storage import CheckpointStorage, StoredObject
-from heronpy.errors import CheckpointError, NotFoundError
+from heronpy.errors import CheckpointError, NotFoundError, UnavailableError
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,19 @@ def check_intact(storage: CheckpointStorage, manifest: Manifest, *, blocks: bool
 
 
 def newest_intact(
-    storage: CheckpointStorage, *, topology_id: str | None = None, at_most: int | None = None, blocks: bool = True
+    storage: CheckpointStorage,
+    *,
+    topology_id: str | None = None,
+    committed: Collection[int] | None = None,
+    blocks: bool = True,
 ) -> tuple[Manifest, Sequence[Refused]]:
     """The newest checkpoint that can be restored, and why each newer one cannot. Say the latter loudly.
 
     Args:
         storage: Where they are.
         topology_id: Whose; None: anybody's.
-        at_most: The newest id that was committed, where that is known: a manifest beyond it was never decided upon.
+        committed: The ids of those that were committed and are kept, where that is known: other manifests were never
+            decided upon. A storage that is not there, as an unmounted directory, is not taken for damage then.
         blocks: As in `check_intact`.
 
     Raises:
@@ -105,8 +110,12 @@ def newest_intact(
         UnavailableError, ReadFailedError: the storage cannot be read now. That says nothing about a checkpoint, so no
             older one takes its place.
     """
-    stored = [(of, name) for name in storage.names(MANIFESTS) if (of := manifest_id(name)) is not None]
-    names = [name for of, name in stored if at_most is None or of <= at_most]
+    if committed and not storage.is_there():
+        raise UnavailableError(f"{storage!r} is not there, and has had checkpoints: is it mounted?")
+    if committed is None:
+        names = [name for name in storage.names(MANIFESTS) if manifest_id(name) is not None]
+    else:
+        names = [manifest_name(id) for id in sorted(committed)]
     if not names:
         raise NotFoundError(f"there is no checkpoint in {storage!r}")
     refused: list[Refused] = []

@@ -66,6 +66,10 @@ class CheckpointStorage(ABC):
     def delete(self, names: Iterable[str]) -> None:
         """Delete some. What is not there is passed over."""
 
+    def is_there(self) -> bool:
+        """False if it is known that nothing was ever stored in it, or that it is not mounted."""
+        return True
+
     def remove_torn(self) -> None:
         """Delete what killed processes have left half-written. Nobody sees it, but it takes room."""
 

@@ -39,6 +39,7 @@ READ_TIMEOUT_S: Final = 60.0
 SAVE_TIMEOUT_S: Final = 600.0
 MANIFEST_TIMEOUT_S: Final = 60.0
 DISCARD_TIMEOUT_S: Final = 300.0
+INTACT_TIMEOUT_S: Final = 300.0
 RETRY_S: Final = 0.2
 KEPT_BYTES: Final = 4 * MIB
 """Of a snapshot that is being stored, so that a small one is sent again when the Checkpoint Manager was restarted."""
@@ -275,6 +276,14 @@ class CheckpointClient:
         request = checkpoint_pb2.DiscardRequest(keep=keep, before=before)
         reply = await self._repeated(self._stub.Discard, request, timeout_s, f"checkpoints before {before}")
         return int(reply.deleted)
+
+    async def find_intact(
+        self, committed: Sequence[int], *, timeout_s: float = INTACT_TIMEOUT_S
+    ) -> tuple[int, Sequence[str]]:
+        """The newest of some checkpoints that can be restored (0: none can), and why each newer one cannot."""
+        request = checkpoint_pb2.IntactRequest(committed=committed)
+        reply = await self._repeated(self._stub.FindIntact, request, timeout_s, "the checkpoints are not looked at")
+        return int(reply.checkpoint), list(reply.refused)
 
     async def _repeated(self, method: Callable[..., Awaitable[Any]], request: Any, timeout_s: float, what: str) -> Any:
         """Call until it is answered, or time is up."""

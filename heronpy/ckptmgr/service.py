@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 
-from heronpy.checkpoints import CheckpointStorage, open_storage
+from heronpy.checkpoints import CheckpointStorage, newest_intact, open_storage
 from heronpy.ckptmgr._calls import StorageCalls
 from heronpy.ckptmgr._catalog import Catalog, Merge, Wanted
 from heronpy.ckptmgr._pieces import Pieces
@@ -191,6 +191,20 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
             )
         self._counts["__discard-count"] += len(deleted)
         return checkpoint_pb2.DiscardReply(deleted=len(deleted))
+
+    async def FindIntact(self, request: checkpoint_pb2.IntactRequest, context: _Context) -> checkpoint_pb2.IntactReply:
+        """The newest of some checkpoints that can be restored, all of it read."""
+        committed = frozenset(request.committed)
+        async with _answering(context, self._failed):
+            try:
+                found, refused = await self._calls.run(
+                    lambda storage: newest_intact(storage, topology_id=self._launch.topology_id, committed=committed),
+                    timeout_s=CATALOG_TIMEOUT_S,
+                    what="a look at all checkpoints",
+                )
+            except (CheckpointError, NotFoundError) as e:
+                return checkpoint_pb2.IntactReply(refused=[str(e)])
+        return checkpoint_pb2.IntactReply(checkpoint=found.checkpoint_id, refused=map(str, refused))
 
     # --- In the background
 

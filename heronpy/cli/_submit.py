@@ -83,6 +83,12 @@ def submit(
     deploy_deactivated: Annotated[
         bool, typer.Option("--deploy-deactivated", help="Start it paused.", show_default=False)
     ] = False,
+    allow_empty_state: Annotated[
+        bool,
+        typer.Option(
+            "--allow-empty-state", help="Begin without state if no checkpoint can be read.", show_default=False
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the packing plan and start nothing.", show_default=False)
     ] = False,
@@ -102,6 +108,8 @@ def submit(
     """Start a topology."""
     place = Place.parse(cluster)
     properties = read_properties(config_property or [])
+    if allow_empty_state:
+        properties["topology.state.allow.empty"] = "true"
     _show_warnings()
     try:
         definition = _define(file, class_name, args or [], name=name, paused=deploy_deactivated)

@@ -20,10 +20,17 @@ from heronpy.config._engine import (
     TmasterConfig,
 )
 from heronpy.config._names import check_name
-from heronpy.config._reliability import CHECKPOINT_INTERVAL_S, ReliabilityMode, checkpoint_interval_s
+from heronpy.config._reliability import (
+    ALLOW_EMPTY_STATE,
+    CHECKPOINT_INTERVAL_S,
+    ReliabilityMode,
+    checkpoint_interval_s,
+    is_set,
+)
 from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
 
 __all__ = [
+    "ALLOW_EMPTY_STATE",
     "CHECKPOINT_INTERVAL_S",
     "FILES_MAX",
     "KEYS",
@@ -44,6 +51,7 @@ __all__ = [
     "TmasterConfig",
     "check_name",
     "checkpoint_interval_s",
+    "is_set",
     "sinks_from",
     "sinks_from_text",
     "sinks_to_text",

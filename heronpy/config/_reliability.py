@@ -10,6 +10,9 @@ CHECKPOINT_INTERVAL_S: Final = 10.0
 """`topology.stateful.checkpoint.interval.seconds`, unless it is set."""
 
 
+ALLOW_EMPTY_STATE: Final = "topology.state.allow.empty"
+
+
 class ReliabilityMode(enum.StrEnum):
     """Values of `topology.reliability.mode`."""
 
@@ -39,3 +42,8 @@ class ReliabilityMode(enum.StrEnum):
 def checkpoint_interval_s(config: Mapping[str, Any]) -> float:
     """From the beginning of a checkpoint to that of the next, as a topology's configuration asks for."""
     return float(config.get("topology.stateful.checkpoint.interval.seconds", CHECKPOINT_INTERVAL_S))
+
+
+def is_set(config: Mapping[str, Any], key: str) -> bool:
+    """Whether a key of a topology that is a boolean is true; unless it is there, it is not."""
+    return str(config.get(key, False)).lower() == "true"

@@ -3,6 +3,7 @@
 | reason       | degraded                                            | unhealthy                                       |
 |--------------|-----------------------------------------------------|-------------------------------------------------|
 | stopped      |                                                     | the engine itself had to pause it               |
+| state        | an older checkpoint was restored lately             | no checkpoint can be restored                   |
 | ready        | something is not registered or attached             | for more than NOT_READY_UNHEALTHY_S             |
 | restarts     | any process was restarted in the last 10 minutes    | one of them CRASH_LOOP_RESTARTS times           |
 | failures     | more than FAILURE_SHARE_DEGRADED of the tuples fail | more than FAILURE_SHARE_UNHEALTHY, and not few  |
@@ -64,6 +65,10 @@ class Observed:
     """Instances that are not attached to their Stream Manager, of those that are registered."""
     stop_reason: str = ""
     """Why the engine itself has paused the topology; empty: it has not."""
+    state_problem: str = ""
+    """Why its state cannot be restored, so that nothing runs; empty: it can."""
+    state_fallback: str = ""
+    """Which older checkpoint was restored lately, since the newest was damaged; empty: none."""
     ready: bool = True
     """Nothing is missing, and the wanted packing plan is in force."""
     not_ready_s: float = 0.0
@@ -83,6 +88,7 @@ def assess(observed: Observed) -> Health:
     """The verdict on what was observed."""
     reasons = (
         *_stopped(observed),
+        *_state(observed),
         *_readiness(observed),
         *_restarts(observed.restarts),
         *_failures(observed.outcomes),
@@ -95,6 +101,13 @@ def assess(observed: Observed) -> Health:
 def _stopped(observed: Observed) -> Iterator[Reason]:
     if observed.stop_reason:
         yield Reason(Kind.STOPPED, HealthState.UNHEALTHY, f"paused by the engine: {observed.stop_reason}")
+
+
+def _state(observed: Observed) -> Iterator[Reason]:
+    if observed.state_problem:
+        yield Reason(Kind.STATE, HealthState.UNHEALTHY, observed.state_problem)
+    elif observed.state_fallback:
+        yield Reason(Kind.STATE, HealthState.DEGRADED, observed.state_fallback)
 
 
 def _readiness(observed: Observed) -> Iterator[Reason]:

@@ -27,6 +27,7 @@ class Kind(enum.StrEnum):
 
     TMASTER = "tmaster"
     STOPPED = "stopped"
+    STATE = "state"
     READY = "ready"
     RESTARTS = "restarts"
     FAILURES = "failures"

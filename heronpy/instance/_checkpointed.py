@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, Self
 
 from heronpy.checkpoints import LoggedBatch, LogHeader, ObjectRef, Saved
-from heronpy.errors import HeronError
+from heronpy.errors import CheckpointError, HeronError
 from heronpy.instance._alignment import CompleteSnapshot
 from heronpy.instance._channel import ThreadChannel
 from heronpy.instance._core import Signal, TaskCore
@@ -239,7 +239,7 @@ class CheckpointedTask:
         except HeronError as error:
             log.error("restore epoch %d: checkpoint %d cannot be loaded: %s", epoch, checkpoint, error)
             self._report_exception(f"checkpoint {checkpoint} cannot be loaded: {error}")
-            self._gateway.not_loaded(epoch)
+            self._gateway.not_loaded(epoch, checkpoint, str(error) if isinstance(error, CheckpointError) else "")
             return
         self._gateway.loaded(epoch, [from_log(each) for each in found.log])
         self.thread.restore(self._plan, found.saved, epoch, checkpoint)

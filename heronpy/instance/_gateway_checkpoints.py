@@ -181,10 +181,21 @@ class GatewayCheckpoints:
         if epoch == self.epoch:
             self._log = log
 
-    def not_loaded(self, epoch: int) -> None:
-        """State cannot be had now. The order will come again."""
+    def not_loaded(self, epoch: int, checkpoint: int, damage: str) -> None:
+        """State cannot be had now. The order will come again.
+
+        Args:
+            epoch: In which it was to be restored.
+            checkpoint: Of which it is.
+            damage: Why it never can; empty: it is not known.
+        """
         if epoch == self.epoch:
             self._loading = False
+            if damage:
+                damaged = checkpoint_pb2.CheckpointDamaged(
+                    task=self._task, epoch=epoch, checkpoint=checkpoint, reason=damage
+                )
+                self._do.report(checkpoint_pb2.InstanceReport(damaged=damaged))
 
     def restored(self, epoch: int) -> None:
         """The task has its state."""

@@ -71,6 +71,18 @@ class RollbackRequest(_message.Message):
     reason: str
     def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
+class CheckpointDamaged(_message.Message):
+    __slots__ = ("task", "epoch", "checkpoint", "reason")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    task: int
+    epoch: int
+    checkpoint: int
+    reason: str
+    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class FramesMissing(_message.Message):
     __slots__ = ("epoch", "reason")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -80,18 +92,20 @@ class FramesMissing(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class InstanceReport(_message.Message):
-    __slots__ = ("status", "stored", "failed", "rollback", "missing")
+    __slots__ = ("status", "stored", "failed", "rollback", "missing", "damaged")
     STATUS_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     MISSING_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
     status: TaskStatus
     stored: SnapshotStored
     failed: SnapshotFailed
     rollback: RollbackRequest
     missing: FramesMissing
-    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., stored: _Optional[_Union[SnapshotStored, _Mapping]] = ..., failed: _Optional[_Union[SnapshotFailed, _Mapping]] = ..., rollback: _Optional[_Union[RollbackRequest, _Mapping]] = ..., missing: _Optional[_Union[FramesMissing, _Mapping]] = ...) -> None: ...
+    damaged: CheckpointDamaged
+    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., stored: _Optional[_Union[SnapshotStored, _Mapping]] = ..., failed: _Optional[_Union[SnapshotFailed, _Mapping]] = ..., rollback: _Optional[_Union[RollbackRequest, _Mapping]] = ..., missing: _Optional[_Union[FramesMissing, _Mapping]] = ..., damaged: _Optional[_Union[CheckpointDamaged, _Mapping]] = ...) -> None: ...
 
 class StmgrReport(_message.Message):
     __slots__ = ("incarnation", "epoch", "taint", "tasks")
@@ -265,3 +279,17 @@ class DiscardReply(_message.Message):
     DELETED_FIELD_NUMBER: _ClassVar[int]
     deleted: int
     def __init__(self, deleted: _Optional[int] = ...) -> None: ...
+
+class IntactRequest(_message.Message):
+    __slots__ = ("committed",)
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    committed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, committed: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class IntactReply(_message.Message):
+    __slots__ = ("checkpoint", "refused")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    refused: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, checkpoint: _Optional[int] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...

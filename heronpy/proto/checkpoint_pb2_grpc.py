@@ -61,6 +61,11 @@ class CkptmgrStub:
                 request_serializer=heronpy_dot_proto_dot_checkpoint__pb2.DiscardRequest.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.DiscardReply.FromString,
                 _registered_method=True)
+        self.FindIntact = channel.unary_unary(
+                '/heronpy.Ckptmgr/FindIntact',
+                request_serializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactReply.FromString,
+                _registered_method=True)
 
 
 class CkptmgrServicer:
@@ -98,6 +103,12 @@ class CkptmgrServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FindIntact(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CkptmgrServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -125,6 +136,11 @@ def add_CkptmgrServicer_to_server(servicer, server):
                     servicer.Discard,
                     request_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.DiscardRequest.FromString,
                     response_serializer=heronpy_dot_proto_dot_checkpoint__pb2.DiscardReply.SerializeToString,
+            ),
+            'FindIntact': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindIntact,
+                    request_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -264,6 +280,33 @@ class Ckptmgr:
             '/heronpy.Ckptmgr/Discard',
             heronpy_dot_proto_dot_checkpoint__pb2.DiscardRequest.SerializeToString,
             heronpy_dot_proto_dot_checkpoint__pb2.DiscardReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindIntact(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Ckptmgr/FindIntact',
+            heronpy_dot_proto_dot_checkpoint__pb2.IntactRequest.SerializeToString,
+            heronpy_dot_proto_dot_checkpoint__pb2.IntactReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -154,7 +154,7 @@ class Health(_message.Message):
     def __init__(self, state: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[HealthReason, _Mapping]]] = ..., restarts: _Optional[int] = ...) -> None: ...
 
 class CheckpointStatus(_message.Message):
-    __slots__ = ("phase", "restore_epoch", "newest", "in_progress", "missing_tasks", "last_failure", "last_took_s")
+    __slots__ = ("phase", "restore_epoch", "newest", "in_progress", "missing_tasks", "last_failure", "last_took_s", "problem", "fallback")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +162,8 @@ class CheckpointStatus(_message.Message):
     MISSING_TASKS_FIELD_NUMBER: _ClassVar[int]
     LAST_FAILURE_FIELD_NUMBER: _ClassVar[int]
     LAST_TOOK_S_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_FIELD_NUMBER: _ClassVar[int]
     phase: str
     restore_epoch: int
     newest: int
@@ -169,7 +171,9 @@ class CheckpointStatus(_message.Message):
     missing_tasks: _containers.RepeatedScalarFieldContainer[int]
     last_failure: str
     last_took_s: float
-    def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ...) -> None: ...
+    problem: str
+    fallback: str
+    def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ..., problem: _Optional[str] = ..., fallback: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "health", "checkpoints", "restarts", "recent_restarts")

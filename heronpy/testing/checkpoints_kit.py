@@ -224,7 +224,7 @@ class CheckpointStorageKit:
         for one, why in zip(refused, ("truncated", "missing", "checksum", "not the one that"), strict=True):
             assert why in one.why
             assert name[6].rpartition("/")[0] in one.why
-        assert newest_intact(storage, at_most=1)[0].checkpoint_id == 1
+        assert newest_intact(storage, committed=(1,))[0].checkpoint_id == 1
         assert newest_intact(storage, blocks=False)[0].checkpoint_id == 4, "flipped bits are found where they are read"
 
     def test_without_an_intact_checkpoint_it_is_refused(self, storage: CheckpointStorage) -> None:

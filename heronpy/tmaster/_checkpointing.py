@@ -32,10 +32,14 @@ from heronpy.tmaster.checkpoints import (
     BeginCheckpoint,
     CheckLeadership,
     CheckpointCoordinator,
+    CheckpointDamaged,
     CheckpointRequested,
     CheckpointSettings,
     DiscardCheckpoints,
     FenceChanged,
+    FindIntact,
+    IntactFound,
+    IntactUnknown,
     ManifestFailed,
     ManifestWritten,
     RaiseRestoreEpoch,
@@ -56,7 +60,15 @@ from heronpy.tmaster.checkpoints import Event as CoordinatorEvent
 KIND = Kind.STATEFULCHECKPOINTS
 
 CheckpointEvent = (
-    StmgrReported | TaskSnapshotted | TaskSnapshotFailed | RollbackRequested | ManifestWritten | ManifestFailed
+    StmgrReported
+    | TaskSnapshotted
+    | TaskSnapshotFailed
+    | RollbackRequested
+    | CheckpointDamaged
+    | ManifestWritten
+    | ManifestFailed
+    | IntactFound
+    | IntactUnknown
 )
 """What comes from outside, apart from what the core takes anyway."""
 
@@ -75,7 +87,7 @@ class KeepCopy(Struct, frozen=True):
     value: bytes
 
 
-Effect = SendOrder | WriteManifest | DiscardCheckpoints | KeepCopy | ReadNodes | WriteNode
+Effect = SendOrder | WriteManifest | DiscardCheckpoints | FindIntact | KeepCopy | ReadNodes | WriteNode
 
 
 class Checkpointing:
@@ -192,7 +204,7 @@ class Checkpointing:
         effects: list[Effect] = []
         for effect in self.coordinator.step(event):
             match effect:
-                case ReadNodes() | WriteNode() | WriteManifest() | DiscardCheckpoints():
+                case ReadNodes() | WriteNode() | WriteManifest() | DiscardCheckpoints() | FindIntact():
                     effects.append(effect)
                 case RaiseRestoreEpoch(above):
                     self._leadership.raise_restore_epoch(above + 1)

@@ -60,8 +60,12 @@ from heronpy.tmaster._store_effects import (
 )
 from heronpy.tmaster._update import PlanUpdate, Stage, UpdateRequested
 from heronpy.tmaster.checkpoints import (
+    CheckpointDamaged,
     CheckpointSettings,
     DiscardCheckpoints,
+    FindIntact,
+    IntactFound,
+    IntactUnknown,
     ManifestFailed,
     ManifestWritten,
     RollbackRequested,
@@ -127,6 +131,7 @@ Effect = (
     | KeepCopy
     | WriteManifest
     | DiscardCheckpoints
+    | FindIntact
     | Finish
 )
 
@@ -259,6 +264,9 @@ class Core:
                 | TaskSnapshotted()
                 | TaskSnapshotFailed()
                 | RollbackRequested()
+                | CheckpointDamaged()
+                | IntactFound()
+                | IntactUnknown()
                 | ManifestWritten()
                 | ManifestFailed()
             ):

@@ -36,7 +36,17 @@ class HealthMonitor:
         self._health = Health.of([])
         self._assessed_s = float("-inf")
 
-    def health(self, state: State, metrics: Metrics, now_s: float, now_ms: int, stop_reason: str = "") -> Health:
+    def health(
+        self,
+        state: State,
+        metrics: Metrics,
+        now_s: float,
+        now_ms: int,
+        *,
+        stop_reason: str = "",
+        state_problem: str = "",
+        state_fallback: str = "",
+    ) -> Health:
         """How the topology is, at a time on the monotonic and on the wall clock.
 
         Args:
@@ -45,6 +55,8 @@ class HealthMonitor:
             now_s: on the monotonic clock.
             now_ms: on the wall clock.
             stop_reason: why the engine itself has paused the topology, if it has.
+            state_problem: why its state cannot be restored, if it cannot.
+            state_fallback: which older checkpoint was restored lately, if one was.
         """
         ready = state.ready
         if ready:
@@ -54,7 +66,9 @@ class HealthMonitor:
         if now_s - self._assessed_s > AGE_S:
             self._assessed_s = now_s
             observed = self._observed(state, metrics, now_s, now_ms, ready=ready)
-            self._health = assess(replace(observed, stop_reason=stop_reason))
+            self._health = assess(
+                replace(observed, stop_reason=stop_reason, state_problem=state_problem, state_fallback=state_fallback)
+            )
         return self._health
 
     def _observed(self, state: State, metrics: Metrics, now_s: float, now_ms: int, *, ready: bool) -> Observed:

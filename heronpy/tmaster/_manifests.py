@@ -9,12 +9,20 @@ from typing import TYPE_CHECKING
 
 from heronpy.errors import HeronError
 from heronpy.runtime import Launch
-from heronpy.tmaster.checkpoints import DiscardCheckpoints, ManifestFailed, ManifestWritten, WriteManifest
+from heronpy.tmaster.checkpoints import (
+    DiscardCheckpoints,
+    FindIntact,
+    IntactFound,
+    IntactUnknown,
+    ManifestFailed,
+    ManifestWritten,
+    WriteManifest,
+)
 
 if TYPE_CHECKING:
     from heronpy.ckptmgr.client import CheckpointClient
 
-Answer = ManifestWritten | ManifestFailed
+Answer = ManifestWritten | ManifestFailed | IntactFound | IntactUnknown
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +34,7 @@ class Manifests:
         """Prepare to call the Checkpoint Manager of `container`; `answered` is called with what became of manifests."""
         self._launch, self._container, self._answered = launch, container, answered
 
-    async def carry_out(self, effect: WriteManifest | DiscardCheckpoints) -> None:
+    async def carry_out(self, effect: WriteManifest | DiscardCheckpoints | FindIntact) -> None:
         """Do what an effect asks for. What cannot be deleted now is named again with the next commit."""
         # Here, because only topologies with checkpoints need it, and everybody waits for a Topology Master to start.
         from heronpy.ckptmgr.client import CheckpointClient
@@ -34,6 +42,9 @@ class Manifests:
         async with CheckpointClient(self._launch, container=self._container, process="tmaster") as client:
             if isinstance(effect, WriteManifest):
                 self._answered(await _written(client, effect))
+                return
+            if isinstance(effect, FindIntact):
+                self._answered(await _intact(client, effect))
                 return
             try:
                 deleted = await client.discard(keep=effect.keep, before=effect.before)
@@ -57,3 +68,11 @@ async def _written(client: CheckpointClient, effect: WriteManifest) -> Answer:
         return ManifestFailed(effect.checkpoint, effect.epoch, str(e), time.monotonic())
     log.info("checkpoint %d has %d bytes, %d of them new", effect.checkpoint, size.total, size.added)
     return ManifestWritten(effect.checkpoint, effect.epoch, time.monotonic())
+
+
+async def _intact(client: CheckpointClient, effect: FindIntact) -> Answer:
+    try:
+        found, refused = await client.find_intact(effect.committed)
+    except HeronError as e:
+        return IntactUnknown(effect.epoch, str(e), time.monotonic())
+    return IntactFound(effect.epoch, found, tuple(refused), time.monotonic())

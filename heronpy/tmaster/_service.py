@@ -34,7 +34,7 @@ from heronpy.tmaster._state import CloseSession, SendPlan, TimePassed
 from heronpy.tmaster._status import Metrics, checkpoint_metrics
 from heronpy.tmaster._store import NodeCopies, carry_out
 from heronpy.tmaster._store_effects import ClaimNode, NodeChanged, ReadNodes, StoreEffect, WriteNode
-from heronpy.tmaster.checkpoints import DiscardCheckpoints, WriteManifest
+from heronpy.tmaster.checkpoints import DiscardCheckpoints, FindIntact, WriteManifest
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +179,7 @@ class TopologyMaster:
                 self.sessions.send(session, plan)
             case SendOrder(session, order):
                 self.sessions.order(session, order)
-            case WriteManifest() | DiscardCheckpoints():
+            case WriteManifest() | DiscardCheckpoints() | FindIntact():
                 self._tasks.create_task(self._manifests.carry_out(effect), name=f"tmaster/{type(effect).__name__}")
             case CloseSession(session, stmgr_id, reason):
                 log.warning("the stream of %s is closed: %s", stmgr_id, reason)
@@ -250,9 +250,17 @@ class TopologyMaster:
 
     def assess_health(self) -> Health:
         """How the topology is now."""
-        now_ms = int(time.time() * 1000)
+        now_ms, now_s = int(time.time() * 1000), time.monotonic()
+        checkpoints = self.core.checkpoints
+        fallback = checkpoints.coordinator.fallback if checkpoints is not None else None
         return self._health.health(
-            self.core.state, self.metrics, time.monotonic(), now_ms, stop_reason=self.core.stop_reason
+            self.core.state,
+            self.metrics,
+            now_s,
+            now_ms,
+            stop_reason=self.core.stop_reason,
+            state_problem=fallback.problem if fallback is not None else "",
+            state_fallback=fallback.recent(now_s) if fallback is not None else "",
         )
 
     def _collect(self) -> list[metrics_pb2.Metric]:

@@ -150,6 +150,8 @@ def checkpoint_status(coordinator: CheckpointCoordinator) -> tmaster_pb2.Checkpo
         missing_tasks=coordinator.missing,
         last_failure=counts.last_failure,
         last_took_s=counts.last_took_s,
+        problem=coordinator.fallback.problem,
+        fallback=coordinator.fallback.used,
     )
 
 
@@ -161,4 +163,5 @@ def checkpoint_metrics(coordinator: CheckpointCoordinator) -> dict[str, float]:
         "__checkpoint-failure-count": counts.failed.total(),
         "__checkpoint-duration-ms": counts.last_took_s * 1000,
         "__restore-count": counts.restores,
+        "__checkpoint-damaged-count": counts.damaged,
     }

@@ -17,12 +17,16 @@ from heronpy.tmaster.checkpoints import (
     BeginCheckpoint,
     CheckLeadership,
     CheckpointCoordinator,
+    CheckpointDamaged,
     CheckpointSettings,
     DiscardCheckpoints,
     Effect,
     Event,
     Failure,
     FenceChanged,
+    FindIntact,
+    IntactFound,
+    IntactUnknown,
     ManifestFailed,
     ManifestWritten,
     Phase,
@@ -51,8 +55,15 @@ INTERVAL_S, TIMEOUT_S = 10.0, 60.0
 class World:
     """Coordinators one after the other, their state manager, and the tasks, which do at once what they are told."""
 
-    def __init__(self, mode: ReliabilityMode = ReliabilityMode.EFFECTIVELY_ONCE, retained: int = 1) -> None:
-        self.settings = CheckpointSettings(mode=mode, interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, retained=retained)
+    def __init__(
+        self, mode: ReliabilityMode = ReliabilityMode.EFFECTIVELY_ONCE, retained: int = 1, **settings: Any
+    ) -> None:
+        self.settings = CheckpointSettings(
+            mode=mode, interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, retained=retained, **settings
+        )
+        self.damaged: set[int] = set()
+        """Checkpoints that no task can restore."""
+        self.storage_away = False
         self.now_s = 0.0
         self.term = self.epoch = 0
         self.record: bytes | None = None
@@ -109,6 +120,9 @@ class World:
                 self.epoch = above + 1
                 self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
             case RestoreTasks(id, epoch, _, _, tasks) if self.obeys:
+                if effect.checkpoint in self.damaged:
+                    self.feed(CheckpointDamaged(1, epoch, effect.checkpoint, "a wrong checksum", self.now_s))
+                    return
                 before = dict(self.tasks), dict(self.stmgr_epochs)
                 self.stmgr_epochs[id], self.taints[id] = epoch, ""
                 for task, status in self.tasks_of(id):
@@ -116,6 +130,12 @@ class World:
                         self.tasks[task] = TaskStatus(status.incarnation, epoch, TaskPhase.RESTORED)
                 if before != (self.tasks, self.stmgr_epochs):
                     self.report(id)
+            case FindIntact(epoch) if self.storage_away:
+                self.feed(IntactUnknown(epoch, "no route to host", self.now_s))
+            case FindIntact(epoch, committed):
+                intact = max((id for id in committed if id not in self.damaged), default=0)
+                refused = tuple(f"{id}: a wrong checksum" for id in committed if id > intact)
+                self.feed(IntactFound(epoch, intact, refused, self.now_s))
             case ResumeTasks(id, epoch, incarnations) if self.obeys:
                 for task, status in self.tasks_of(id):
                     if (incarnations.get(task), epoch) == (status.incarnation, status.epoch):
@@ -640,3 +660,105 @@ def test_a_record_that_is_damaged_while_its_leader_lives_is_written_again(world:
     world.pass_time()
     assert world.durable.newest == 1
     assert [e.checkpoint for e in world.take(RestoreTasks)] == [1, 1]
+
+
+# Damage
+
+
+def world_with_commits(*, damaged: set[int], **settings: Any) -> World:
+    world = World(retained=3, **settings)
+    world.all_report()
+    for checkpoint in (1, 2, 3):
+        world.commit(checkpoint)
+    world.damaged = damaged
+    world.take(object)
+    return world
+
+
+def test_the_newest_intact_checkpoint_is_restored_in_an_epoch_of_its_own() -> None:
+    world = world_with_commits(damaged={2, 3})
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    assert {(e.epoch, e.checkpoint) for e in world.take(RestoreTasks)} == {(2, 3), (3, 1)}
+    assert (world.coordinator.phase, world.durable.committed) == (Phase.RUNNING, (1,))
+    fallback = world.coordinator.fallback
+    assert fallback.used == "checkpoint 1 is restored instead of 3: 2: a wrong checksum; 3: a wrong checksum"
+    assert (fallback.problem, fallback.recent(world.now_s), fallback.recent(world.now_s + 1e4)) == (
+        "",
+        fallback.used,
+        "",
+    )
+    assert world.coordinator.counts.damaged == 2
+    world.commit(4)
+    assert world.durable.committed == (1, 4), "ids are never used again"
+
+
+def test_the_record_is_durable_before_an_older_checkpoint_is_restored() -> None:
+    world = world_with_commits(damaged={3})
+    world.restart(1)
+    world.held = []
+    world.all_report()
+    assert [(e.epoch, e.committed) for e in world.take(FindIntact)] == [(2, (1, 2, 3))]
+    assert (world.epoch, world.coordinator.phase) == (2, Phase.RESTORING)
+    world.become_leader()
+    world.held = None
+    world.all_report()
+    world.all_report()
+    assert (world.coordinator.phase, world.durable.newest) == (Phase.RUNNING, 2), "a successor finds the same"
+
+
+def test_without_an_intact_checkpoint_nothing_runs_until_storage_is_put_right() -> None:
+    world = world_with_commits(damaged={1, 2, 3})
+    world.restart(1)
+    world.all_report()
+    assert world.coordinator.phase is Phase.RESTORING
+    assert "does not begin without state" in world.coordinator.fallback.problem
+    assert world.durable.committed == (1, 2, 3), "the record stays"
+    world.damaged = {3}
+    world.all_report()
+    assert world.take(FindIntact)[1:] == [], "not again at once"
+    world.damaged = {1, 2, 3}
+    world.pass_time()
+    world.all_report()
+    world.damaged = set()
+    world.all_report()
+    assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)
+    assert world.coordinator.fallback.problem == ""
+
+
+def test_it_begins_without_state_only_if_that_is_allowed() -> None:
+    world = world_with_commits(damaged={1, 2, 3}, allow_empty=True)
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    assert (world.coordinator.phase, world.coordinator.restoring, world.durable.committed) == (Phase.RUNNING, 0, ())
+    assert world.coordinator.fallback.used.startswith("no state is restored instead of 3: ")
+    world.commit(4)
+
+
+def test_storage_that_is_away_is_not_damage() -> None:
+    world = world_with_commits(damaged={3}, allow_empty=True)
+    world.storage_away = True
+    world.restart(1)
+    world.all_report()
+    assert (world.coordinator.phase, world.durable.committed) == (Phase.RESTORING, (1, 2, 3))
+    assert "does not answer: no route to host" in world.coordinator.fallback.problem
+    world.storage_away, world.damaged = False, set()
+    world.pass_time()
+    world.all_report()
+    assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)
+
+
+def test_a_checkpoint_that_is_intact_is_tried_again() -> None:
+    world = world_with_commits(damaged=set())
+    world.obeys = False
+    world.restart(1)
+    world.all_report()
+    world.epoch = 2
+    world.feed(FenceChanged(world.fence, world.epoch, world.now_s))
+    assert world.feed(CheckpointDamaged(1, 2, 3, "a read was cut short", world.now_s)) == [FindIntact(2, (1, 2, 3))]
+    assert (world.coordinator.phase, world.durable.newest) == (Phase.RESTORING, 3)
+    world.obeys = True
+    world.all_report()
+    assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)

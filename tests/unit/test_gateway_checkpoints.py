@@ -125,7 +125,7 @@ def test_what_could_not_be_loaded_is_loaded_with_the_next_order(count: ByHand) -
     count.loads_by_itself = False
     order = checkpoint_pb2.RestoreTasks(epoch=2, tasks=[COUNT])
     count.order(restore=order)
-    count.gateway.not_loaded(2)
+    count.gateway.not_loaded(2, 0, "")
     count.order(restore=order)
     assert len(count.to_load) == 2
     count.load()

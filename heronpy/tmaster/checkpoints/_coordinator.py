@@ -43,11 +43,14 @@ from heronpy.tmaster.checkpoints._events import (
     AnnounceCommit,
     BeginCheckpoint,
     CheckLeadership,
+    CheckpointDamaged,
     CheckpointRequested,
     DiscardCheckpoints,
     Effect,
     Event,
     FenceChanged,
+    IntactFound,
+    IntactUnknown,
     ManifestFailed,
     ManifestWritten,
     RaiseRestoreEpoch,
@@ -63,6 +66,7 @@ from heronpy.tmaster.checkpoints._events import (
     TimePassed,
     WriteManifest,
 )
+from heronpy.tmaster.checkpoints._fallback import Fallback
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._record import Record
 from heronpy.tmaster.checkpoints._settings import CheckpointCounts, CheckpointSettings, Failure
@@ -115,6 +119,9 @@ class CheckpointCoordinator:
         self.divisible = False
         """Whether only checkpoints are committed that another number of tasks can restore: without logs, whose batches
         are for tasks of this number."""
+        self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
+        self._falls_back = False
+        """The record is being changed to an older checkpoint; then a newer epoch restores that."""
         self._settings = settings
         self._strict = settings.mode is ReliabilityMode.EFFECTIVELY_ONCE
         self._members = Members(strict=self._strict)
@@ -181,6 +188,12 @@ class CheckpointCoordinator:
                 if event.epoch == self.epoch:
                     self._members.reject(f"task {event.task}: {event.reason}")
                 return self._checked(event.now_s)
+            case CheckpointDamaged():
+                wanted = (event.epoch, event.checkpoint) == (self.epoch, self.restoring)
+                lost = wanted and self.phase is Phase.RESTORING and not self._falls_back and event.checkpoint != INITIAL
+                return self.fallback.damaged(event, self.record) if lost else ()
+            case IntactFound() | IntactUnknown():
+                return self._looked(event)
             case TaskSnapshotted():
                 return self._snapshotted(event)
             case TaskSnapshotFailed():
@@ -233,6 +246,8 @@ class CheckpointCoordinator:
         self._fence, self.epoch = event.fence, event.epoch
         self.phase, self._reading, self._retry_s = Phase.LOADING, False, event.now_s
         self._wanted = self._sent = None
+        self._falls_back = False
+        self.fallback.entered()
         self._members.enter(event.epoch)
         return ()
 
@@ -290,7 +305,9 @@ class CheckpointCoordinator:
             return effects
         if self.phase is Phase.ADOPTING:
             effects += self._adopted(event.now_s)
-        if self.phase is Phase.RESTORING and not [*self._members.behind(TaskPhase.RESTORED)]:
+        restored = self.phase is Phase.RESTORING and not self._falls_back
+        if restored and not [*self._members.behind(TaskPhase.RESTORED)]:
+            self.fallback.entered()
             log.info("restore epoch %d: all have restored checkpoint %d, and resume", self.epoch, self.restoring)
             self.phase, self._due_s = Phase.RUNNING, event.now_s + self._settings.interval_s
             return self._orders_to_all()
@@ -344,6 +361,18 @@ class CheckpointCoordinator:
         effects = self._abort(Failure.LOSS, reason, now_s)
         self.phase = Phase.RAISING
         return [*effects, RaiseRestoreEpoch(self.epoch, reason)]
+
+    def _looked(self, event: IntactFound | IntactUnknown) -> Iterable[Effect]:
+        if event.epoch != self.epoch or self.phase is not Phase.RESTORING or self._falls_back:
+            return ()
+        if isinstance(event, IntactUnknown):
+            self.fallback.unknown(event)
+            return ()
+        record = self.fallback.found(event, self.record)
+        if record is None:
+            return ()
+        self._falls_back = True
+        return self._save(record)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -447,6 +476,8 @@ class CheckpointCoordinator:
         if record != self._wanted:
             return ()  # what is wanted by now is written next
         committing, self._wanted = self._committing, None
+        if self._falls_back:
+            return self._lost(self.fallback.used, event.now_s)
         if committing:
             return self._committed(record, event.now_s)
         if (current := self._current) is not None and not current.begun:

@@ -152,6 +152,38 @@ class CheckpointRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointDamaged:
+    """A task cannot restore a checkpoint. It will try again."""
+
+    task: int
+    epoch: int
+    checkpoint: int
+    reason: str
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class IntactFound:
+    """All checkpoints that are kept were looked at."""
+
+    epoch: int
+    checkpoint: int
+    """The newest that can be restored; 0: none."""
+    refused: tuple[str, ...]
+    """Why each newer one cannot."""
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class IntactUnknown:
+    """They cannot be looked at now."""
+
+    epoch: int
+    reason: str
+    now_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class TimePassed:
     now_s: float
 
@@ -167,6 +199,9 @@ Event = (
     | ManifestFailed
     | RollbackRequested
     | CheckpointRequested
+    | CheckpointDamaged
+    | IntactFound
+    | IntactUnknown
     | TimePassed
     | NodesRead
     | NodeWritten
@@ -266,6 +301,14 @@ class DiscardCheckpoints:
 
 
 @dataclass(frozen=True, slots=True)
+class FindIntact:
+    """Find the newest of these checkpoints that can be restored; answered by `IntactFound` or `IntactUnknown`."""
+
+    epoch: int
+    committed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CheckLeadership:
     """A write was refused: look whether this Topology Master still leads."""
 
@@ -279,6 +322,7 @@ Effect = (
     | ResumeTasks
     | RaiseRestoreEpoch
     | DiscardCheckpoints
+    | FindIntact
     | CheckLeadership
     | ReadNodes
     | WriteNode

@@ -7,6 +7,7 @@ from heronpy.tmaster.checkpoints._events import (
     AbortCheckpoint,
     AnnounceCommit,
     BeginCheckpoint,
+    CheckpointDamaged,
     RestoreTasks,
     ResumeTasks,
     RollbackRequested,
@@ -17,7 +18,7 @@ from heronpy.tmaster.checkpoints._events import (
     TaskStatus,
 )
 
-InstanceEvent = TaskSnapshotted | TaskSnapshotFailed | RollbackRequested
+InstanceEvent = TaskSnapshotted | TaskSnapshotFailed | RollbackRequested | CheckpointDamaged
 Order = BeginCheckpoint | AbortCheckpoint | AnnounceCommit | RestoreTasks | ResumeTasks
 
 
@@ -61,5 +62,8 @@ def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> In
             return TaskSnapshotFailed(f.task, f.checkpoint, f.epoch, f.reason, now_s)
         case "rollback":
             return RollbackRequested(report.rollback.task, report.rollback.epoch, report.rollback.reason, now_s)
+        case "damaged":
+            d = report.damaged
+            return CheckpointDamaged(d.task, d.epoch, d.checkpoint, d.reason, now_s)
         case _:
             return None

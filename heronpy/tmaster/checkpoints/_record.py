@@ -41,6 +41,11 @@ class Record:
         settled = self.newest if unaligned else checkpoint
         return replace(self, in_progress=0, committed=committed, settled=settled)
 
+    def without_newer(self, checkpoint: int) -> Record:
+        """With this checkpoint as the newest one; 0: with none."""
+        committed = tuple(id for id in self.committed if id <= checkpoint)
+        return replace(self, in_progress=0, committed=committed, settled=min(self.settled, checkpoint))
+
     def to_proto(self) -> state_pb2.Checkpoints:
         return state_pb2.Checkpoints(
             topology_id=self.topology_id,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.config import ReliabilityMode, checkpoint_interval_s
+from heronpy.config import ALLOW_EMPTY_STATE, ReliabilityMode, checkpoint_interval_s, is_set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +23,8 @@ class CheckpointSettings:
     """A checkpoint that takes longer is aborted."""
     retained: int = 1
     """So many committed checkpoints are kept."""
+    allow_empty: bool = False
+    """Begin without state if no checkpoint can be restored."""
 
     @classmethod
     def of(cls, config: Mapping[str, Any], retained: int) -> CheckpointSettings | None:
@@ -35,6 +37,7 @@ class CheckpointSettings:
             interval_s=checkpoint_interval_s(config),
             timeout_s=float(config.get("topology.stateful.checkpoint.timeout.seconds", 600.0)),
             retained=retained,
+            allow_empty=is_set(config, ALLOW_EMPTY_STATE),
         )
 
     def __post_init__(self) -> None:
@@ -66,3 +69,5 @@ class CheckpointCounts:
     restores: int = 0
     last_failure: str = ""
     last_took_s: float = 0.0
+    damaged: int = 0
+    """Checkpoints that could not be restored."""

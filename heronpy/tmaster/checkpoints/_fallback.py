@@ -1,0 +1,84 @@
+"""What is restored when the newest checkpoint cannot be read.
+
+A task that finds a checkpoint damaged says so, and tries again. All that are kept are looked at then, and the newest
+that is intact becomes the newest of the record, durably, before a newer epoch restores it: one epoch restores one
+checkpoint. What the topology did after it is done again; so a sink that has committed more since then repeats it.
+
+If none is intact, the record stays as it is and nothing runs, unless that is allowed: storage that is put right is
+found by the next look. A storage that does not answer says nothing about a checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from heronpy.tmaster.checkpoints._events import INITIAL, CheckpointDamaged, FindIntact, IntactFound, IntactUnknown
+from heronpy.tmaster.checkpoints._record import Record
+from heronpy.tmaster.checkpoints._settings import CheckpointCounts
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 10.0
+"""From one look to the next, as each reads everything."""
+RECENT_S = 600.0
+"""So long it is a reason not to be healthy that an older checkpoint was restored."""
+_REFUSED_SHOWN = 5
+
+
+class Fallback:
+    """Looks for an intact checkpoint in one restore epoch at a time."""
+
+    def __init__(self, counts: CheckpointCounts, *, allow_empty: bool) -> None:
+        """Nothing is damaged, as far as is known."""
+        self._counts, self._allow_empty = counts, allow_empty
+        self.problem = ""
+        """Why nothing can be restored, and so nothing runs."""
+        self.used = ""
+        """What was restored instead of what, the last time."""
+        self._used_s = 0.0
+        self._looking = 0
+        """In which epoch; 0: not now."""
+        self._next_s = 0.0
+
+    def recent(self, now_s: float) -> str:
+        """What was restored instead of what, if that was lately."""
+        return self.used if now_s - self._used_s < RECENT_S else ""
+
+    def entered(self) -> None:
+        """A newer epoch has begun, or everybody has restored the present one."""
+        self.problem, self._looking, self._next_s = "", 0, 0.0
+
+    def damaged(self, event: CheckpointDamaged, record: Record) -> list[FindIntact]:
+        """A task cannot restore the newest checkpoint."""
+        if self._looking == event.epoch or event.now_s < self._next_s:
+            return []
+        log.error("task %d cannot restore checkpoint %d: %s", event.task, event.checkpoint, event.reason)
+        self._looking = event.epoch
+        return [FindIntact(event.epoch, record.committed)]
+
+    def unknown(self, event: IntactUnknown) -> None:
+        """Nobody can say now."""
+        self._looking, self._next_s = 0, event.now_s + AGAIN_S
+        self.problem = f"the storage of checkpoints does not answer: {event.reason}"
+        log.warning("%s", self.problem)
+
+    def found(self, event: IntactFound, record: Record) -> Record | None:
+        """The record to go on with; None: as it is."""
+        self._looking, self._next_s = 0, event.now_s + AGAIN_S
+        why = "; ".join(event.refused[:_REFUSED_SHOWN])
+        if event.checkpoint == record.newest:
+            log.warning("checkpoint %d is intact, as its Checkpoint Manager sees it", record.newest)
+            return None
+        if event.checkpoint == INITIAL and not self._allow_empty:
+            self.problem = (
+                f"no checkpoint can be restored, and the topology does not begin without state: {why}; "
+                "put its storage right, or submit it with --allow-empty-state"
+            )
+            log.error("%s", self.problem)
+            return None
+        instead = f"checkpoint {event.checkpoint} is" if event.checkpoint else "no state is"
+        self.used = f"{instead} restored instead of {record.newest}: {why}"
+        self._used_s = event.now_s
+        log.error("%s", self.used)
+        self._counts.damaged += len([id for id in record.committed if id > event.checkpoint])
+        return record.without_newer(event.checkpoint)
