@@ -23,6 +23,7 @@ from heronpy.instance._inbatch import InBatch, per_origin, root_batches
 from heronpy.instance._pacing import Pacing
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
+from heronpy.instance._set_aside import FailedTuple, SetAside
 from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
 from heronpy.proto import stmgr_pb2
@@ -52,6 +53,9 @@ class BoltTask(Task):
         self._batch_began_ns = 0
         self._running: tuple[Tuples, Sequence[InBatch], Iterator[int], int] | None = None
         """The batch in hand, its origins, what is left of its numbers, and how many of its tuples were counted."""
+        self._values: Sequence[list[Any]] = ()
+        """Of the batch in hand."""
+        self.set_aside: SetAside | None = None
         self._skipped = 0
         """Tuples of the batch in hand that were executed before a restore."""
         core.open_outputs(AnchoredFan if core.tracking else Fan)
@@ -178,6 +182,7 @@ class BoltTask(Task):
         self._count_received(tuples, origins, began_ns - received_ns)
         # The range is the batch's clock: what is left of it says how many tuples were begun.
         numbers = iter(range(tuples.count))
+        self._values = values
         self._run(tuples, origins, map(Tuple, values, origin_of_each, numbers), numbers)
 
     def _count_received(self, tuples: Tuples, origins: Sequence[InBatch], took_ns: int) -> None:
@@ -201,6 +206,8 @@ class BoltTask(Task):
         process = self.user_object.process
         if core.hooks:
             process = self._observed_process(process)
+        if self.set_aside:
+            process = self.set_aside.sifted(process, self._acks.ack, self._emitter.emit)
         try:
             while operator.length_hint(numbers):
                 try:
@@ -216,6 +223,7 @@ class BoltTask(Task):
         finally:
             self._count_executed()
             self._running = None
+            self._values = ()
         self._flush_if_due(core.clock())
         if self._rejected:
             self.settle()
@@ -267,14 +275,19 @@ class BoltTask(Task):
         self._emitter.no_anchor()
         index = tuples.count - operator.length_hint(numbers) - 1
         stream = 0 if tuples.stream_indexes is None else int(tuples.stream_indexes[index])
-        self._fail(Tuple([], origins[stream], index))
+        self._fail(Tuple(self._values[index], origins[stream], index))
 
     def _roll_back(self, tup: Tuple) -> None:
         """fail() with checkpoints: only a restore has a tuple executed again."""
         self._acks.fail(tup)
-        origin = tup.origin_
-        if isinstance(origin, InBatch):
-            self.core.roll_back(f"a tuple of {origin.component}:{origin.stream} was failed")
+        if isinstance(tup.origin_, InBatch):
+            self.core.failed = failed = self.core.failed or FailedTuple.of(self.core, tup)
+            self.core.roll_back(f"{failed.where}, was failed")
+
+    def committed(self, checkpoint: int) -> None:
+        """A checkpoint is committed."""
+        if self.set_aside is not None:
+            self.set_aside.committed()
 
     def poll(self) -> float:
         """Do what is due. Returns how many seconds the task may sleep if no message comes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Protocol, Self
 
 from heronpy.checkpoints import LoggedBatch, LogHeader, ObjectRef, Saved
@@ -169,8 +169,8 @@ class CheckpointedTask:
         self.thread.end_epoch()
         self._not_full.set()
 
-    def restore(self, epoch: int, checkpoint: int) -> None:
-        self._loading = self._spawn(self._load(epoch, checkpoint))
+    def restore(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
+        self._loading = self._spawn(self._load(epoch, checkpoint, set_aside))
 
     def resume(self, epoch: int, skip: int) -> None:
         self.thread.resume(epoch, skip)
@@ -183,8 +183,8 @@ class CheckpointedTask:
     def restored(self, epoch: int) -> None:
         self._in_loop(self._gateway.restored, epoch)
 
-    def failed(self, epoch: int, reason: str) -> None:
-        self._in_loop(self._gateway.task_failed, epoch, reason)
+    def failed(self, epoch: int, reason: str, tup: bytes) -> None:
+        self._in_loop(self._gateway.task_failed, epoch, reason, tup)
 
     def of_snapshots(self, epoch: int) -> SnapshotReports:
         return _OfSnapshots(self, epoch)
@@ -232,7 +232,7 @@ class CheckpointedTask:
         assert self._group is not None, "frames are taken when it runs"
         return self._group.create_task(what)
 
-    async def _load(self, epoch: int, checkpoint: int) -> None:
+    async def _load(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
         tasks = self._plan.component_tasks[self._component]
         try:
             found = await self._store.restore(checkpoint, self._component, tasks.index(self._task_id), len(tasks))
@@ -242,7 +242,7 @@ class CheckpointedTask:
             self._gateway.not_loaded(epoch, checkpoint, str(error) if isinstance(error, CheckpointError) else "")
             return
         self._gateway.loaded(epoch, [from_log(each) for each in found.log])
-        self.thread.restore(self._plan, found.saved, epoch, checkpoint)
+        self.thread.restore(self._plan, found.saved, epoch, checkpoint, set_aside)
 
     def _header(self, epoch: int, checkpoint: int) -> LogHeader:
         tasks = self._plan.component_tasks[self._component]

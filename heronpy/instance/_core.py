@@ -38,6 +38,7 @@ from heronpy.wire import MalformedBatch
 
 if TYPE_CHECKING:
     from heronpy.checkpoints import Saved
+    from heronpy.instance._set_aside import FailedTuple
 
 LEVELS = {"trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING}
 LEVELS |= {"warning": logging.WARNING, "error": logging.ERROR}
@@ -95,6 +96,8 @@ class TaskCore:
     """With checkpoints: what the task is restored from, maybe nothing. Without: None, and all state is in memory."""
     roll_back: Callable[[str], None] = lambda _reason: None
     """With checkpoints: ask that all tasks are restored, because a tuple was failed; any thread."""
+    failed: FailedTuple | None = None
+    """With checkpoints: the tuple that was."""
 
     def __post_init__(self) -> None:
         _, instance = self.plan.tasks[self.task_id]

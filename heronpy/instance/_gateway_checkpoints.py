@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -84,8 +84,11 @@ class Instructions(Protocol):
     def end_epoch(self) -> None:
         """Stop the task, and forget all snapshots."""
 
-    def restore(self, epoch: int, checkpoint: int) -> None:
-        """Load a checkpoint and give the task its state; `loaded` and `restored`, or `not_loaded`, are the answers."""
+    def restore(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
+        """Load a checkpoint and give the task its state; `loaded` and `restored`, or `not_loaded`, are the answers.
+
+        `set_aside` says which tuples it is not to execute, and why.
+        """
 
     def resume(self, epoch: int, skip: int) -> None:
         """Have the task run."""
@@ -111,6 +114,7 @@ class GatewayCheckpoints:
         self._told = 0
         """The newest commit that the task was told of in this epoch."""
         self._missing = self._rollback = ""
+        self._failed_tuple = b""
         self._outcome: checkpoint_pb2.InstanceReport | None = None
         """What became of the newest snapshot, until the Topology Master has decided on its checkpoint."""
         self._alignment: Alignment | None = None
@@ -203,10 +207,10 @@ class GatewayCheckpoints:
             self.phase, self._loading = RESTORED, False
             self._say()
 
-    def task_failed(self, epoch: int, reason: str) -> None:
-        """The task runs no more."""
+    def task_failed(self, epoch: int, reason: str, tup: bytes) -> None:
+        """The task runs no more; `tup` is the digest of the tuple that it failed on, if there is one."""
         if epoch == self.epoch and not self._rollback:
-            self._rollback = reason or "unknown"
+            self._rollback, self._failed_tuple = reason or "unknown", tup
             self._say()
 
     def snapshot_taken(self, epoch: int, checkpoint: int, done: int, begun: int) -> None:
@@ -292,7 +296,8 @@ class GatewayCheckpoints:
             self._enter(order.epoch)
         if not self._loading:
             self._loading = True
-            self._do.restore(order.epoch, order.checkpoint)
+            set_aside = {each.tuple: each.reason for each in order.set_aside}
+            self._do.restore(order.epoch, order.checkpoint, set_aside)
 
     def _enter(self, epoch: int) -> None:
         self.epoch, self.phase, self._loading, self._log = epoch, STARTED, False, ()
@@ -411,5 +416,7 @@ class GatewayCheckpoints:
         elif self._outcome is not None:  # a report may be lost with a connection, and its checkpoint would wait for it
             self._do.report(self._outcome)
         if self._rollback:
-            rollback = checkpoint_pb2.RollbackRequest(task=self._task, epoch=self.epoch, reason=self._rollback)
+            rollback = checkpoint_pb2.RollbackRequest(
+                task=self._task, epoch=self.epoch, reason=self._rollback, tuple=self._failed_tuple
+            )
             self._do.report(checkpoint_pb2.InstanceReport(rollback=rollback))

@@ -13,7 +13,7 @@ What the gateway asks for comes through data-in, in order with the batches; exce
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from heronpy.instance._channel import Command
 from heronpy.instance._checkpoint_runner import CheckpointRunner, make_checkpoint_runner
 from heronpy.instance._core import Signal, Stopped, TaskCore, TaskFailed
 from heronpy.instance._runner import TaskQueues, make_task
+from heronpy.instance._set_aside import SetAside
 from heronpy.instance._snapshots import EpochEnded, RollbackNeeded, SnapshotReports, Snapshots
 from heronpy.instance._spout import SpoutTask
 from heronpy.instance._thread import TaskThread, apply_state
@@ -53,8 +54,8 @@ class TaskReports(Protocol):
     def restored(self, epoch: int) -> None:
         """The component has the state that this epoch begins with."""
 
-    def failed(self, epoch: int, reason: str) -> None:
-        """It runs no more, and everything has to be restored."""
+    def failed(self, epoch: int, reason: str, tup: bytes) -> None:
+        """It runs no more: everything has to be restored. `tup` is the digest of the tuple it failed on, if any."""
 
     def of_snapshots(self, epoch: int) -> SnapshotReports:
         """For the snapshots of one epoch."""
@@ -66,6 +67,7 @@ class _Restore:
     saved: Saved
     epoch: int
     checkpoint: int
+    set_aside: Mapping[bytes, str]
 
 
 class RestorableThread(TaskThread):
@@ -104,9 +106,19 @@ class RestorableThread(TaskThread):
 
     # What the gateway asks for; any thread
 
-    def restore(self, plan: PhysicalPlan, saved: Saved, epoch: int, checkpoint: int) -> None:
-        """Have the component replaced by one with the state that was saved; `restored` is the answer."""
-        self._ask(lambda: self._replace_with(_Restore(plan, saved, epoch, checkpoint)))
+    def restore(
+        self, plan: PhysicalPlan, saved: Saved, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]
+    ) -> None:
+        """Have the component replaced by one with the state that was saved; `restored` is the answer.
+
+        Args:
+            plan: That in force.
+            saved: What a checkpoint has of the task.
+            epoch: The restore epoch.
+            checkpoint: Which one it is.
+            set_aside: The tuples that a bolt is not to execute, and why each has failed.
+        """
+        self._ask(lambda: self._replace_with(_Restore(plan, saved, epoch, checkpoint, set_aside)))
 
     def resume(self, epoch: int, skip: int) -> None:
         """Have a restored task run; `skip` tuples of the first batch that comes are executed already."""
@@ -200,8 +212,11 @@ class RestorableThread(TaskThread):
 
     def _fail(self, reason: str) -> None:
         self._running = False
+        failed = self._task.core.failed if self._task is not None else None
+        if failed is not None and failed.where not in reason:
+            reason = f"{failed.where}: {reason}"
         log.error("epoch %d is to be restored: %s", self._epoch, reason)
-        self._reports.failed(self._epoch, reason)
+        self._reports.failed(self._epoch, reason, failed.digest if failed is not None else b"")
 
     def _replace_with(self, restore: _Restore) -> None:
         self._to_restore = restore
@@ -214,6 +229,8 @@ class RestorableThread(TaskThread):
         core = self._make(to.plan, to.saved)
         core.context.restore_epoch = to.epoch
         self._task = task = make_task(core)
+        if isinstance(task, BoltTask) and to.set_aside:
+            task.set_aside = SetAside(core, to.set_aside)
         task.open()
         self._snapshots = Snapshots(task, self._signal, self._reports.of_snapshots(to.epoch), to.epoch)
         self._hold(self._held)

@@ -62,14 +62,16 @@ class SnapshotFailed(_message.Message):
     def __init__(self, task: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RollbackRequest(_message.Message):
-    __slots__ = ("task", "epoch", "reason")
+    __slots__ = ("task", "epoch", "reason", "tuple")
     TASK_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    TUPLE_FIELD_NUMBER: _ClassVar[int]
     task: int
     epoch: int
     reason: str
-    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    tuple: bytes
+    def __init__(self, task: _Optional[int] = ..., epoch: _Optional[int] = ..., reason: _Optional[str] = ..., tuple: _Optional[bytes] = ...) -> None: ...
 
 class CheckpointDamaged(_message.Message):
     __slots__ = ("task", "epoch", "checkpoint", "reason")
@@ -143,8 +145,16 @@ class CommitCheckpoint(_message.Message):
     settled: int
     def __init__(self, checkpoint: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
 
+class SetAside(_message.Message):
+    __slots__ = ("tuple", "reason")
+    TUPLE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    tuple: bytes
+    reason: str
+    def __init__(self, tuple: _Optional[bytes] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class RestoreTasks(_message.Message):
-    __slots__ = ("epoch", "checkpoint", "settled", "tasks", "keep")
+    __slots__ = ("epoch", "checkpoint", "settled", "tasks", "keep", "set_aside")
     class KeepEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -157,12 +167,14 @@ class RestoreTasks(_message.Message):
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     KEEP_FIELD_NUMBER: _ClassVar[int]
+    SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     checkpoint: int
     settled: int
     tasks: _containers.RepeatedScalarFieldContainer[int]
     keep: _containers.ScalarMap[int, int]
-    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., settled: _Optional[int] = ..., tasks: _Optional[_Iterable[int]] = ..., keep: _Optional[_Mapping[int, int]] = ...) -> None: ...
+    set_aside: _containers.RepeatedCompositeFieldContainer[SetAside]
+    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., settled: _Optional[int] = ..., tasks: _Optional[_Iterable[int]] = ..., keep: _Optional[_Mapping[int, int]] = ..., set_aside: _Optional[_Iterable[_Union[SetAside, _Mapping]]] = ...) -> None: ...
 
 class ResumeTasks(_message.Message):
     __slots__ = ("epoch", "incarnations")

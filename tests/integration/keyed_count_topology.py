@@ -43,7 +43,7 @@ class Pass(Bolt):
 
 
 class Count(Bolt):
-    """Counts keys, and does something wrong once. Several times a second all counts are written to a file."""
+    """Counts keys, and fails on one number, once or always. Several times a second all counts are written to a file."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.counts = context.keyed_state("counts", default=0)
@@ -52,6 +52,8 @@ class Count(Bolt):
 
     def process(self, tup: Tuple) -> None:
         self.counts[tup["key"]] += 1
+        if tup["number"] == self.error_at and self.error == "always":
+            raise ValueError("an error of user code")
         if tup["number"] == self.error_at and not (flag := self.path.with_name("failed")).exists():
             flag.touch()
             if self.error == "fail":

@@ -16,8 +16,9 @@ RATE = 1000
 eventually_sync = partial(_eventually_sync, within_s=90)
 
 
-def check_exact(directory: Path, numbers: int) -> None:
+def check_exact(directory: Path, numbers: int, **less: int) -> None:
     counts = counts_in(directory)
+    counts |= {key: counts.get(key, 0) + missing for key, missing in less.items()}
     assert sum(counts.values()) >= numbers, f"{sum(counts.values())} of {numbers}"
     assert set(counts.values()) == {numbers // KEYS}
     assert len(counts) == KEYS
@@ -37,3 +38,16 @@ def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, h
         log = topology.logs("tmaster")
     assert "is committed after" in log
     assert ("was failed" if how == "fail" else "an error of user code") in log
+
+
+@pytest.mark.long
+def test_a_tuple_that_always_fails_is_set_aside_and_all_others_count_once(tmp_path: Path) -> None:
+    numbers = 6 * RATE
+    config = {"topology.stmgrs": 1, "test.error.at": str(3 * RATE), "test.error": "always"}
+    program = keyed_count_topology(tmp_path, numbers=numbers, rate=RATE, **config)
+    with LocalCluster(FAST) as cluster:
+        topology = cluster.submit(program).wait_running(120)
+        eventually_sync(lambda: check_exact(tmp_path, numbers, **{"key 0": 1}))
+        log = topology.logs("tmaster")
+    assert "a tuple is set aside after 3 rollbacks" in log
+    assert "component 'count', a tuple of pass:default with key ('key 0',)" in log

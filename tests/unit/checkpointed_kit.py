@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heronpy.checkpoints import ObjectRef, Saved
@@ -183,7 +183,8 @@ class ByHand:
         self.queues.stale_until = self.queues.batches_put
         self.thread.end_epoch()
 
-    def restore(self, epoch: int, checkpoint: int) -> None:
+    def restore(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
+        self.set_aside = set_aside
         self.to_load.append((epoch, checkpoint))
         if self.loads_by_itself:
             self.load()
@@ -193,7 +194,7 @@ class ByHand:
         epoch, checkpoint = self.to_load.pop()
         log = [from_log(logged(batch)) for batch in self.stored_log(checkpoint)]
         self.gateway.loaded(epoch, log)
-        self.thread.restore(self.plan, self.stored.saved(checkpoint, self.task_id), epoch, checkpoint)
+        self.thread.restore(self.plan, self.stored.saved(checkpoint, self.task_id), epoch, checkpoint, self.set_aside)
 
     def stored_log(self, checkpoint: int) -> tuple[InputBatch, ...]:
         return self.logs.get(checkpoint, ())
@@ -211,8 +212,8 @@ class ByHand:
     def restored(self, epoch: int) -> None:
         self.later.append(lambda: self.gateway.restored(epoch))
 
-    def failed(self, epoch: int, reason: str) -> None:
-        self.later.append(lambda: self.gateway.task_failed(epoch, reason))
+    def failed(self, epoch: int, reason: str, tup: bytes) -> None:
+        self.later.append(lambda: self.gateway.task_failed(epoch, reason, tup))
 
     def of_snapshots(self, epoch: int) -> Any:
         return _Snapshots(self, epoch)

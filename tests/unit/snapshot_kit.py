@@ -75,7 +75,7 @@ class Numbers(Spout, ITwoPhaseStatefulComponent):
 class Count(Bolt):
     """Counts numbers by their key, and passes them on."""
 
-    outputs = ["number"]  # noqa: RUF012
+    outputs = ["number", Stream(["where", "row", "reason"], name="dead_letters")]  # noqa: RUF012
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.counts = context.keyed_state("counts", default=0)
@@ -103,7 +103,7 @@ def plan_of(counts: int = 1, epoch: int = 1, mode: str = "EFFECTIVELY_ONCE", spo
     numbers = builder.add_spout("numbers", Numbers, spouts)
     by_number = Grouping.fields("number")
     count = builder.add_bolt("count", Count, counts, {numbers: by_number, numbers["odd"]: by_number})
-    builder.add_bolt("sink", Sink, 2, {count: Grouping.ALL})
+    builder.add_bolt("sink", Sink, 2, {count: Grouping.ALL, count["dead_letters"]: Grouping.ALL})
     builder.set_config({"topology.reliability.mode": mode})
     proto = builder.build().protobuf_topology
     proto.state = 1

@@ -762,3 +762,36 @@ def test_a_checkpoint_that_is_intact_is_tried_again() -> None:
     world.obeys = True
     world.all_report()
     assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)
+
+
+# Tuples that always fail
+
+
+def fail(world: World, tup: bytes = b"a tuple") -> list[RestoreTasks]:
+    """A tuple is failed, which is reported twice."""
+    world.take(object)
+    world.obeys = False
+    for _ in range(2):
+        world.feed(RollbackRequested(3, world.epoch, "ValueError", world.now_s, tup))
+    world.obeys = True
+    world.carry_out(world.take(RaiseRestoreEpoch)[0])
+    world.all_report()
+    assert world.coordinator.phase is Phase.RUNNING
+    return world.take(RestoreTasks)
+
+
+def test_a_tuple_is_set_aside_after_three_rollbacks_without_a_commit(world: World) -> None:
+    for _ in range(2):
+        assert {frozenset(e.set_aside) for e in fail(world)} == {frozenset()}
+    assert {frozenset(e.set_aside.items()) for e in fail(world)} == {frozenset([(b"a tuple", "ValueError")])}
+    assert {frozenset(e.set_aside) for e in fail(world, b"another")} == {frozenset([b"a tuple"])}
+    world.commit(1)
+    assert {frozenset(e.set_aside) for e in fail(world)} == {frozenset()}, "what is committed is over"
+
+
+@pytest.mark.parametrize("tup", [b"", b"a tuple"])
+def test_a_commit_in_between_and_failures_of_no_tuple_set_nothing_aside(world: World, tup: bytes) -> None:
+    for checkpoint in range(1, 5):
+        assert {frozenset(e.set_aside) for e in fail(world, tup)} == {frozenset()}
+        if tup:
+            world.commit(checkpoint)

@@ -20,6 +20,7 @@ from tests.unit.snapshot_kit import Stored, numbers, plan_of
 
 COUNT = 3
 """The counting task of a plan with two spouts, 1 and 2."""
+SINK = 4
 
 
 @pytest.fixture
@@ -411,6 +412,51 @@ def test_a_failed_tuple_stops_the_task_until_a_restore(count: ByHand, number: st
     count.reports.clear()
     count.gateway.tick(2000.0)
     assert not count.said("rollback")
+
+
+@pytest.mark.parametrize("number", ["fail", "raise"])
+def test_a_tuple_that_is_set_aside_is_a_dead_letter_and_leaves_nothing_else(count: ByHand, number: str) -> None:
+    count.received([batch([number])], number=1)
+    count.settle()
+    (failed, *_) = count.said("rollback")
+    assert f"component 'count', a tuple of numbers:default with key ('{number}',)" in failed.reason
+    set_aside = [checkpoint_pb2.SetAside(tuple=failed.tuple, reason="why")]
+    count.order(restore=checkpoint_pb2.RestoreTasks(epoch=2, tasks=[COUNT], set_aside=set_aside))
+    count.settle()
+    count.order(resume=checkpoint_pb2.ResumeTasks(epoch=2, incarnations={COUNT: INCARNATION}))
+    count.received([batch([1, number, 2]), batch([number, 3])], epoch=2, number=1)
+    count.settle()
+    assert not count.said("rollback")
+    assert dict(count.user.counts) == {1: 1, 2: 1, 3: 1}
+    letters = [
+        values
+        for epoch, each in count.queues.sent
+        if (epoch, each.dest_task) == (2, SINK) and each.kind == DATA
+        for values in pickle.loads(decode_tuples(each.body).values)
+        if len(values) == 3
+    ]
+    where = f"component 'count', a tuple of numbers:default with key ('{number}',)"
+    assert letters == [[where, [number], "why"]] * 2
+    for checkpoint in (1, 2):
+        count.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=checkpoint))
+    count.settle()
+    count.received([batch([number])], epoch=2, number=2)
+    count.settle()
+    assert count.said("rollback"), "what is behind two commits counts anew"
+
+
+def test_equal_tuples_have_the_same_name_and_others_another(count: ByHand) -> None:
+    names = {}
+    for epoch, number in enumerate(["fail", "raise", "fail"], 1):
+        count.received([batch([1, number])], epoch=epoch, number=1)
+        count.settle()
+        (failed, *_) = count.said("rollback")
+        assert failed.tuple
+        assert names.setdefault(number, failed.tuple) == failed.tuple
+        count.start(epoch=epoch + 1)
+        count.settle()
+        count.reports.clear()
+    assert len(set(names.values())) == 2
 
 
 def test_a_newer_restore_overtakes_one_that_is_loading(count: ByHand) -> None:

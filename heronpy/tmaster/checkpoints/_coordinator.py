@@ -68,6 +68,7 @@ from heronpy.tmaster.checkpoints._events import (
 )
 from heronpy.tmaster.checkpoints._fallback import Fallback
 from heronpy.tmaster.checkpoints._members import Members
+from heronpy.tmaster.checkpoints._poison import Poison
 from heronpy.tmaster.checkpoints._record import Record
 from heronpy.tmaster.checkpoints._settings import CheckpointCounts, CheckpointSettings, Failure
 
@@ -122,6 +123,7 @@ class CheckpointCoordinator:
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
         self._falls_back = False
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
+        self._poison = Poison()
         self._settings = settings
         self._strict = settings.mode is ReliabilityMode.EFFECTIVELY_ONCE
         self._members = Members(strict=self._strict)
@@ -186,6 +188,7 @@ class CheckpointCoordinator:
                 return self._disconnected(event)
             case RollbackRequested():
                 if event.epoch == self.epoch:
+                    self._poison.rolled_back(event)
                     self._members.reject(f"task {event.task}: {event.reason}")
                 return self._checked(event.now_s)
             case CheckpointDamaged():
@@ -344,7 +347,7 @@ class CheckpointCoordinator:
         if self.phase is Phase.RUNNING:  # only those join that have nothing to restore
             tasks, restored = frozenset(task for task in tasks if not members.counts(task)), INITIAL
         settled, keep = self.record.settled, members.keepers(stmgr_id)
-        return RestoreTasks(stmgr_id, self.epoch, restored, settled, tasks, keep)
+        return RestoreTasks(stmgr_id, self.epoch, restored, settled, tasks, keep, self._poison.set_aside)
 
     def _orders_to_all(self) -> list[Effect]:
         return [effect for id in self._members.connected for effect in self._orders(id)]
@@ -437,6 +440,7 @@ class CheckpointCoordinator:
 
     def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
         self.counts.committed += 1
+        self._poison.committed()
         self.counts.last_took_s = now_s - checkpoint.began_s
         log.info("checkpoint %d is committed after %.1f s", checkpoint.id, self.counts.last_took_s)
 

@@ -142,6 +142,8 @@ class RollbackRequested:
     epoch: int
     reason: str
     now_s: float
+    tuple: bytes = b""
+    """What tells the tuple that failed from others; empty: it was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,8 @@ class RestoreTasks:
     """Whom it concerns."""
     keep: Mapping[int, int]
     """At least once: the incarnations that keep the state they have, which is that of the checkpoint or newer."""
+    set_aside: Mapping[bytes, str] = field(default_factory=dict)
+    """The tuples that are not to be executed any more, and why each has failed."""
 
 
 @dataclass(frozen=True, slots=True)

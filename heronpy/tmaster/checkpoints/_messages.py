@@ -32,10 +32,16 @@ def order_of(effect: Order) -> checkpoint_pb2.CheckpointOrder:
             return p.CheckpointOrder(abort=p.AbortCheckpoint(checkpoint=checkpoint, epoch=epoch))
         case AnnounceCommit(_, checkpoint, settled):
             return p.CheckpointOrder(commit=p.CommitCheckpoint(checkpoint=checkpoint, settled=settled))
-        case RestoreTasks(_, epoch, checkpoint, settled, tasks, keep):
+        case RestoreTasks(_, epoch, checkpoint, settled, tasks, keep, set_aside):
+            letters = [p.SetAside(tuple=tup, reason=reason) for tup, reason in set_aside.items()]
             return p.CheckpointOrder(
                 restore=p.RestoreTasks(
-                    epoch=epoch, checkpoint=checkpoint, settled=settled, tasks=sorted(tasks), keep=keep
+                    epoch=epoch,
+                    checkpoint=checkpoint,
+                    settled=settled,
+                    tasks=sorted(tasks),
+                    keep=keep,
+                    set_aside=letters,
                 )
             )
         case ResumeTasks(_, epoch, incarnations):
@@ -61,7 +67,8 @@ def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> In
             f = report.failed
             return TaskSnapshotFailed(f.task, f.checkpoint, f.epoch, f.reason, now_s)
         case "rollback":
-            return RollbackRequested(report.rollback.task, report.rollback.epoch, report.rollback.reason, now_s)
+            r = report.rollback
+            return RollbackRequested(r.task, r.epoch, r.reason, now_s, r.tuple)
         case "damaged":
             d = report.damaged
             return CheckpointDamaged(d.task, d.epoch, d.checkpoint, d.reason, now_s)

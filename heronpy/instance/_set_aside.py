@@ -1,0 +1,111 @@
+"""Tuples that user code fails on again and again, effectively once.
+
+A tuple that is failed is a rollback of all tasks, after which it comes again; one that always fails would be the last
+thing that a topology does. So a rollback names the tuple by a digest of its contents, and one that has had several
+without a commit in between is set aside by the tasks of its component: not executed, but sent to the dead letters. As
+it is not executed, it leaves nothing half-done in state, and is set aside again if it comes again after a rollback.
+
+Tuples of equal contents are one here: in what order they come is not the same after a rollback.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from heronpy.api.tuple import Tuple
+from heronpy.errors import TupleError
+
+if TYPE_CHECKING:
+    from heronpy.instance._core import TaskCore
+
+DEAD_LETTERS: Final = "dead_letters"
+"""The stream for them, of (where, row, reason), if the component declares one."""
+_SHOWN_CHARACTERS = 200
+_COMMITS = 2
+"""After so many in an epoch nothing is set aside any more: what was, is behind the newest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTuple:
+    """What is told of a tuple that was failed."""
+
+    digest: bytes
+    where: str
+    """Component, stream and key, for people."""
+
+    @classmethod
+    def of(cls, core: TaskCore, tup: Tuple) -> FailedTuple:
+        return cls(_digest(core, tup), _where(core, tup))
+
+
+class SetAside:
+    """The tuples that a bolt task is not to execute."""
+
+    def __init__(self, core: TaskCore, reasons: Mapping[bytes, str]) -> None:
+        """Set tuples aside until the second commit from now.
+
+        Args:
+            core: The task's.
+            reasons: By digest, why each has failed.
+        """
+        self._core, self._reasons = core, reasons
+        self._commits_left = _COMMITS
+
+    def __bool__(self) -> bool:
+        return self._commits_left > 0
+
+    def committed(self) -> None:
+        """A checkpoint is committed."""
+        self._commits_left -= 1
+
+    def sifted(
+        self, process: Callable[[Tuple], None], ack: Callable[[Tuple], None], emit: Callable[..., Any]
+    ) -> Callable[[Tuple], None]:
+        """A process() that emits them to the dead letters instead, and acks them."""
+
+        def sifted(tup: Tuple) -> None:
+            reason = self._reasons.get(_digest(self._core, tup))
+            if reason is None:
+                process(tup)
+                return
+            self._dead_letter(tup, reason, emit)
+            ack(tup)
+
+        return sifted
+
+    def _dead_letter(self, tup: Tuple, reason: str, emit: Callable[..., Any]) -> None:
+        core = self._core
+        where = _where(core, tup)
+        core.metrics.add(f"__dead-letter-count/{tup.component}/{tup.stream}", 1)
+        core.user_error("process()", TupleError(f"{where}: set aside, as it has failed again and again: {reason}"))
+        if len(getattr(core.component.outputs.get(DEAD_LETTERS), "fields", ())) == 3:
+            emit([where, tup.values, reason], stream=DEAD_LETTERS)
+
+
+def _digest(core: TaskCore, tup: Tuple) -> bytes:
+    # Without memo: else equal values would differ if they share objects in another way.
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True
+    contents = (core.component.name, tup.component, tup.stream, tup.values)
+    try:
+        pickler.dump(contents)
+        data = buffer.getvalue()
+    except Exception:  # cyclic, or of another serializer than pickle
+        data = repr(contents).encode()
+    return blake2b(data, digest_size=16).digest()
+
+
+def _where(core: TaskCore, tup: Tuple) -> str:
+    inputs = core.component.inputs
+    decl = next((each for each in inputs if (each.component, each.stream) == (tup.component, tup.stream)), None)
+    where = f"component {core.component.name!r}, a tuple of {tup.component}:{tup.stream}"
+    if decl is None or not decl.fields:
+        return where
+    key = " ".join(repr(tuple(tup[name] for name in decl.fields)).split())
+    return f"{where} with key {key[:_SHOWN_CHARACTERS]}"
