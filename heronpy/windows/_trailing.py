@@ -4,7 +4,9 @@ These windows are handed out with their elements, and with what came and went si
 are kept; those that no window to come can have leave at once. Time is the arrival's, and then elements are in order, or
 the element's own, and then they are settled in the order of their times as the watermark passes them.
 
-The state is a list; see the constants below. An entry is (time, element); entries are in order.
+Elements are in one list in the order of their times. What has left the windows stays at its beginning as long as the
+next window has to say that it is gone; everything else is said by positions in the list. So a checkpoint needs each
+element once, and a few numbers (`_saved_elements.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,8 @@ from typing import Any
 import msgspec
 
 from heronpy.errors import ConfigError
+from heronpy.windows._saved_elements import ELEMENT, TIME, Row, SavedElements
 
-ENTRIES, SETTLED, FIRST, AFTER, SINCE, LAST, GONE = 0, 1, 2, 3, 4, 5, 6
-# entries; how many of them have had their say; where the last window begins and ends among them; elements settled since
-# it, where windows slide by number; the end up to which windows were looked at, where by time; elements of the last
-# window that are entries no more.
-TIME, ELEMENT = 0, 1
 _time = itemgetter(TIME)
 
 
@@ -90,9 +88,9 @@ class TrailingWindows:
         event_time: bool = False,
         fires_empty: bool = False,
         first_end: float | None = None,
-        state: list[Any] | None = None,
+        saved: SavedElements | None = None,
     ) -> None:
-        """Begin with a state.
+        """Begin with nothing, or with what is saved.
 
         Args:
             length: how many elements a window has, or of how long a time.
@@ -101,7 +99,7 @@ class TrailingWindows:
                 their times are those of their arrival.
             fires_empty: also windows without elements; of a stretch that was missed, only the last.
             first_end: the end of the first window that slides by time; a multiple of the slide without it.
-            state: what is gone on with.
+            saved: where the elements are kept besides.
         """
         if type(length) is type(slide) and slide.value > length.value:
             raise ConfigError(
@@ -113,35 +111,67 @@ class TrailingWindows:
         self._slides_by_count = isinstance(slide, Count)
         self._event_time = event_time
         self._fires_empty = fires_empty
-        self._origin = 0 if first_end is None else first_end % self._slide
-        last = None if first_end is None else first_end - self._slide
-        self.state: list[Any] = [[], 0, 0, 0, 0, last, []] if state is None else state
-        """A plain value."""
-        self.entries: list[tuple[float, Any]] = self.state[ENTRIES]
-        """The elements that are kept, with their times. Not to be changed."""
         self._eager = not event_time and (self._by_count or self._slides_by_count)
+        self._saved = saved
+        self._rows: list[Row] = []
+        self._expired = 0
+        """So many of them at the beginning no window to come can have."""
+        self._gone = (0, 0)
+        """Where those begin and end that were in the window that was said last, and are in the last one no more."""
+        self._first = self._after = 0
+        """Where the last window begins and ends."""
+        self._settled = 0
+        """So many have had their say."""
+        self._since = 0
+        """Elements settled since the last window, where windows slide by number."""
+        self._last: float | None = None if first_end is None else first_end - self._slide
+        """The end up to which windows were looked at, where by time."""
+        if saved is not None and (marks := saved.marks) is not None:
+            self._rows = saved.rows()
+            self._expired, self._gone, self._first, self._after, self._settled, self._since, self._last = marks
+        self._origin = 0 if self._last is None else self._last % self._slide
 
     def __len__(self) -> int:
-        """Number of elements that are kept."""
-        return len(self.entries)
+        """Number of elements that windows to come may have."""
+        return len(self._rows) - self._expired
+
+    @property
+    def entries(self) -> list[tuple[float, Any]]:
+        """These elements, with their times, in the order of those."""
+        return [(row[TIME], row[ELEMENT]) for row in self._rows[self._expired :]]
+
+    def save(self) -> None:
+        """Bring what is saved up to date; the elements themselves always are."""
+        assert self._saved is not None
+        self._saved.marks = (
+            self._expired,
+            self._gone,
+            self._first,
+            self._after,
+            self._settled,
+            self._since,
+            self._last,
+        )
 
     def add(self, element: Any, time: float) -> Sequence[Evaluated | Expired]:
         """An element came. By event time, it must not be behind the last watermark."""
-        entries = self.entries
-        if not entries or time >= entries[-1][TIME]:
-            entries.append((time, element))
-        elif self._event_time:
-            bisect.insort_right(entries, (time, element), lo=self.state[SETTLED], key=_time)
+        rows, saved = self._rows, self._saved
+        in_order = not rows or time >= rows[-1][TIME]
+        if not in_order and not self._event_time:
+            time, in_order = rows[-1][TIME], True  # a clock that went back stands still
+        row = (time, element, 0 if saved is None else saved.add(time, element))
+        if in_order:
+            rows.append(row)
         else:
-            entries.append((entries[-1][TIME], element))  # a clock that went back stands still
+            bisect.insort_right(rows, row, lo=self._settled, key=_time)
         if not self._eager:
             return ()
         effects: list[Evaluated | Expired] = []
         if self._slides_by_count:
-            self._settle_by_count(len(entries), effects)
-            self._expire(entries[-1][TIME], effects)
-        elif len(entries) > self._length:
-            self._expire(entries[-1][TIME], effects)
+            self._settle_by_count(len(rows), effects)
+            self._expire(time, effects)
+        elif len(self) > self._length:
+            self._expire(time, effects)
         return effects
 
     def advance(self, time: float) -> list[Evaluated | Expired]:
@@ -150,43 +180,44 @@ class TrailingWindows:
         if not self._slides_by_count:
             self._settle_by_time(time, effects)
         elif self._event_time:
-            self._settle_by_count(bisect.bisect_left(self.state[ENTRIES], time, key=_time), effects)
+            self._settle_by_count(self._before(time), effects)
         self._expire(time, effects)
         return effects
 
+    def _before(self, time: float) -> int:
+        """Where the first row of a time or later is."""
+        return bisect.bisect_left(self._rows, time, lo=self._expired, key=_time)
+
     def _settle_by_count(self, until: int, effects: list[Evaluated | Expired]) -> None:
-        state = self.state
-        for position in range(state[SETTLED] + 1, until + 1):
-            state[SINCE] += 1
-            if state[SINCE] == self._slide:
-                state[SINCE] = 0
-                self._evaluate(position, state[ENTRIES][position - 1][TIME] + 1, effects)
-        state[SETTLED] = max(state[SETTLED], until)
+        for position in range(self._settled + 1, until + 1):
+            self._since += 1
+            if self._since == self._slide:
+                self._since = 0
+                self._evaluate(position, self._rows[position - 1][TIME] + 1, effects)
+        self._settled = max(self._settled, until)
 
     def _settle_by_time(self, time: float, effects: list[Evaluated | Expired]) -> None:
-        state = self.state
         while (end := self._next_end(time)) is not None:
-            after = bisect.bisect_left(state[ENTRIES], end, key=_time)
-            state[LAST], state[SETTLED] = end, after
+            after = self._before(end)
+            self._last, self._settled = end, after
             self._evaluate(after, end, effects)
             self._expire(end, effects)
         passed = self._grid_end(time) - self._slide
-        if not self._fires_empty and (state[LAST] is None or state[LAST] < passed):
-            state[LAST] = passed
-        state[SETTLED] = max(state[SETTLED], bisect.bisect_left(state[ENTRIES], time, key=_time))
+        if not self._fires_empty and (self._last is None or self._last < passed):
+            self._last = passed
+        self._settled = max(self._settled, self._before(time))
 
     def _next_end(self, time: float) -> float | None:
         """The end of the next window that is due; None if there is none."""
-        entries, last = self.state[ENTRIES], self.state[LAST]
-        following = None if last is None else last + self._slide
+        following = None if self._last is None else self._last + self._slide
         if self._fires_empty and following is not None:
-            if not entries and following <= time:
+            if not len(self) and following <= time:
                 following += (time - following) // self._slide * self._slide
             return following if following <= time else None
-        waits_from = self.state[AFTER] if self._by_count else 0
-        if waits_from >= len(entries):
+        waits_from = self._after if self._by_count else self._expired
+        if waits_from >= len(self._rows):
             return None
-        end = self._grid_end(entries[waits_from][TIME])
+        end = self._grid_end(self._rows[waits_from][TIME])
         if following is not None and following > end:
             end = following
         return end if end <= time else None
@@ -196,57 +227,77 @@ class TrailingWindows:
         return time - (time - self._origin) % self._slide + self._slide
 
     def _evaluate(self, after: int, end: float, effects: list[Evaluated | Expired]) -> None:
-        state = self.state
-        entries, first_before, after_before = state[ENTRIES], state[FIRST], state[AFTER]
+        rows, after_before = self._rows, self._after
         if self._by_count:
-            first = max(0, after - int(self._length))
+            first = max(self._expired, after - int(self._length))
         else:
-            first = bisect.bisect_left(entries, end - self._length, hi=after, key=_time)
-        gone = state[GONE] + [entry[ELEMENT] for entry in entries[first_before : min(first, after_before)]]
-        state[FIRST], state[AFTER], state[GONE] = first, after, gone
+            first = min(after, self._before(end - self._length))
+        self._leave(first)
+        self._first, self._after = first, after
         if first == after and not self._fires_empty:
             return
-        state[GONE] = []
-        start = end - self._length if not self._by_count else entries[first][TIME] if first < after else end
-        elements = [entry[ELEMENT] for entry in entries[first:after]]
-        new = elements[max(0, after_before - first) :]
-        effects.append(Evaluated(start, end, elements, new, gone))
+        gone = [row[ELEMENT] for row in rows[slice(*self._gone)]]
+        start = end - self._length if not self._by_count else rows[first][TIME] if first < after else end
+        elements = [row[ELEMENT] for row in rows[first:after]]
+        effects.append(Evaluated(start, end, elements, elements[max(0, after_before - first) :], gone))
+        self._gone = (0, 0)
+
+    def _leave(self, first: int) -> None:
+        """What was in the last window and is before `first` is gone."""
+        until = min(first, self._after)
+        if until > self._first:
+            gone_from, gone_to = self._gone
+            assert gone_from == gone_to or gone_to == self._first
+            self._gone = (self._first if gone_from == gone_to else gone_from, until)
 
     def _expire(self, time: float, effects: list[Evaluated | Expired]) -> None:
         """Let go of what no window can have whose end comes after `time`."""
-        state = self.state
-        entries = state[ENTRIES]
+        rows = self._rows
         if self._by_count and self._slides_by_count:
-            number = state[SETTLED] + (self._slide - state[SINCE]) - self._length
+            until = self._settled + (self._slide - self._since) - self._length
         elif self._by_count:
-            everything = not self._event_time and entries and entries[-1][TIME] < self._following(time)
-            number = (len(entries) if everything else state[SETTLED]) - self._length
+            everything = not self._event_time and rows and rows[-1][TIME] < self._following(time)
+            until = (len(rows) if everything else self._settled) - self._length
         else:
-            oldest = (time + 1 if self._slides_by_count else self._following(time)) - self._length
-            number = bisect.bisect_left(entries, oldest, key=_time)
-        number = min(int(number), len(entries))
-        if number <= 0:
+            until = self._before((time + 1 if self._slides_by_count else self._following(time)) - self._length)
+        number = min(int(until), len(rows))
+        if number > self._expired:
+            effects.append(Expired([row[ELEMENT] for row in rows[self._expired : number]]))
+            self._leave(number)
+            self._first, self._after = max(self._first, number), max(self._after, number)
+            self._expired, self._settled = number, max(self._settled, number)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop rows of which nothing is to be said any more."""
+        gone_from, gone_to = self._gone
+        number = self._expired if gone_from == gone_to else min(self._expired, gone_from)
+        if not number:
             return
-        expired = [entry[ELEMENT] for entry in entries[:number]]
-        state[GONE] += expired[state[FIRST] : state[AFTER]]
-        del entries[:number]
-        for index in (SETTLED, FIRST, AFTER):
-            state[index] = max(0, state[index] - number)
-        effects.append(Expired(expired))
+        if self._saved is not None:
+            self._saved.remove(self._rows[:number])
+        del self._rows[:number]
+        self._gone = (gone_from - number, gone_to - number) if gone_from < gone_to else (0, 0)
+        self._expired -= number
+        self._first -= number
+        self._after -= number
+        self._settled -= number
 
     def _following(self, time: float) -> float:
         """The end of the first window that is still to be looked at."""
-        entries, last = self.state[ENTRIES], self.state[LAST]
-        if last is not None:
-            return last + self._slide  # type: ignore[no-any-return]  # a number
-        return self._grid_end(entries[0][TIME] if entries else time)
+        if self._last is not None:
+            return self._last + self._slide
+        return self._grid_end(self._rows[self._expired][TIME] if len(self) else time)
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the state contradicts itself. For tests."""
-        entries, settled, first, after, since, _, _ = self.state
-        assert all(a[TIME] <= b[TIME] for a, b in itertools.pairwise(entries))
-        assert 0 <= first <= after <= settled <= len(entries)
-        assert 0 <= since < self._slide or not self._slides_by_count
+        rows, (gone_from, gone_to) = self._rows, self._gone
+        assert all(a[TIME] <= b[TIME] for a, b in itertools.pairwise(rows))
+        assert 0 <= self._expired <= self._settled <= len(rows)
+        assert self._first <= self._after <= self._settled
+        assert 0 <= gone_from <= gone_to <= self._first
+        assert not self._expired or gone_from == 0 < gone_to
+        assert 0 <= self._since < self._slide or not self._slides_by_count
 
 
 __all__ = ["Count", "Duration", "Evaluated", "Expired", "TrailingWindows"]

@@ -10,7 +10,9 @@ it, by not being behind. The element that was doubted is taken for an outlier, s
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from operator import itemgetter
+from typing import Any
 
 from heronpy.windows._spans import NEVER
 
@@ -52,6 +54,14 @@ class EventClock:
             return True
         self._doubted_ms, self._doubted_at_ms = time_ms, latest
         return latest == NEVER  # there is nothing yet that it could be compared with
+
+    def saved(self) -> tuple[int, int, int]:
+        """What there is to know."""
+        return self.latest_ms, self._doubted_ms, self._doubted_at_ms
+
+    def restore(self, latest_ms: int, doubted_ms: int, doubted_at_ms: int) -> None:
+        """Go on with what was saved."""
+        self.latest_ms, self._doubted_ms, self._doubted_at_ms = latest_ms, doubted_ms, doubted_at_ms
 
 
 class Watermarks:
@@ -111,6 +121,24 @@ class Watermarks:
         if low != NEVER:
             self.watermark = max(self.watermark, low - self._lag_ms)
         return self.watermark
+
+    def saved(self) -> Any:
+        """All that there is to know besides processing times, as a plain value."""
+        return self.watermark, self.outliers, tuple((one, *clock.saved()) for one, clock in self._clocks.items())
+
+    def restore(self, saved: Any) -> None:
+        """Go on with what was saved; None: there is nothing."""
+        if saved is None:
+            return
+        self.watermark, self.outliers, clocks = saved
+        for one, *clock in clocks:
+            self._clocks.setdefault(one, EventClock(self._max_advance_ms)).restore(*clock)
+            self._seen_at_ms.setdefault(one, self._now_ms)
+
+    @staticmethod
+    def merged(saved: Sequence[Any]) -> Any:
+        """What was saved of the same inputs in several places: what came farthest."""
+        return max((one for one in saved if one is not None), key=itemgetter(0), default=None)
 
     def _idle(self, source: Hashable) -> bool:
         return self._idle_after_ms is not None and self._now_ms - self._seen_at_ms[source] >= self._idle_after_ms

@@ -16,7 +16,6 @@ from heronpy.api import (
     Count,
     Duration,
     Grouping,
-    HashMapState,
     Spout,
     TopologyBuilder,
     TupleWindow,
@@ -84,14 +83,11 @@ class Running:
         builder: WindowedBoltBuilder,
         *,
         streams: tuple[str, ...] = (),
-        state: HashMapState | None = None,
         **config: Any,
     ) -> None:
         self.engine, self.context, self.now_s = Engine(), Context(*streams), 0.0
         self.bolt: Any = builder.bolt(self.engine)
         self.config = {"topology.reliability.mode": "ATLEAST_ONCE", **builder.config, **config}
-        if state is not None:
-            self.bolt.init_state(state)
         with mock.patch.object(windowed_bolt, "wall_clock_s", return_value=lambda: self.now_s):
             self.bolt.initialize(self.config, self.context)
 
@@ -218,19 +214,6 @@ def test_timestamps_are_extracted() -> None:
     running.take(1, 2, 3, 11)
     assert running.tick(1) == [[1, 2, 3]]
     assert running.seen[0][:2] == (12 * 3600 * 1000, 12 * 3600 * 1000 + 10_000)
-
-
-def test_the_tuples_of_windows_survive_a_checkpoint() -> None:
-    state = HashMapState()
-    running = event_time(state=state)
-    running.take(1, 2, ms=16_000)
-    assert running.tick(1) == []
-    running.bolt.pre_save("checkpoint 1")
-    restored = event_time(state=state)
-    restored.take(3, ms=10_999)
-    restored.take(4, 5, ms=25_000)
-    assert restored.tick(1) == [[1, 2]]
-    assert restored.engine.acked == [3], "the watermark was restored, too"
 
 
 def test_windows_are_configured_by_storms_keys() -> None:

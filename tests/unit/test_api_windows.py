@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heronpy.api import HashMapState, tick_interval_s
+from heronpy.api import tick_interval_s
 from heronpy.api.bolt import Bolt, window_bolt
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt, WindowContext
 from heronpy.api.tuple import Detached, Tuple, TupleHelper
@@ -58,22 +58,18 @@ def tup(value: Any) -> Tuple:
     return Tuple([value], Detached("numbers", "default", 1, ("number",)), 0)
 
 
-def started(
-    kind: type[Bolt], config: dict[str, Any], state: HashMapState | None = None
-) -> tuple[Bolt, Clock, Recorder]:
+def started(kind: type[Bolt], config: dict[str, Any]) -> tuple[Bolt, Clock, Recorder]:
     recorder, clock = Recorder(), Clock()
     bolt: Any = kind(recorder)
     bolt.windows = []
-    if state is not None:
-        bolt.init_state(state)
     with mock.patch.object(window_bolt, "wall_clock_s", return_value=clock):
         bolt.initialize(config, None)  # window bolts do not look at their context
     return bolt, clock, recorder
 
 
-def sliding(duration: float, slide: float, state: HashMapState | None = None) -> tuple[Sliding, Clock, Recorder]:
+def sliding(duration: float, slide: float) -> tuple[Sliding, Clock, Recorder]:
     config = {Sliding.WINDOW_DURATION_SECS: duration, Sliding.WINDOW_SLIDEINTERVAL_SECS: slide}
-    return started(Sliding, config, state)  # type: ignore[return-value]  # it is one
+    return started(Sliding, config)  # type: ignore[return-value]  # it is one
 
 
 def test_sliding_windows_overlap_and_ack_after_the_last() -> None:
@@ -144,18 +140,6 @@ def test_a_long_silence_costs_one_window() -> None:
     clock.now = 1_000_000.5
     bolt.process_tick(TICK)
     assert bolt.windows == [((999_999, 1_000_000), [])]
-
-
-def test_the_tuples_of_a_window_survive_a_checkpoint() -> None:
-    state = HashMapState()
-    bolt, clock, _ = sliding(duration=4, slide=2, state=state)
-    clock.now = 1.0
-    bolt.process(tup("a"))
-    bolt.pre_save("checkpoint 1")
-    restored, clock, _ = sliding(duration=4, slide=2, state=state)
-    clock.now = 4.5
-    restored.process_tick(TICK)
-    assert restored.windows == [((-2, 2), ["a"]), ((0, 4), ["a"])]
 
 
 def test_windows_ask_for_the_ticks_that_they_need() -> None:

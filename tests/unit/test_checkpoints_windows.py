@@ -16,11 +16,12 @@ from heronpy.api import (
     Tuple,
     TupleWindow,
 )
+from heronpy.errors import ConfigError
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
 from heronpy.wire import DATA, control_batch, decode_tuples
 from tests.unit.checkpointed_kit import ByHand
-from tests.unit.snapshot_kit import Numbers, Stored, numbers
+from tests.unit.snapshot_kit import Hand, Numbers, Stored, numbers
 
 WINDOWED = 2
 """Task id."""
@@ -107,3 +108,102 @@ def test_the_tuples_in_a_window_of_herons_are_restored() -> None:
     hand.received([numbers([3], WINDOWED)], epoch=2, number=1)
     hand.settle()
     assert [tup["number"] for tup, _ in hand.user.current_tuples] == [1, 2, 3]
+
+
+class Timed(BaseWindowedBolt):
+    """Windows of event time, which is the number."""
+
+    outputs = ["numbers"]  # noqa: RUF012
+
+    def execute(self, window: TupleWindow) -> None:
+        parts = (window.get(), window.get_new(), window.get_expired())
+        self.emit([[[tup["number"] for tup in part] for part in parts]])
+
+
+class Forgetful(Storms):
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Does not call its base."""
+
+
+def executed(hand: Hand, batch: Any) -> list[Any]:
+    """What a bolt emits for a batch, and a tick after it."""
+    hand.task.offer(batch)  # type: ignore[union-attr]  # it is a bolt
+    hand.user.process_tick(None)
+    hand.task.flush()
+    return [window for sent in hand.contents() if len(sent) == 2 for window in sent[1]]
+
+
+def test_what_comes_while_a_snapshot_is_written_is_not_in_it() -> None:
+    stored = Stored(plan_of(Storms, STORMS))
+    hand = Hand(stored, WINDOWED)
+    executed(hand, numbers([1, 2], WINDOWED))
+    hand.snapshots.take(1)
+    executed(hand, numbers([3], WINDOWED))
+    while hand.snapshots.write():
+        pass
+    stored.commit(1)
+    restored = Hand(stored, WINDOWED, 1, epoch=2)
+    assert executed(restored, numbers([3, 4], WINDOWED)) == [[1, 2, 3, 4]]
+
+
+def test_a_checkpoint_has_only_the_tuples_that_came_since_the_last() -> None:
+    stored = Stored(plan_of(Storms, {**STORMS, "topology.bolts.window.length.count": 100_000}))
+    hand = Hand(stored, WINDOWED)
+    hand.task.offer(numbers(range(2000), WINDOWED))  # type: ignore[union-attr]
+    hand.checkpoint(1)
+    stored.commit(1)
+    hand.snapshots.commit(1)
+    hand.task.offer(numbers([1, 2, 3], WINDOWED))  # type: ignore[union-attr]
+    hand.checkpoint(2)
+    (first, second) = (len(data) for data in stored.objects.values())
+    assert second < first / 20
+
+
+EVENTS = {
+    "topology.bolts.window.length.duration.ms": 20,
+    "topology.bolts.window.sliding.interval.duration.ms": 10,
+    "topology.bolts.tuple.timestamp.field.name": "number",
+}
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_windows_of_event_time_are_the_same_with_a_restore(at: int) -> None:
+    """Also what is late, what is an outlier, and what of a window is new or gone."""
+    far = 10**12
+    batches = [[3, 5, 12], [21, far, 22], [2, 35], [far, 41, 44], [39, 60, 61]]
+
+    def run(restored_at: int | None) -> tuple[list[Any], list[int]]:
+        stored = Stored(plan_of(Timed, EVENTS))
+        hand, said, set_aside = Hand(stored, WINDOWED), [], []
+        for number, batch in enumerate(batches):
+            if number == restored_at:
+                hand.checkpoint(1)
+                hand.task.offer(numbers([70], WINDOWED))  # type: ignore[union-attr]  # of no checkpoint
+                stored.commit(1)
+                hand = Hand(stored, WINDOWED, 1, epoch=2)
+            hand.user._set_aside = lambda tup, _reason: set_aside.append(tup["number"])
+            said += executed(hand, numbers(batch, WINDOWED))
+        return said, set_aside
+
+    calm = run(None)
+    assert calm[0][0] == [[3, 5], [3, 5], []]
+    assert calm[1] == [far, 2, far, 39]
+    assert run(at) == calm
+
+
+def test_tuples_are_acked_on_arrival() -> None:
+    hand = Hand(Stored(plan_of(Storms, STORMS)), WINDOWED)
+    acked: list[int] = []
+    hand.user.ack = lambda tup: acked.append(tup["number"])
+    hand.task.offer(numbers([1, 2, 3, 4, 5], WINDOWED))  # type: ignore[union-attr]
+    assert acked == [1, 2, 3, 4, 5]
+
+
+def test_a_bolt_that_does_not_call_its_base_before_a_checkpoint_is_refused_at_the_restore() -> None:
+    stored = Stored(plan_of(Forgetful, STORMS))
+    hand = Hand(stored, WINDOWED)
+    executed(hand, numbers([1, 2], WINDOWED))
+    hand.checkpoint(1)
+    stored.commit(1)
+    with pytest.raises(ConfigError, match=r"super\(\).pre_save\(\)"):
+        Hand(stored, WINDOWED, 1, epoch=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,16 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import ConfigError
-from heronpy.windows import Count, Duration, Evaluated, Expired, TrailingWindows
+from heronpy.state import TaskStates
+from heronpy.windows import Count, Duration, Evaluated, Expired, SavedElements, TrailingWindows
+from tests.unit.state_kit import Component
 
 
 class Ledger:
     """Windows with all that they said."""
 
     def __init__(self, length: Count | Duration, slide: Count | Duration, **options: Any) -> None:
-        self.arguments = (length, slide)
-        self.options = options
-        self.windows = TrailingWindows(length, slide, **options)
+        def declare(states: TaskStates) -> TrailingWindows:
+            return TrailingWindows(length, slide, **options, saved=SavedElements(states, "windows"))
+
+        self.component = Component(declare)
         self.evaluated: list[Evaluated] = []
         self.expired: list[Any] = []
 
@@ -46,9 +48,14 @@ class Ledger:
                 self.expired += effect.elements
         self.windows.check_invariants()
 
+    @property
+    def windows(self) -> TrailingWindows:
+        return self.component.declared[0]  # type: ignore[no-any-return]
+
     def restore(self) -> None:
-        state = pickle.loads(pickle.dumps(self.windows.state))
-        self.windows = TrailingWindows(*self.arguments, **self.options, state=state)
+        self.windows.save()
+        self.component.checkpoint()
+        self.component.restart(1)
 
     @property
     def last(self) -> Evaluated:

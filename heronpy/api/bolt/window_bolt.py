@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.bolt.window_state import saved_tuples
 from heronpy.api.component.component_spec import HeronComponentSpec
-from heronpy.api.state.state import State
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
@@ -82,11 +82,10 @@ class _WindowBolt(Bolt, StatefulComponent):
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement processWindow()")
 
-    def init_state(self, state: State) -> None:
-        self.saved_state: Any = state
-
     def pre_save(self, checkpoint_id: str) -> None:
-        self.saved_state["windows"] = self._windows.state
+        """Bring the state up to date. Call it if you override it."""
+        if self._saved is not None:
+            self._windows.save()
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Read the spans and set up ticks. Call it first if you override it.
@@ -98,13 +97,13 @@ class _WindowBolt(Bolt, StatefulComponent):
         # The engine reads the tick interval after initialize(), so that spans from the topology's configuration work.
         config.update(_ticks(self.slide_interval))
         self._clock = wall_clock_s()
-        saved = getattr(self, "saved_state", None)
+        self._saved = saved_tuples(config, context)
         self._windows = TrailingWindows(
             Duration(self.window_duration),
             Duration(self.slide_interval),
             fires_empty=True,
             first_end=self._clock() + self.slide_interval,
-            state=None if saved is None else saved.get("windows"),
+            saved=self._saved,
         )
         self._warn_of_timeouts(config)
 
@@ -117,6 +116,8 @@ class _WindowBolt(Bolt, StatefulComponent):
         effects = self._windows.add(tup, self._clock())
         if effects:
             self._carry_out(effects)
+        if self._saved is not None:
+            self.ack(tup)
 
     def process_tick(self, tup: Tuple) -> None:
         self._carry_out(self._windows.advance(self._clock()))
@@ -125,7 +126,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         for effect in effects:
             if isinstance(effect, Evaluated):
                 self.processWindow(WindowContext(effect.start, effect.end), effect.elements)
-            else:
+            elif self._saved is None:
                 for tup in effect.elements:
                     self.ack(tup)
 

@@ -15,7 +15,8 @@ task: the tuples that its grouping sends there.
 By event time, a window is due when the watermark has passed its end; tuples behind the watermark are late, and those
 whose time is far ahead of their stream's are outliers (see `heronpy.windows`). Both go to the late stream, if there is
 one, else they are logged; they are acked and counted, and so are those without a usable timestamp. Tuples of a window
-are anchors of what is emitted in `execute()`, and acked when no window to come can have them.
+are anchors of what is emitted in `execute()`, and acked when no window to come can have them. Effectively once they are
+acked on arrival, because the windows are state then: a failure neither loses nor repeats one.
 """
 
 from __future__ import annotations
@@ -28,31 +29,32 @@ from typing import TYPE_CHECKING, Any
 from heronpy.api import api_constants as keys
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.bolt.window_bolt import wall_clock_s
+from heronpy.api.bolt.window_settings import (
+    LENGTHS,
+    TIMESTAMP_EXTRACTOR,
+    Extent,
+    WindowSettings,
+    duration_ms,
+    extent_config,
+)
+from heronpy.api.bolt.window_state import WATERMARKS, saved_tuples
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.metrics import CountMetric
-from heronpy.api.state.state import State
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
-from heronpy.windows import MAX_ADVANCE_MS, NEVER, Count, Duration, Evaluated, Expired, TrailingWindows, Watermarks
+from heronpy.windows import NEVER, Count, Duration, Evaluated, Expired, TrailingWindows, Watermarks
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
 
-WATERMARK_INTERVAL_MS = 1000
-IDLE_AFTER_MS = 60_000
-TIMESTAMP_EXTRACTOR = "windowed_bolt_timestamp_extractor"
-"""Not in Storm, where it is a part of the bolt: configuration key of a function that reads a tuple's time in ms."""
 LATE_TUPLE_FIELD = "late_tuple"
 """The field of the late stream: the tuple, detached from its task."""
 LATE_TUPLES = "late-tuple-count"
 """Metric: tuples behind the watermark."""
 OUTLIER_TUPLES = "outlier-tuple-count"
 """Metric: tuples far in the future, or without a usable timestamp."""
-
-Extent = Count | Duration | datetime.timedelta
-"""A length or a slide: a number of tuples, or a time (a `Duration` is in ms)."""
 
 
 class TupleWindow:
@@ -95,8 +97,10 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
     def with_window(cls, length: Extent, slide: Extent | None = None) -> WindowedBoltBuilder:
         """Windows of the last `length`, one every `slide`; every tuple without it."""
         config = {
-            **_extent(length, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_COUNT, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_DURATION_MS),
-            **_extent(
+            **extent_config(
+                length, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_COUNT, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_DURATION_MS
+            ),
+            **extent_config(
                 Count(1) if slide is None else slide,
                 keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_COUNT,
                 keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_DURATION_MS,
@@ -128,7 +132,7 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
         outputs = list(optional_outputs or ())
         if late is not None:
             outputs.append(Stream([LATE_TUPLE_FIELD], str(late)))
-        if any(key in config for key in _LENGTHS):
+        if any(key in config for key in LENGTHS):
             WindowSettings.of(config)
         return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=outputs)
 
@@ -150,16 +154,17 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
         self._clock_ms: Callable[[], int] = lambda: int(clock() * 1000)
         config[keys.TOPOLOGY_TICK_TUPLE_FREQ_MS] = settings.tick_ms
         self._anchors: list[Tuple] | None = None
-        self._tracking = config.get(keys.TOPOLOGY_RELIABILITY_MODE) != keys.TopologyReliabilityMode.ATMOST_ONCE
         now_ms = self._clock_ms()
-        saved = getattr(self, "saved_state", None)
+        self._saved = saved_tuples(config, context)
+        mode = config.get(keys.TOPOLOGY_RELIABILITY_MODE)
+        self._tracking = self._saved is None and mode != keys.TopologyReliabilityMode.ATMOST_ONCE
         starts_at = isinstance(settings.slide, Duration) and settings.timestamp is None
         self._windows = TrailingWindows(
             settings.length,
             settings.slide,
             event_time=settings.timestamp is not None,
             first_end=now_ms + settings.slide.value if starts_at else None,
-            state=None if saved is None else saved.get("windows"),
+            saved=self._saved,
         )
         self._late, self._outliers = CountMetric(), CountMetric()
         if settings.timestamp is not None:
@@ -173,22 +178,26 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
                 max_advance_ms=settings.max_advance_ms,
                 now_ms=now_ms,
             )
-            if saved is not None:
-                self._watermarks.watermark = saved.get("watermark", NEVER)
+            if self._saved is not None:
+                self._saved_marks = context.task_state(
+                    WATERMARKS, default=None, merge=Watermarks.merged, split=lambda marks, tasks: [marks] * tasks
+                )
+                self._watermarks.restore(self._saved_marks.value)
         self._warn_of_timeouts(config)
 
-    def init_state(self, state: State) -> None:
-        self.saved_state: Any = state
-
     def pre_save(self, checkpoint_id: str) -> None:
-        self.saved_state["windows"] = self._windows.state
-        if self._settings.timestamp is not None:
-            self.saved_state["watermark"] = self._watermarks.watermark
+        """Bring the state up to date. Call it if you override it."""
+        if self._saved is not None:
+            self._windows.save()
+            if self._settings.timestamp is not None:
+                self._saved_marks.value = self._watermarks.saved()
 
     def process(self, tup: Tuple) -> None:
         timestamp = self._settings.timestamp
         if timestamp is None:
             self._carry_out(self._windows.add(tup, self._clock_ms()))
+            if self._saved is not None:
+                self.ack(tup)
             return
         try:
             time_ms = _time_ms(timestamp(tup))
@@ -205,6 +214,8 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
             self._set_aside(tup, f"is late: {time_ms} ms, and the watermark is {marks.watermark} ms")
         else:
             self._windows.add(tup, time_ms)
+            if self._saved is not None:
+                self.ack(tup)
 
     def process_tick(self, tup: Tuple) -> None:
         now_ms = self._clock_ms()
@@ -228,8 +239,9 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
     def _carry_out(self, effects: Sequence[Evaluated | Expired]) -> None:
         for effect in effects:
             if isinstance(effect, Expired):
-                for tup in effect.elements:
-                    self.ack(tup)
+                if self._saved is None:
+                    for tup in effect.elements:
+                        self.ack(tup)
                 continue
             self._anchors = effect.elements if self._tracking else None
             try:
@@ -283,11 +295,11 @@ class WindowedBoltBuilder:
 
     def with_lag(self, lag: Duration | datetime.timedelta) -> WindowedBoltBuilder:
         """By how much event times may be out of order; not at all without it."""
-        return self._with(**{keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS: _ms(lag, at_least=0)})
+        return self._with(**{keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS: duration_ms(lag, at_least=0)})
 
     def with_watermark_interval(self, interval: Duration | datetime.timedelta) -> WindowedBoltBuilder:
         """How often the watermark advances; every second without it."""
-        return self._with(**{keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS: _ms(interval)})
+        return self._with(**{keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS: duration_ms(interval)})
 
     def with_late_tuple_stream(self, stream_id: str) -> WindowedBoltBuilder:
         """Emit late tuples on this stream, which is declared with them, as the field `late_tuple`."""
@@ -295,7 +307,7 @@ class WindowedBoltBuilder:
 
     def with_idle_after(self, idle: Duration | datetime.timedelta) -> WindowedBoltBuilder:
         """After how long a stream without tuples does not hold up the watermark; a minute without it."""
-        return self._with(**{keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS: _ms(idle)})
+        return self._with(**{keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS: duration_ms(idle)})
 
     def spec(
         self,
@@ -311,90 +323,6 @@ class WindowedBoltBuilder:
 
     def _with(self, **config: Any) -> WindowedBoltBuilder:
         return WindowedBoltBuilder(self.bolt, {**self.config, **config})
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowSettings:
-    """The windows of a bolt, read from its configuration."""
-
-    length: Count | Duration
-    slide: Count | Duration
-    timestamp: Callable[[Tuple], Any] | None
-    """Reads a tuple's time; None: windows are of arrival."""
-    lag_ms: int
-    interval_ms: int
-    idle_after_ms: int
-    max_advance_ms: int
-    late_stream: str | None
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> WindowSettings:
-        """Read and check it.
-
-        Raises:
-            ConfigError: windows are missing or make no sense.
-        """
-        length = _read(config, *_LENGTHS)
-        if length is None:
-            raise ConfigError(f"a windowed bolt needs {' or '.join(_LENGTHS)}: see BaseWindowedBolt.with_window()")
-        field_name = config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME)
-        extractor = config.get(TIMESTAMP_EXTRACTOR)
-        if field_name is not None and extractor is not None:
-            raise ConfigError("a windowed bolt has a timestamp field or a timestamp extractor, not both")
-        timestamp = extractor if field_name is None else _field_reader(str(field_name))
-        late_stream = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
-        if late_stream is not None and timestamp is None:
-            raise ConfigError("a stream for late tuples needs a timestamp field or extractor: tuples arrive in time")
-        slide = _read(config, *_SLIDES) or Count(1)
-        TrailingWindows(length, slide)
-        return cls(
-            length=length,
-            slide=slide,
-            timestamp=timestamp,
-            lag_ms=int(config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS, 0)),
-            interval_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS, WATERMARK_INTERVAL_MS)),
-            idle_after_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS, IDLE_AFTER_MS)),
-            max_advance_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS, MAX_ADVANCE_MS)),
-            late_stream=None if late_stream is None else str(late_stream),
-        )
-
-    @property
-    def tick_ms(self) -> int:
-        """How often time has to be looked at."""
-        if self.timestamp is not None:
-            return self.interval_ms
-        times = [int(extent.value) for extent in (self.slide, self.length) if isinstance(extent, Duration)]
-        return min([WATERMARK_INTERVAL_MS, *times]) if isinstance(self.slide, Count) else times[0]
-
-
-_LENGTHS = (keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_COUNT, keys.TOPOLOGY_BOLTS_WINDOW_LENGTH_DURATION_MS)
-_SLIDES = (keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_COUNT, keys.TOPOLOGY_BOLTS_SLIDING_INTERVAL_DURATION_MS)
-
-
-def _read(config: Mapping[str, Any], by_count: str, by_time: str) -> Count | Duration | None:
-    if by_count in config:
-        return Count(int(config[by_count]))
-    return Duration(int(config[by_time])) if by_time in config else None
-
-
-def _extent(extent: Extent, by_count: str, by_time: str) -> dict[str, int]:
-    return {by_count: extent.value} if isinstance(extent, Count) else {by_time: _ms(extent)}
-
-
-def _ms(duration: Duration | datetime.timedelta, *, at_least: int = 1) -> int:
-    if isinstance(duration, datetime.timedelta):
-        ms = duration // datetime.timedelta(milliseconds=1)
-    elif isinstance(duration, Duration):
-        ms = int(duration.value)
-    else:
-        raise ConfigError(f"a window's length or slide must be a Count, a Duration or a timedelta, not {duration!r}")
-    if ms < at_least:
-        raise ConfigError(f"a duration must be at least {at_least} ms, not {duration!r}")
-    return ms
-
-
-def _field_reader(name: str) -> Callable[[Tuple], Any]:
-    return lambda tup: tup[name]
 
 
 def _time_ms(time: Any) -> int:
