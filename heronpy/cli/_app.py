@@ -28,6 +28,7 @@ VERBS = {
     "activate": "heronpy.cli._manage",
     "deactivate": "heronpy.cli._manage",
     "restart": "heronpy.cli._manage",
+    "update": "heronpy.cli._update",
     "topologies": "heronpy.cli._show",
     "status": "heronpy.cli._show",
     "top": "heronpy.cli._top",

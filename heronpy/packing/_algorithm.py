@@ -23,16 +23,21 @@ class Packing(ABC):
         """
 
     @abstractmethod
-    def repack(self, current: PackingPlan, component_changes: Mapping[str, int]) -> PackingPlan:
+    def repack(
+        self, current: PackingPlan, component_changes: Mapping[str, int], *, containers: int | None = None
+    ) -> PackingPlan:
         """The plan after adding or removing instances, with as little movement as possible.
 
-        Instances that stay keep their container and their task id. New ones get ids that no task of the topology ever
-        had: a root, a checkpoint or a late batch that names a task must never mean another one.
+        Instances that stay keep their task id and, unless the number of containers is given, their container. New ones
+        get ids that no task of the topology ever had: a root, a checkpoint or a late batch that names a task must never
+        mean another one.
 
         Args:
             current: The plan in force.
             component_changes: By how much the parallelism of a component grows (or, negative, shrinks).
+            containers: How many there are to be; None: those that there are, and as many more as are needed.
 
         Raises:
-            TopologyError: unknown component, fewer than one instance left, or the instances do not fit.
+            TopologyError: unknown component, fewer than one instance left, more containers than instances, or they do
+                not fit.
         """

@@ -38,7 +38,9 @@ class RoundRobinPacking(Packing):
             dealt[n % count + 1].append((component, n + 1, index))
         return self._plan(dealt)
 
-    def repack(self, current: PackingPlan, component_changes: Mapping[str, int]) -> PackingPlan:
+    def repack(
+        self, current: PackingPlan, component_changes: Mapping[str, int], *, containers: int | None = None
+    ) -> PackingPlan:
         placed: dict[int, list[_Placed]] = {
             c.id: [(i.component, i.task_id, i.component_index) for i in c.instances] for c in current.containers
         }
@@ -54,14 +56,20 @@ class RoundRobinPacking(Packing):
         kept = {component: parallelism[component] + change for component, change in component_changes.items()}
         for container, instances in placed.items():
             placed[container] = [i for i in instances if i[0] not in kept or i[2] < kept[i[0]]]
+        if containers is not None:
+            added = sum(max(0, change) for change in component_changes.values())
+            _container_count(containers, sum(map(len, placed.values())) + added)
+            _open_or_close(placed, containers)
         for component, change in component_changes.items():
             for index in range(parallelism[component], parallelism[component] + change):
                 container = min(placed, key=lambda c: (len(placed[c]), c))
-                if len(placed[container]) >= full:
+                if containers is None and len(placed[container]) >= full:
                     container = max(placed) + 1
                     placed[container] = []
                 placed[container].append((component, next_task, index))
                 next_task += 1
+        if containers is not None:
+            _balance(placed)
         left = {container: instances for container, instances in placed.items() if instances}
         return self._plan(left, highest_task_id=next_task - 1)
 
@@ -85,6 +93,28 @@ class RoundRobinPacking(Packing):
                 )
             )
         return PackingPlan(self.logical.id, tuple(containers), highest_task_id)
+
+
+def _open_or_close(placed: dict[int, list[_Placed]], containers: int) -> None:
+    """Add empty containers, or move the instances of the emptiest ones to the others."""
+    while len(placed) < containers:
+        placed[max(placed) + 1] = []
+    while len(placed) > containers:
+        closed = placed.pop(min(placed, key=lambda c: (len(placed[c]), -c)))
+        for instance in closed:
+            placed[min(placed, key=lambda c: (len(placed[c]), c))].append(instance)
+
+
+def _balance(placed: dict[int, list[_Placed]]) -> None:
+    """Move as few instances as possible, those with the highest ids, until no container has two more than another."""
+    while True:
+        fullest = max(placed, key=lambda c: (len(placed[c]), c))
+        emptiest = min(placed, key=lambda c: (len(placed[c]), c))
+        if len(placed[fullest]) - len(placed[emptiest]) < 2:
+            return
+        moved = max(placed[fullest], key=lambda instance: instance[1])
+        placed[fullest].remove(moved)
+        placed[emptiest].append(moved)
 
 
 def _container_count(raw: Any, instances: int) -> int:

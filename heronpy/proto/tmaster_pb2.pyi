@@ -62,6 +62,16 @@ class StateReply(_message.Message):
     state: str
     def __init__(self, state: _Optional[str] = ...) -> None: ...
 
+class UpdateRequest(_message.Message):
+    __slots__ = ("base", "packing", "timeout_s")
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    PACKING_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    base: _plan_pb2.PackingPlan
+    packing: _plan_pb2.PackingPlan
+    timeout_s: float
+    def __init__(self, base: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., timeout_s: _Optional[float] = ...) -> None: ...
+
 class InstanceStatus(_message.Message):
     __slots__ = ("id", "component", "task_id", "container", "attached", "pid", "started_ms", "totals", "latest", "rates")
     class TotalsEntry(_message.Message):

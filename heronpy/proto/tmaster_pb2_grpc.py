@@ -52,6 +52,11 @@ class TmasterStub:
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.StateReply.FromString,
                 _registered_method=True)
+        self.Update = channel.unary_unary(
+                '/heronpy.Tmaster/Update',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.UpdateRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.StateReply.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/heronpy.Tmaster/GetStatus',
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
@@ -115,6 +120,12 @@ class TmasterServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Deactivate(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Update(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,6 +202,11 @@ def add_TmasterServicer_to_server(servicer, server):
             'Deactivate': grpc.unary_unary_rpc_method_handler(
                     servicer.Deactivate,
                     request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_tmaster__pb2.StateReply.SerializeToString,
+            ),
+            'Update': grpc.unary_unary_rpc_method_handler(
+                    servicer.Update,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.UpdateRequest.FromString,
                     response_serializer=heronpy_dot_proto_dot_tmaster__pb2.StateReply.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
@@ -319,6 +335,33 @@ class Tmaster:
             target,
             '/heronpy.Tmaster/Deactivate',
             heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
+            heronpy_dot_proto_dot_tmaster__pb2.StateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Update(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/Update',
+            heronpy_dot_proto_dot_tmaster__pb2.UpdateRequest.SerializeToString,
             heronpy_dot_proto_dot_tmaster__pb2.StateReply.FromString,
             options,
             channel_credentials,

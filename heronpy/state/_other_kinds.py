@@ -28,7 +28,7 @@ class BroadcastState(Tracked):
 class ComponentState(Tracked):
     """What Heron's `init_state` is given: any keys of one task. Behaves as a dict.
 
-    It cannot be divided, so it cannot be restored with another number of tasks.
+    It cannot be divided, so it cannot be restored with another number of tasks, unless it is empty in all of them.
     """
 
     __slots__ = ()

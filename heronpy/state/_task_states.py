@@ -160,12 +160,13 @@ class TaskStates:
         schema = Schema(COMPONENT_STATE, Kind.TASK)
         state = ComponentState(schema, self.place)
         if saved := self._claim(schema):
-            if saved.tasks != self.place.tasks:
+            if saved.tasks == self.place.tasks:
+                self._restore(state, decoded(schema, self.place, saved.by_task.get(self.place.index, ()))[0])
+            elif any(decoded(schema, self.place, blocks)[0] for blocks in saved.by_task.values()):
                 raise CheckpointError(
                     f"component {self.place.component!r}: {saved.tasks} tasks had the state of init_state(), now there "
                     f"are {self.place.tasks}: it cannot be divided; keyed_state, split_state and task_state can"
                 )
-            self._restore(state, decoded(schema, self.place, saved.by_task.get(self.place.index, ()))[0])
         self._states[schema.name] = state
         return state
 

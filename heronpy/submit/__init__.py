@@ -23,12 +23,14 @@ from heronpy.submit._find import find, find_by_name, running
 from heronpy.submit._listed import Listed, listed
 from heronpy.submit._plan import Submission, default_role, prepare
 from heronpy.submit._submit import submit, uninterrupted
+from heronpy.submit._update import Update, plan_update, update
 
 __all__ = [
     "Listed",
     "Setting",
     "StoredCheckpoint",
     "Submission",
+    "Update",
     "activate",
     "checkpoints",
     "deactivate",
@@ -41,6 +43,7 @@ __all__ = [
     "log_levels",
     "metrics",
     "physical_plan",
+    "plan_update",
     "plans",
     "prepare",
     "remove_checkpoints",
@@ -51,4 +54,5 @@ __all__ = [
     "status_and_metrics",
     "submit",
     "uninterrupted",
+    "update",
 ]

@@ -23,7 +23,11 @@ from heronpy.submit._listed import check_owner
 from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
 CALL_TIMEOUT_S = 10.0
-_REFUSED: dict[str, type[HeronError]] = {"NOT_FOUND": NotFoundError, "INVALID_ARGUMENT": UsageError}
+_REFUSED: dict[str, type[HeronError]] = {
+    "NOT_FOUND": NotFoundError,
+    "INVALID_ARGUMENT": UsageError,
+    "FAILED_PRECONDITION": StateError,
+}
 """What a Topology Master that does answer may say."""
 
 
@@ -33,7 +37,7 @@ def activate(launch: Launch) -> str:
     Raises:
         UnavailableError: the Topology Master does not answer.
     """
-    return str(_ask(launch, "Activate").state)
+    return str(ask(launch, "Activate").state)
 
 
 def deactivate(launch: Launch) -> str:
@@ -42,7 +46,7 @@ def deactivate(launch: Launch) -> str:
     Raises:
         UnavailableError: the Topology Master does not answer.
     """
-    return str(_ask(launch, "Deactivate").state)
+    return str(ask(launch, "Deactivate").state)
 
 
 def status(launch: Launch) -> tmaster_pb2.StatusReply:
@@ -51,7 +55,7 @@ def status(launch: Launch) -> tmaster_pb2.StatusReply:
     Raises:
         UnavailableError: the Topology Master does not answer.
     """
-    reply: tmaster_pb2.StatusReply = _ask(launch, "GetStatus")
+    reply: tmaster_pb2.StatusReply = ask(launch, "GetStatus")
     return reply
 
 
@@ -117,7 +121,7 @@ def restart(launch: Launch, container: int | None = None) -> None:
 
 
 def plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
-    """What was submitted, and which instances share a container.
+    """What was submitted, with the numbers of tasks that it has now, and which instances share a container.
 
     Raises:
         NotFoundError: the state manager does not know the topology.
@@ -128,10 +132,9 @@ def plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
         packing = state.get(Kind.PACKINGPLANS, launch.topology)
     if topology is None or packing is None:
         raise NotFoundError(f"the state manager at {launch.statemgr.root} does not know topology {launch.topology}")
-    return (
-        LogicalPlan.from_proto(topology_pb2.Topology.FromString(topology)),
-        PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(packing)),
-    )
+    logical = LogicalPlan.from_proto(topology_pb2.Topology.FromString(topology))
+    packed = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(packing))
+    return logical.with_parallelism(packed.parallelism), packed
 
 
 def metrics(launch: Launch, request: tmaster_pb2.MetricsRequest) -> tmaster_pb2.MetricsReply:
@@ -141,7 +144,7 @@ def metrics(launch: Launch, request: tmaster_pb2.MetricsRequest) -> tmaster_pb2.
         UsageError: too many values for one reply.
         UnavailableError: the Topology Master does not answer.
     """
-    reply: tmaster_pb2.MetricsReply = _ask(launch, "GetMetrics", request)
+    reply: tmaster_pb2.MetricsReply = ask(launch, "GetMetrics", request)
     return reply
 
 
@@ -166,7 +169,7 @@ def physical_plan(launch: Launch) -> PhysicalPlan:
         NotFoundError: there is none yet.
         UnavailableError: the Topology Master does not answer.
     """
-    return PhysicalPlan.from_proto(_ask(launch, "GetPhysicalPlan"))
+    return PhysicalPlan.from_proto(ask(launch, "GetPhysicalPlan"))
 
 
 def log_levels(launch: Launch) -> loglevels_pb2.LogLevels:
@@ -175,7 +178,7 @@ def log_levels(launch: Launch) -> loglevels_pb2.LogLevels:
     Raises:
         UnavailableError: the Topology Master does not answer, or cannot read them.
     """
-    reply: loglevels_pb2.LogLevels = _ask(launch, "GetLogLevels")
+    reply: loglevels_pb2.LogLevels = ask(launch, "GetLogLevels")
     return reply
 
 
@@ -201,24 +204,30 @@ def set_log_level(
         UnavailableError: the Topology Master does not answer, or cannot write it.
     """
     request = tmaster_pb2.LogLevelRequest(target=target, level=level or "", for_s=for_s, user=user)
-    reply: loglevels_pb2.LogLevels = _ask(launch, "SetLogLevel", request)
+    reply: loglevels_pb2.LogLevels = ask(launch, "SetLogLevel", request)
     return reply
 
 
-def _ask(launch: Launch, method: str, request: Any = None) -> Any:
-    return _ask_all(launch, (method, request or tmaster_pb2.TopologyRequest()))[0]
+def ask(launch: Launch, method: str, request: Any = None, *, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    """Call a method of the Topology Master.
+
+    Raises:
+        UnavailableError: it does not answer in time.
+        HeronError: it refuses.
+    """
+    return _ask_all(launch, (method, request or tmaster_pb2.TopologyRequest()), timeout_s=timeout_s)[0]
 
 
-def _ask_all(launch: Launch, *calls: tuple[str, Any]) -> list[Any]:
+def _ask_all(launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> list[Any]:
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
         raw = state.get(Kind.TMASTERS, launch.topology)
     if raw is None:
         raise UnavailableError(f"the Topology Master of {launch.topology} is not up: try again, or see `heron logs`")
     location = state_pb2.TmasterLocation.FromString(raw)
-    return asyncio.run(_call(launch, f"{location.host}:{location.port}", calls))
+    return asyncio.run(_call(launch, f"{location.host}:{location.port}", calls, timeout_s))
 
 
-async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]]) -> list[Any]:
+async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]], timeout_s: float) -> list[Any]:
     # Here, because commands that ask nobody would wait for gRPC.
     import grpc.aio
 
@@ -231,7 +240,7 @@ async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]]) -
         try:
             replies = []
             for method, request in calls:
-                replies.append(await getattr(stub, method)(request, metadata=security.metadata, timeout=CALL_TIMEOUT_S))
+                replies.append(await getattr(stub, method)(request, metadata=security.metadata, timeout=timeout_s))
             return replies
         except grpc.aio.AioRpcError as e:
             if refused := _REFUSED.get(e.code().name):

@@ -112,7 +112,7 @@ def prepare(
         checkpoints=_checkpoints(logical, engine, config.scheduler, home / "checkpoints" / cluster / role / environ),
         origins=origins_of(config, definition.proto, logical.config),
     )
-    return Submission(definition, launch, logical, _pack(logical, config.packing))
+    return Submission(definition, launch, logical, packing_of(logical, config.packing).pack())
 
 
 def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, default: Path) -> str:
@@ -183,7 +183,13 @@ def _check_config(config: Mapping[str, Any], where: str) -> None:
         raise ConfigError(f"{where}: {e}") from e
 
 
-def _pack(logical: LogicalPlan, algorithm: str) -> PackingPlan:
+def packing_of(logical: LogicalPlan, algorithm: str) -> packings.Packing:
+    """The packing algorithm of this name, for a topology.
+
+    Raises:
+        ConfigError: there is none.
+        TopologyError: the configuration makes no sense.
+    """
     known = {n: c for n in packings.__all__ if _is_packing(c := getattr(packings, n))}
     module, _, name = algorithm.rpartition(".")
     found: Any = None
@@ -197,8 +203,8 @@ def _pack(logical: LogicalPlan, algorithm: str) -> PackingPlan:
             why = f": {e}"
     if not _is_packing(found):
         raise ConfigError(f"heron.class.packing.algorithm: {algorithm!r} is not a packing algorithm{why}")
-    plan: PackingPlan = found(logical).pack()
-    return plan
+    made: packings.Packing = found(logical)
+    return made
 
 
 def _is_packing(found: Any) -> bool:

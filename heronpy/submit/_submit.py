@@ -82,7 +82,7 @@ def submit(
         config_path=config_path,
     )
     launch = submission.launch
-    _check_ports(submission)
+    check_ports(launch, range(len(submission.packing.containers) + 1))
     with (
         contextlib.closing(open_statemgr(launch.statemgr)) as state,
         state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S),
@@ -132,11 +132,17 @@ def _undoing(topology: str) -> Iterator[contextlib.ExitStack]:
         raise
 
 
-def _check_ports(submission: Submission) -> None:
-    base = submission.launch.config.metrics.prometheus_port
+def check_ports(launch: Launch, containers: Iterable[int]) -> None:
+    """Refuse containers whose metrics could not be served.
+
+    Raises:
+        ConfigError: there is no such port.
+        UnavailableError: it is taken.
+    """
+    base = launch.config.metrics.prometheus_port
     if not base:
         return
-    for container in range(len(submission.packing.containers) + 1):
+    for container in containers:
         port = base + container
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -85,6 +85,18 @@ class TopologyHandle:
         """Have the spouts stop emitting."""
         _blocking(submit.deactivate, self.launch)
 
+    def update(self, *, containers: int | None = None, timeout_s: float = 120.0, **tasks: int) -> None:
+        """Change the number of tasks of components, by name, or of containers. Returns when all run by it.
+
+        Raises:
+            TopologyError: a number that cannot be.
+            StateError: nothing was changed.
+            UnavailableError: the Topology Master does not answer; or it was changed, and not all run in time.
+        """
+        home = self.launch.dir.parents[4]
+        planned = _blocking(lambda: submit.plan_update(self.launch, tasks, containers, home=home))
+        _blocking(lambda: submit.update(planned, timeout_s=timeout_s))
+
     def restart(self, container: int | None = None) -> None:
         """End the processes of one container, or of all, and start them again.
 

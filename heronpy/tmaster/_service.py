@@ -12,13 +12,13 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar, assert_never
 
 from heronpy.errors import HeronError, StateError
 from heronpy.health import Health
 from heronpy.metricsmgr import Reporter
-from heronpy.plan import TopologyState
+from heronpy.plan import PackingPlan, TopologyState
 from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
@@ -34,6 +34,7 @@ from heronpy.tmaster._state import CloseSession, SendPlan, TimePassed
 from heronpy.tmaster._status import Metrics, checkpoint_metrics
 from heronpy.tmaster._store import NodeCopies, carry_out
 from heronpy.tmaster._store_effects import ClaimNode, NodeChanged, ReadNodes, StoreEffect, WriteNode
+from heronpy.tmaster._update import UpdateRequested
 from heronpy.tmaster.checkpoints import DiscardCheckpoints, FindIntact, WriteManifest
 
 log = logging.getLogger(__name__)
@@ -146,9 +147,20 @@ class TopologyMaster:
         Raises:
             StateError: it was not changed.
         """
+        await self._request(lambda call, now_s: StateRequested(call, runtime, now_s))
+
+    async def request_update(self, base: PackingPlan, packing: PackingPlan, timeout_s: float) -> None:
+        """Put another packing plan in the place of one. Goes on when the caller gives up.
+
+        Raises:
+            StateError: nothing was changed, as far as is known.
+        """
+        await self._request(lambda call, now_s: UpdateRequested(call, base, packing, timeout_s, now_s))
+
+    async def _request(self, event: Callable[[int, float], Event]) -> None:
         call = next(self._call_numbers)
         reply = self._calls[call] = asyncio.get_running_loop().create_future()
-        self.feed(StateRequested(call, runtime, time.monotonic()))
+        self.feed(event(call, time.monotonic()))
         if error := await reply:
             raise StateError(error)
 

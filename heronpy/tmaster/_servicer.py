@@ -13,7 +13,7 @@ import grpc.aio
 
 from heronpy.errors import HeronError, NotFoundError, StateError, UsageError
 from heronpy.health import Health
-from heronpy.plan import StmgrLocation, TopologyState
+from heronpy.plan import PackingPlan, StmgrLocation, TopologyState
 from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import caller_of
 from heronpy.tmaster._core import Core, Event
@@ -49,6 +49,13 @@ class Master(Protocol):
 
         Raises:
             StateError: it was not changed.
+        """
+
+    async def request_update(self, base: PackingPlan, packing: PackingPlan, timeout_s: float) -> None:
+        """Put another packing plan in the place of one. Goes on when the caller gives up.
+
+        Raises:
+            StateError: nothing was changed, as far as is known.
         """
 
     def assess_health(self) -> Health:
@@ -117,6 +124,16 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
     async def Deactivate(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> tmaster_pb2.StateReply:
         """Let the spouts rest. The state is durable, and a plan with it on its way, before the reply."""
         return await self._set_state(TopologyState.PAUSED, context)
+
+    async def Update(self, request: tmaster_pb2.UpdateRequest, context: _Context) -> tmaster_pb2.StateReply:
+        """Run by another packing plan. It is durable before the reply, and in force when its containers are there."""
+        await self._active(context)
+        base, packing = PackingPlan.from_proto(request.base), PackingPlan.from_proto(request.packing)
+        try:
+            await self._master.request_update(base, packing, request.timeout_s)
+        except HeronError as e:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
+        return tmaster_pb2.StateReply(state=self._master.core.state.runtime.name)
 
     async def _set_state(self, runtime: TopologyState, context: _Context) -> tmaster_pb2.StateReply:
         await self._active(context)

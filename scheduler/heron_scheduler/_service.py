@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from heron_scheduler._certificates import keep_renewed
+from heron_scheduler._certificates import issue_missing, keep_renewed
 from heron_scheduler._engine_state import remove_engine_state
 from heron_scheduler._spi import ALL_CONTAINERS, Scheduler
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError
@@ -24,7 +24,7 @@ from heronpy.proto import plan_pb2, scheduler_pb2, scheduler_pb2_grpc, state_pb2
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, until_one_ends
 from heronpy.security import CLI, TRACKER, container_identity
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, follow, open_statemgr, opened
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +75,10 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             await grpc_server.start()
             try:
                 plan = await asyncio.to_thread(self._register, listener.address)
-                await self._in_turn(self._scheduler.on_schedule, plan)
+                await self._in_turn(self._schedule, plan)
                 end_submission(self._launch.dir)  # also if the submitter has died meanwhile
                 self.started.set()
-                await until_one_ends(self._keep_running(directory), keep_renewed(launch))
+                await until_one_ends(self._keep_running(directory), self._follow_plan(plan), keep_renewed(launch))
             finally:
                 await grpc_server.stop(grace=1.0)  # time for the reply to the kill
 
@@ -110,6 +110,28 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
                 await self._in_turn(self._scheduler.on_kill)
                 return
             await self._in_turn(self._scheduler.on_tick)
+
+    def _schedule(self, plan: PackingPlan) -> None:
+        issue_missing(self._launch, (container.id for container in plan.containers))
+        self._scheduler.on_schedule(plan)
+
+    async def _follow_plan(self, plan: PackingPlan) -> None:
+        """Start and end containers as the packing plan has it, from `plan` on."""
+        async with opened(self._launch.statemgr) as statemgr:
+            async for value in follow(statemgr, Kind.PACKINGPLANS, self._launch.topology):
+                if value is None:
+                    continue  # killed, or the state manager has lost it: the Topology Master writes it again
+                before, plan = plan, PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+                if plan != before:
+                    try:
+                        await self._in_turn(self._update, before, plan)
+                    except (HeronError, OSError) as e:
+                        log.error("%s", e)
+
+    def _update(self, before: PackingPlan, plan: PackingPlan) -> None:
+        log.info("the packing plan has changed: %d containers", len(plan.containers))
+        issue_missing(self._launch, (container.id for container in plan.containers))
+        self._scheduler.on_update(before, plan)
 
     async def _kill(self) -> None:
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from counting_topology import KEYS
 
@@ -28,8 +29,12 @@ class Counted:
         new.write_text(str(self.goal))
         os.replace(new, self.dir / "goal")
 
-    def newest(self) -> list[dict[str, object]]:
-        return [json.loads(path.read_text()) for path in sorted(self.dir.glob("committed-?"))]
+    def newest(self) -> list[dict[str, Any]]:
+        """Of the tasks that committed last: before a rescaling there were others."""
+        by_tasks: dict[str, list[dict[str, Any]]] = {}
+        for path in sorted(self.dir.glob("committed-?-of-?")):
+            by_tasks.setdefault(path.name[-1], []).append(json.loads(path.read_text()))
+        return max(by_tasks.values(), key=lambda found: max(one["checkpoint"] for one in found), default=[])
 
     def counts(self) -> Counter[str]:
         total: Counter[str] = Counter()

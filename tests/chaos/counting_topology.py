@@ -64,7 +64,8 @@ class Count(Bolt, ITwoPhaseStatefulComponent):
         self.own = state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.file = Path(config["chaos.dir"]) / f"committed-{context.get_this_task_index()}"
+        tasks = len(context.get_component_tasks(context.get_component_id()) or [])
+        self.file = Path(config["chaos.dir"]) / f"committed-{context.get_this_task_index()}-of-{tasks}"
         self.counts = context.keyed_state("counts", default=0)
         self.prepared: dict[str, dict[str, int]] = {}
 

@@ -1,0 +1,73 @@
+"""`update`: other numbers of tasks and containers for a topology that runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Annotated
+
+import typer
+
+from heronpy import submit
+from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._target import resolve
+from heronpy.errors import UsageError
+
+
+def update(
+    words: Words,
+    component_parallelism: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COMPONENT:N", help="Number of tasks of a component; may be repeated."),
+    ] = None,
+    containers: Annotated[
+        int | None,
+        typer.Option(
+            "--containers", "--container-number", metavar="N", help="Number of containers.", show_default=False
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.")] = 120.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would change, and change nothing.", show_default=False)
+    ] = False,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """Change the number of tasks of components, or of containers, while a topology runs.
+
+    Effectively once, a checkpoint is taken, and all go on from it: nothing is lost or repeated. Tasks that stay keep
+    their ids; state by key, and splits of sources, are divided again. It happens as a whole or not at all.
+    """
+    tasks = parallelism_of(component_parallelism or [])
+    if not tasks and containers is None:
+        raise UsageError("nothing to change: give --component-parallelism COMPONENT:N or --containers N")
+    properties = read_properties(config_property or [])
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties)
+    planned = submit.plan_update(launch, tasks, containers, home=home(), properties=properties, config_path=config_path)
+    if not planned.changes:
+        print(f"nothing to change: {launch.topology} has that already")
+        return
+    print("\n".join(planned.changes))
+    if dry_run:
+        return
+    began_s = time.monotonic()
+    submit.update(planned, timeout_s=timeout, on_step=lambda step: print(f"{step} …", file=sys.stderr))
+    print(f"updated {launch.topology} in {time.monotonic() - began_s:.1f} s")
+
+
+def parallelism_of(pairs: list[str]) -> dict[str, int]:
+    """`COMPONENT:N` strings as a map.
+
+    Raises:
+        UsageError: one has another form, or a component is named twice.
+    """
+    found: dict[str, int] = {}
+    for pair in pairs:
+        name, _, count = pair.rpartition(":")
+        if not name or not count.isdecimal() or int(count) < 1:
+            raise UsageError(f"--component-parallelism {pair!r} must have the form COMPONENT:N, with N from 1")
+        if name in found:
+            raise UsageError(f"--component-parallelism names {name!r} twice")
+        found[name] = int(count)
+    return found
