@@ -28,6 +28,7 @@ from heronpy.cli._top_view import count as shown_count
 from heronpy.cli._top_view import megabytes as shown_megabytes
 from heronpy.cli._top_view import milliseconds as shown_milliseconds
 from heronpy.cli._top_view import screen as top_screen
+from heronpy.cli._update import parallelism_of
 from heronpy.cli._wait import counted as counted_progress
 from heronpy.cli._wait import progress as start_progress
 
@@ -54,6 +55,7 @@ __all__ = [
     "logical_shape",
     "metric_matches",
     "ordered_rows",
+    "parallelism_of",
     "plan_stages",
     "read_properties",
     "readable_line",

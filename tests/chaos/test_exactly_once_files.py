@@ -104,6 +104,19 @@ def test_every_line_is_copied_once_though_a_process_is_killed(
     lines.wait_exact()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(("readers", "writers"), [(3, 1), (1, 3), (2, 2)])
+def test_every_line_is_copied_once_though_readers_and_writers_come_and_go(
+    topology: TopologyHandle, lines: Lines, readers: int, writers: int
+) -> None:
+    for chunk in range(CHUNKS):
+        lines.append()
+        time.sleep(PACE_S)
+        if chunk == CHUNKS // 2:
+            topology.update(lines=readers, copies=writers, containers=2)
+    lines.wait_exact()
+
+
 def test_nothing_is_left_of_older_epochs(topology: TopologyHandle, lines: Lines) -> None:
     lines.append()
     lines.wait_exact()

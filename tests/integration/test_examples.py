@@ -117,7 +117,7 @@ def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(
     heron("submit", "local", "--wait", str(script), "-", "Counting")
     [kill] = [words for words in commands if words[0] == "kill"]
     others = [words for words in commands[1:] if words is not kill]
-    assert [words[0] for words in others] == ["status", "logs", "deactivate", "top", "log-level", "viz"]
+    assert [words[0] for words in others] == ["status", "logs", "update", "deactivate", "top", "log-level", "viz"]
     for words in others:
         heron(*words)
     assert json.loads((tmp_path / "board.json").read_text())["panels"]

@@ -310,3 +310,36 @@ def test_a_repacking_that_makes_no_sense_is_refused(changes: dict[str, int], sai
     with pytest.raises(TopologyError, match="count") as caught:
         packing.repack(packing.pack(), changes)
     assert said in str(caught.value)
+
+
+@given(topologies(), st.data())
+def test_another_number_of_containers_moves_no_more_than_it_must(logical: LogicalPlan, data: st.DataObject) -> None:
+    # What fits into the containers of one plan may not fit into fewer: that is another test's.
+    logical = topology({c.name: c.parallelism for c in logical.components.values()}, {"topology.stmgrs": 1})
+    algorithm = RoundRobinPacking(logical)
+    instances = sum(c.parallelism for c in logical.components.values())
+    before = algorithm.repack(algorithm.pack(), {}, containers=data.draw(st.integers(1, instances)))
+    wanted = data.draw(st.integers(1, instances))
+    after = algorithm.repack(before, {}, containers=wanted)
+    sizes = [len(c.instances) for c in after.containers]
+    assert len(sizes) == wanted
+    assert max(sizes) - min(sizes) <= 1
+    assert sorted(i.task_id for c in after.containers for i in c.instances) == list(range(1, instances + 1))
+    was = {i.task_id: c.id for c in before.containers for i in c.instances}
+    moved = [i.task_id for c in after.containers for i in c.instances if was[i.task_id] != c.id]
+    room = {c.id: len(c.instances) for c in after.containers}
+    must = sum(max(0, len(c.instances) - room.get(c.id, 0)) for c in before.containers)
+    assert len(moved) == must
+
+
+def test_containers_are_added_and_removed_together_with_tasks() -> None:
+    algorithm = RoundRobinPacking(topology({"spout": 2, "count": 2}, {"topology.stmgrs": 1}))
+    before = algorithm.pack()
+    more = algorithm.repack(before, {"count": 6}, containers=2)
+    assert [len(c.instances) for c in more.containers] == [5, 5]
+    one = algorithm.repack(more, {"count": -7}, containers=1)
+    assert [sorted(i.task_id for i in c.instances) for c in one.containers] == [[1, 2, 3]]
+    with pytest.raises(TopologyError, match="more containers than the 4 instances"):
+        algorithm.repack(before, {}, containers=5)
+    with pytest.raises(TopologyError, match="a number of containers from 1"):
+        algorithm.repack(before, {}, containers=0)

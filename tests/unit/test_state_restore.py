@@ -177,6 +177,28 @@ def test_without_split_and_merge_another_number_of_tasks_is_refused_by_name() ->
         component.restart(1)
 
 
+def test_the_state_of_init_state_cannot_be_divided_unless_nobody_has_any() -> None:
+    """A component may have `init_state` because it must, and keep everything in states of its own."""
+    component = Component(lambda states: [states.component_state(), states.keyed_state("counts", default=0)], 2)
+    component.checkpoint()
+    for tasks in (3, 1, 2):
+        component.restart(tasks)
+        component.checkpoint()
+    component.declared[1][0]["model"] = 1
+    component.checkpoint()
+    component.restart(2)
+    assert dict(component.declared[1][0]) == {"model": 1}
+    with pytest.raises(
+        CheckpointError, match=r"component 'count': 2 tasks had the state of init_state\(\), now there are 3"
+    ):
+        component.restart(3)
+    component.restart(2)
+    del component.declared[1][0]["model"]
+    component.checkpoint()
+    component.restart(3)
+    assert [dict(own) for own, _ in component.declared] == [{}, {}, {}]
+
+
 def test_broadcast_state_is_whole_in_every_task() -> None:
     component = Component(lambda states: states.broadcast_state("rules"), 2)
     for state in component.declared:

@@ -130,9 +130,10 @@ def assemble(statemgr: str, values: dict[Kind, bytes | None], before: Topology |
         state=TopologyState(proto.state),
     )
     if raw := values.get(Kind.PACKINGPLANS):
-        packing = plan_pb2.PackingPlan.FromString(raw)
-        check_packing(packing, proto)
-        topology = replace(topology, packing=PackingPlan.from_proto(packing))
+        found_packing = plan_pb2.PackingPlan.FromString(raw)
+        check_packing(found_packing, proto)
+        packing = PackingPlan.from_proto(found_packing)
+        topology = replace(topology, packing=packing, logical=topology.logical.with_parallelism(packing.parallelism))
     if raw := values.get(Kind.PPLANS):
         found = plan_pb2.PhysicalPlan.FromString(raw)
         check_physical(found)

@@ -1,0 +1,42 @@
+"""`heron update` on a topology that runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from keyed_count_topology import KEYS, counts_in, keyed_count_topology
+
+from heronpy.testing import LocalCluster, eventually_sync
+
+NUMBERS = 1000
+
+
+def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path: Path) -> None:
+    config = {"topology.stmgrs": 1, "topology.stateful.checkpoint.interval.seconds": 600}
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(keyed_count_topology(tmp_path, numbers=NUMBERS, rate=500, **config))
+
+        def some() -> None:
+            assert sum(counts_in(tmp_path).values()) > 100
+
+        eventually_sync(some, within_s=120)
+        before = topology.status()
+        update = [sys.executable, "-m", "heronpy.cli", "update", "keyed-count"]
+        update += ["--component-parallelism", "count:3", "--containers", "1"]
+        environ = {**os.environ, "HERON_HOME": str(cluster.home)}
+        done = subprocess.run(update, env=environ, text=True, capture_output=True, timeout=200, check=False)
+        assert (done.returncode, done.stdout.splitlines()[0]) == (0, "count: 2 → 3 tasks"), done.stderr
+        after = topology.status()
+        assert [i.id for i in after.instances if i.id not in {i.id for i in before.instances}] == [
+            "container_1_count_6"
+        ]
+        assert after.checkpoints.newest == 1, "the one that the update has taken"
+
+        def all_once() -> None:
+            assert counts_in(tmp_path) == {f"key {key}": NUMBERS // KEYS for key in range(KEYS)}
+
+        eventually_sync(all_once, within_s=120)
+        assert (tmp_path / "counts-2.json").stat().st_size > len("{}"), "the new task has counted nothing"
