@@ -1,6 +1,7 @@
 """Sources and sinks, and what it takes to write one.
 
-Sources: `TextFile`, `JsonLines`, `CsvFile`, `ParquetFile`, `RedisStream`, `ListSource`. Sinks: `TextSink`,
+Sources: `TextFile`, `JsonLines`, `CsvFile`, `ParquetFile`, `RedisStream`, `KafkaTopic`,
+`ListSource`. Sinks: `TextSink`,
 `JsonLinesSink`, `CsvSink`, `ParquetSink`, `SqlSink`, `RedisStreamSink`. `SourceSpout` is the spout of a source,
 `SinkBolt` the bolt of a sink. What each promises in which mode is in `docs/guarantees.md`.
 
@@ -9,6 +10,8 @@ One of your own implements `Source` or `Sink` and passes the tests of `heronpy.t
 """
 
 from heronpy.connectors._csv import CsvFile
+from heronpy.connectors._kafka import KafkaTopic
+from heronpy.connectors._kafka_messages import KafkaMessage
 from heronpy.connectors._lists import ListSource
 from heronpy.connectors._parquet import ParquetFile
 from heronpy.connectors._parquet_sink import ParquetSink
@@ -40,6 +43,8 @@ __all__ = [
     "CsvSink",
     "JsonLines",
     "JsonLinesSink",
+    "KafkaMessage",
+    "KafkaTopic",
     "ListSource",
     "ParquetFile",
     "ParquetSink",

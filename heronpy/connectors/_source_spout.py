@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import cloudpickle
 
-from heronpy.api import HeronComponentSpec, Spout, Stream, TopologyContext
+from heronpy.api import HeronComponentSpec, ITwoPhaseStatefulComponent, Spout, State, Stream, TopologyContext
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
@@ -51,7 +51,7 @@ class SourceSpout:
             directory: Where it is not effectively once: a shared directory, in which positions outlive the process.
                 Without it a restarted task begins anew, unless its source remembers what was acked.
             discover_every_s: Effectively once: how often to look for new splits, and for more in those that had ended;
-                None: only when the task begins.
+                None: as the source does, most of them only when the task begins.
             idle_after_s: A split without records for so long is idle.
         """
         self.source = source
@@ -73,10 +73,13 @@ class SourceSpout:
         return SourceTask.spec(name, par, {**(config or {}), SOURCE_KEY: cloudpickle.dumps(self)}, optional_outputs)
 
 
-class SourceTask(Spout):
+class SourceTask(Spout, ITwoPhaseStatefulComponent):
     """One task of a `SourceSpout`."""
 
     outputs = ["value", "time_ms", "id", Stream(["where", "row", "reason"], name=DEAD_LETTERS)]  # noqa: RUF012
+
+    def init_state(self, state: State) -> None:
+        pass  # it declares its own
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         try:
@@ -100,11 +103,13 @@ class SourceTask(Spout):
                     f"{spout.source!r} has no positions to go back to: it cannot be read effectively once"
                 )
             self._positions = context.split_state("positions")
+            self._saved: dict[int, dict[str, Any]] = {}
+            """By checkpoint that is not committed: where the open splits were."""
             self._splits = SplitSet(
                 spout.source,
                 self._positions,
                 source_context,
-                discover_every_s=spout.discover_every_s,
+                discover_every_s=spout.discover_every_s or spout.source.discover_every_s,
                 idle_after_s=spout.idle_after_s,
             )
             context.register_gauge("idle-splits", lambda: None if self._splits is None else len(self._splits.idle()))
@@ -135,6 +140,16 @@ class SourceTask(Spout):
         else:
             self.emit([record.value, record.time_ms, record.id])
             self._reader.ack([record])
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        if self._splits is not None:
+            self._saved[int(checkpoint_id)] = self._splits.positions()
+
+    def post_save(self, checkpoint_id: str) -> None:
+        if self._splits is not None:
+            committed = int(checkpoint_id)
+            self._splits.committed(self._saved.get(committed, {}))
+            self._saved = {id: saved for id, saved in self._saved.items() if id > committed}
 
     def ack(self, tup_id: Any) -> None:
         if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:

@@ -107,6 +107,9 @@ class SplitReader(ABC):
         """Whether there will never be another record, unless the split is opened again."""
         return False
 
+    def committed(self, position: Any) -> None:
+        """A checkpoint with a position of this reader is committed: nobody goes back to before it."""
+
     def close(self) -> None:
         """Let go of files and connections. Not called when the process is killed."""
 
@@ -134,6 +137,10 @@ class Source(ABC):
     """Whether the times of its records are event times."""
     rewindable = False
     """Whether `stream_splits` works: whoever keeps the positions can go back to them, and reads the same again."""
+    interleaved = False
+    """Whether the splits of a task are all open, and read in turn; otherwise one after the other has ended."""
+    discover_every_s: float | None = None
+    """How often to look for new splits, and for more in those that had ended; None: when a task begins."""
 
     @abstractmethod
     def open(self, context: SourceContext) -> SourceReader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors.spi import Record, Source, SourceContext, SplitReader, StreamSplit
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class SplitSet:
-    """The splits of one task, read in turn; one at a time is open, unless it may have more later."""
+    """The splits of one task: read one after the other, or, of an interleaved source, all in turn."""
 
     def __init__(
         self,
@@ -55,9 +55,10 @@ class SplitSet:
         """The next records of some split, and the position behind them. No name: there is nothing now."""
         if self._every_s is not None and self._clock() >= self._discovered_s + self._every_s:
             self._discover()
+        if self._source.interleaved:
+            return self._read_in_turn(limit)
         if not self._open and self._waiting:
-            name, split = self._waiting.popleft()
-            self._open.append((name, split.open(self._positions.get(name), self._context)))
+            self._open.append(self._opened())
         if not self._open:
             return None, (), None
         name, reader = self._open[0]
@@ -71,9 +72,39 @@ class SplitSet:
         else:
             self._open.rotate(-1)  # it may have more later, and others may have some now
             if self._waiting:
-                name_of_next, split = self._waiting.popleft()
-                self._open.appendleft((name_of_next, split.open(self._positions.get(name_of_next), self._context)))
+                self._open.appendleft(self._opened())
         return name, records, position
+
+    def _read_in_turn(self, limit: int) -> tuple[str | None, Sequence[Record], Any]:
+        while self._waiting:
+            self._open.append(self._opened())
+        for _ in range(len(self._open)):
+            name, reader = self._open[0]
+            self._open.rotate(-1)
+            records = reader.read(limit)
+            position = reader.position
+            if reader.ended:
+                self._open.pop()
+                reader.close()
+            if records:
+                self._last_s[name] = self._clock()
+            if records or position != self._positions.get(name):
+                return name, records, position
+        return None, (), None
+
+    def _opened(self) -> tuple[str, SplitReader]:
+        name, split = self._waiting.popleft()
+        return name, split.open(self._positions.get(name), self._context)
+
+    def positions(self) -> dict[str, Any]:
+        """Where the open splits are."""
+        return {name: reader.position for name, reader in self._open}
+
+    def committed(self, positions: Mapping[str, Any]) -> None:
+        """A checkpoint with these positions is committed."""
+        for name, reader in self._open:
+            if name in positions:
+                reader.committed(positions[name])
 
     def idle(self) -> list[str]:
         """The splits that have had no record for a while: no watermark waits for them."""

@@ -84,6 +84,7 @@ class KafkaServer(Server):
         """
         super().__init__(directory, port)
         self._sasl_port = 0
+        self._admin: Any = None
 
     @property
     def servers(self) -> str:
@@ -108,10 +109,12 @@ class KafkaServer(Server):
         self.admin().create_topics([new])[topic].result(60)
 
     def admin(self) -> Any:
-        """An AdminClient of confluent_kafka."""
+        """An AdminClient of confluent_kafka. One for all: what is asked of one that nobody holds is not answered."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient({"bootstrap.servers": self.servers})
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        return self._admin
 
     def _command(self) -> Sequence[str]:
         jars = kafka_jars()

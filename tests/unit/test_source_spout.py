@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from heronpy.api import Bolt, Grouping, TopologyBuilder, Tuple
 from heronpy.checkpoints import NOTHING_SAVED
-from heronpy.connectors import JsonLines, ListSource, Source, SourceContext, SourceReader, SourceSpout, TextFile
+from heronpy.connectors import (
+    JsonLines,
+    ListSource,
+    Record,
+    Source,
+    SourceContext,
+    SourceReader,
+    SourceSpout,
+    SplitReader,
+    StreamSplit,
+    TextFile,
+)
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError
 from heronpy.instance.task import TaskFailed
@@ -187,6 +199,72 @@ def test_a_split_without_records_is_idle_until_it_has_some(tmp_path: Path) -> No
     assert sorted(found) == ["b", "c"]
     assert splits.idle() == []
     splits.close()
+
+
+class Counter(SplitReader):
+    """Counts on from its position, which a committed checkpoint makes final."""
+
+    final: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, name: str, position: int | None) -> None:
+        self._name, self._position = name, position or 0
+
+    def read(self, limit: int) -> Sequence[Record]:
+        self._position += 1
+        return [Record(f"{self._name}{self._position}", 0, f"{self._name}{self._position}")]
+
+    @property
+    def position(self) -> Any:
+        return self._position
+
+    def committed(self, position: Any) -> None:
+        self.final[self._name] = position
+
+
+@dataclasses.dataclass
+class Counting(Source):
+    """Splits that always have more."""
+
+    rewindable, interleaved = True, True
+    names: tuple[str, ...] = ("a", "b", "c")
+
+    def open(self, context: SourceContext) -> SourceReader:
+        raise NotImplementedError
+
+    def stream_splits(self) -> Mapping[str, StreamSplit]:
+        return {name: CountingSplit(name) for name in self.names}
+
+
+@dataclasses.dataclass
+class CountingSplit:
+    name: str
+
+    def open(self, position: Any, context: SourceContext) -> SplitReader:
+        return Counter(self.name, position)
+
+
+def test_splits_of_an_interleaved_source_are_read_in_turn() -> None:
+    (spout,) = spouts(stored(SourceSpout(Counting())))
+    assert sorted(run(spout, 9)[:9]) == [f"{name}{n}" for name in "abc" for n in (1, 2, 3)]
+
+
+def test_a_source_is_told_the_positions_of_checkpoints_that_are_committed() -> None:
+    checkpoints = stored(SourceSpout(Counting(("a",))))
+    (spout,) = spouts(checkpoints)
+    Counter.final.clear()
+    read = []
+    for number in (1, 2, 3):
+        read += run(spout, 1)
+        spout.checkpoint(number)
+        if number == 2:
+            saved = len(read)
+    assert Counter.final == {}
+    spout.snapshots.commit(2)
+    assert Counter.final == {"a": saved}
+    (again,) = spouts(checkpoints, 0, epoch=2)
+    run(again, 1)
+    again.snapshots.commit(3)  # it does not know what another object had saved
+    assert Counter.final == {"a": saved}
 
 
 def times(records: Sequence[Any]) -> list[tuple[str, int]]:

@@ -1,0 +1,286 @@
+"""Kafka's clients: their configuration, and what they are asked before anything is read or written."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from heronpy.connectors._optional import need
+from heronpy.errors import ConfigError, NotFoundError, UnavailableError
+
+_log = logging.getLogger(__name__)
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+_OURS = (
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.idempotence",
+    "enable.partition.eof",
+    "group.id",
+    "transactional.id",
+)
+_QUIET = {"log_level": 2}
+"""What librdkafka would print while it connects, again and again, comes as an error, too, and is logged once."""
+_RETRY_S = 0.1
+_POLL_S = 0.05
+_GRACE_S = 5.0
+"""Clients time out by themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where a topic is, and how it is reached. Picklable; no secret is in it."""
+
+    servers: str
+    topic: str
+    options: Mapping[str, Any]
+    secrets: Mapping[str, str]
+    timeout_s: float
+    """For an answer, where a task begins."""
+    who: str
+    """For messages."""
+
+    def __post_init__(self) -> None:
+        if not self.servers or not self.topic:
+            raise ConfigError(f"{self.who} takes servers (host:port,…) and the name of a topic")
+        if taken := sorted({*self.options, *self.secrets} & {*_OURS}):
+            raise ConfigError(f"{self.who} sets {', '.join(taken)} itself")
+
+    def config(self, more: Mapping[str, Any]) -> dict[str, Any]:
+        """The configuration of a client.
+
+        Raises:
+            ConfigError: confluent-kafka is not installed, or the environment variable of a secret is not set.
+        """
+        need("confluent_kafka", "kafka", self.who)
+        config = {**_QUIET, **self.options, "bootstrap.servers": self.servers}
+        for option, variable in self.secrets.items():
+            if not (value := os.environ.get(variable)):
+                raise ConfigError(f"the environment variable {variable} must have {option} of {self.who}")
+            config[option] = value
+        return {**config, **more}
+
+    def admin(self) -> Admin:
+        """A client that asks questions."""
+        return Admin(self)
+
+
+class Partition(NamedTuple):
+    """What is known of a partition when a task begins with it."""
+
+    number: int
+    topic_id: str
+    """Tells the topic from a later one of the same name."""
+    start: int
+    """Offset at which its group begins."""
+    end: int | None
+    """Offset at which a bounded source ends; None: it does not end."""
+
+
+class Admin:
+    """Questions about a topic, each answered in time."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        from confluent_kafka import KafkaError
+        from confluent_kafka.admin import AdminClient
+
+        self._cluster = cluster
+        self._passing = (
+            KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+            KafkaError.COORDINATOR_NOT_AVAILABLE,
+            KafkaError.NOT_COORDINATOR,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+        )
+        self._errors = Errors(cluster.who)
+        with opened(cluster.who):
+            self.client = AdminClient(cluster.config({"error_cb": self._errors.heard}))
+
+    def describe(self) -> tuple[str, list[int]]:
+        """The topic's id, and the numbers of its partitions.
+
+        Raises:
+            NotFoundError: there is no such topic.
+            ConfigError: access is denied.
+            UnavailableError: Kafka does not answer.
+        """
+        from confluent_kafka import TopicCollection
+
+        topic = self._cluster.topic
+        asked = TopicCollection([topic])
+        found = self._answer(lambda: self.client.describe_topics(asked, request_timeout=self._cluster.timeout_s)[topic])
+        return str(found.topic_id), sorted(each.id for each in found.partitions)
+
+    def offsets(self, partitions: Iterable[int], at: str | int, *, committed_only: bool = False) -> dict[int, int]:
+        """Offsets by partition.
+
+        Args:
+            partitions: Their numbers.
+            at: EARLIEST, LATEST, or a time in ms: that of the first record from then on, or the latest.
+            committed_only: The latest of committed transactions.
+        """
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        spec = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
+        wanted = spec[at]() if isinstance(at, str) else OffsetSpec.for_timestamp(at)
+        level = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
+        places = {TopicPartition(self._cluster.topic, number): wanted for number in partitions}
+
+        def ask() -> list[Future[Any]]:
+            asked = self.client.list_offsets(places, isolation_level=level, request_timeout=self._cluster.timeout_s)
+            return [asked[place] for place in places]
+
+        answers = self._answers(ask)
+        found = {place.partition: answer.offset for place, answer in zip(places, answers, strict=True)}
+        if none_later := [number for number, offset in found.items() if offset < 0]:
+            found |= self.offsets(none_later, LATEST)
+        return found
+
+    def group_offsets(self, group: str, partitions: Iterable[int]) -> dict[int, int]:
+        """What a group has committed, of the partitions of which it has something."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        places = [TopicPartition(self._cluster.topic, number) for number in partitions]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        found = self._answer(
+            lambda: self.client.list_consumer_group_offsets(asked, request_timeout=self._cluster.timeout_s)[group]
+        )
+        return {each.partition: each.offset for each in found.topic_partitions if each.offset >= 0}
+
+    def commit_group(self, group: str, offsets: Mapping[int, int]) -> None:
+        """Commit offsets for a group, all or none."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        places = [TopicPartition(self._cluster.topic, number, offset) for number, offset in offsets.items()]
+        asked = [ConsumerGroupTopicPartitions(group, places)]
+        self._answer(
+            lambda: self.client.alter_consumer_group_offsets(asked, request_timeout=self._cluster.timeout_s)[group]
+        )
+
+    def _answer(self, ask: Callable[[], Future[Any]]) -> Any:
+        return self._answers(lambda: [ask()])[0]
+
+    def _answers(self, ask: Callable[[], list[Future[Any]]]) -> list[Any]:
+        """What is answered; asked again while a broker is only taking office. Raises one line of why there is none."""
+        from confluent_kafka import KafkaException
+
+        deadline_s = time.monotonic() + self._cluster.timeout_s
+        while True:
+            try:
+                return [self._awaited(future, deadline_s) for future in ask()]
+            except KafkaException as e:
+                if e.args[0].code() not in self._passing or time.monotonic() > deadline_s:
+                    raise self._cluster_error(e.args[0]) from None
+            time.sleep(_RETRY_S)
+
+    def _awaited(self, future: Future[Any], deadline_s: float) -> Any:
+        """Its result. Errors of connections are heard by polling only."""
+        while not future.done():
+            self.client.poll(_POLL_S)
+            if self._errors.denied:
+                raise ConfigError(f"{self._cluster.who}: access denied: {self._errors.last}")
+            if time.monotonic() > deadline_s + _GRACE_S:
+                raise UnavailableError(f"{self._cluster.who}: {self._cluster.servers} does not answer")
+        return future.result()
+
+    def _cluster_error(self, error: Any) -> Exception:
+        from confluent_kafka import KafkaError
+
+        if error.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+            why = self._errors.last or said(error)
+            return UnavailableError(f"{self._cluster.who}: {self._cluster.servers} does not answer: {why}")
+        return refused(error, self._cluster)
+
+
+def locate(admin: Admin, group: str, start: str | int, bounded: bool) -> dict[int, Partition]:
+    """The partitions of a topic, and where a group begins in each.
+
+    That is what the group has committed. A group that has committed nothing begins at `start`, and that is committed at
+    once for all partitions. So one without a committed offset, where others have some, is a partition that was added
+    later: it is read from its beginning.
+
+    Raises:
+        HeronError: as `Admin.describe`.
+    """
+    topic_id, numbers = admin.describe()
+    committed = admin.group_offsets(group, numbers)
+    if missing := [number for number in numbers if number not in committed]:
+        begin = admin.offsets(missing, EARLIEST if committed else start)
+        if not committed and start != EARLIEST:
+            admin.commit_group(group, begin)
+        committed |= begin
+    ends = admin.offsets(numbers, LATEST, committed_only=True) if bounded else {}
+    return {number: Partition(number, topic_id, committed[number], ends.get(number)) for number in numbers}
+
+
+class Errors:
+    """What a client says of its connections: logged when it begins and when it is over."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self.last = ""
+        """What is wrong now; empty: nothing."""
+        self.denied = False
+        """Whether the credentials are wrong."""
+
+    def heard(self, error: Any) -> None:
+        """As the `error_cb` of a client."""
+        from confluent_kafka import KafkaError
+
+        self.denied |= error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+        if self.last and error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
+            return  # the first says why
+        if not self.last:
+            _log.warning("%s: Kafka does not answer, trying again: %s", self._who, said(error))
+        self.last = said(error)
+
+    def well(self) -> None:
+        """Kafka has answered."""
+        if self.last:
+            _log.info("%s: Kafka answers again", self._who)
+            self.last = ""
+
+
+def refused(error: Any, cluster: Cluster) -> Exception:
+    """An error of Kafka as the project's."""
+    from confluent_kafka import KafkaError
+
+    match error.code():
+        case KafkaError.UNKNOWN_TOPIC_OR_PART | KafkaError._UNKNOWN_TOPIC | KafkaError._UNKNOWN_PARTITION:
+            return NotFoundError(f"{cluster.who}: {cluster.servers} has no topic {cluster.topic!r}")
+        case (
+            KafkaError.TOPIC_AUTHORIZATION_FAILED
+            | KafkaError.GROUP_AUTHORIZATION_FAILED
+            | KafkaError.CLUSTER_AUTHORIZATION_FAILED
+            | KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            | KafkaError.SASL_AUTHENTICATION_FAILED
+        ):
+            return ConfigError(f"{cluster.who}: access denied: {said(error)}")
+    return UnavailableError(f"{cluster.who}: {said(error)}")
+
+
+def said(error: Any) -> str:
+    """The text of an error, on one line."""
+    return " ".join(str(error.str()).split()) or str(error.name())
+
+
+@contextlib.contextmanager
+def opened(who: str) -> Iterator[None]:
+    """Makes a client: what is wrong with its options is a ConfigError."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except (KafkaException, TypeError, ValueError) as e:
+        error = e.args[0]
+        text = said(error) if isinstance(e, KafkaException) else " ".join(str(error).split())
+        raise ConfigError(f"{who}: {text}") from None

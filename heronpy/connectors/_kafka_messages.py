@@ -1,0 +1,119 @@
+"""What a message of Kafka means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from heronpy.errors import ConfigError
+
+Decode = Callable[[bytes], Any]
+Encode = Callable[[Any], bytes | None]
+
+
+class KafkaMessage(NamedTuple):
+    """A message as a whole: what `KafkaTopic(whole=True)` reads, and what `KafkaSink` writes as it is."""
+
+    value: Any
+    key: Any = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    time_ms: int | None = None
+    """When it was made, in ms since the epoch; None, where one is written: now."""
+    partition: int | None = None
+    """None, where one is written: by its key."""
+    offset: int | None = None
+    """Does not matter where one is written."""
+
+
+def _text(data: bytes) -> str:
+    return data.decode()
+
+
+def _json(data: bytes) -> Any:
+    return msgspec.json.decode(data)
+
+
+_DECODERS: Final[dict[str, Decode]] = {"bytes": bytes, "json": _json, "text": _text}
+
+
+def _encode_bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("it is not bytes")
+    return value
+
+
+def _encode_text(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("it is not text")
+    return value.encode()
+
+
+_ENCODERS: Final[dict[str, Encode]] = {"bytes": _encode_bytes, "json": msgspec.json.encode, "text": _encode_text}
+
+
+def decoder(given: str | Decode, who: str) -> Decode:
+    """The function of a format's name, or the user's own.
+
+    Raises:
+        ConfigError: no such format.
+    """
+    found: Decode = _found(given, _DECODERS, who)
+    return found
+
+
+def encoder(given: str | Encode, who: str) -> Encode:
+    """As `decoder`."""
+    found: Encode = _found(given, _ENCODERS, who)
+    return found
+
+
+def _found(given: Any, known: dict[str, Any], who: str) -> Any:
+    if callable(given):
+        return given
+    if given not in known:
+        raise ConfigError(f"{who}: a format is one of {', '.join(known)} or a function, not {given!r}")
+    return known[given]
+
+
+class Decoder:
+    """Messages as elements."""
+
+    def __init__(self, value: Decode, key: Decode, *, whole: bool) -> None:
+        self._value = value
+        self._key = key
+        self._whole = whole
+
+    def decode(self, message: Any) -> Any:
+        """The element. No value (a tombstone) is None.
+
+        Raises:
+            ValueError: malformed; says why.
+        """
+        data = message.value()
+        value = None if data is None else _decoded(self._value, data, "value")
+        if not self._whole:
+            return value
+        data = message.key()
+        key = None if data is None else _decoded(self._key, data, "key")
+        headers = tuple(message.headers() or ())
+        return KafkaMessage(value, key, headers, message.timestamp()[1], message.partition(), message.offset())
+
+
+def _decoded(decode: Decode, data: bytes, what: str) -> Any:
+    try:
+        return decode(data)
+    except Exception as e:  # it may be the user's own
+        text = " ".join(str(e).split())
+        raise ValueError(f"its {what} is malformed: {type(e).__name__}: {text}") from e
+
+
+def shown(message: Any) -> dict[str, Any]:
+    """A message as a dead letter has it: as text, with escapes for what is none."""
+
+    def text(data: bytes | None) -> str | None:
+        return None if data is None else data.decode(errors="backslashreplace")
+
+    headers = {name: text(value) for name, value in message.headers() or ()}
+    return {"key": text(message.key()), "value": text(message.value()), "headers": headers}

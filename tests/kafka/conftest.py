@@ -1,0 +1,55 @@
+"""One Kafka for all tests of this directory, and a topic for each."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from heronpy.testing.kafka import KafkaServer, kafka_missing
+
+_numbers = itertools.count()
+_missing = kafka_missing()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _missing and "tests/kafka/" in item.nodeid:
+            item.add_marker(pytest.mark.skip(reason=_missing))
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
+    with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
+        yield server
+
+
+@pytest.fixture
+def make_topic(kafka: KafkaServer) -> Callable[..., str]:
+    """Makes topics that no other test has."""
+
+    def make(partitions: int = 1, **config: str) -> str:
+        topic = f"topic-{next(_numbers)}"
+        kafka.create_topic(topic, partitions, {name.replace("_", "."): value for name, value in config.items()})
+        return topic
+
+    return make
+
+
+@pytest.fixture
+def produce(kafka: KafkaServer) -> Callable[..., None]:
+    """Writes messages: `produce(topic, values, partition=…, key=…, …)`."""
+    from confluent_kafka import Producer
+
+    def write(topic: str, values: Iterable[Any], **more: Any) -> None:
+        failed = []
+        producer = Producer({"bootstrap.servers": kafka.servers})
+        for value in values:
+            data = value if value is None or isinstance(value, bytes) else str(value).encode()
+            producer.produce(topic, data, on_delivery=lambda e, _: failed.append(e) if e else None, **more)
+        assert producer.flush(60) == 0
+        assert failed == []
+
+    return write

@@ -1,0 +1,344 @@
+"""Topics as sources, on a real broker."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from heronpy.connectors import KafkaMessage, KafkaTopic, Record, Source, SourceReader, SplitReader
+from heronpy.errors import CheckpointError, ConfigError, NotFoundError, UnavailableError
+from heronpy.testing import eventually_sync
+from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, open_source
+from heronpy.testing.kafka import KafkaServer
+from heronpy.testing.positions_kit import RewindableSourceKit, opened, rest_of, splits_of
+
+PARTITIONS = 3
+Make = Callable[..., str]
+Produce = Callable[..., None]
+
+
+@pytest.fixture
+def topic(make_topic: Make, produce: Produce) -> str:
+    topic = make_topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        produce(topic, range(partition, 60, PARTITIONS), partition=partition)
+    return topic
+
+
+class Kit:
+    @pytest.fixture
+    def source(self, kafka: KafkaServer, topic: str) -> Source:
+        return KafkaTopic(kafka.servers, topic, group=topic, bounded=True)
+
+    @pytest.fixture
+    def values(self) -> Sequence[Any]:
+        return list(range(60))
+
+    @pytest.fixture
+    def damaged(self, kafka: KafkaServer, make_topic: Make, produce: Produce) -> Damaged:
+        topic = make_topic()
+        produce(topic, [1, "{", 2, b"\xff"])
+        return Damaged(KafkaTopic(kafka.servers, topic, group=topic, bounded=True), [1, 2], ["/0@1", "/0@3"])
+
+
+class TestKafkaTopic(Kit, SourceKit):
+    pass
+
+
+class TestPositions(Kit, RewindableSourceKit):
+    @pytest.mark.long
+    def test_reading_goes_on_at_any_position(self, source: Source) -> None:
+        super().test_reading_goes_on_at_any_position(source)
+
+
+def read(reader: SplitReader | SourceReader, count: int) -> list[Record]:
+    """So many records, which are there or come soon."""
+    records: list[Record] = []
+
+    def enough() -> None:
+        records.extend(reader.read(count - len(records)))
+        assert len(records) == count
+
+    eventually_sync(enough, within_s=60)
+    return records
+
+
+def values(records: Sequence[Record]) -> list[Any]:
+    return [record.value for record in records]
+
+
+def test_a_whole_message_has_key_headers_and_time(kafka: KafkaServer, make_topic: Make, produce: Produce) -> None:
+    topic = make_topic()
+    produce(topic, ["é"], key="k", headers=[("h", b"1"), ("h", None)], timestamp=1_700_000_000_123)
+    produce(topic, [None], key=b"gone", timestamp=1_700_000_000_124)
+    source = KafkaTopic(kafka.servers, topic, group=topic, value="text", whole=True, bounded=True)
+    records = rest_of(opened(source, f"{topic}-0"))
+    assert values(records) == [
+        KafkaMessage("é", "k", (("h", b"1"), ("h", None)), 1_700_000_000_123, 0, 0),
+        KafkaMessage(None, "gone", (), 1_700_000_000_124, 0, 1),
+    ]
+    assert [(record.time_ms, record.id) for record in records] == [
+        (1_700_000_000_123, "0:0"),
+        (1_700_000_000_124, "0:1"),
+    ]
+
+
+def hexadecimal(data: bytes) -> int:
+    return int(data, 16)
+
+
+def test_a_function_decodes_and_what_it_raises_makes_a_dead_letter(
+    kafka: KafkaServer, make_topic: Make, produce: Produce
+) -> None:
+    topic = make_topic()
+    produce(topic, ["ff", "none"], key="k")
+    source = KafkaTopic(kafka.servers, topic, group=topic, value=hexadecimal, bounded=True)
+    dead = DeadLetters()
+    assert values(rest_of(opened(source, f"{topic}-0", None, dead))) == [255]
+    ((where, row, reason),) = dead.letters
+    assert where == f"{topic}/0@1"
+    assert row == {"key": "k", "value": "none", "headers": {}}
+    assert "ValueError" in reason
+
+
+def test_a_group_begins_at_the_end_or_at_a_time_and_goes_on_there(
+    kafka: KafkaServer, make_topic: Make, produce: Produce
+) -> None:
+    topic = make_topic(2)
+    at = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    for n in range(4):
+        produce(topic, [n], partition=n % 2, timestamp=round(at.timestamp() * 1000) + n)
+
+    def found(group: str, start: Any) -> list[Any]:
+        source = KafkaTopic(kafka.servers, topic, group=group, start=start, bounded=True)
+        return sorted(values([record for name in splits_of(source) for record in rest_of(opened(source, name))]))
+
+    late = datetime.timedelta(milliseconds=2)
+    assert found("a", "latest") == []
+    assert found("b", at + late) == [2, 3]
+    assert found("c", at + 1000 * late) == []
+    produce(topic, [4], partition=0)
+    assert found("a", "latest") == [4]
+    assert found("a", "earliest") == [4]
+    assert found("b", "latest") == [2, 3, 4]
+
+
+def test_new_partitions_are_read_from_their_beginning(kafka: KafkaServer, make_topic: Make, produce: Produce) -> None:
+    from confluent_kafka.admin import NewPartitions
+
+    topic = make_topic(1)
+    produce(topic, ["old"], partition=0)
+    source = KafkaTopic(
+        kafka.servers, topic, group=topic, value="text", start="latest", discover_every_s=0.1, options={}
+    )
+    reader = open_source(source)
+    kept = pickle.loads(pickle.dumps(source))
+    assert set(kept.stream_splits()) == {f"{topic}-0"}
+    kafka.admin().create_partitions([NewPartitions(topic, 3)])[topic].result(60)
+    produce(topic, ["new"], partition=2)
+    assert values(read(reader, 1)) == ["new"]
+    reader.close()
+
+    def all_known() -> None:
+        assert set(kept.stream_splits()) == {f"{topic}-{n}" for n in range(3)}
+
+    eventually_sync(all_known, within_s=60)
+    # Also where a later process finds them.
+    assert values(
+        rest_of(
+            opened(
+                KafkaTopic(kafka.servers, topic, group=topic, start="latest", value="text", bounded=True), f"{topic}-2"
+            )
+        )
+    ) == ["new"]
+
+
+def test_what_is_acked_without_a_gap_is_committed_to_the_group(kafka: KafkaServer, topic: str) -> None:
+    source = KafkaTopic(kafka.servers, topic, group=topic, bounded=True)
+    reader = open_source(source, task=1, of=PARTITIONS)
+    records = read(reader, 20)
+    assert {record.id.split(":")[0] for record in records} == {"1"}
+    reader.ack(records[:5] + records[7:])
+    reader.close()
+    assert group_offsets(kafka, topic, topic) == {1: 5}
+    again = open_source(source, task=1, of=PARTITIONS)
+    assert [record.id for record in read(again, 15)] == [f"1:{offset}" for offset in range(5, 20)]
+    again.close()
+
+
+def test_the_position_of_a_committed_checkpoint_is_committed_to_the_group(kafka: KafkaServer, topic: str) -> None:
+    source = KafkaTopic(kafka.servers, topic, group="shown", bounded=True)
+    reader = opened(source, f"{topic}-2")
+    read(reader, 5)
+    position = reader.position
+    read(reader, 5)
+    reader.committed(position)
+    reader.close()
+    assert group_offsets(kafka, "shown", topic) == {2: 5}
+
+
+def group_offsets(kafka: KafkaServer, group: str, topic: str) -> dict[int, int]:
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    found = kafka.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
+    return {each.partition: each.offset for each in found.topic_partitions if each.topic == topic and each.offset >= 0}
+
+
+def remove_before(kafka: KafkaServer, topic: str, offset: int) -> None:
+    from confluent_kafka import TopicPartition
+
+    for future in kafka.admin().delete_records([TopicPartition(topic, 0, offset)]).values():
+        future.result(60)
+
+
+@pytest.mark.parametrize(
+    ("policy", "rest", "lost"), [("earliest", [8, 9], "4 messages from offset 4"), ("latest", [], "offset 20")]
+)
+def test_messages_that_were_removed_before_they_were_read_are_reported(
+    kafka: KafkaServer, topic: str, policy: str, rest: list[int], lost: str
+) -> None:
+    source = KafkaTopic(kafka.servers, topic, group=topic, out_of_range=policy, bounded=True)
+    reader = opened(source, f"{topic}-0")
+    read(reader, 4)
+    position = reader.position
+    reader.close()
+    remove_before(kafka, topic, 8)
+    dead = DeadLetters()
+    found = values(rest_of(opened(source, f"{topic}-0", position, dead)))
+    assert found[: len(rest)] == [3 * n for n in rest]
+    ((where, row, reason),) = dead.letters
+    assert (where, row) == (f"{topic}/0@4", None)
+    assert lost in reason
+
+
+def test_messages_that_were_removed_before_they_were_read_stop_the_task_unless_it_may_go_on(
+    kafka: KafkaServer, topic: str
+) -> None:
+    source = KafkaTopic(kafka.servers, topic, group=topic)
+    remove_before(kafka, topic, 8)
+    id_ = splits_of(source)[f"{topic}-0"].partition.topic_id
+    reader = opened(source, f"{topic}-0", (4, -1, id_))
+
+    errors = []
+
+    def stopped() -> None:
+        try:
+            assert reader.read(10) == []
+        except CheckpointError as e:
+            errors.append(str(e))
+        assert errors
+
+    eventually_sync(stopped, within_s=60)
+    assert "4 messages from offset 4 on were removed" in errors[0]
+    reader.close()
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
+    kafka: KafkaServer, make_topic: Make, produce: Produce
+) -> None:
+    topic = make_topic()
+    produce(topic, ["a", "b"])
+    source = KafkaTopic(kafka.servers, topic, group=topic, value="text", bounded=True)
+    reader = opened(source, f"{topic}-0")
+    read(reader, 1)
+    position = reader.position
+    reader.close()
+    kafka.admin().delete_topics([topic])[topic].result(60)
+
+    def again() -> None:
+        kafka.create_topic(topic)
+
+    eventually_sync(again, within_s=60)
+    produce(topic, ["c", "d", "e"])
+    with pytest.raises(CheckpointError, match="deleted, and made again"):
+        opened(source, f"{topic}-0", position)
+    source = KafkaTopic(kafka.servers, topic, group=topic, value="text", out_of_range="earliest", bounded=True)
+    dead = DeadLetters()
+    assert values(rest_of(opened(source, f"{topic}-0", position, dead))) == ["c", "d", "e"]
+    assert len(dead.letters) == 1
+
+
+def test_only_what_transactions_committed_is_read(kafka: KafkaServer, make_topic: Make) -> None:
+    from confluent_kafka import Producer
+
+    topic = make_topic()
+    producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic})
+    producer.init_transactions(60)
+    for value in ("committed", "aborted"):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.commit_transaction(60) if value == "committed" else (
+            producer.flush(60),
+            producer.abort_transaction(60),
+        )
+    source = KafkaTopic(kafka.servers, topic, group=topic, value="text", bounded=True)
+    reader = opened(source, f"{topic}-0")
+    assert values(rest_of(reader)) == ["committed"]
+    assert reader.position[0] == 4
+    assert rest_of(opened(source, f"{topic}-0", reader.position)) == []
+
+
+def test_partitions_that_nobody_reads_do_not_hold_up_the_others(
+    kafka: KafkaServer, make_topic: Make, produce: Produce
+) -> None:
+    topic = make_topic(2)
+    for partition in range(2):
+        produce(topic, range(3000), partition=partition)
+    splits = KafkaTopic(kafka.servers, topic, group=topic, bounded=True).stream_splits()
+    from heronpy.testing.positions_kit import split_context
+
+    first, second = (splits[f"{topic}-{n}"].open(None, split_context()) for n in range(2))
+    assert values(read(first, 3000)) == list(range(3000))
+    assert values(read(second, 3000)) == list(range(3000))
+    first.close()
+    second.close()
+
+
+def test_a_topic_that_is_missing_is_named(kafka: KafkaServer) -> None:
+    with pytest.raises(NotFoundError, match="has no topic 'nowhere'"):
+        KafkaTopic(kafka.servers, "nowhere", group="g").stream_splits()
+
+
+def test_a_kafka_that_is_away_is_named() -> None:
+    with pytest.raises(UnavailableError, match=r"127.0.0.1:1 does not answer") as error:
+        KafkaTopic("127.0.0.1:1", "t", group="g", timeout_s=1).stream_splits()
+    assert "\n" not in str(error.value)
+
+
+def test_credentials_come_from_the_environment_and_wrong_ones_are_refused(
+    kafka: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    secrets = {"sasl.password": "TEST_KAFKA_PASSWORD"}
+    source = KafkaTopic(kafka.sasl_servers, topic, group=topic, options=kafka.sasl_options, secrets=secrets)
+    with pytest.raises(ConfigError, match=r"TEST_KAFKA_PASSWORD must have sasl.password"):
+        source.stream_splits()
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wr0ng")
+    with pytest.raises(ConfigError, match=r"access denied: .*[Aa]uthentication") as error:
+        source.stream_splits()
+    assert "wr0ng" not in str(error.value) + caplog.text
+    monkeypatch.setenv("TEST_KAFKA_PASSWORD", kafka.password)
+    assert len(source.stream_splits()) == PARTITIONS
+    assert kafka.password.encode() not in pickle.dumps(source)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    def topic(**options: Any) -> KafkaTopic:
+        return KafkaTopic("h:1", "t", **{"group": "g", **options})
+
+    for options, match in (
+        ({"group": ""}, "group"),
+        ({"start": "now"}, "start"),
+        ({"start": datetime.datetime(2026, 1, 1)}, "time zone"),
+        ({"out_of_range": "ignore"}, "out_of_range"),
+        ({"value": "avro"}, "format"),
+        ({"options": {"group.id": "x"}}, "group.id"),
+        ({"discover_every_s": 0}, "discover_every_s"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            topic(**options)
+    with pytest.raises(ConfigError, match=r"no.such.option"):
+        topic(options={"no.such.option": "1"}).stream_splits()
