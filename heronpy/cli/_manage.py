@@ -12,9 +12,15 @@ from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
 from heronpy.redaction import redacted
 
+Timeout = Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for a last checkpoint.", min=0)]
+
 
 def kill(
     words: Words,
+    force: Annotated[
+        bool, typer.Option("--force", help="End it at once, without a last checkpoint.", show_default=False)
+    ] = False,
+    timeout: Timeout = submit.CHECKPOINT_TIMEOUT_S,
     keep_state: Annotated[
         bool, typer.Option("--keep-state", help="Leave its checkpoints where they are.", show_default=False)
     ] = False,
@@ -22,10 +28,13 @@ def kill(
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """End a topology and remove everything of it, its checkpoints included unless told otherwise."""
+    """End a topology and remove everything of it, its checkpoints included unless told otherwise.
+
+    One with state is paused first, and a last checkpoint taken: so sinks commit all that it has emitted.
+    """
     properties = read_properties(config_property or [])
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties, to_kill=True)
-    submit.kill(launch, keep_state=keep_state)
+    submit.kill(launch, keep_state=keep_state, final_s=None if force else timeout)
     print(f"killed {launch.topology}")
     if keep_state and launch.checkpoints:
         print(f"its checkpoints are left in {redacted(launch.checkpoints)}")
@@ -45,14 +54,17 @@ def activate(
 
 def deactivate(
     words: Words,
+    timeout: Timeout = submit.CHECKPOINT_TIMEOUT_S,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """Have the spouts of a topology stop emitting."""
+    """Have the spouts of a topology stop emitting. With state, return when a checkpoint has all that they emitted."""
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
     submit.deactivate(launch)
     print(f"deactivated {launch.topology}")
+    if launch.checkpoints and timeout:
+        print(f"checkpoint {submit.take_checkpoint(launch, timeout_s=timeout)} has all that was emitted")
 
 
 def restart(

@@ -72,6 +72,20 @@ class UpdateRequest(_message.Message):
     timeout_s: float
     def __init__(self, base: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., packing: _Optional[_Union[_plan_pb2.PackingPlan, _Mapping]] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
+class CheckpointRequest(_message.Message):
+    __slots__ = ("timeout_ms", "divisible")
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    DIVISIBLE_FIELD_NUMBER: _ClassVar[int]
+    timeout_ms: int
+    divisible: bool
+    def __init__(self, timeout_ms: _Optional[int] = ..., divisible: _Optional[bool] = ...) -> None: ...
+
+class CheckpointReply(_message.Message):
+    __slots__ = ("checkpoint",)
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    def __init__(self, checkpoint: _Optional[int] = ...) -> None: ...
+
 class InstanceStatus(_message.Message):
     __slots__ = ("id", "component", "task_id", "container", "attached", "pid", "started_ms", "totals", "latest", "rates")
     class TotalsEntry(_message.Message):

@@ -57,6 +57,11 @@ class TmasterStub:
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.UpdateRequest.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.StateReply.FromString,
                 _registered_method=True)
+        self.TakeCheckpoint = channel.unary_unary(
+                '/heronpy.Tmaster/TakeCheckpoint',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.CheckpointRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.CheckpointReply.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/heronpy.Tmaster/GetStatus',
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
@@ -127,6 +132,13 @@ class TmasterServicer:
 
     def Update(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeCheckpoint(self, request, context):
+        """FAILED_PRECONDITION: there is none, and why
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -208,6 +220,11 @@ def add_TmasterServicer_to_server(servicer, server):
                     servicer.Update,
                     request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.UpdateRequest.FromString,
                     response_serializer=heronpy_dot_proto_dot_tmaster__pb2.StateReply.SerializeToString,
+            ),
+            'TakeCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeCheckpoint,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.CheckpointRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_tmaster__pb2.CheckpointReply.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -363,6 +380,33 @@ class Tmaster:
             '/heronpy.Tmaster/Update',
             heronpy_dot_proto_dot_tmaster__pb2.UpdateRequest.SerializeToString,
             heronpy_dot_proto_dot_tmaster__pb2.StateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/TakeCheckpoint',
+            heronpy_dot_proto_dot_tmaster__pb2.CheckpointRequest.SerializeToString,
+            heronpy_dot_proto_dot_tmaster__pb2.CheckpointReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ it blocks: from a coroutine call it through `asyncio.to_thread`.
 
 from heronpy.submit._checkpoints import StoredCheckpoint, checkpoints, remove_checkpoints
 from heronpy.submit._control import (
+    CHECKPOINT_TIMEOUT_S,
     activate,
     deactivate,
     kill,
@@ -17,6 +18,7 @@ from heronpy.submit._control import (
     set_log_level,
     status,
     status_and_metrics,
+    take_checkpoint,
 )
 from heronpy.submit._effective import Setting, effective_config
 from heronpy.submit._find import find, find_by_name, running
@@ -26,6 +28,7 @@ from heronpy.submit._submit import submit, uninterrupted
 from heronpy.submit._update import Update, plan_update, update
 
 __all__ = [
+    "CHECKPOINT_TIMEOUT_S",
     "Listed",
     "Setting",
     "StoredCheckpoint",
@@ -53,6 +56,7 @@ __all__ = [
     "status",
     "status_and_metrics",
     "submit",
+    "take_checkpoint",
     "uninterrupted",
     "update",
 ]

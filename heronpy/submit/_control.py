@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import heron_scheduler
 
 from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError, UsageError
-from heronpy.host import DIRECTORY_ENV, sweep
+from heronpy.host import DIRECTORY_ENV, service_record, sweep
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
 from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, tmaster_pb2, topology_pb2
 from heronpy.runtime import Launch
@@ -22,7 +23,11 @@ from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._listed import check_owner
 from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
+log = logging.getLogger(__name__)
+
 CALL_TIMEOUT_S = 10.0
+CHECKPOINT_TIMEOUT_S = 60.0
+"""How long a command waits for a checkpoint, unless told otherwise."""
 _REFUSED: dict[str, type[HeronError]] = {
     "NOT_FOUND": NotFoundError,
     "INVALID_ARGUMENT": UsageError,
@@ -49,6 +54,22 @@ def deactivate(launch: Launch) -> str:
     return str(ask(launch, "Deactivate").state)
 
 
+def take_checkpoint(launch: Launch, *, divisible: bool = False, timeout_s: float = CHECKPOINT_TIMEOUT_S) -> int:
+    """Take a checkpoint now. Returns its id when it is committed and all tasks know of it: their sinks have committed.
+
+    Args:
+        launch: The topology.
+        divisible: Any number of tasks, also of another topology, can restore it. The spouts rest until it is there.
+        timeout_s: For how long it is tried.
+
+    Raises:
+        StateError: there was none in time; says why.
+        UnavailableError: the Topology Master does not answer.
+    """
+    request = tmaster_pb2.CheckpointRequest(divisible=divisible, timeout_ms=int(timeout_s * 1000))
+    return int(ask(launch, "TakeCheckpoint", request, timeout_s=timeout_s + CALL_TIMEOUT_S).checkpoint)
+
+
 def status(launch: Launch) -> tmaster_pb2.StatusReply:
     """What the Topology Master knows: state, Stream Managers, instances, counters and rates.
 
@@ -59,20 +80,24 @@ def status(launch: Launch) -> tmaster_pb2.StatusReply:
     return reply
 
 
-def kill(launch: Launch, *, keep_state: bool = False) -> None:
+def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = None) -> None:
     """End a topology, or what is left of one. On return no process, node, socket or file of it is left.
 
     Args:
         launch: The topology.
         keep_state: Leave its checkpoints where they are.
+        final_s: If it takes checkpoints, pause it and wait so long for a last one before; None: end it at once.
 
     Raises:
-        StateError: the state manager cannot be written: its processes were ended, its state is left. Or its directory
-            belongs to somebody else: nothing was ended.
+        StateError: there was no last checkpoint, and it is paused, but not ended. Or the state manager cannot be
+            written: its processes were ended, its state is left. Or its directory belongs to somebody else: nothing was
+            ended.
         UnavailableError: somebody else submits or kills it right now.
     """
     with contextlib.suppress(FileNotFoundError):  # gone: what else is left is ours by the environment or by the state
         check_owner(launch.dir)
+    if final_s is not None and launch.checkpoints:
+        _take_last_checkpoint(launch, final_s)
     spec = launch.statemgr
     if spec.type == "file" and not Path(spec.root).exists():  # gone too, and not to be made again
         _end(launch)
@@ -90,6 +115,18 @@ def kill(launch: Launch, *, keep_state: bool = False) -> None:
             "kill it again when that is mended"
         ) from e
     _remove_state(launch, keep_state)
+
+
+def _take_last_checkpoint(launch: Launch, timeout_s: float) -> None:
+    record = service_record(launch)
+    if record is None or not record.alive:
+        log.warning("%s does not run, so there is no last checkpoint of it", launch.topology)
+        return
+    try:
+        deactivate(launch)
+        take_checkpoint(launch, timeout_s=timeout_s)
+    except (StateError, UnavailableError) as e:
+        raise StateError(f"{launch.topology} is not killed: {e}; --force ends it without a last checkpoint") from e
 
 
 def _remove_state(launch: Launch, keep: bool) -> None:

@@ -24,6 +24,7 @@ from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import _durable
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls
 from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
 from heronpy.tmaster._checkpointing import CheckpointEvent, Checkpointing, KeepCopy, SendOrder
 from heronpy.tmaster._durable import DurableNodes
@@ -97,7 +98,9 @@ class RestoreRequested(Struct, frozen=True):
     now_s: float
 
 
-Event = TopologyEvent | StoreEvent | StateRequested | UpdateRequested | RestoreRequested | CheckpointEvent
+Event = (
+    TopologyEvent | StoreEvent | StateRequested | UpdateRequested | CheckpointAsked | RestoreRequested | CheckpointEvent
+)
 
 
 class Activated(Struct, frozen=True):
@@ -187,6 +190,7 @@ class Core:
         self._requests: deque[StateRequested] = deque()
         self._change: _Change | None = None
         self._update: PlanUpdate | None = None
+        self._checkpoint_calls = CheckpointCalls()
         self._finished = False
 
     @property
@@ -211,6 +215,7 @@ class Core:
             due.append(self._change.deadline_s)
         if self._update is not None:
             due.append(self._update.due_s)
+        due.append(self._checkpoint_calls.due_s)
         return min((at for at in due if at is not None), default=None)
 
     def step(self, event: Event) -> list[Effect]:
@@ -248,6 +253,8 @@ class Core:
                 return []
             case UpdateRequested():
                 return self._begin_update(event)
+            case CheckpointAsked():
+                return self._ask_checkpoint(event)
             case RestoreRequested():
                 self.leadership.raise_restore_epoch(self.leadership.restore_epoch + 1)
                 return []
@@ -292,9 +299,10 @@ class Core:
         effects += self._nodes.advance(now_s)
         effects += self._change_state(now_s)
         effects += self._update_plan(now_s)
+        effects += self._answer_checkpoint_calls(now_s)
         if self.checkpoints is not None:
             published = self._publisher.published_version == self._state.version
-            updating = self._update is not None
+            updating = self._update is not None or self._checkpoint_calls.divisible
             effects += self.checkpoints.advance(self._state, now_s, published=published, updating=updating)
         return effects
 
@@ -368,6 +376,8 @@ class Core:
         state = self.state
         if self._update is not None:
             return [Reply(request.call, "another update is under way")]
+        if self._checkpoint_calls.divisible:
+            return [Reply(request.call, "a checkpoint that was asked for is under way: ask again")]
         if request.base != state.packing:
             return [Reply(request.call, "the packing plan has changed meanwhile: ask again")]
         try:
@@ -407,6 +417,29 @@ class Core:
     def _end_update(self, now_s: float) -> list[Effect]:
         self._update = None
         return self._topology_event(SpoutsHeld(held=False, now_s=now_s))
+
+    def _ask_checkpoint(self, asked: CheckpointAsked) -> list[Effect]:
+        if self.checkpoints is None:
+            return [Reply(asked.call, "the topology takes no checkpoints")]
+        if asked.divisible and self._update is not None:
+            return [Reply(asked.call, "an update is under way: ask again")]
+        self._checkpoint_calls.add(asked, self.checkpoints.coordinator.newest_begun)
+        return self._topology_event(SpoutsHeld(held=True, now_s=asked.now_s)) if asked.divisible else []
+
+    def _answer_checkpoint_calls(self, now_s: float) -> list[Effect]:
+        calls = self._checkpoint_calls
+        if self.checkpoints is None or not calls:
+            return []
+        effects: list[Effect] = []
+        divisible = calls.divisible
+        for call, error in calls.answered(self.checkpoints.coordinator, now_s):
+            effects.append(Reply(call, error))
+        if divisible and not calls.divisible:
+            effects += self._topology_event(SpoutsHeld(held=False, now_s=now_s))
+        resting = self._publisher.published_version == self.state.version
+        if resting and calls.wants_one(now_s) and not self.checkpoints.coordinator.in_progress:
+            effects += self.checkpoints.request(now_s)
+        return effects
 
     def _stop_if_asked(self, event: HeartbeatReceived) -> None:
         """Pause the topology when a Stream Manager cannot go on, and keep its reason until somebody activates it."""

@@ -23,6 +23,7 @@ from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
 from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked
 from heronpy.tmaster._checkpointing import KeepCopy, SendOrder
 from heronpy.tmaster._core import Activated, Core, Effect, Event, Finish, Reply, StateRequested
 from heronpy.tmaster._health import HealthMonitor, health_metrics
@@ -163,6 +164,24 @@ class TopologyMaster:
         self.feed(event(call, time.monotonic()))
         if error := await reply:
             raise StateError(error)
+
+    async def take_checkpoint(self, *, divisible: bool, timeout_s: float) -> int:
+        """Take a checkpoint; returns its id when all tasks know that it is committed.
+
+        Args:
+            divisible: Any number of tasks can restore it.
+            timeout_s: For how long it is tried.
+
+        Raises:
+            StateError: there is none.
+        """
+        call = next(self._call_numbers)
+        reply = self._calls[call] = asyncio.get_running_loop().create_future()
+        self.feed(CheckpointAsked(call, divisible, timeout_s, time.monotonic()))
+        if error := await reply:
+            raise StateError(error)
+        assert self.core.checkpoints is not None, "it has taken one"
+        return self.core.checkpoints.coordinator.record.newest
 
     async def run_shielded(self, change: Coroutine[Any, Any, T]) -> T:
         """Make a change for a caller, who must not leave the state manager and us of two minds by giving up.

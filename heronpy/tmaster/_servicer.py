@@ -58,6 +58,13 @@ class Master(Protocol):
             StateError: nothing was changed, as far as is known.
         """
 
+    async def take_checkpoint(self, *, divisible: bool, timeout_s: float) -> int:
+        """Take a checkpoint; returns its id when all tasks know that it is committed.
+
+        Raises:
+            StateError: there is none.
+        """
+
     def assess_health(self) -> Health:
         """How the topology is now."""
 
@@ -142,6 +149,19 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
         except HeronError as e:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"the state was not changed: {e}")
         return tmaster_pb2.StateReply(state=runtime.name)
+
+    async def TakeCheckpoint(
+        self, request: tmaster_pb2.CheckpointRequest, context: _Context
+    ) -> tmaster_pb2.CheckpointReply:
+        """A checkpoint now. FAILED_PRECONDITION if there is none, with the reason."""
+        await self._active(context)
+        try:
+            checkpoint = await self._master.take_checkpoint(
+                divisible=request.divisible, timeout_s=request.timeout_ms / 1000
+            )
+        except StateError as e:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(e))
+        return tmaster_pb2.CheckpointReply(checkpoint=checkpoint)
 
     async def GetStatus(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> tmaster_pb2.StatusReply:
         """All that is known of the topology now."""

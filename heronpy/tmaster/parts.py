@@ -1,6 +1,7 @@
 """The parts of the Topology Master behind its core, each of which is tested alone."""
 
 from heronpy.tmaster._aggregation import Rule, rule_of
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked
 from heronpy.tmaster._exceptions import ExceptionLog, class_name
 from heronpy.tmaster._history import MINUTE_MS, MINUTES
 from heronpy.tmaster._log_levels import changed as changed_levels
@@ -16,6 +17,7 @@ from heronpy.tmaster._status import Metrics, checkpoint_metrics, checkpoint_stat
 __all__ = [
     "MINUTES",
     "MINUTE_MS",
+    "CheckpointAsked",
     "ExceptionLog",
     "Metrics",
     "PackingChanged",

@@ -33,6 +33,8 @@ def scaled(*containers: tuple[int, ...]) -> PackingPlan:
 class Scaled(Stmgrs):
     """Stream Managers whose tasks are those of the last plan that they were sent."""
 
+    obeys_commits = True
+
     def update(self, packing: PackingPlan, *, base: PackingPlan = PACKING, timeout_s: float = 60.0) -> None:
         self.feed(UpdateRequested(9, base, packing, timeout_s, self.now_s))
 
@@ -59,7 +61,7 @@ class Scaled(Stmgrs):
                 status.epoch, status.phase = order.restore.epoch, Status.RESTORED
             elif order.HasField("resume") and order.resume.incarnations.get(status.task) == status.incarnation:
                 status.phase = Status.RUNNING
-            elif order.HasField("commit"):
+            elif order.HasField("commit") and self.obeys_commits:
                 status.committed = order.commit.checkpoint
         if report.SerializeToString() != before:
             self.report(id)

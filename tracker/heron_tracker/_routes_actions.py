@@ -59,7 +59,7 @@ _ACTIONS: dict[Action, tuple[Callable[[Launch, int | None], Any], str]] = {
     Action.ACTIVATE: (lambda launch, _container: submit.activate(launch), "Running"),
     Action.DEACTIVATE: (lambda launch, _container: submit.deactivate(launch), "Paused"),
     Action.RESTART: (lambda launch, container: submit.restart(launch, container), ""),
-    Action.KILL: (lambda launch, _container: submit.kill(launch), "Killed"),
+    Action.KILL: (lambda launch, _container: submit.kill(launch, final_s=ACTION_WITHIN_S), "Killed"),
 }
 
 

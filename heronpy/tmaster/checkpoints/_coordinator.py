@@ -151,6 +151,19 @@ class CheckpointCoordinator:
         return self._current.id if self._current is not None else 0
 
     @property
+    def newest_begun(self) -> int:
+        """The newest that was tried, durable or not; 0: none."""
+        return self._last_id
+
+    @property
+    def known_everywhere(self) -> int:
+        """The newest committed checkpoint if every task knows of the commit, `post_save` included; else 0."""
+        members, newest = self._members, self.record.newest
+        if self.phase is not Phase.RUNNING or [*members.behind(TaskPhase.RUNNING)]:
+            return INITIAL
+        return INITIAL if any(members.unaware(id, newest) for id in members.connected) else newest
+
+    @property
     def missing(self) -> list[int]:
         """Tasks that have not reported their snapshots."""
         return sorted(self._current.missing) if self._current is not None else []

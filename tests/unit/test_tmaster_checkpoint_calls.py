@@ -1,0 +1,85 @@
+"""A checkpoint that somebody waits for: decided by the core of the Topology Master alone."""
+
+from __future__ import annotations
+
+from test_tmaster_checkpoints import nodes
+from test_tmaster_update import PACKING, Scaled, running, scaled
+from tmaster_world import Store
+
+from heronpy.plan import TopologyState
+from heronpy.proto import checkpoint_pb2
+from heronpy.tmaster import UpdateRequested
+from heronpy.tmaster.checkpoints import instance_reported
+from heronpy.tmaster.parts import CheckpointAsked
+
+
+def ask(world: Scaled, *, divisible: bool = False) -> None:
+    world.feed(CheckpointAsked(7, divisible, 30.0, world.now_s))
+    world.settled()
+
+
+def test_whoever_asks_is_answered_when_all_tasks_know_of_the_commit() -> None:
+    world = running()
+    ask(world)
+    assert world.coordinator.in_progress == 1, "it is not waited for until the next is due"
+    world.obeys_commits = False
+    world.snapshot(1, 2)
+    world.settle(time=False)
+    assert (world.record.committed, world.replies) == ([1], []), "sinks commit when they are told"
+    world.obeys_commits = True
+    world.settled()
+    assert world.replies == [""]
+    assert world.plan.state is TopologyState.RUNNING
+
+
+def test_one_that_was_begun_before_is_not_what_was_asked_for() -> None:
+    world = running()
+    ask(world)
+    ask(world)
+    world.snapshot(1, 2)
+    world.settled()
+    assert world.replies == [""]
+    world.pass_time(1.0)
+    world.settled()
+    world.snapshot(1, 2)
+    world.settled()
+    assert (list(world.record.committed)[-1], world.replies) == (2, ["", ""])
+
+
+def test_one_that_fails_is_followed_by_another_until_time_is_up() -> None:
+    world = running()
+    ask(world)
+    failed = checkpoint_pb2.SnapshotFailed(task=1, checkpoint=1, epoch=world.coordinator.epoch, reason="a full disk")
+    world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
+    world.settled()
+    assert (world.coordinator.in_progress, world.replies) == (0, [])
+    world.pass_time(1.0)
+    world.settled()
+    assert (world.coordinator.in_progress, world.replies) == (2, [])
+    world.snapshot(1)
+    world.pass_time(30.0)
+    world.settle(time=False)
+    assert world.replies == ["no checkpoint within 30 s: tasks 2 have not stored their snapshots"]
+
+
+def test_while_any_number_of_tasks_is_to_restore_it_the_spouts_rest() -> None:
+    world = running()
+    ask(world, divisible=True)
+    assert world.plan.state is TopologyState.PAUSED
+    world.snapshot(1, 2, unaligned=True)
+    world.pass_time(1.0)
+    world.settled()
+    assert (world.coordinator.in_progress, list(world.record.committed)) == (2, []), "it has logs"
+    world.feed(UpdateRequested(9, PACKING, scaled((1, 2)), 60.0, world.now_s))
+    assert world.replies == ["a checkpoint that was asked for is under way: ask again"]
+    world.snapshot(1, 2)
+    world.settled()
+    assert (list(world.record.committed), world.replies[1:]) == ([2], [""])
+    assert world.plan.state is TopologyState.RUNNING
+
+
+def test_a_topology_without_checkpoints_says_so() -> None:
+    world = Scaled(Store(nodes("ATMOST_ONCE")))
+    world.settle()
+    ask(world)
+    assert world.replies == ["the topology takes no checkpoints"]
