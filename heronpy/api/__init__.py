@@ -40,6 +40,7 @@ from heronpy.api.spout import Spout
 from heronpy.api.state import HashMapState, IStatefulComponent, ITwoPhaseStatefulComponent, State, StatefulComponent
 from heronpy.api.stream import Grouping, Stream
 from heronpy.api.task_hook import ITaskHook
+from heronpy.api.timers import Timer, TimerKind
 from heronpy.api.topology import Topology, TopologyBuilder
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Tuple
@@ -82,6 +83,8 @@ __all__ = [
     "State",
     "StatefulComponent",
     "Stream",
+    "Timer",
+    "TimerKind",
     "TimerMetric",
     "Topology",
     "TopologyBuilder",

@@ -10,6 +10,7 @@ from heronpy.errors import TopologyError, UsageError
 
 if TYPE_CHECKING:
     from heronpy.api.state import State
+    from heronpy.api.timers import Timers
     from heronpy.checkpoints import Saved
     from heronpy.plan import PhysicalPlan
     from heronpy.state import BroadcastState, KeyedState, SplitState, TaskState, TaskStates
@@ -29,6 +30,7 @@ class StateContext:
         self._task_id = task_id
         self._instance = plan.tasks[task_id][1]
         self._states: TaskStates | None = None
+        self._timers: Timers | None = None
         self._initialized = False
 
     def keyed_state(
@@ -144,7 +146,30 @@ class StateContext:
         options = {} if default is ... else {"default": default}
         return self._declaring(name).broadcast_state(name, codec=codec, version=version, migrate=migrate, **options)
 
+    @property
+    def timers(self) -> Timers:
+        """The timers of a bolt that has `on_timer()`; see `heronpy.api.timers`.
+
+        Raises:
+            UsageError: it has not, or it is a spout.
+        """
+        if self._timers is None:
+            raise UsageError(f"component {self._instance.component!r} has no timers: a bolt with on_timer() has them")
+        return self._timers
+
     # For the engine
+
+    def declare_timers(self, timers: Timers) -> None:
+        """The component has timers."""
+        self._timers = timers
+
+    @property
+    def grouped_by_key(self) -> bool:
+        """Whether all inputs are grouped by fields."""
+        from heronpy.plan import GroupingKind
+
+        component = self._plan.logical.components[self._instance.component]
+        return bool(component.inputs) and all(decl.grouping is GroupingKind.FIELDS for decl in component.inputs)
 
     def restore_states(self, saved: Saved) -> TaskStates:
         """Have states that are saved, and declared with what a checkpoint has of them. Before anything is declared.

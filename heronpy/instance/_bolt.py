@@ -6,7 +6,7 @@ import itertools
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.exceptions import FailedException
 from heronpy.api.task_hook import BoltExecuteInfo
@@ -28,6 +28,9 @@ from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import CONTROL, DATA, FAIL, MalformedBatch, Tuples, decode_control, decode_tuples
+
+if TYPE_CHECKING:
+    from heronpy.instance._timers import TaskTimers
 
 RESETS_EVERY_NS = 5_000_000
 POLL_USER_METRICS_NS = 1_000_000_000
@@ -56,6 +59,7 @@ class BoltTask(Task):
         self._values: Sequence[list[Any]] = ()
         """Of the batch in hand."""
         self.set_aside: SetAside | None = None
+        self._timers: TaskTimers | None = None
         self._skipped = 0
         """Tuples of the batch in hand that were executed before a restore."""
         core.open_outputs(AnchoredFan if core.tracking else Fan)
@@ -93,6 +97,10 @@ class BoltTask(Task):
     def open(self) -> None:
         """Call the user's initialize()."""
         core = self.core
+        if hasattr(self.user_object, "on_timer"):
+            from heronpy.instance._timers import TaskTimers  # by those who have them
+
+            self._timers = TaskTimers(core, self.user_object.on_timer, self._user_error)
         core.initialize(self.user_object)
         for hook in core.hooks:
             hook.prepare(core.user_config, core.context)
@@ -204,6 +212,8 @@ class BoltTask(Task):
             self._pacing.waits_since(self._batch_began_ns)
         self._running = tuples, origins, numbers, 0
         process = self.user_object.process
+        if self._timers is not None:
+            process = self._timers.observing(process)
         if core.hooks:
             process = self._observed_process(process)
         if self.set_aside:
@@ -304,6 +314,8 @@ class BoltTask(Task):
         if self._acks.held and (reports := self._holding.due(self._acks.held, now_ns)):
             self._dispatch(reports)
         wait_s = self._holding.wait_s if self._acks.held else 1.0
+        if self._timers is not None:
+            wait_s = min(wait_s, self._timers.wait_s)
         return min(wait_s, max(0.0, (self._tick_at_ns - now_ns) / 1e9)) if self._tick_ns else wait_s
 
     def service_signals(self) -> None:
@@ -331,9 +343,16 @@ class BoltTask(Task):
                 self.core.logger.warning("process_tick() raised FailedException: a tick cannot be failed")
             except Exception as error:
                 self._user_error("process_tick()", error)
+        if self._timers is not None:
+            self._timers.fire()
         if now_ns >= self._poll_user_at_ns:
             self._poll_user_at_ns = now_ns + POLL_USER_METRICS_NS
             self.core.metrics.poll_user(now_ns / 1e9)
+
+    def send_marker(self, checkpoint: int) -> None:
+        if self._timers is not None:
+            self._timers.save()
+        super().send_marker(checkpoint)
 
     @property
     def begun(self) -> int:

@@ -33,6 +33,8 @@ class Bolt(BaseBolt):
     def process_tick(self, tup: Tuple) -> None:
         """Called for every tick tuple (see `topology.tick.tuple.freq.ms`). Ticks need no ack."""
 
+    # on_timer(self, timer: Timer) is called for every timer of a bolt that has it; see `heronpy.api.timers`.
+
     def cleanup(self) -> None:
         """Called when the task ends in order; never when its process is killed."""
 

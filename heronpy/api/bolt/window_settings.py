@@ -111,4 +111,32 @@ def _field_reader(name: str) -> Callable[[Tuple], Any]:
     return lambda tup: tup[name]
 
 
-__all__ = ["LENGTHS", "TIMESTAMP_EXTRACTOR", "Extent", "WindowSettings", "duration_ms", "extent_config"]
+def time_ms(time: Any) -> int:
+    """A timestamp in ms since the epoch.
+
+    Raises:
+        TypeError: neither a number nor a datetime.
+        ValueError: nan.
+        OverflowError: infinite.
+    """
+    if isinstance(time, datetime.datetime):
+        time = time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time
+        return int((time - _EPOCH) // datetime.timedelta(milliseconds=1))
+    if isinstance(time, (bool, str)):
+        raise TypeError(f"a timestamp must be a number of milliseconds or a datetime, not {time!r:.60}")
+    return int(time)
+
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+__all__ = [
+    "IDLE_AFTER_MS",
+    "LENGTHS",
+    "TIMESTAMP_EXTRACTOR",
+    "WATERMARK_INTERVAL_MS",
+    "Extent",
+    "WindowSettings",
+    "duration_ms",
+    "extent_config",
+    "time_ms",
+]

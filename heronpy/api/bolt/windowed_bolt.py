@@ -36,6 +36,7 @@ from heronpy.api.bolt.window_settings import (
     WindowSettings,
     duration_ms,
     extent_config,
+    time_ms,
 )
 from heronpy.api.bolt.window_state import WATERMARKS, saved_tuples
 from heronpy.api.component.component_spec import HeronComponentSpec
@@ -200,20 +201,20 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
                 self.ack(tup)
             return
         try:
-            time_ms = _time_ms(timestamp(tup))
+            at_ms = time_ms(timestamp(tup))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             self._outliers.incr()
             self._set_aside(tup, f"has no usable timestamp: {type(error).__name__}: {error}")
             return
         marks = self._watermarks
-        if not marks.observe((tup.component, tup.stream), time_ms, self._clock_ms()):
+        if not marks.observe((tup.component, tup.stream), at_ms, self._clock_ms()):
             self._outliers.incr()
-            self._set_aside(tup, f"is far in the future: {time_ms} ms")
-        elif time_ms < marks.watermark:
+            self._set_aside(tup, f"is far in the future: {at_ms} ms")
+        elif at_ms < marks.watermark:
             self._late.incr()
-            self._set_aside(tup, f"is late: {time_ms} ms, and the watermark is {marks.watermark} ms")
+            self._set_aside(tup, f"is late: {at_ms} ms, and the watermark is {marks.watermark} ms")
         else:
-            self._windows.add(tup, time_ms)
+            self._windows.add(tup, at_ms)
             if self._saved is not None:
                 self.ack(tup)
 
@@ -324,18 +325,6 @@ class WindowedBoltBuilder:
     def _with(self, **config: Any) -> WindowedBoltBuilder:
         return WindowedBoltBuilder(self.bolt, {**self.config, **config})
 
-
-def _time_ms(time: Any) -> int:
-    """Raises TypeError for what is neither a number nor a datetime, ValueError and OverflowError for nan and inf."""
-    if isinstance(time, datetime.datetime):
-        time = time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time
-        return int((time - _EPOCH) // datetime.timedelta(milliseconds=1))
-    if isinstance(time, (bool, str)):
-        raise TypeError(f"a timestamp must be a number of milliseconds or a datetime, not {time!r:.60}")
-    return int(time)
-
-
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 __all__ = [
     "LATE_TUPLES",

@@ -1,0 +1,244 @@
+"""Timers of bolts: `on_timer` is called when event time or processing time has come so far.
+
+    class Reminders(Bolt):
+        outputs = ["user"]
+
+        def initialize(self, config, context):
+            self.timers = context.timers
+
+        def process(self, tup):
+            self.timers.event(tup["user"], tup["at"] + 60_000)
+
+        def on_timer(self, timer):
+            self.emit([timer.key])
+
+A bolt has timers if it has `on_timer`. They are state: effectively once, those of the last checkpoint return after a
+failure, and go along with their keys when the number of tasks changes. Times are in ms since the epoch. Neither clock
+goes backwards; a timer whose time has passed fires once, soon.
+
+Event time is that of the field `topology.bolts.tuple.timestamp.field.name` of the component's configuration; its
+watermark is derived as that of windowed bolts is, by the same keys. Without the field it stands still.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+import itertools
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from heronpy.api import api_constants as keys
+from heronpy.api.bolt.window_settings import IDLE_AFTER_MS, WATERMARK_INTERVAL_MS, time_ms
+from heronpy.windows import END, MAX_ADVANCE_MS, Watermarks
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
+    from heronpy.api.tuple import Tuple
+
+TIMERS: Final = "timers"
+"""Name of the state of timers."""
+CLOCKS: Final = "timers.clocks"
+"""Name of the state of their clocks."""
+AT_ONCE_MAX: Final = 1000
+"""Timers that fire before the task does anything else."""
+
+
+class TimerKind(enum.Enum):
+    """By which time a timer fires."""
+
+    EVENT = "event"
+    PROCESSING = "processing"
+
+
+class Timer(NamedTuple):
+    """What `on_timer` is given."""
+
+    key: Any
+    at_ms: int
+    kind: TimerKind
+
+
+_Heap = list[tuple[int, int, Any]]
+
+
+class Timers:
+    """The timers of one task. Used by its thread."""
+
+    def __init__(
+        self, context: TopologyContext, config: Mapping[str, Any], *, keyed: bool, wall_ms: Callable[[], int]
+    ) -> None:
+        """Those that are saved.
+
+        Args:
+            context: the task's.
+            config: the component's.
+            keyed: whether all inputs are grouped by key; else timers belong to the task.
+            wall_ms: processing time in ms since the epoch.
+        """
+        self._set: MutableMapping[Any, tuple[tuple[bool, int], ...]]
+        self._set = context.keyed_state(TIMERS) if keyed else _OfTask(context.split_state(TIMERS, index=_task))
+        self._clocks = context.task_state(CLOCKS, default=None, merge=_latest, split=lambda saved, n: [saved] * n)
+        self._wall_ms = wall_ms
+        self._now_ms = wall_ms()
+        self._interval_ms = int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS, WATERMARK_INTERVAL_MS))
+        self._look_at_ms = 0
+        self._field = config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME)
+        self._watermarks = Watermarks(
+            [(source.component_name, source.id) for source in context.get_this_sources()],
+            lag_ms=int(config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS, 0)),
+            idle_after_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS, IDLE_AFTER_MS)),
+            max_advance_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS, MAX_ADVANCE_MS)),
+            now_ms=self._now_ms,
+        )
+        if self._clocks.value is not None:
+            now_ms, watermarks = self._clocks.value
+            self._now_ms = max(self._now_ms, now_ms)
+            self._watermarks.restore(watermarks)
+        self._numbers = itertools.count()
+        self._heaps: dict[bool, _Heap] = {True: [], False: []}
+        for key, timers in self._set.items():
+            for event, at_ms in timers:
+                heapq.heappush(self._heaps[event], (at_ms, next(self._numbers), key))
+
+    @property
+    def now_ms(self) -> int:
+        """Processing time."""
+        self._now_ms = max(self._now_ms, self._wall_ms())
+        return self._now_ms
+
+    @property
+    def watermark(self) -> int:
+        """How far event time has come; `heronpy.windows.NEVER` before anything is known."""
+        return self._watermarks.watermark
+
+    def event(self, key: Any, at_ms: int) -> None:
+        """Have `on_timer` called when the watermark has reached a time; the same twice is one.
+
+        Raises:
+            UsageError: all inputs are grouped by key, and the key belongs to another task.
+        """
+        self._add(key, True, at_ms)
+
+    def processing(self, key: Any, at_ms: int) -> None:
+        """Have `on_timer` called at a processing time; see `now_ms`. Raises as `event`."""
+        self._add(key, False, at_ms)
+
+    def cancel(self, key: Any) -> None:
+        """Forget all timers of a key. Raises as `event`."""
+        self._set.pop(key, None)
+
+    def _add(self, key: Any, event: bool, at_ms: int) -> None:
+        timers = self._set.get(key, ())
+        if (event, at_ms) not in timers:
+            self._set[key] = (*timers, (event, at_ms))
+            heapq.heappush(self._heaps[event], (at_ms, next(self._numbers), key))
+
+    # For the engine
+
+    def observing(self, process: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
+        """A `process` that has seen the time of each tuple."""
+        if self._field is None:
+            return process
+        name, observe = str(self._field), self._watermarks.observe
+
+        def observed(tup: Tuple) -> None:
+            try:
+                at_ms = time_ms(tup[name])
+            except (KeyError, TypeError, ValueError, OverflowError):
+                pass  # what is wrong with a tuple is for its bolt to say
+            else:
+                observe((tup.component, tup.stream), at_ms)
+            process(tup)
+
+        return observed
+
+    def due(self) -> Iterator[Timer]:
+        """Timers whose time has come, each to be fired before the next is asked for; at most `AT_ONCE_MAX`."""
+        now_ms = self.now_ms
+        if self._field is not None and now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + self._interval_ms
+            self._watermarks.advance(now_ms)
+        left = AT_ONCE_MAX
+        for event, clock_ms in ((True, self.watermark), (False, now_ms)):
+            heap, added = self._heaps[event], next(self._numbers)
+            while left and heap and heap[0][0] <= clock_ms:
+                at_ms, number, key = heapq.heappop(heap)
+                if number > added:  # by on_timer: in its turn
+                    heapq.heappush(heap, (at_ms, number, key))
+                    break
+                if self._take(key, event, at_ms):
+                    left -= 1
+                    yield Timer(key, at_ms, TimerKind.EVENT if event else TimerKind.PROCESSING)
+
+    def _take(self, key: Any, event: bool, at_ms: int) -> bool:
+        timers = self._set.get(key, ())
+        if (event, at_ms) not in timers:
+            return False
+        if others := tuple(timer for timer in timers if timer != (event, at_ms)):
+            self._set[key] = others
+        else:
+            del self._set[key]
+        return True
+
+    @property
+    def wait_s(self) -> float:
+        """How long nothing is due."""
+        soonest_ms = min(
+            self._heaps[False][0][0] if self._heaps[False] else END,
+            self._look_at_ms if self._heaps[True] and self._field is not None else END,
+        )
+        if self._heaps[True] and self._heaps[True][0][0] <= self.watermark:
+            return 0.0
+        return max(0, soonest_ms - self.now_ms) / 1000
+
+    def save(self) -> None:
+        """Bring the state of the clocks up to date, for a snapshot."""
+        self._clocks.value = (self.now_ms, self._watermarks.saved())
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError if heaps and state contradict each other. For tests."""
+        for key, timers in self._set.items():
+            assert timers
+            for event, at_ms in timers:
+                assert any(each[0] == at_ms and each[2] == key for each in self._heaps[event])
+
+
+class _OfTask(MutableMapping[Any, Any]):
+    """Timers of a bolt whose inputs have no keys in common: those of a task that is no more go to another."""
+
+    def __init__(self, splits: Any) -> None:
+        self._splits = splits
+        own = self._own = splits.entries.place.index
+        for task, key in [split for split in splits if split[0] != own]:
+            moved = splits.pop((task, key))
+            self[key] = tuple(dict.fromkeys((*self.get(key, ()), *moved)))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._splits[self._own, key]
+
+    def __setitem__(self, key: Any, timers: Any) -> None:
+        self._splits[self._own, key] = timers
+
+    def __delitem__(self, key: Any) -> None:
+        del self._splits[self._own, key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([key for _, key in self._splits])
+
+    def __len__(self) -> int:
+        return len(self._splits)
+
+
+def _task(split: tuple[int, Any]) -> int:
+    return split[0]
+
+
+def _latest(saved: Any) -> Any:
+    known = [each for each in saved if each is not None]
+    if not known:
+        return None
+    return max(now_ms for now_ms, _ in known), Watermarks.merged([watermarks for _, watermarks in known])
+
+
+__all__ = ["AT_ONCE_MAX", "Timer", "TimerKind", "Timers"]

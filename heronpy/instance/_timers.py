@@ -1,0 +1,55 @@
+"""The timers of a bolt, fired between two tuples. Imported where there are some."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from heronpy.api.exceptions import FailedException
+from heronpy.api.timers import Timer, Timers
+from heronpy.api.tuple import Tuple
+from heronpy.instance._core import TaskCore
+
+
+class TaskTimers:
+    """The timers of one component object. Used by the task's thread."""
+
+    def __init__(
+        self, core: TaskCore, on_timer: Callable[[Timer], None], user_error: Callable[[str, Exception], None]
+    ) -> None:
+        """Declare them, before the component is initialized.
+
+        Args:
+            core: the task's.
+            on_timer: the user's.
+            user_error: reports what it raises, and ends the task if that is the policy.
+        """
+        offset_ns = time.time_ns() - core.clock()
+        self._core, self._on_timer, self._user_error = core, on_timer, user_error
+        self._timers = Timers(
+            core.context,
+            core.user_config,
+            keyed=core.context.grouped_by_key,
+            wall_ms=lambda: (offset_ns + core.clock()) // 1_000_000,
+        )
+        core.context.declare_timers(self._timers)
+        self.save = self._timers.save
+
+    @property
+    def wait_s(self) -> float:
+        """How long nothing is due."""
+        return self._timers.wait_s
+
+    def observing(self, process: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
+        """A `process` that takes notice of the times of tuples."""
+        return self._timers.observing(process)
+
+    def fire(self) -> None:
+        """Call user code for what is due."""
+        for timer in self._timers.due():
+            try:
+                self._on_timer(timer)
+            except FailedException:
+                self._core.logger.warning("on_timer() raised FailedException: a timer cannot be failed")
+            except Exception as error:
+                self._user_error("on_timer()", error)
