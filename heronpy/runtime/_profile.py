@@ -142,8 +142,13 @@ class Profiler:
             self._took_s, self._cost_cpu_s = time.monotonic() - began_s, time.thread_time() - began_cpu_s
             pause_s = max(self._interval_s, self._cost_cpu_s / COST_MAX - self._took_s)
 
+    @property
+    def samples(self) -> int:
+        """How many were taken; also while it runs."""
+        return self._samples
+
     def profile(self) -> dict[str, Any]:
-        """What was seen: frames by number, and stacks of them with samples and CPU time."""
+        """What was seen: frames by number, and stacks of them with samples and CPU time. Call it after `run`."""
         numbers = {line: n for n, line in enumerate(self._lines)}
         return {
             "pid": os.getpid(),

@@ -65,7 +65,7 @@ def functions(profile: dict[str, Any], thread: str, weight: str) -> Counter[str]
 
 def samples(profiler: Profiler, at_least: int) -> Callable[[], None]:
     def enough() -> None:
-        assert profiler.profile()["samples"] >= at_least
+        assert profiler.samples >= at_least
 
     return enough
 
