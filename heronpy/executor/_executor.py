@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
@@ -50,8 +51,9 @@ from heronpy.supervision import (
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
-"""How soon a death is noticed. One waitid per child and poll; pidfd would need a newer kernel than some
-clusters have."""
+"""How often is looked for what is due, while something is: a start, or the end of somebody's patience."""
+IDLE_POLL_S = 0.5
+"""The same while all processes run. A death is noticed at once: the kernel sends SIGCHLD."""
 LOOK_S = 1.0
 """How often heartbeats are looked at."""
 
@@ -127,9 +129,15 @@ class Executor:
 
     async def _supervise(self) -> None:
         cancelled: asyncio.CancelledError | None = None
+        died = asyncio.Event()
+        # Not by the loop, whose SIGCHLD is for children of its own. This runs in it all the same: the loop is woken up.
+        signal.signal(signal.SIGCHLD, lambda *_: died.set())
         while not self._supervision.finished:
             try:
-                await asyncio.sleep(POLL_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(IDLE_POLL_S if self._supervision.all_run else POLL_S):
+                        await died.wait()
+                died.clear()
             except asyncio.CancelledError as e:
                 # Cancelled again and again it still ends in order: that takes at most a stop timeout per stage.
                 cancelled = e
@@ -139,6 +147,7 @@ class Executor:
             if time.monotonic() >= self._look_at_s:
                 self._look_at_s = time.monotonic() + LOOK_S
                 self._look()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if cancelled is not None:
             raise cancelled
 

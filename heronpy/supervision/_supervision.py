@@ -83,6 +83,11 @@ class Supervision:
         return self.stopping and not self._processes
 
     @property
+    def all_run(self) -> bool:
+        """Every process runs: until one dies, or something is asked for, nothing comes due."""
+        return all(p.phase is Phase.RUNNING for p in self._processes.values())
+
+    @property
     def pids(self) -> dict[str, int]:
         """Pid of every process that runs or ends."""
         return {id: p.pid for id, p in self._processes.items() if p.pid}

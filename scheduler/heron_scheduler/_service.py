@@ -28,7 +28,8 @@ from heronpy.statemgr import Kind, follow, open_statemgr, opened
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.1
+TICK_S = 0.25
+"""How soon the death of an executor is noticed."""
 OPERATORS = frozenset({CLI, TRACKER, container_identity(0)})
 """Whose calls it answers: not those of containers that run user code."""
 

@@ -63,6 +63,17 @@ def test_all_processes_start_at_once() -> None:
     assert effects == [Start("a"), Start("stmgr-1"), Start("metricsmgr-1")]
 
 
+def test_while_all_processes_run_nothing_comes_due_and_a_death_ends_that(container: Harness) -> None:
+    assert container.supervision.all_run
+    assert container.on(Ticked(1e9)) == []
+    container.on(Exited("a", container.pid("a"), 1e9))
+    assert not container.supervision.all_run
+    container.on(Ticked(2e9))
+    assert container.supervision.all_run
+    container.on(StopRequested(2e9))
+    assert not container.supervision.all_run
+
+
 def test_a_dead_process_starts_again_after_the_pause(container: Harness) -> None:
     assert container.on(Exited("a", container.pid("a"), 1000)) == []
     assert container.on(Ticked(1099)) == []
