@@ -164,7 +164,7 @@ def test_what_is_pending_is_divided_by_the_task_that_prepared_it(checkpoints: St
     for number in (1, 2):
         bolt.task.offer(words([number]))
         bolt.checkpoint(number)
-    state = bolt.user._pending
+    state = bolt.user._output.pending
     assert b"heronpy" not in pickle.dumps(state.value), "what is in checkpoints must outlive a change of names"
     tasks = [tuple((number, task, prepared) for number, _, prepared in state.value) for task in range(3)]
     assert len(tasks[0]) == 2
