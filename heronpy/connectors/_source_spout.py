@@ -103,8 +103,6 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
                     f"{spout.source!r} has no positions to go back to: it cannot be read effectively once"
                 )
             self._positions = context.split_state("positions")
-            self._saved: dict[int, dict[str, Any]] = {}
-            """By checkpoint that is not committed: where the open splits were."""
             self._splits = SplitSet(
                 spout.source,
                 self._positions,
@@ -143,13 +141,11 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
 
     def pre_save(self, checkpoint_id: str) -> None:
         if self._splits is not None:
-            self._saved[int(checkpoint_id)] = self._splits.positions()
+            self._splits.prepare(int(checkpoint_id))
 
     def post_save(self, checkpoint_id: str) -> None:
         if self._splits is not None:
-            committed = int(checkpoint_id)
-            self._splits.committed(self._saved.get(committed, {}))
-            self._saved = {id: saved for id, saved in self._saved.items() if id > committed}
+            self._splits.commit(int(checkpoint_id))
 
     def ack(self, tup_id: Any) -> None:
         if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors.spi import Record, Source, SourceContext, SplitReader, StreamSplit
@@ -49,6 +49,8 @@ class SplitSet:
         self._open: deque[tuple[str, SplitReader]] = deque()
         self._last_s: dict[str, float] = {}
         """When each split had its last record."""
+        self._saved: dict[int, dict[str, Any]] = {}
+        """By checkpoint that is not committed: where the open splits were."""
         self._discover()
 
     def read(self, limit: int) -> tuple[str | None, Sequence[Record], Any]:
@@ -96,15 +98,22 @@ class SplitSet:
         name, split = self._waiting.popleft()
         return name, split.open(self._positions.get(name), self._context)
 
-    def positions(self) -> dict[str, Any]:
-        """Where the open splits are."""
-        return {name: reader.position for name, reader in self._open}
+    def prepare(self, checkpoint_id: int) -> None:
+        """A snapshot is about to be taken: note down where the open splits are."""
+        self._saved[checkpoint_id] = {name: reader.position for name, reader in self._open}
 
-    def committed(self, positions: Mapping[str, Any]) -> None:
-        """A checkpoint with these positions is committed."""
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint is committed."""
+        saved = self._saved.get(checkpoint_id, {})
         for name, reader in self._open:
-            if name in positions:
-                reader.committed(positions[name])
+            if name in saved:
+                reader.committed(saved[name])
+        self._saved = {id: positions for id, positions in self._saved.items() if id > checkpoint_id}
+
+    @property
+    def ended(self) -> bool:
+        """Whether there will never be another record."""
+        return self._every_s is None and not self._open and not self._waiting
 
     def idle(self) -> list[str]:
         """The splits that have had no record for a while: no watermark waits for them."""

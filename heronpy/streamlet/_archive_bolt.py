@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class ArchiveBolt(StageBolt):
-    """One writer of an archive. Elements go on at once; they are replayed until they are in the archive."""
+    """One writer of an archive. Elements go on at once; they are replayed until they are in the archive.
+
+    Effectively once, those that came after a checkpoint may be written again after a restore, under the same ids.
+    """
 
     commit_every_ms = 2000
     commit_tuples = 100_000
@@ -41,7 +44,7 @@ class ArchiveBolt(StageBolt):
         )
 
     def taker(self) -> Callable[[Tuple], None]:
-        add, put, place, done = self._writer.add, self.put, self.place, self._hold
+        add, put, place, done = self._writer.add, self.put, self.place, self.done
 
         def take(tup: Tuple) -> None:
             element, time_ms, id = tup.values

@@ -1,17 +1,27 @@
 """The bolts of stages that begin with anything but a window, a store or an archive; and what all bolts share.
 
 A tuple is acked when what came of it was emitted (anchored to it), and every sink of the stage was flushed since.
+Effectively once it is acked as soon as it is processed: what is remembered of it is state, and sinks commit with the
+checkpoints.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any
 
-from heronpy.api import Bolt, TopologyContext, TopologyReliabilityMode, Tuple, api_constants
+from heronpy.api import (
+    Bolt,
+    ITwoPhaseStatefulComponent,
+    State,
+    TopologyContext,
+    TopologyReliabilityMode,
+    Tuple,
+    api_constants,
+)
 from heronpy.errors import TupleError, UnavailableError
-from heronpy.hashing import stable_hash
+from heronpy.hashing import KEY_GROUPS, index_of_group, key_group
 from heronpy.streamlet._definition import loads
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
@@ -25,17 +35,21 @@ OVERFULL = 10
 WAIT_S = 0.1
 
 
-class StageBolt(Bolt):
+class StageBolt(Bolt, ITwoPhaseStatefulComponent):
     """One task of a stage that reads from other stages. Subclasses say what is done with a tuple."""
 
     commit_every_ms = 1000
     commit_tuples = 10_000
 
+    def init_state(self, state: State) -> None:
+        self._state_of_operators = state
+
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         definition = loads(config)
         self.definition, self.stage = definition, definition.stage
         self.tracking = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
-        self.task = StageTask(definition, context, self.logger)
+        self.task = StageTask(definition, context, self.logger, self._state_of_operators)
+        self.checkpoints = self.task.checkpoints
         self.task.exit_of = self._exit_of
         self.place = self.task.place
         tasks = [task for component in self.stage.upstream for task in context.get_component_tasks(component) or []]
@@ -46,7 +60,8 @@ class StageBolt(Bolt):
         self.commits = bool(self.task.writers)
         """Whether tuples wait for a commit before they are acked."""
         self.set_up()
-        self.done: Callable[[Tuple], None] = self._hold if self.commits else self.ack
+        held = self.commits and not self.checkpoints
+        self.done: Callable[[Tuple], None] = self._hold if held else self.ack
         """Call it for each tuple of which everything was emitted."""
         self.process = self.taker()  # type: ignore[method-assign,assignment]  # a closure: the engine asks for it once a batch
 
@@ -67,6 +82,17 @@ class StageBolt(Bolt):
         Raises:
             UnavailableError: not now; nothing is lost.
         """
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Make durable what is held, and prepare what sinks were given."""
+        self.flush()
+        self.task.prepare(int(checkpoint_id))
+
+    def post_save(self, checkpoint_id: str) -> None:
+        self.task.commit(int(checkpoint_id))
+
+    def pre_restore(self, checkpoint_id: str) -> None:
+        self.task.abort(int(checkpoint_id))
 
     def failed(self, element: Any, error: Exception) -> None:
         """User code of the head raised on an element."""
@@ -164,17 +190,27 @@ class PassBolt(StageBolt):
 
 
 class ReduceByKeyBolt(StageBolt):
-    """The value so far of each key that comes to this task. Lost with its process, but for what a batch job wrote."""
+    """The value so far of each key that comes to this task. Effectively once it is state.
+
+    Otherwise it is lost with the process, but for what a batch job wrote.
+    """
 
     def set_up(self) -> None:
-        self._state: dict[Any, Any] = {}
+        context, directory = self.task.context, self.definition.directory
+        self._values: MutableMapping[Any, Any] = context.keyed_state("values") if self.checkpoints else {}
         self._cut: int | None = None
-        directory = self.definition.directory
         if directory is None:
             return
+        # What the batch job has left is begun with, not gone on with: its cut goes with the values.
+        begun = context.task_state("bootstrapped", merge=_first, split=_for_each) if self.checkpoints else None
+        if begun is not None and begun.value is not None:
+            (self._cut,) = begun.value
+            return
         self._cut = read_cut(directory)
-        mine = KeyShare(self.task.context)
-        self._state.update(pair for pair in read_states(directory, self.stage.name) if mine(pair[0]))
+        mine = KeyShare(context)
+        self._values.update(pair for pair in read_states(directory, self.stage.name) if mine(pair[0]))
+        if begun is not None:
+            begun.value = (self._cut,)
 
     def taker(self) -> Callable[[Tuple], None]:
         reduce = self._reduce
@@ -195,26 +231,35 @@ class ReduceByKeyBolt(StageBolt):
 
     def _reduce(self, key: Any, value: Any) -> None:
         assert isinstance(self.stage.head.node, ReduceByKeyNode)
-        state, function = self._state, self.stage.head.node.function
+        values, function = self._values, self.stage.head.node.function
         try:
-            made = state[key] = function(state[key], value) if key in state else value
+            made = values[key] = function(values[key], value) if key in values else value
         except Exception as error:
             self.failed((key, value), error)
             return
         self.put((key, made))
 
 
+def _first(values: Sequence[Any]) -> Any:
+    return values[0]
+
+
+def _for_each(value: Any, tasks: int) -> list[Any]:
+    return [value] * tasks
+
+
 class KeyShare:
-    """Which keys a fields grouping sends to this task (see `instance/_grouping.py`: `fields`)."""
+    """Which keys a fields grouping sends to this task."""
 
     def __init__(self, context: TopologyContext) -> None:
         tasks = context.get_component_tasks(context.get_component_id()) or []
         self._count = len(tasks)
         self._index = tasks.index(context.get_task_id())
+        self._groups = int(context.get_cluster_config().get(api_constants.TOPOLOGY_STATE_KEY_GROUPS, KEY_GROUPS))
 
     def __call__(self, key: Any) -> bool:
         try:
-            return self._count == 1 or stable_hash(key) % self._count == self._index
+            return index_of_group(key_group(key, self._groups), self._count, self._groups) == self._index
         except TupleError:
             return False  # no such key can come
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heronpy.api.state import HashMapState
+from heronpy.api.state import HashMapState, State
 from heronpy.connectors import Record, Source, SourceContext, SourceReader
 from heronpy.streamlet.context import Context
 from heronpy.streamlet.generator import Generator
@@ -16,9 +16,9 @@ from heronpy.streamlet.generator import Generator
 class _Context(Context):
     """The context of a generator."""
 
-    def __init__(self, context: SourceContext) -> None:
+    def __init__(self, context: SourceContext, state: State) -> None:
         self._context = context
-        self._state = HashMapState()
+        self._state = state
 
     def get_task_id(self) -> int:
         return self._context.task_index
@@ -35,7 +35,7 @@ class _Context(Context):
     def get_partition_index(self) -> int:
         return self._context.task_index
 
-    def get_state(self) -> HashMapState:
+    def get_state(self) -> State:
         return self._state
 
     def emit(self, values: list[Any]) -> None:
@@ -58,15 +58,46 @@ class _Made(SourceReader):
         return (Record(element, time.time_ns() // 1_000_000, f"{self._life}:{self._count}"),)
 
 
+class _Remembered(_Made):
+    """The same, with ids that go on after a restore."""
+
+    def __init__(self, make: Callable[[], Any], state: State) -> None:
+        super().__init__(make)
+        self._state = state
+        self._life, self._count = state.get("ids", (self._life, 0))
+
+    def read(self, limit: int) -> Sequence[Record]:
+        records = super().read(limit)
+        if records:
+            self._state.put("ids", (self._life, self._count))
+        return records
+
+
 class GeneratorSource(Source):
     """The elements of a Generator."""
 
     def __init__(self, generator: Generator) -> None:
         self._generator = generator
 
+    @property
+    def stateful(self) -> bool:
+        """Whether it can be read effectively once."""
+        return self._generator.stateful
+
     def open(self, context: SourceContext) -> SourceReader:
-        self._generator.setup(_Context(context))
+        self._generator.setup(_Context(context, HashMapState()))
         return _Made(self._generator.get)
+
+    def open_saved(self, context: SourceContext, state: State, ids: State) -> SourceReader:
+        """Open it where checkpoints are taken.
+
+        Args:
+            context: as of `open`.
+            state: the generator's.
+            ids: for the ids of what it makes.
+        """
+        self._generator.setup(_Context(context, state))
+        return _Remembered(self._generator.get, ids)
 
 
 class SupplierSource(Source):

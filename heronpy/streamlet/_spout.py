@@ -3,17 +3,30 @@
 A record is done when every tree that it began is acked, and every sink of the stage has what it got of it. The engine
 begins a tree with each emit, so a record counts them. A record of which one tree failed is sent again at once, the same
 record with the same id and time; what is left of its earlier trees counts no more.
+
+Effectively once there are no trees: positions in the source's splits are state. What a read has returned is emitted in
+one call, as snapshots are taken between two.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
-from heronpy.api import Spout, TopologyContext, TopologyReliabilityMode, api_constants
-from heronpy.connectors import Record, SourceContext, SourceReader
-from heronpy.errors import UnavailableError
+from heronpy.api import (
+    ITwoPhaseStatefulComponent,
+    Spout,
+    State,
+    TopologyContext,
+    TopologyReliabilityMode,
+    api_constants,
+)
+from heronpy.connectors import Record, Source, SourceContext, SourceReader
+from heronpy.connectors.split_set import SplitSet
+from heronpy.errors import ConfigError, UnavailableError
 from heronpy.streamlet._definition import loads
+from heronpy.streamlet._generated import GeneratorSource
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
 from heronpy.streamlet._watermark import Clock
@@ -22,6 +35,8 @@ from heronpy.streamlet.graph import SourceNode
 from heronpy.windows import END
 
 READ_LIMIT = 256
+EMIT_LIMIT = 100
+"""Records that are emitted in one call, effectively once."""
 ACKS_MAX = 4096
 """Records that are reported to the reader together, at most …"""
 CHORES_EVERY_MS = 50
@@ -38,12 +53,15 @@ MARKS_PER_LIMIT = 8
 RECORD, OPEN = 0, 1
 
 
-class SourceSpout(Spout):
+class SourceSpout(Spout, ITwoPhaseStatefulComponent):
     """One task of a source."""
+
+    def init_state(self, state: State) -> None:
+        self._state_of_operators = state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         definition = loads(config)
-        self._task = task = StageTask(definition, context, self.logger)
+        self._task = task = StageTask(definition, context, self.logger, self._state_of_operators)
         task.exit_of = self._exit_of
         stage = definition.stage
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
@@ -62,15 +80,33 @@ class SourceSpout(Spout):
         self._put: Put = after(stage.head, task)
         node = stage.head.node
         assert isinstance(node, SourceNode)
-        self._reader: SourceReader = node.source.open(
-            SourceContext(
-                name=stage.name,
-                task_index=context.get_this_task_index(),
-                num_tasks=len(context.get_component_tasks(context.get_component_id()) or ()),
-                config=config,
-                directory=definition.directory,
-                dead_letter=task.dead_letter_of(stage.name),
-            )
+        source_context = SourceContext(
+            name=stage.name,
+            task_index=context.get_this_task_index(),
+            num_tasks=len(context.get_component_tasks(context.get_component_id()) or ()),
+            config=config,
+            directory=definition.directory,
+            dead_letter=task.dead_letter_of(stage.name),
+        )
+        self._splits: SplitSet | None = None
+        self._reader: SourceReader | None = None
+        if not task.checkpoints:
+            self._reader = node.source.open(source_context)
+            return
+        self.next_tuple = self._next_read  # type: ignore[method-assign]  # no test of the mode for each tuple
+        if not can_go_back(node.source):
+            raise ConfigError(f"{stage.name}: {no_positions(node.source)}")
+        if isinstance(node.source, GeneratorSource):
+            memory = task.memory
+            self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(f"{stage.name}/ids"))
+            return
+        self._positions = context.split_state("positions")
+        self._splits = SplitSet(
+            node.source,
+            self._positions,
+            source_context,
+            discover_every_s=node.discover_every_s or node.source.discover_every_s,
+            idle_after_s=definition.idle_timeout_ms / 1000,
         )
 
     def next_tuple(self) -> None:
@@ -83,9 +119,43 @@ class SourceSpout(Spout):
             if self._process(queue.popleft()) or now_ms() >= until_ms:
                 return
 
+    def _next_read(self) -> None:
+        """`next_tuple` effectively once."""
+        until_ms = now_ms() + BARREN_MS
+        while True:
+            self._chores()
+            if self._splits is not None:
+                name, records, position = self._splits.read(EMIT_LIMIT)
+                emitted = self._pass_on(records)
+                if name is not None and position is not None:
+                    self._positions[name] = position
+            else:
+                assert self._reader is not None
+                records = self._reader.read(1)
+                emitted = self._pass_on(records)
+            if emitted or not records or now_ms() >= until_ms:
+                return
+
+    def _pass_on(self, records: Sequence[Record]) -> bool:
+        """Send records through the stage. Returns whether they emitted anything."""
+        place, clock, put = self._task.place, self._clock, self._put
+        before = place.pending[OPEN]
+        for value, time_ms, id, _ in records:
+            if time_ms > clock.latest_ms:
+                clock.observe(time_ms)
+            place.time_ms, place.id = time_ms, id
+            put(value)
+        if records:
+            clock.fresh = True
+            self._since_mark += len(records)
+            if self._since_mark >= self._mark_every:
+                self._mark(hurry=True)
+        return bool(place.pending[OPEN] != before)
+
     def _more(self) -> deque[Record]:
         """Read the next records, and do what is to be done now and then."""
         self._chores()
+        assert self._reader is not None
         if self._held_elements < HELD_MAX and not self._reader.ended:
             self._queue.extend(self._reader.read(READ_LIMIT))
         return self._queue
@@ -141,7 +211,22 @@ class SourceSpout(Spout):
     def close(self) -> None:
         self.deactivate()
         self._task.close()
-        self._reader.close()
+        for reader in (self._reader, self._splits):
+            if reader is not None:
+                reader.close()
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        self._task.prepare(int(checkpoint_id))
+        if self._splits is not None:
+            self._splits.prepare(int(checkpoint_id))
+
+    def post_save(self, checkpoint_id: str) -> None:
+        self._task.commit(int(checkpoint_id))
+        if self._splits is not None:
+            self._splits.commit(int(checkpoint_id))
+
+    def pre_restore(self, checkpoint_id: str) -> None:
+        self._task.abort(int(checkpoint_id))
 
     def _chores(self) -> None:
         """What is done between two batches, if it is time."""
@@ -171,6 +256,7 @@ class SourceSpout(Spout):
 
     def _tell(self) -> None:
         if self._done:
+            assert self._reader is not None
             done, self._done = self._done, []
             self._reader.ack(done)
 
@@ -178,7 +264,9 @@ class SourceSpout(Spout):
         self._since_mark = 0
         if not self._task.stage.watermarks_out:
             return
-        ended = not self._queue and not self._replays and self._reader.ended
+        reader = self._splits or self._reader
+        assert reader is not None
+        ended = not self._queue and not self._replays and reader.ended
         head = END if ended else self._clock.watermark(now_ms())
         watermark = self._task.watermark_due(head, hurry=hurry)
         if watermark is not None:
@@ -195,3 +283,15 @@ class SourceSpout(Spout):
             emit(values, place.root, stream, task_id)
 
         return directed(exit, send, task.context.get_component_tasks(exit.consumer) or [], place, task.failed)
+
+
+def can_go_back(source: Source) -> bool:
+    """Whether a source can be read effectively once."""
+    return source.stateful if isinstance(source, GeneratorSource) else source.rewindable
+
+
+def no_positions(source: Source) -> str:
+    """Why one cannot."""
+    if isinstance(source, GeneratorSource):
+        return "effectively once a generator must have its position in its state, and say so: stateful = True"
+    return f"{source!r} has no positions to go back to: it cannot be read effectively once"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heronpy.api import Tuple
-from heronpy.errors import UnavailableError
+from heronpy.errors import ConfigError, UnavailableError
 from heronpy.streamlet._bolts import OVERFULL, WAIT_S, StageBolt
 from heronpy.streamlet._task import now_ms
 from heronpy.streamlet.bootstrap import read_cut
@@ -16,6 +16,14 @@ from heronpy.streamlet.live_length import claim_length
 
 ENTRIES_MAX = 50_000
 WARN_EVERY_MS = 5_000
+
+
+def repeats(node: StoreNode) -> str:
+    """Why a view cannot be written effectively once."""
+    return (
+        f"{node.stage} (view {node.store_name}) cannot be effectively once yet: a restore would repeat what it has "
+        "written; use ATLEAST_ONCE"
+    )
 
 
 class StoreBolt(StageBolt):
@@ -28,6 +36,8 @@ class StoreBolt(StageBolt):
 
         node = self.stage.head.node
         assert isinstance(node, StoreNode)
+        if self.checkpoints:
+            raise ConfigError(repeats(node))
         self.commits = True
         self._monoid = node.monoid
         directory = self.definition.directory

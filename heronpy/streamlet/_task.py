@@ -1,4 +1,4 @@
-"""What the tasks of all stages share: dead letters, clocks, sinks, transform operators, logging."""
+"""What the tasks of all stages share: dead letters, clocks, sinks, transform operators, logging, checkpoints."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from heronpy.api import TopologyReliabilityMode, api_constants
 from heronpy.api.metrics import CountMetric
-from heronpy.api.state import HashMapState
+from heronpy.api.state import State
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Detached, Tuple
 from heronpy.connectors import SinkContext, SinkWriter
+from heronpy.connectors.checkpointed_output import CheckpointedOutput
 from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
+from heronpy.streamlet._memory import Memory
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._watermark import Clock, Sent
 from heronpy.streamlet.chain import Place, Put
@@ -35,11 +38,11 @@ def now_ms() -> int:
 class TaskContext(Context):
     """The context of a transform operator."""
 
-    def __init__(self, stage: str, context: TopologyContext, made: list[Any]) -> None:
+    def __init__(self, stage: str, context: TopologyContext, state: State, made: list[Any]) -> None:
         self._stage = stage
         self._context = context
         self._made = made
-        self._state = HashMapState()
+        self._state = state
 
     def get_task_id(self) -> int:
         return self._context.get_task_id()
@@ -56,7 +59,7 @@ class TaskContext(Context):
     def get_partition_index(self) -> int:
         return self._context.get_this_task_index()
 
-    def get_state(self) -> HashMapState:
+    def get_state(self) -> State:
         return self._state
 
     def emit(self, values: list[Any]) -> None:
@@ -67,14 +70,27 @@ class TaskContext(Context):
 class StageTask:
     """One task's side of a stage. The spout or bolt that owns it says how elements leave."""
 
-    def __init__(self, definition: Definition, context: TopologyContext, logger: logging.Logger) -> None:
+    def __init__(self, definition: Definition, context: TopologyContext, logger: logging.Logger, state: State) -> None:
+        """Begin, in `initialize`.
+
+        Args:
+            definition: of the stage.
+            context: the task's.
+            logger: the task's.
+            state: what `init_state` was given.
+        """
+        mode = context.get_cluster_config().get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        self.checkpoints = mode == TopologyReliabilityMode.EFFECTIVELY_ONCE
+        """Whether there are: what must not be lost is state then, and nothing waits for acks."""
+        self.memory = Memory(state, saved=self.checkpoints)
         self.definition = definition
         self.stage = definition.stage
         self.context = context
         self.logger = logger
         self.place = Place()
         self.writers: list[SinkWriter] = []
-        """Open sinks of this stage. Whoever owns this flushes them."""
+        """Open sinks of this stage, without checkpoints. Whoever owns this flushes them."""
+        self._outputs: list[CheckpointedOutput] = []
         self.exit_of: Callable[[Exit], Put] = self._nowhere
         """What sends elements on a stream. Whoever owns this sets it."""
         self._clocks: dict[str, Clock] = {}
@@ -126,7 +142,7 @@ class StageTask:
     def transformer_of(self, stage: str, operator: Any) -> Callable[[Any], list[Any]]:
         """What gives all that a transform operator makes of an element."""
         made: list[Any] = []
-        operator.setup(TaskContext(stage, self.context, made))
+        operator.setup(TaskContext(stage, self.context, self.memory.of(stage), made))
         origin = Detached(self.context.get_component_id(), stage, self.context.get_task_id(), ("element",))
         transform = operator.transform
 
@@ -141,8 +157,19 @@ class StageTask:
 
     def writer_of(self, stage: str, sink: Any) -> Put:
         """What takes the elements of a sink."""
-        index, config = self.context.get_this_task_index(), self.context.get_cluster_config()
-        writer: SinkWriter = sink.open(SinkContext(name=stage, task_index=index, config=config))
+        context = self.context
+        sink_context = SinkContext(
+            name=stage,
+            task_index=context.get_this_task_index(),
+            config=context.get_cluster_config(),
+            topology_id=context.get_topology_id(),
+            epoch=context.restore_epoch,
+        )
+        if self.checkpoints:
+            output = CheckpointedOutput(sink, sink_context, context, state=f"prepared by {stage}")
+            self._outputs.append(output)
+            return output.write
+        writer: SinkWriter = sink.open(sink_context)
         self.writers.append(writer)
         return writer.write
 
@@ -173,8 +200,39 @@ class StageTask:
         # What has ended has ended for all clocks after it: nothing that could move them will come.
         return END if head == END else self.clock_of(stage).watermark(now)
 
+    # Checkpoints
+
+    def prepare(self, checkpoint_id: int) -> None:
+        """Have sinks prepare what they were given.
+
+        Raises:
+            HeronError: one cannot.
+        """
+        for output in self._outputs:
+            output.prepare(checkpoint_id)
+
+    def commit(self, checkpoint_id: int) -> None:
+        """A checkpoint is committed: make visible what was prepared until then.
+
+        Raises:
+            HeronError: a sink cannot.
+        """
+        for output in self._outputs:
+            output.commit(checkpoint_id)
+
+    def abort(self, checkpoint_id: int) -> None:
+        """All tasks go back to a checkpoint: forget what was prepared since.
+
+        Raises:
+            HeronError: a sink cannot.
+        """
+        for output in self._outputs:
+            output.abort(checkpoint_id)
+
     def close(self) -> None:
         """Let go of sinks and dead letters."""
+        for output in self._outputs:
+            output.close()
         for writer in self.writers:
             writer.close()
         for letters in self._dead_letters.values():

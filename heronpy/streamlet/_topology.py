@@ -12,9 +12,9 @@ from heronpy.plan import OPERATORS_KEY, write_operators
 from heronpy.streamlet._archive_bolt import ArchiveBolt
 from heronpy.streamlet._bolts import PassBolt, ReduceByKeyBolt, StageBolt
 from heronpy.streamlet._definition import STAGE_KEY, Definition, dumps
-from heronpy.streamlet._spout import SourceSpout
+from heronpy.streamlet._spout import SourceSpout, can_go_back, no_positions
 from heronpy.streamlet._stages import Entrance, Stage, hold_ms, plan_stages
-from heronpy.streamlet._store_bolt import StoreBolt
+from heronpy.streamlet._store_bolt import StoreBolt, repeats
 from heronpy.streamlet._window_bolts import JoinBolt, ReduceByKeyAndWindowBolt, ReduceByWindowBolt
 from heronpy.streamlet.config import DIRECTORY_KEY, Config
 from heronpy.streamlet.graph import (
@@ -27,6 +27,7 @@ from heronpy.streamlet.graph import (
     ReduceByKeyNode,
     ReduceByWindowNode,
     SinkNode,
+    SourceNode,
     StoreNode,
 )
 from heronpy.streamlet.live_length import check_length
@@ -57,7 +58,10 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
         ConfigError: its directory has live views of another batch length.
     """
     graph.named()
+    given = {**bldr._topology_config, **config.api_config}
     _check(graph, config)
+    if given.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE:
+        check_effectively_once(graph)
     stages = plan_stages(
         graph,
         fusion=config.fusion,
@@ -67,9 +71,7 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
     )
     for stage in stages:
         _add(bldr, stage, config)
-    bldr.set_config(
-        {**bldr._topology_config, **settings(graph, {**bldr._topology_config, **config.api_config}, config)}
-    )
+    bldr.set_config({**bldr._topology_config, **settings(graph, given, config)})
 
 
 def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, Any]:
@@ -102,6 +104,19 @@ def _check(graph: Graph, config: Config) -> None:
                 f"{node.stage} (archive {node.archive_name}) needs a place: give the Config one with "
                 "set_pipeline(directory), or archive() a path"
             )
+
+
+def check_effectively_once(graph: Graph) -> None:
+    """Refuse what cannot be exact after a restore.
+
+    Raises:
+        TopologyError: names the stage.
+    """
+    for node in graph.nodes():
+        if isinstance(node, SourceNode) and not can_go_back(node.source):
+            raise TopologyError(f"{node.stage}: {no_positions(node.source)}")
+        if isinstance(node, StoreNode):
+            raise TopologyError(repeats(node))
 
 
 def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:

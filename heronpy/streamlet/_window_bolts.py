@@ -5,6 +5,9 @@ whatever is lost on the way, in this task or after it, is replayed by the source
 late: what comes for a window that has fired makes a pane with only what is new, a part to be merged ("discarding" in
 Akidau et al., The Dataflow Model, VLDB 2015, §2.3). Such a pane waits for a grace period, so that what is replayed
 after a kill comes together.
+
+Effectively once the windows are state, and nothing is held: a tuple is acked when it is in them. Their watermark then
+never goes back, but from the end of all input: which windows of a key have fired is known by the watermark alone.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from heronpy.windows import (
     Reduce,
     Span,
     Windowing,
+    durable_engine,
     window_engine,
 )
 
@@ -105,12 +109,18 @@ class _WindowBolt(StageBolt):
             lateness_ms=FOREVER,
         )
         self._duration_ms = node.window.duration_ms
-        self._engine = window_engine(windowing, self.fold())
+        if self.checkpoints:
+            keyed = self.key_fields == 2
+            self._engine = durable_engine(windowing, self.fold(), self.task.context, "windows", keyed=keyed)
+        else:
+            self._engine = window_engine(windowing, self.fold())
         self._span, self._window = Span(0, 0), window_of(Span(0, 0))
         self._shared: dict[int, int] = {}
         """How many accumulators a tuple is in, by its identity, where there are several."""
-        self._wall_offset_ms = time.time_ns() // 1_000_000 - now_ms()  # setting the clock must not move windows
-        self._now_ms = now_ms()
+        wall_ms = time.time_ns() // 1_000_000
+        if not self.stage.timed and self._engine.watermark != END:
+            wall_ms = max(wall_ms, self._engine.watermark)  # the clock of another host may be behind
+        self._wall_offset_ms = wall_ms - now_ms()  # setting the clock must not move windows
 
     def fold(self) -> Fold:
         """What is kept of the elements."""
@@ -194,9 +204,11 @@ class _WindowBolt(StageBolt):
         return self._window
 
     def _fire_due(self) -> None:
-        self._now_ms = now_ms()
-        low = self.upstream.low if self.stage.timed else self._wall_ms()
-        self._carry_out(self._engine.advance(low, self._now_ms))
+        wall_ms = self._wall_ms()
+        low = self.upstream.low if self.stage.timed else wall_ms
+        if self.checkpoints and low < self._engine.watermark < END:
+            low = self._engine.watermark
+        self._carry_out(self._engine.advance(low, wall_ms))
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         tracking, shared, held, done = self.tracking, self._shared, self.held, self.done

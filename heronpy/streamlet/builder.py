@@ -26,8 +26,17 @@ class Builder:
         """The program so far."""
         return self._graph
 
-    def new_source(self, source: Source | Generator | Callable[[], Any]) -> Streamlet:
+    def new_source(
+        self, source: Source | Generator | Callable[[], Any], *, discover_every_s: float | None = None
+    ) -> Streamlet:
         """A streamlet of what a source reads, a generator makes, or a function returns each time it is called.
+
+        Effectively once it must be a source with positions (`Source.rewindable`), or a generator that is `stateful`.
+
+        Args:
+            source: where elements come from.
+            discover_every_s: effectively once: how often to look for new splits, and for more in those that had ended;
+                None: as the source does, most of them only when a task begins.
 
         Raises:
             TopologyError: none of those.
@@ -38,7 +47,7 @@ class Builder:
             if not callable(source):
                 raise TopologyError(f"new_source() takes a Source, a Generator or a function, not {source!r}")
             source = SupplierSource(source)
-        node = SourceNode(parents=(), source=source)
+        node = SourceNode(parents=(), source=source, discover_every_s=discover_every_s)
         self._graph.sources.append(node)
         return Streamlet(node)
 

@@ -33,7 +33,10 @@ class Context(ABC):
 
     @abstractmethod
     def get_state(self) -> State:
-        """A state of this task: lost with its process."""
+        """A state of this operator in this task: lost with its process, but saved at checkpoints effectively once.
+
+        Ask it for a value again before you change it in place.
+        """
 
     @abstractmethod
     def emit(self, values: list[Any]) -> None:

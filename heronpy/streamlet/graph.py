@@ -75,6 +75,8 @@ class SourceNode(Node):
     """Reads elements from outside."""
 
     source: Source
+    discover_every_s: float | None = None
+    """Effectively once, how often to look for new splits, and for more in those that had ended; None: as the source."""
     OP: ClassVar[str] = "source"
 
     @property

@@ -23,7 +23,7 @@ from heronpy.api.topology import TopologyType
 from heronpy.config import EngineConfig, ReliabilityMode, check_name
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, nearest
-from heronpy.plan import OPERATORS_KEY, LogicalPlan, PackingPlan, Pickled, key_value
+from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
 from heronpy.proto import topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.submit._effective import origins_of, set_by_user
@@ -123,11 +123,6 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
     """
     if not ReliabilityMode.of(logical.config).takes_checkpoints:
         return ""
-    if any(OPERATORS_KEY in component.config for component in logical.components.values()):
-        raise ConfigError(
-            f"{logical.name}: streamlet programs cannot be effectively once yet: their sources and sinks would lose or "
-            "repeat elements at a restore; use ATLEAST_ONCE"
-        )
     # Here, because it is needed in one mode only.
     from heronpy.checkpoints import open_storage, storage_below
 

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder
+from heronpy.api import Bolt, Grouping, Spout, Topology
 from heronpy.config import MIB
-from heronpy.connectors import ListSource
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
 from heronpy.loader import Definition
 from heronpy.plan import read_config
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.streamlet import Builder, Config
 from heronpy.submit import find, find_by_name, kill, plans, prepare, restart, running, submit
 
 HIGH = "heron.streammgr.network.backpressure.highwatermark.mb"
@@ -102,18 +100,6 @@ def test_effectively_once_has_a_place_for_checkpoints_below_the_topology_and_its
     url = planned.launch.checkpoints
     assert url.endswith(f"/{planned.logical.name}/{planned.logical.id}"), url
     assert not prepare(definition(), home=home).launch.checkpoints
-
-
-def test_a_streamlet_program_is_refused_effectively_once(home: Path) -> None:
-    builder = Builder()
-    builder.new_source(ListSource(["a"])).map(str.upper).log()
-    topology = TopologyBuilder("Upper")
-    builder.build(topology, Config())
-    assert prepare(Definition.of(topology), home=home).launch.checkpoints == ""
-    with pytest.raises(
-        ConfigError, match=r"^Upper: streamlet programs cannot be effectively once yet: .* ATLEAST_ONCE$"
-    ):
-        prepare(Definition.of(topology), home=home, properties={"topology.reliability.mode": "EFFECTIVELY_ONCE"})
 
 
 def test_a_port_that_does_not_exist_is_no_taken_one(home: Path) -> None:

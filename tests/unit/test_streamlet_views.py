@@ -148,6 +148,16 @@ def test_a_reduction_goes_on_from_what_a_batch_job_has_found(tmp_path: Path) -> 
     assert last == {"a": 100 + late["a"], "b": 200 + late["b"], "c": late["c"]}
 
 
+def test_every_task_begins_with_the_keys_that_are_sent_to_it(tmp_path: Path) -> None:
+    words = [f"word {n}" for n in range(40)]
+    write_states(tmp_path, "count_by_key-1", [(word, 100) for word in words])
+    builder = Builder()
+    pairs = builder.new_source(ListSource("in", words)).set_num_partitions(3).map(lambda word: (word, 1))
+    pairs.count_by_key().to_sink(ListSink())
+    run(builder, job(tmp_path), until=lambda: len(WRITTEN["out"]) >= 40)
+    assert dict(WRITTEN["out"]) == dict.fromkeys(words, 101)
+
+
 def test_states_and_cut_come_back(tmp_path: Path) -> None:
     assert read_cut(tmp_path) is None
     assert list(read_states(tmp_path, "sums")) == []

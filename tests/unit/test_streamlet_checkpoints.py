@@ -1,0 +1,293 @@
+"""Streamlet programs effectively once: whatever is restored when, the output is that of a run without faults."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heronpy.api import TopologyBuilder
+from heronpy.connectors import ListSource, Sink, SinkContext, SinkWriter, TransactionalSinkWriter
+from heronpy.errors import TopologyError
+from heronpy.streamlet import (
+    Builder,
+    Config,
+    Context,
+    Generator,
+    Streamlet,
+    Sum,
+    TransformOperator,
+    WindowConfig,
+)
+from heronpy.testing import Simulator
+from heronpy.windows import NEVER
+
+COMMITTED: dict[tuple[int, int], list[Any]] = {}
+"""By task and checkpoint: what a sink has made visible."""
+STEP_MS = 20
+QUIET_STEPS = 120
+"""So long nothing new comes, and nothing will: longer than ticks and the grace of late panes."""
+
+
+class OutSink(Sink):
+    """Exactly once, in this process."""
+
+    exactly_once = True
+
+    def open(self, context: SinkContext) -> SinkWriter:
+        raise NotImplementedError
+
+    def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
+        return OutWriter(context.task_index)
+
+
+class OutWriter(TransactionalSinkWriter):
+    def __init__(self, task: int) -> None:
+        self.task = task
+        self.rows: list[Any] = []
+
+    def write(self, element: Any) -> None:
+        self.rows.append(pickle.loads(pickle.dumps(element)))
+
+    def prepare(self, checkpoint_id: int) -> Any:
+        rows, self.rows = self.rows, []
+        return (self.task, checkpoint_id, rows) if rows else None
+
+    def commit(self, prepared: Any) -> None:
+        task, checkpoint_id, rows = prepared
+        COMMITTED[task, checkpoint_id] = rows
+
+    def abort(self, prepared: Any) -> None:
+        pass
+
+
+class Clock:
+    """A time that only the test advances."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+
+    def ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+
+@pytest.fixture(scope="module")
+def clock() -> Iterator[Clock]:
+    made = Clock()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("_bolts", "_spout", "_task", "_window_bolts"):
+            patch.setattr(f"heronpy.streamlet.{module}.now_ms", lambda: made.now_ms)
+        patch.setattr("heronpy.streamlet._spout.EMIT_LIMIT", 3)
+        yield made
+
+
+def simulated(make: Callable[[Builder], None], clock: Clock) -> Simulator:
+    builder, topology, config = Builder(), TopologyBuilder("program"), Config()
+    make(builder)
+    config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
+    config.set_user_config("topology.stateful.checkpoint.interval.seconds", 3600)
+    config.set_max_lateness(2)
+    builder.build(topology, config)
+    return Simulator(topology, clock=clock.ns)
+
+
+def outcome(make: Callable[[Builder], None], steps: Sequence[str], clock: Clock) -> Counter[Any]:
+    """What the program's sinks have in the end, after these steps and then as many as it takes."""
+    COMMITTED.clear()
+    with simulated(make, clock) as simulator:
+
+        def step() -> bool:
+            clock.now_ms += STEP_MS
+            return simulator.step()
+
+        do: dict[str, Callable[[], object]] = {
+            "step": step,
+            "checkpoint": simulator.checkpoint,
+            "abort": lambda: simulator.checkpoint(commit=False),
+            "unheard": lambda: simulator.checkpoint(tell=False),
+            "restore": simulator.restore,
+        }
+        for each in steps:
+            do[each]()
+        for _ in range(QUIET_STEPS):
+            step()
+    return Counter(repr(row) for rows in COMMITTED.values() for row in rows)
+
+
+# Programs: one for each family of operators.
+
+NUMBERS = list(range(60))
+TIMES = [float(n) for n in NUMBERS]
+
+
+def numbers(builder: Builder, times: Sequence[float] | None = None, partitions: int = 2) -> Streamlet:
+    return builder.new_source(ListSource(NUMBERS, times=times)).set_num_partitions(partitions)
+
+
+def element_by_element(builder: Builder) -> None:
+    source = numbers(builder).map(lambda n: n + 1).filter(lambda n: n % 5)
+    split = source.split({"odd": lambda n: n % 2, "even": lambda n: n % 2 == 0})
+    left, right = split["odd"].repartition(3, lambda n: n % 3).clone(2)
+    left.flat_map(lambda n: [n, -n]).union(right).union(split["even"]).repartition(2).to_sink(OutSink())
+
+
+def sinks_beside_their_source(builder: Builder) -> None:
+    numbers(builder).map(str).to_sink(OutSink())
+
+
+def reductions(builder: Builder) -> None:
+    pairs = numbers(builder).map(lambda n: ([n % 4], n))
+    pairs.count_by_key().union(pairs.reduce_by_key(max).map(lambda e: (e[0], "max"))).to_sink(OutSink())
+
+
+class First(TransformOperator):
+    """Emits what it has not seen before, with its number."""
+
+    def setup(self, context: Context) -> None:
+        self.context, self.state = context, context.get_state()
+
+    def transform(self, tup: Any) -> None:
+        (element,) = tup.values
+        if self.state.get(element) is None:
+            self.state.put(element, True)
+            number = self.state.get("", 0)
+            self.state.put("", number + 1)
+            self.context.emit([number])
+
+
+def operators_with_state(builder: Builder) -> None:
+    source = numbers(builder, partitions=1).map(lambda n: n % 30)
+    source.transform(First()).transform(First()).to_sink(OutSink())
+
+
+class Forgetful(Generator):
+    def get(self) -> Any:
+        return 1
+
+
+class Squares(Generator):
+    stateful = True
+
+    def setup(self, context: Context) -> None:
+        self.state = context.get_state()
+        self.partition, self.step = context.get_partition_index(), context.get_num_partitions()
+
+    def get(self) -> Any:
+        n = self.state.get("n", self.partition)
+        if n >= len(NUMBERS):
+            return None
+        self.state.put("n", n + self.step)
+        return n * n
+
+
+def generators(builder: Builder) -> None:
+    builder.new_source(Squares()).set_num_partitions(2).map(lambda n: n + 1).to_sink(OutSink())
+
+
+def _window(element: Any) -> Any:
+    """A pane as a part of the whole: (key, start), value."""
+    window, value = element
+    return (window.key, window.window.start, value) if hasattr(window, "key") else (window.start, value)
+
+
+def windows(config: WindowConfig) -> Callable[[Builder], None]:
+    def program(builder: Builder) -> None:
+        keyed = numbers(builder, TIMES).filter(lambda n: n // 10 % 2).map(lambda n: (n % 3, 1))
+        keyed.reduce_by_key_and_window(config, lambda a, b: a + b).map(_window).to_sink(OutSink())
+
+    return program
+
+
+def windows_without_keys(builder: Builder) -> None:
+    source = numbers(builder, TIMES)
+    small = source.reduce_by_window(WindowConfig(4, 2), lambda a, b: a + b)
+    small.map(lambda e: (0, e[1])).reduce_by_key_and_window(WindowConfig(6, 6), lambda a, b: a + b).map(
+        _window
+    ).to_sink(OutSink())
+
+
+def joins(builder: Builder) -> None:
+    left = numbers(builder, TIMES).map(lambda n: (n % 4, n))
+    right = numbers(builder, TIMES).filter(lambda n: n % 3 == 0).map(lambda n: (n % 4, -n))
+    left.outer_join(right, WindowConfig(8, 8), lambda a, b: (a, b)).map(_window).to_sink(OutSink())
+
+
+PROGRAMS: dict[str, tuple[Callable[[Builder], None], int]] = {
+    "elements": (element_by_element, 96),
+    "sinks beside their source": (sinks_beside_their_source, 60),
+    "reductions": (reductions, 120),
+    "operators": (operators_with_state, 30),
+    "generators": (generators, 60),
+    "tumbling": (windows(WindowConfig(5, 5)), 18),
+    "sliding": (windows(WindowConfig(6, 2)), 57),
+    "sessions": (windows(WindowConfig.create_session_window(4)), 9),
+    "without keys": (windows_without_keys, 11),
+    "joins": (joins, 60),
+}
+"""With the number of their results."""
+
+
+@functools.cache
+def without_faults(name: str, clock: Clock) -> Counter[Any]:
+    return outcome(PROGRAMS[name][0], [], clock)
+
+
+FAULTS = st.sampled_from(["step", "step", "step", "checkpoint", "abort", "unheard", "restore"])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(FAULTS, min_size=8, max_size=60))
+def test_the_output_is_that_of_a_run_without_faults(clock: Clock, name: str, steps: list[str]) -> None:
+    expected = without_faults(name, clock)
+    assert expected.total() == PROGRAMS[name][1]
+    assert outcome(PROGRAMS[name][0], steps, clock) == expected
+
+
+def test_windows_fire_once_though_the_watermark_goes_back(clock: Clock) -> None:
+    """As after a restore, until all tasks upstream have said again how far they are."""
+    program = PROGRAMS["sliding"][0]
+    COMMITTED.clear()
+    with simulated(program, clock) as simulator:
+
+        def steps(count: int) -> None:
+            for _ in range(count):
+                clock.now_ms += STEP_MS
+                simulator.step()
+
+        while not any(bolt.upstream.low > 30_000 for bolt in simulator.component("reduce_by_key_and_window-1")):
+            steps(1)
+        for bolt in simulator.component("reduce_by_key_and_window-1"):
+            for task in simulator.plan.component_tasks["source-1"]:
+                bolt.receive_watermark(task, NEVER)
+        simulator.checkpoint()
+        simulator.restore()
+        steps(QUIET_STEPS)
+    assert Counter(repr(row) for rows in COMMITTED.values() for row in rows) == without_faults("sliding", clock)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda b: b.new_source(lambda: 1).log(), "source-1: <.*SupplierSource.*> has no positions"),
+        (lambda b: b.new_source(Forgetful()).log(), "source-1: .* generator must have its position in its state"),
+        (
+            lambda b: numbers(b).map(lambda n: (n, n)).to_store("sums", Sum()),
+            r"store-1 \(view sums\) cannot be effectively once yet",
+        ),
+    ],
+)
+def test_what_cannot_be_exact_is_refused_with_its_name(make: Callable[[Builder], None], message: str) -> None:
+    builder, config = Builder(), Config()
+    make(builder)
+    config.set_pipeline("/tmp")
+    builder.build(TopologyBuilder("program"), config)
+    config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
+    with pytest.raises(TopologyError, match=message):
+        builder.build(TopologyBuilder("program"), config)
