@@ -89,7 +89,7 @@ def test_every_line_is_copied_once_without_any_failure(topology: TopologyHandle,
 
 @pytest.mark.parametrize(
     "process",
-    ["copies", "stmgr-1", *(pytest.param(other, marks=pytest.mark.long) for other in ("lines", "tmaster"))],
+    ["copies", *(pytest.param(other, marks=pytest.mark.long) for other in ("stmgr-1", "lines", "tmaster"))],
 )
 def test_every_line_is_copied_once_though_a_process_is_killed(
     topology: TopologyHandle, lines: Lines, process: str
