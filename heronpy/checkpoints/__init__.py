@@ -41,15 +41,16 @@ from heronpy.checkpoints._names import (
 )
 from heronpy.checkpoints._object import (
     DELETED,
+    MIXED,
     Block,
     BytesSource,
     Entries,
     ObjectReader,
-    ObjectWriter,
     Row,
     Source,
     encoded,
 )
+from heronpy.checkpoints._object_writer import ObjectWriter
 from heronpy.checkpoints._redis import RedisStorage
 from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, check_complete, parts_for, read_saved
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
@@ -59,6 +60,7 @@ from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_s
 __all__ = [
     "DELETED",
     "MANIFESTS",
+    "MIXED",
     "NOTHING_SAVED",
     "OBJECTS",
     "Block",

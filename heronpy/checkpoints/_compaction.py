@@ -6,19 +6,23 @@ whoever compacts needs no code of the user, and unpickles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import filterfalse, repeat
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
+from msgspec.msgpack import Ext
 
 from heronpy.checkpoints._header import Header, Kind, StateEntry
 from heronpy.checkpoints._manifest import Manifest, ObjectRef
 from heronpy.checkpoints._names import object_name
-from heronpy.checkpoints._object import DELETED, Block, ObjectReader, ObjectWriter
+from heronpy.checkpoints._object import DELETED, Block, ObjectReader
+from heronpy.checkpoints._object_writer import ObjectWriter
 from heronpy.checkpoints._restore import Opened, Part, order, parts_for
 from heronpy.errors import CheckpointError
-from heronpy.hashing import encode_key, groups_of
+from heronpy.hashing import encode_key, groups_of, key_groups
 
 DELTAS_MAX: Final = 10
 DELTAS_FRACTION_MAX: Final = 0.5
@@ -26,8 +30,9 @@ DELTAS_FRACTION_MAX: Final = 0.5
 MERGE_BYTES: Final = 32 * 1024 * 1024
 """What is merged at once: about so many bytes, or one key group."""
 
-_Row = tuple[StateEntry, bytes | None, Any, int]
-_Rows = dict[tuple[int, str], dict[Any, _Row]]
+_RUN_KEYS_MAX = 8192
+_PLAIN_KEYS = (frozenset((str,)), frozenset((int,)))
+_PLAIN_VALUES = frozenset((type(None), bool, int, float))
 
 
 def should_compact(manifest: Manifest, component: str, index: int) -> bool:
@@ -91,17 +96,18 @@ def compact(
     )
     writer = ObjectWriter(header)
     for some in _batches(groups, readers.values()):
-        rows: _Rows = {}
+        wanted = frozenset(some)
+        merged = _Merged()
         for part in parts:
-            for block in readers[part.ref.name].blocks(lambda s: s.kind == Kind.KEYED, part.groups.intersection(some)):
-                _apply(rows.setdefault((block.group, block.state.name), {}), block)
-        _write(writer, states, rows)
+            for block in readers[part.ref.name].blocks(lambda s: s.kind == Kind.KEYED, part.groups & wanted):
+                merged.apply(block)
+        merged.write(writer, states, lambda keys: key_groups(keys, manifest.groups))
         yield _taken(writer), None
-    rows = {}
+    merged = _Merged()
     for ref in own:
         for block in readers[ref.name].blocks(lambda state: state.kind != Kind.KEYED):
-            _apply(rows.setdefault((groups.start, block.state.name), {}), block)
-    _write(writer, states, rows)
+            merged.apply(block)
+    merged.write(writer, states, lambda keys: [groups.start] * len(keys))
     writer.finish()
     yield _taken(writer), ObjectRef.of(writer, object_name(header))
 
@@ -120,19 +126,76 @@ def _batches(groups: Iterable[int], readers: Collection[ObjectReader]) -> Iterat
     yield some
 
 
-def _apply(rows: dict[Any, _Row], block: Block) -> None:
-    entries = block.entries
-    for at, (key, value, stamp) in enumerate(zip(block.keys, entries.values, entries.stamps, strict=True)):
-        rows.pop(key, None)  # so that the order is that of the last writes
-        if value != DELETED:
-            rows[key] = (block.state, entries.originals.get(at), value, stamp)
+class _Merged:
+    """Entries by the name of their state and key. What is rare is kept apart, so that the rest takes no loop."""
 
+    def __init__(self) -> None:
+        self._values: dict[str, dict[Any, Any]] = {}
+        self._stamps: dict[str, dict[Any, int]] = {}
+        self._originals: dict[str, dict[Any, tuple[int, bytes]]] = {}
+        """Pickled keys, with their groups: those are known only from where they were."""
+        self._states: dict[str, StateEntry] = {}
+        self._others: dict[str, dict[Any, StateEntry]] = {}
+        """Where there are several of one name: of each key."""
 
-def _write(writer: ObjectWriter, states: dict[StateEntry, int], rows: _Rows) -> None:
-    for (group, _), of_state in rows.items():
-        for key, (state, original, value, stamp) in of_state.items():
-            writer.add(states[state], (group,), ((Raw(encode_key(key)), original, value, stamp),))
-    writer.flush()
+    def apply(self, block: Block) -> None:
+        """Add newer entries."""
+        name, keys, entries = block.state.name, block.keys, block.entries
+        values = self._values.setdefault(name, {})
+        others = self._others.get(name)
+        if others is None and self._states.setdefault(name, block.state) != block.state:
+            others = self._others[name] = dict.fromkeys(values, self._states[name])
+        if others is not None:
+            others.update(dict.fromkeys(keys, block.state))
+        values.update(zip(keys, entries.values, strict=True))
+        if entries.stamps or name in self._stamps:
+            self._stamps.setdefault(name, {}).update(zip(keys, entries.stamps or repeat(0), strict=False))
+        if entries.originals or name in self._originals:
+            originals = self._originals.setdefault(name, {})
+            for at, key in enumerate(keys):
+                originals.pop(key, None)
+                if at in entries.originals:
+                    originals[key] = block.group, entries.originals[at]
+        if Ext in map(type, entries.values):
+            for key, value in zip(keys, entries.values, strict=True):
+                if value == DELETED:
+                    values.pop(key, None)
+
+    def write(
+        self, writer: ObjectWriter, states: dict[StateEntry, int], groups_of: Callable[[Sequence[Any]], list[int]]
+    ) -> None:
+        """Write what is left, in the order of the key groups: whoever reads a range of them reads it at once."""
+        found: dict[tuple[int, str, StateEntry], list[Any]] = {}
+        for name, values in self._values.items():
+            state, others = self._states[name], self._others.get(name, {})
+            originals = self._originals.get(name, {})
+            keys = list(filterfalse(originals.__contains__, values))
+            groups = groups_of(keys)
+            if originals:
+                keys += (known := [key for key in originals if key in values])
+                groups += (originals[key][0] for key in known)
+            for key, group in zip(keys, groups, strict=True):
+                at = (group, name, others.get(key, state) if others else state)
+                found.setdefault(at, []).append(key)
+        for (group, name, state), keys in sorted(found.items(), key=lambda item: item[0][:2]):
+            self._write(writer, states[state], group, name, keys)
+        writer.flush()
+
+    def _write(self, writer: ObjectWriter, state: int, group: int, name: str, keys: list[Any]) -> None:
+        values = list(map(self._values[name].__getitem__, keys))
+        originals, stamps = self._originals.get(name, {}), self._stamps.get(name, {})
+        if (
+            not originals
+            and frozenset(map(type, keys)) in _PLAIN_KEYS
+            and _PLAIN_VALUES.issuperset(map(type, values))
+            and len(keys) <= _RUN_KEYS_MAX
+        ):
+            with contextlib.suppress(UnicodeEncodeError, OverflowError):
+                writer.add_run(state, keys, values, [stamps.get(key, 0) for key in keys] if stamps else [], group)
+                return
+        for key, value in zip(keys, values, strict=True):
+            original = originals[key][1] if key in originals else None
+            writer.add(state, (group,), ((Raw(encode_key(key)), original, value, stamps.get(key, 0)),))
 
 
 def _taken(writer: ObjectWriter) -> list[bytes]:

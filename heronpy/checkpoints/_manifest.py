@@ -11,7 +11,8 @@ import msgspec
 from heronpy.checkpoints._header import GROUPS_MAX, U32_MAX, U64_MAX
 from heronpy.checkpoints._log import LogRef
 from heronpy.checkpoints._names import manifest_name
-from heronpy.checkpoints._object import ObjectReader, ObjectWriter
+from heronpy.checkpoints._object import ObjectReader
+from heronpy.checkpoints._object_writer import ObjectWriter
 from heronpy.errors import CheckpointError
 
 MANIFEST_FORMAT: Final = 1

@@ -5,10 +5,14 @@
     header length u32 | header CRC-32 u32 | one record for each block        the index
     index offset u64 | index length u32 | index CRC-32 u32 | "HERONEND"      the trailer
 
-All numbers are little-endian. The header is a msgpack map, see `Header`. A block has entries of one state in one key
-group; its record in the index says where it is, whose, of how many entries, and its CRC-32. So a reader that knows the
-CRC-32 of the index, from the manifest, has checked every byte it uses, whichever of the blocks it reads: a task that
-takes over a part of another's groups reads that part. What is not divided by key group has group `first_group`.
+All numbers are little-endian. The header is a msgpack map, see `Header`. A block has entries of one state; its record
+in the index says where it is, whose, of how many entries, and its CRC-32. So a reader that knows the CRC-32 of the
+index, from the manifest, has checked every byte it uses, whichever of the blocks it reads.
+
+Tasks write entries as they come, in blocks of any key group (`MIXED`): what is restored by the same number of tasks
+needs no groups, and a merge divides by group what it has read anyway. So an object that was merged has blocks of one
+group each, of which a task that takes over a part of another's groups reads that part. Out of mixed blocks it picks its
+keys, by their hash; a key that only unpickling brings back has none here, so it is never in one.
 
 The trailer is written last: a torn object has none. Nothing is allocated by a length before the object's real size, or
 the bytes that are there, bound it.
@@ -19,7 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from itertools import compress
 from typing import Any, Final, Protocol
 from zlib import crc32
 
@@ -27,7 +31,7 @@ import msgspec
 
 from heronpy.checkpoints._header import Header, StateEntry
 from heronpy.errors import CheckpointError
-from heronpy.hashing import decode_key
+from heronpy.hashing import decode_key, key_groups
 
 FORMAT: Final = 1
 MAGIC: Final = b"HERONST\0"
@@ -40,12 +44,13 @@ INDEX_BYTES_MAX: Final = 256 * 1024 * 1024
 READ_BYTES: Final = 8 * 1024 * 1024
 """Neighbouring blocks are read at once, up to about so many bytes."""
 _TAIL_BYTES = 64 * 1024
-_ROW_BYTES = 32  # a key and a number, about
+MIXED: Final = 0xFFFFFFFF
+"""Instead of a key group: entries of any."""
 
-_PREFIX = struct.Struct("<8sHII")
-_TRAILER = struct.Struct("<QII8s")
-_INDEX_PREFIX = struct.Struct("<II")
-_RECORD = struct.Struct("<QIIIII")
+PREFIX = struct.Struct("<8sHII")
+TRAILER = struct.Struct("<QII8s")
+INDEX_PREFIX = struct.Struct("<II")
+RECORD = struct.Struct("<QIIIII")
 
 
 class Source(Protocol):
@@ -101,29 +106,22 @@ class Entries(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """All keys in one, in the form of `heronpy.hashing.encode_key` of their tuple: equal keys are equal here."""
     originals: dict[int, bytes]
     """By position, the pickled key where it is not what its encoding decodes to (True, a NamedTuple, an Enum)."""
-    values: list[Any]
+    values: Sequence[Any]
     """Plain values (None, bool, int, float, str, bytes) as they are, others as `encoded` by their state's codec, and
     `DELETED`."""
-    stamps: list[int]
-    """When each was written, in ms since 1970; 0 where the state needs no times."""
+    stamps: Sequence[int]
+    """When each was written, in ms since 1970; none where the state needs no times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Entries of one state in one key group, checked."""
+    """Entries of one state, checked."""
 
     state: StateEntry
     group: int
+    """`MIXED`, or that of all its keys."""
     keys: tuple[object, ...]
     entries: Entries
-
-
-@dataclass(slots=True)
-class _Open:
-    """A block that is being filled."""
-
-    rows: list[Row]
-    bytes: int = 0
 
 
 Row = tuple[Any, "bytes | None", Any, int]
@@ -142,75 +140,6 @@ class _Record:
     group: int
     count: int
     crc: int
-
-
-class ObjectWriter:
-    """Makes an object of entries, piece by piece. What is ready must be taken from `chunks`, in order."""
-
-    def __init__(self, header: Header) -> None:
-        self.header = header
-        self.chunks: list[bytes] = []
-        self.size = 0
-        """Bytes so far, also those that were taken."""
-        self.checksum = 0
-        """Of the index, when it is finished: what the manifest has."""
-        body = msgspec.msgpack.encode(header)
-        self._header = _INDEX_PREFIX.pack(len(body), crc32(body))
-        self._records: list[bytes] = []
-        self._open: dict[tuple[int, int], _Open] = {}
-        self._append(_PREFIX.pack(MAGIC, FORMAT, len(body), crc32(body)) + body)
-
-    def add(self, state: int, groups: Iterable[int], rows: Iterable[Row]) -> None:
-        """Add entries.
-
-        Args:
-            state: Position of their state in the header.
-            groups: The key group of each, which must be one of the header's.
-            rows: The entries.
-        """
-        blocks = self._open
-        for group, row in zip(groups, rows, strict=True):
-            block = blocks.get((state, group))
-            if block is None:
-                block = blocks[state, group] = _Open([])
-            block.rows.append(row)
-            value = row[2]
-            kind = type(value)
-            block.bytes += _ROW_BYTES
-            if kind is Ext:
-                block.bytes += len(value.data)
-            elif kind is str or kind is bytes:
-                block.bytes += len(value)
-            if block.bytes >= BLOCK_BYTES:
-                self._end(state, group)
-
-    def flush(self, deadline_s: float = float("inf"), clock: Callable[[], float] = perf_counter) -> bool:
-        """End the open blocks, until a time. Whether none is left."""
-        # Blocks of one state in the order of their groups lie together: whoever reads a range reads it at once.
-        for state, group in sorted(self._open):
-            self._end(state, group)
-            if clock() >= deadline_s:
-                break
-        return not self._open
-
-    def finish(self) -> None:
-        """End the open blocks, and write the index."""
-        self.flush()
-        index = self._header + b"".join(self._records)
-        self.checksum = crc32(index)
-        self._append(index + _TRAILER.pack(self.size, len(index), self.checksum, END_MAGIC))
-
-    def _end(self, state: int, group: int) -> None:
-        rows = self._open.pop((state, group)).rows
-        keys, originals, values, stamps = zip(*rows, strict=True)
-        pickled = {at: original for at, original in enumerate(originals) if original is not None}
-        data = _encode(Entries(_encode(keys), pickled, list(values), list(stamps)))
-        self._records.append(_RECORD.pack(self.size, len(data), state, group, len(rows), crc32(data)))
-        self._append(data)
-
-    def _append(self, data: bytes) -> None:
-        self.chunks.append(data)
-        self.size += len(data)
 
 
 class ObjectReader:
@@ -235,10 +164,12 @@ class ObjectReader:
         self._by_group: dict[int, list[_Record]] = {}
         for record in self._records:
             self._by_group.setdefault(record.group, []).append(record)
+        self._mixed = self._by_group.pop(MIXED, [])
 
     def bytes_of(self, group: int) -> int:
-        """Of all blocks of a key group."""
-        return sum(record.length for record in self._by_group.get(group, ()))
+        """Of all blocks of a key group, and its share of those of any."""
+        mixed = sum(record.length for record in self._mixed) // (self.header.end_group - self.header.first_group)
+        return sum(record.length for record in self._by_group.get(group, ())) + mixed
 
     def blocks(
         self, wanted: Callable[[StateEntry], bool] = lambda state: True, groups: Iterable[int] | None = None
@@ -249,13 +180,25 @@ class ObjectReader:
             CheckpointError: a block is not what was written.
         """
         states = [wanted(state) for state in self.header.states]
-        if groups is None:
-            records = [record for record in self._records if states[record.state]]
+        header = self.header
+        some = None if groups is None else frozenset(groups)
+        if some is None or some.issuperset(range(header.first_group, header.end_group)):
+            records, some = self._records, None
         else:
-            records = [record for group in groups for record in self._by_group.get(group, ()) if states[record.state]]
+            records = [record for group in some for record in self._by_group.get(group, ())] + self._mixed
             records.sort(key=lambda record: record.offset)
-        for record, data in self._checked(records):
-            yield self._block(record, data)
+        for record, data in self._checked([record for record in records if states[record.state]]):
+            block = self._block(record, data)
+            if some is not None and record.group == MIXED:
+                block = self._picked(block, some)
+            yield block
+
+    def _picked(self, block: Block, groups: frozenset[int]) -> Block:
+        """What a mixed block has of some key groups."""
+        picks = list(map(groups.__contains__, key_groups(block.keys, self.header.groups)))
+        of = block.entries
+        entries = Entries(of.keys, {}, list(compress(of.values, picks)), list(compress(of.stamps, picks)))
+        return Block(block.state, MIXED, tuple(compress(block.keys, picks)), entries)
 
     def verify(self) -> None:
         """Read everything, and check it.
@@ -290,9 +233,11 @@ class ObjectReader:
         count = record.count
         if not (
             type(keys) is tuple
-            and len(keys) == len(entries.values) == len(entries.stamps) == count
+            and len(keys) == len(entries.values) == count
+            and len(entries.stamps) in (0, count)
             and _VALUE_TYPES.issuperset(map(type, entries.values))
             and all(0 <= at < count for at in entries.originals)
+            and not (record.group == MIXED and entries.originals)
         ):
             raise self._damaged(
                 f"the columns of its {self._where(record)} differ in length, or have what no writer writes"
@@ -300,36 +245,36 @@ class ObjectReader:
         return Block(self.header.states[record.state], record.group, keys, entries)
 
     def _read_index(self) -> tuple[int, bytes]:
-        least = _PREFIX.size + _INDEX_PREFIX.size + _TRAILER.size
+        least = PREFIX.size + INDEX_PREFIX.size + TRAILER.size
         if self.size < least:
             raise self._damaged(f"it has {self.size} bytes, and an object has {least} or more: it is torn or truncated")
         tail = self._read(max(0, self.size - _TAIL_BYTES), min(self.size, _TAIL_BYTES), "its end")
-        offset, length, checksum, magic = _TRAILER.unpack(tail[-_TRAILER.size :])
+        offset, length, checksum, magic = TRAILER.unpack(tail[-TRAILER.size :])
         if magic != END_MAGIC:
             raise self._damaged("it does not end as an object does: it is torn or truncated, or another kind of file")
-        if not (_PREFIX.size <= offset and offset + length + _TRAILER.size == self.size and length <= INDEX_BYTES_MAX):
+        if not (PREFIX.size <= offset and offset + length + TRAILER.size == self.size and length <= INDEX_BYTES_MAX):
             raise self._damaged(f"its index would be {length} bytes at {offset}, and it has {self.size}")
-        if length + _TRAILER.size <= len(tail):
-            index = tail[-_TRAILER.size - length : -_TRAILER.size]
+        if length + TRAILER.size <= len(tail):
+            index = tail[-TRAILER.size - length : -TRAILER.size]
         else:
             index = self._read(offset, length, "its index")
-        if length < _INDEX_PREFIX.size or (length - _INDEX_PREFIX.size) % _RECORD.size:
+        if length < INDEX_PREFIX.size or (length - INDEX_PREFIX.size) % RECORD.size:
             raise self._damaged(f"its index has {length} bytes")
         if crc32(index) != checksum:
             raise self._damaged("the checksum of its index is wrong")
         return offset, index
 
     def _read_header(self, index: bytes, index_offset: int) -> Header:
-        length, checksum = _INDEX_PREFIX.unpack_from(index)
-        if length > HEADER_BYTES_MAX or _PREFIX.size + length > index_offset:
+        length, checksum = INDEX_PREFIX.unpack_from(index)
+        if length > HEADER_BYTES_MAX or PREFIX.size + length > index_offset:
             raise self._damaged(f"its header would have {length} bytes")
-        data = self._read(0, _PREFIX.size + length, "its header")
-        magic, version, again, checksum_again = _PREFIX.unpack_from(data)
+        data = self._read(0, PREFIX.size + length, "its header")
+        magic, version, again, checksum_again = PREFIX.unpack_from(data)
         if magic != MAGIC:
             raise self._damaged("it does not begin as an object does: another kind of file")
         if version != FORMAT:
             raise self._damaged(f"its format is {version}, and this release reads {FORMAT}")
-        body = data[_PREFIX.size :]
+        body = data[PREFIX.size :]
         if (length, checksum) != (again, checksum_again) or crc32(body) != checksum:
             raise self._damaged("the checksum of its header is wrong")
         try:
@@ -339,12 +284,13 @@ class ObjectReader:
 
     def _parse(self, index: bytes, index_offset: int) -> list[_Record]:
         header = self.header
-        records = [_Record(*fields) for fields in _RECORD.iter_unpack(index[_INDEX_PREFIX.size :])]
-        offset = _PREFIX.size + _INDEX_PREFIX.unpack_from(index)[0]
+        records = [_Record(*fields) for fields in RECORD.iter_unpack(index[INDEX_PREFIX.size :])]
+        offset = PREFIX.size + INDEX_PREFIX.unpack_from(index)[0]
         for record in records:
             if record.offset != offset or record.length == 0:
                 raise self._damaged(f"its index has a block at {record.offset}, and the last one ends at {offset}")
-            if record.state >= len(header.states) or not header.first_group <= record.group < header.end_group:
+            own = header.first_group <= record.group < header.end_group or record.group == MIXED
+            if record.state >= len(header.states) or not own:
                 raise self._damaged(f"its index has a block of state {record.state} in key group {record.group}")
             if record.count > record.length:  # an entry has a byte or more
                 raise self._damaged(f"its index has a block of {record.count} entries in {record.length} bytes")
@@ -377,6 +323,5 @@ def _runs(records: Sequence[_Record]) -> Iterator[list[_Record]]:
         yield run
 
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode_entries = msgspec.msgpack.Decoder(Entries).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from typing import Any
 
+from heronpy.checkpoints import ObjectWriter
 from heronpy.errors import ConfigError
-from heronpy.hashing import key_groups
+from heronpy.hashing import key_group
 from heronpy.state._immutable import immutable
+from heronpy.state._owed import ENTRIES_AT_ONCE
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
 from heronpy.state._tracked import UNSET, Tracked
@@ -30,8 +32,8 @@ class KeyedState(Tracked):
             self.place.check_key(self.schema.name, key)
             self._checked = key
 
-    def _groups(self, keys: list[Any]) -> list[int]:
-        return key_groups(keys, self.place.groups)
+    def _group(self, key: Any) -> int:
+        return key_group(key, self.place.groups)
 
 
 class BoundedKeyedState(KeyedState):
@@ -43,7 +45,7 @@ class BoundedKeyedState(KeyedState):
     written. Expired keys are removed two at a time by writes, and all of them by `expire`.
     """
 
-    __slots__ = ("_clock_ms", "_max_keys", "_now_ms", "_ttl_ms", "_used", "_written")
+    __slots__ = ("_at_marker", "_clock_ms", "_max_keys", "_now_ms", "_ttl_ms", "_used", "_written")
 
     def __init__(
         self,
@@ -79,25 +81,26 @@ class BoundedKeyedState(KeyedState):
         self._max_keys = max_keys
         self._written: dict[Any, int] = {}  # in the order of writes
         self._used: dict[Any, None] = {}  # in the order of uses; only with max_keys
+        self._at_marker: dict[Any, int] = {}  # times of what was written or deleted since, while that is being written
 
     def __getitem__(self, key: Any) -> Any:
         self._forget_if_expired(key)
-        try:
-            value = self._data[key]
-        except KeyError:
+        if key not in self._written:
             return self._missing(key)
+        value = super().__getitem__(key)
         if not immutable(value):
-            if key not in self._dirty:
-                self._touch(key)
             self._wrote(key)
         if self._max_keys is not None:
             self._use(key)
         return value
 
+    def get(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            return default
+        return self[key]
+
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key not in self._dirty:
-            self._touch(key)
-        self._data[key] = value
+        super().__setitem__(key, value)
         self._wrote(key)
         if self._max_keys is not None:
             self._use(key)
@@ -116,11 +119,11 @@ class BoundedKeyedState(KeyedState):
     def __iter__(self) -> Iterator[Any]:
         # A list: what happens in the loop may remove other keys, which a dict does not allow while it is iterated.
         self.expire()
-        return iter(list(self._data))
+        return iter(list(self._written))
 
     def __len__(self) -> int:
         self.expire()
-        return len(self._data)
+        return super().__len__()
 
     def items(self) -> ItemsView[Any, Any]:
         return _Items(self)
@@ -157,21 +160,30 @@ class BoundedKeyedState(KeyedState):
 
     def check_invariants(self) -> None:
         super().check_invariants()
-        assert self._written.keys() == self._data.keys()
-        assert self._max_keys is None or self._used.keys() == self._data.keys()
-        assert self._max_keys is None or len(self._data) <= self._max_keys
+        assert self._written.keys() == self.copy().keys()
+        assert self._max_keys is None or self._used.keys() == self._written.keys()
+        assert self._max_keys is None or len(self._written) <= self._max_keys
         assert list(self._written.values()) == sorted(self._written.values())
 
+    def begin(self, writer: ObjectWriter, position: int, *, base: bool, at_once: int = ENTRIES_AT_ONCE) -> None:
+        self._at_marker = {}
+        super().begin(writer, position, base=base, at_once=at_once)
+
     def _stamp(self, key: Any) -> int:
-        return self._written.get(key, 0)
+        return self._at_marker.get(key) or self._written.get(key, 0)
 
     def _now(self) -> int:
         self._now_ms = max(self._now_ms, self._clock_ms())
         return self._now_ms
 
     def _wrote(self, key: Any) -> None:
-        self._written.pop(key, None)
+        self._drop_time(key)
         self._written[key] = self._now()
+
+    def _drop_time(self, key: Any) -> None:
+        written_ms = self._written.pop(key, 0)
+        if self._owed is not None:
+            self._at_marker.setdefault(key, written_ms)
 
     def _use(self, key: Any) -> None:
         self._used.pop(key, None)
@@ -179,12 +191,12 @@ class BoundedKeyedState(KeyedState):
 
     def _evict(self) -> None:
         assert self._max_keys is not None
-        while len(self._data) > self._max_keys:
+        while len(self._written) > self._max_keys:
             self._forget(next(iter(self._used)))
 
     def _forget(self, key: Any) -> None:
         super().__delitem__(key)
-        del self._written[key]
+        self._drop_time(key)
         self._used.pop(key, None)
 
     def _forget_if_expired(self, key: Any) -> None:

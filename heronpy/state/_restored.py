@@ -29,6 +29,11 @@ def decoded(schema: Schema, place: Place, blocks: Iterable[Block]) -> tuple[dict
         decode, migrated = _decoder(schema, place, block)
         entries = block.entries
         key: Any = None
+        if entries.stamps:
+            stamps.update(zip(block.keys, entries.stamps, strict=True))
+        if migrated is None and not entries.originals and Ext not in map(type, entries.values):
+            data.update(zip(block.keys, entries.values, strict=True))
+            continue
         try:
             for at, (key, value) in enumerate(zip(block.keys, entries.values, strict=True)):
                 if at in entries.originals:
@@ -45,8 +50,6 @@ def decoded(schema: Schema, place: Place, blocks: Iterable[Block]) -> tuple[dict
                 f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
                 f"restored: {type(e).__name__}: {' '.join(str(e).split())}"
             ) from e
-        if any(entries.stamps):
-            stamps.update(zip(block.keys, entries.stamps, strict=True))
     return data, stamps
 
 

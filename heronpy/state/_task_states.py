@@ -10,14 +10,19 @@ from typing import Any, Final
 from heronpy.checkpoints import NOTHING_SAVED, Header, ObjectRef, ObjectWriter, Saved, SavedState, object_name
 from heronpy.errors import CheckpointError, ConfigError
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
+from heronpy.state._layers import Clock
 from heronpy.state._other_kinds import BroadcastState, ComponentState, Merge, Split, SplitState, TaskState
+from heronpy.state._owed import ENTRIES_AT_ONCE
 from heronpy.state._place import Place
 from heronpy.state._restored import decoded, restored_splits, restored_value
 from heronpy.state._schema import Kind, Schema
-from heronpy.state._tracked import UNSET, Clock, Tracked
+from heronpy.state._tracked import UNSET, Tracked
 
 SLICE_S: Final = 0.002
 """How long a task may be busy with a checkpoint between two batches."""
+
+BASE_FRACTION: Final = 0.5
+"""If so large a part of the keys has changed, all of them are written."""
 
 COMPONENT_STATE: Final = "init_state"
 """Under this name an object has the state that `init_state` was given."""
@@ -39,7 +44,12 @@ class TaskStates:
     """
 
     def __init__(
-        self, place: Place, saved: Saved = NOTHING_SAVED, *, clock_ms: Callable[[], int] = wall_clock_ms
+        self,
+        place: Place,
+        saved: Saved = NOTHING_SAVED,
+        *,
+        clock_ms: Callable[[], int] = wall_clock_ms,
+        entries_at_once: int = ENTRIES_AT_ONCE,
     ) -> None:
         """Nothing is declared.
 
@@ -47,6 +57,7 @@ class TaskStates:
             place: The task.
             saved: What it is restored from.
             clock_ms: For states with a `ttl_s`.
+            entries_at_once: How many plain entries are written between two looks at the clock.
 
         Raises:
             CheckpointError: it was saved with another number of key groups.
@@ -61,6 +72,7 @@ class TaskStates:
         self._saved = saved
         self._unclaimed: dict[str, SavedState] = dict(saved.states)
         self._clock_ms = clock_ms
+        self._at_once = entries_at_once
         self._states: dict[str, Tracked] = {}
         self._since = saved.since
         self._must_write = saved.since == 0 or saved.rescaled
@@ -225,8 +237,11 @@ class TaskStates:
         assert self._writer is None, "the last checkpoint is still being written: abort it first"
         self._begun = (checkpoint_id, False)
         first = self._must_write and (bool(self._states) or self._saved.checkpoint_id != 0)
-        if not (first or any(state.dirty for state in self._states.values())):
+        changed = sum(state.changed for state in self._states.values())
+        if not (first or changed):
             return False
+        # What has changed would be merged with the rest if it is more than half of that. This is cheaper.
+        base = self._since == 0 or changed >= BASE_FRACTION * sum(each.unchanged for each in self._states.values())
         own = self.place.own
         header = Header(
             topology_id=self.place.topology_id,
@@ -235,7 +250,7 @@ class TaskStates:
             tasks=self.place.tasks,
             generation=self._saved.generation,
             checkpoint_id=checkpoint_id,
-            since=self._since,
+            since=0 if base else self._since,
             epoch=epoch,
             groups=self.place.groups,
             first_group=own.start,
@@ -245,7 +260,7 @@ class TaskStates:
         self._writer = ObjectWriter(header)
         self._writing = list(self._states.values())
         for position, state in enumerate(self._writing):
-            state.begin(self._writer, position)
+            state.begin(self._writer, position, base=base, at_once=self._at_once)
         self._writing.reverse()
         return True
 

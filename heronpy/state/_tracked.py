@@ -1,46 +1,40 @@
-"""A dict that knows what has changed since the last committed checkpoint, and can be written while it is changed.
+"""A dict that knows what has changed since the last marker, and can be written while it is changed.
 
-Live state is a dict with a dirty set. At the marker of a checkpoint the dirty set is swapped out: O(1), whatever the
-size of the state. From then on its keys are *owed*: they are written in slices, between the batches of the task, with
-the values that they had at the marker. A write to a key that is owed saves the old value first: a reference to it where
-it is immutable, its bytes where it is not.
+Live state is a pile of dicts. What was written since the last marker is in the *front*; reads that miss it look below.
+So a key that is read and written again and again costs what it costs in a dict, and being in the front is what makes it
+dirty: there is no second set to keep. At the marker of a checkpoint the front becomes the *layer* of that checkpoint,
+under a new front: O(1), whatever the size of the state. It is written in slices, between the batches of the task
+(`_owed.py`), and nothing has to be saved from being overwritten meanwhile, because whoever writes to a key writes to
+the front. When the checkpoint is committed, the layer sinks into the *base*, in slices, too, because moving a million
+keys at once takes a second. When it is aborted, it is written again with the next one.
 
-A mutable value may be changed by whoever has read it, so reading one counts as a write, also by iteration; it is then
-written first if it is owed. Immutable values are free to read.
+A deleted key that something below still has is noted down in the layer above, and hidden by that.
 
-The dirty set is a dict. That costs a few ns more than a set, and pays for what must not take time in proportion to the
-state: it is iterated while values in it are replaced (is this key written already?), it becomes the dirty set again
-when a checkpoint is aborted, and it is emptied in slices afterwards, because freeing a million keys at once takes
-tens of milliseconds.
+A mutable value may be changed by whoever has read it, so reading one that is below the front moves it there, also by
+iteration; if it is owed to the checkpoint that is being written, it is written first. Immutable values are free to
+read.
+
+If half of the keys or more have changed, all of them are written: a base. That costs little more than the changes, and
+spares a merge, which costs more than both.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping
+from itertools import filterfalse
 from typing import Any, Final
 
-from msgspec import Raw
-
-from heronpy.checkpoints import DELETED, ObjectWriter, Row, encoded
-from heronpy.errors import CheckpointError
+from heronpy.checkpoints import ObjectWriter
 from heronpy.state._immutable import ATOMS, immutable
-from heronpy.state._key_bytes import comes_back, key_bytes
-from heronpy.state._place import Place, shown
-from heronpy.state._schema import CODECS, Schema
+from heronpy.state._key_bytes import key_bytes
+from heronpy.state._layers import Clock, Layer, Values, freed, merged, sunk
+from heronpy.state._owed import ENTRIES_AT_ONCE, Owed, Target, Written
+from heronpy.state._place import Place
+from heronpy.state._schema import Schema
 
 UNSET: Final = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
 """For arguments: there is none."""
 _ABSENT: Final = object()
-_PICKLE_PROTOCOL = 5
-_RELEASED_AT_ONCE = 64
-_ROWS_AT_ONCE = 64  # hashing many keys at once is cheaper
-_INT_MIN = -(1 << 63)
-_INT_MAX = (1 << 63) - 1
-_PLAIN_KEYS = frozenset((str, int))
-_PLAIN_BYTES_MAX = 64 * 1024
-
-Clock = Callable[[], float]
 
 
 class Tracked(MutableMapping[Any, Any]):
@@ -51,22 +45,19 @@ class Tracked(MutableMapping[Any, Any]):
     """
 
     __slots__ = (
+        "_base",
         "_checked",
-        "_data",
         "_default",
-        "_dirty",
-        "_encode",
+        "_deleted",
         "_factory",
-        "_failure",
+        "_front",
         "_garbage",
-        "_keys",
+        "_known",
+        "_layer",
+        "_lower",
         "_owed",
-        "_owing",
-        "_position",
-        "_rows",
-        "_sent",
-        "_token",
-        "_writer",
+        "_sinking",
+        "_size",
         "place",
         "schema",
     )
@@ -92,71 +83,75 @@ class Tracked(MutableMapping[Any, Any]):
         self.schema = schema
         self.place = place
         self._default = default
-        self._encode = CODECS[schema.codec].encode
-        self._data: dict[Any, Any] = {}
-        # By key: False if it was not there at the last marker, else anything.
-        self._dirty: dict[Any, Any] = {}
-        # By key that belongs to the checkpoint being written: the token if it is written, (token, value, stamp) if its
-        # old value was saved, else anything. A token is of one checkpoint, so nothing of an aborted one is mistaken.
-        self._owed: dict[Any, Any] | None = None
-        self._owing: Iterator[tuple[Any, Any]] = iter(())
-        self._token = object()
-        self._sent: dict[Any, Any] = {}
-        self._garbage: list[dict[Any, Any]] = []
-        self._writer: ObjectWriter | None = None
-        self._keys: list[Any] = []
-        self._rows: list[Row] = []  # entries that the writer does not have yet, with their keys in _keys
-        self._position = 0
-        self._failure: CheckpointError | None = None
-        self._checked: Any = UNSET
+        self._size = 0
+        self._base: Values = {}
+        self._sinking: Layer | None = None  # committed
+        self._layer: Layer | None = None  # of a checkpoint that is not decided, or was aborted
+        self._owed: Owed | None = None  # that checkpoint, while it is being written
+        self._garbage: Values = {}
+        self._known: Any = _ABSENT  # a key that was found below the front
+        self._checked: Any = _ABSENT  # a key that belongs to this task
+        self._new_front({}, {})
 
     # --- What users call
 
     def __getitem__(self, key: Any) -> Any:
-        try:
-            value = self._data[key]
-        except KeyError:
-            return self._missing(key)
-        if type(value) in ATOMS or key in self._dirty or immutable(value):
-            return value
-        self._touch(key)
-        return value
+        front = self._front
+        if key in front:
+            return front[key]
+        value = self._read_below(key)
+        return self._missing(key) if value is _ABSENT else value
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if key not in self._dirty:
-            if self._owed is None and key in self._data:
-                self._dirty[key] = True  # what `_touch` would do, without the price of a call
-            else:
-                self._touch(key)
-        self._data[key] = value
+        front = self._front
+        if key not in front and key is not self._known:
+            self._enter(key)
+        front[key] = value
 
     def __delitem__(self, key: Any) -> None:
-        if key not in self._data:
+        below = self._find_below(key) is not _ABSENT
+        if key in self._front:
+            del self._front[key]
+        elif not below:
             self._check(key)
             raise KeyError(key)
-        if key not in self._dirty:
-            self._touch(key)
-        del self._data[key]
-        if self._dirty[key] is False:
-            del self._dirty[key]  # no checkpoint has heard of it
+        if below:
+            self._deleted[key] = None
+            if self._owed is None:
+                self._base.pop(key, None)
+        self._known = _ABSENT
+        self._size -= 1
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._data)
+        # The oldest first: reading moves mutable values to the front, which must not grow while it is iterated.
+        hiding = any(hidden for hidden, _ in self._lower)
+        older: list[Values] = []
+        for values in (*(values for _, values in reversed(self._lower)), self._front):
+            keys: Iterator[Any] = iter(values)
+            for other in older:
+                keys = filterfalse(other.__contains__, keys)
+            yield from filter(self.__contains__, keys) if hiding else keys
+            older.append(values)
 
     def __len__(self) -> int:
-        return len(self._data)
+        return self._size
 
     def __contains__(self, key: Any) -> bool:
-        if key in self._data:
+        if key in self._front or self._find_below(key) is not _ABSENT:
             return True
         self._check(key)
         return False
 
     def get(self, key: Any, default: Any = None) -> Any:
         """As of a dict: a missing key is `default`, not the state's."""
-        if key not in self:
+        front = self._front
+        if key in front:
+            return front[key]
+        value = self._read_below(key)
+        if value is _ABSENT:
+            self._check(key)
             return default
-        return self[key]
+        return value
 
     def pop(self, key: Any, default: Any = UNSET) -> Any:
         """As of a dict."""
@@ -174,6 +169,11 @@ class Tracked(MutableMapping[Any, Any]):
             self[key] = default
         return self[key]
 
+    def clear(self) -> None:
+        """As of a dict."""
+        for key in list(self):
+            del self[key]
+
     def put(self, key: Any, value: Any) -> None:
         """Set the value of a key, as Heron and Storm write it."""
         self[key] = value
@@ -186,8 +186,18 @@ class Tracked(MutableMapping[Any, Any]):
         """All keys with their values, as Heron writes it."""
         return self.items()
 
+    def copy(self) -> dict[Any, Any]:
+        """A dict of it. Its values must not be changed: unlike reading, this makes nothing dirty."""
+        found: dict[Any, Any] = {}
+        for hidden, values in reversed(self._lower):
+            found.update(values)
+            for key in hidden:
+                found.pop(key, None)
+        found.update(self._front)
+        return {key: value.value if type(value) is Written else value for key, value in found.items()}
+
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.schema.name!r}: {len(self._data)} keys>"
+        return f"<{type(self).__name__} {self.schema.name!r}: {self._size} keys>"
 
     # --- What kinds of state override
 
@@ -197,15 +207,52 @@ class Tracked(MutableMapping[Any, Any]):
             key_bytes(key)
             self._checked = key
 
-    def _groups(self, keys: list[Any]) -> list[int]:
-        """The key groups under which entries are stored."""
-        return [self.place.own.start] * len(keys)
+    def _group(self, key: Any) -> int:
+        """The key group under which an entry is stored."""
+        return self.place.own.start
 
-    def _stamp(self, key: Any) -> int:
-        """When the present value was written, if that matters."""
-        return 0
+    _stamp: Callable[[Any], int] | None = None
+    """When the value of a key was written, as of the last marker; None if that does not matter."""
 
-    # --- Changes
+    # --- Below the front
+
+    def _find_below(self, key: Any) -> Any:
+        """What is there, as it is there."""
+        for hidden, values in self._lower:
+            if key in hidden:
+                return _ABSENT
+            value = values.get(key, _ABSENT)
+            if value is not _ABSENT:
+                return value
+        return _ABSENT
+
+    def _read_below(self, key: Any) -> Any:
+        """A value for somebody who may change it if it is mutable."""
+        value = self._find_below(key)
+        if value is _ABSENT:
+            return value
+        if type(value) in ATOMS:
+            self._known = key
+            return value
+        owed = self._owed
+        if type(value) is Written:
+            if value.by is owed:
+                owed = None
+            value = value.value
+        elif immutable(value):
+            self._known = key
+            return value
+        if owed is not None:
+            owed.save(key, value)
+        self._front[key] = value
+        return value
+
+    def _enter(self, key: Any) -> None:
+        """Before a key is put into the front."""
+        if self._find_below(key) is _ABSENT:
+            if self._deleted.pop(key, self) is self:
+                self._check(key)
+            self._size += 1
 
     def _missing(self, key: Any) -> Any:
         self._check(key)
@@ -218,65 +265,66 @@ class Tracked(MutableMapping[Any, Any]):
             raise KeyError(key)
         return self._default
 
-    def _touch(self, key: Any) -> None:
-        """Before a key that is not dirty is changed."""
-        known = key in self._data
-        if not known:
-            self._check(key)
-        if self._owed is not None:
-            self._save(key)
-        self._dirty[key] = known
+    def _new_front(self, front: Values, deleted: Values) -> None:
+        self._front, self._deleted = front, deleted
+        self._relink()
 
-    def _save(self, key: Any) -> None:
-        """Keep what the checkpoint needs of a key, if it is owed."""
-        assert self._owed is not None
-        token = self._token
-        status = self._owed.get(key, token)
-        if status is token or (type(status) is tuple and status[0] is token):
-            return
-        value = self._data.get(key, _ABSENT)
-        if value is _ABSENT or immutable(value):
-            self._owed[key] = (token, value, self._stamp(key))
-        else:
-            self._owed[key] = token
-            self._write_entry(key, value, self._stamp(key))
+    def _relink(self) -> None:
+        """What is below the front, the newest first, each with the keys that are hidden by what is above it."""
+        lower = []
+        hidden = self._deleted
+        for layer in (self._layer, self._sinking):
+            if layer is not None:
+                lower.append((hidden, layer[0]))
+                hidden = layer[1]
+        self._lower = (*lower, (hidden, self._base))
 
     # --- Checkpoints
 
     @property
-    def dirty(self) -> bool:
-        """Whether a checkpoint that began now would have entries."""
-        return bool(self._dirty or self._sent)
+    def changed(self) -> int:
+        """How many entries a checkpoint would have that began now, if it had only what has changed; about."""
+        layer, hidden = self._layer or ({}, {})
+        return len(self._front) + len(self._deleted) + len(layer) + len(hidden)
+
+    @property
+    def unchanged(self) -> int:
+        """How many keys there were before that, about."""
+        return len(self._base) + (len(self._sinking[0]) if self._sinking else 0)
 
     def touch_all(self) -> None:
-        """Make everything dirty: the next checkpoint has all of it. Takes time in proportion to the state."""
-        assert self._owed is None
-        self._dirty.update(dict.fromkeys(self._data, True))
+        """Make everything dirty: the next checkpoint has all of it."""
+        assert self._layer is None
+        assert not self._front
+        self._base, front = {}, self._base
+        self._new_front(front, {})
 
-    def load(self, data: dict[Any, Any], stamps: dict[Any, int]) -> None:
+    def load(self, data: Values, stamps: dict[Any, int]) -> None:
         """Take over what was restored; nothing of it is dirty."""
-        assert not self._data
-        self._data = data
+        assert not self._size
+        self._base = data
+        self._size = len(data)
+        self._relink()
 
-    def begin(self, writer: ObjectWriter, position: int) -> None:
+    def begin(self, writer: ObjectWriter, position: int, *, base: bool, at_once: int = ENTRIES_AT_ONCE) -> None:
         """The marker: what has changed so far belongs to this checkpoint, as it is now.
 
-        If it is not known yet what became of the last one, that one's keys belong to it, too; with many, that takes
-        time.
+        If it is not known yet what became of the last one, or it was aborted, that one's keys belong to it, too; with
+        many, that takes time.
 
         Args:
             writer: Of the object.
             position: Of this state in the object's header.
+            base: Whether everything is written.
+            at_once: How many plain entries are written between two looks at the clock.
         """
         assert self._owed is None, "the last checkpoint is still being written"
-        self._owed = _union(self._sent, self._dirty)
-        self._sent = {}
-        self._dirty = {}
-        self._owing = iter(self._owed.items())
-        self._token = object()
-        self._writer = writer
-        self._position = position
-        self._failure = None
+        front = self._front, self._deleted
+        layer = self._layer = front if self._layer is None else merged(self._layer, front)
+        self._new_front({}, {})
+        target = Target(writer, position, self.schema, self.place, self._group, self._stamp, at_once)
+        below = [values for _, values in self._lower[1:]] if base else None
+        self._owed = Owed(target, *layer, below)
 
     def write(self, deadline_s: float, clock: Clock) -> bool:
         """Write owed entries until a time, at least one. Whether none is left.
@@ -287,103 +335,50 @@ class Tracked(MutableMapping[Any, Any]):
         owed = self._owed
         if owed is None:
             return True
-        token, data = self._token, self._data
-        for key, status in self._owing:
-            if status is token:
-                continue
-            if type(status) is tuple and status[0] is token:
-                _, value, stamp = status
-            else:
-                value, stamp = data.get(key, _ABSENT), self._stamp(key)
-            owed[key] = token
-            self._write_entry(key, value, stamp)
-            if self._failure is not None:
-                break
-            if clock() >= deadline_s:
-                return False
-        if self._failure is not None:
-            raise self._failure
-        self._send_rows()
-        self._sent, self._owed, self._owing, self._writer = owed, None, iter(()), None
+        # First what was committed sinks: a second such layer would be one more to search.
+        if not (self.release(deadline_s, clock) and owed.write(deadline_s, clock)):
+            return False
+        if owed.base:
+            self._garbage, self._base = self._base, {}  # the layer has it all
+        self._owed = None
+        self._relink()
         return True
-
-    def _write_entry(self, key: Any, value: Any, stamp: int) -> None:
-        assert self._writer is not None
-        if self._failure is not None:
-            return
-        try:
-            data = DELETED if value is _ABSENT else value if _plain(value) else encoded(self._encode(value))
-            if type(key) in _PLAIN_KEYS and _plain(key):
-                self._rows.append((key, None, data, stamp))
-            else:
-                original = None if comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
-                self._rows.append((Raw(key_bytes(key)), original, data, stamp))
-            self._keys.append(key)
-            if len(self._keys) >= _ROWS_AT_ONCE:
-                self._send_rows()
-        except Exception as e:  # the user's __reduce__ raises whatever it likes
-            # Also while user code reads or writes: it is the checkpoint that fails then, not the tuple.
-            why = " ".join(str(e).split())
-            self._failure = CheckpointError(
-                f"component {self.place.component!r}, state {self.schema.name!r}: the value of key {shown(key)}, a "
-                f"{type(value).__qualname__}, cannot be saved as {self.schema.codec}: {type(e).__name__}: {why}"
-            )
-
-    def _send_rows(self) -> None:
-        """Hand collected entries to the writer."""
-        assert self._writer is not None
-        keys, rows = self._keys, self._rows
-        self._keys, self._rows = [], []
-        self._writer.add(self._position, self._groups(keys), rows)
 
     def commit(self) -> None:
         """The checkpoint is there: later ones are relative to it."""
         assert self._owed is None
-        if self._sent:
-            self._garbage.append(self._sent)
-            self._sent = {}
+        if self._layer is not None:
+            assert self._sinking is None
+            if self._base:
+                self._sinking = self._layer
+            else:
+                self._base = self._layer[0]
+            self._layer = None
+            self._relink()
 
     def abort(self) -> None:
-        """The checkpoint will never be there: what belonged to it is dirty again."""
-        given_back = self._sent if self._owed is None else self._owed
-        self._dirty = _union(given_back, self._dirty)
-        self._sent, self._owed, self._owing, self._writer, self._failure = {}, None, iter(()), None, None
-        self._keys, self._rows = [], []
+        """The checkpoint will never be there: what belonged to it is written with the next one."""
+        self._owed = None
 
     def release(self, deadline_s: float, clock: Clock) -> bool:
-        """Free what earlier checkpoints needed, until a time. Whether nothing is left."""
-        while self._garbage:
-            last = self._garbage[-1]
-            for _ in range(min(_RELEASED_AT_ONCE, len(last))):
-                last.popitem()
-            if not last:
-                self._garbage.pop()
-            if clock() >= deadline_s:
-                break
-        return not self._garbage
+        """Let sink what was committed, and free what is not needed, until a time. Whether nothing is left."""
+        if not self._sink(deadline_s, clock):
+            return False
+        return freed(self._garbage, deadline_s, clock)
+
+    def _sink(self, deadline_s: float, clock: Clock) -> bool:
+        """Whether all has sunk."""
+        if self._sinking is None:
+            return True
+        if not sunk(*self._sinking, self._base, deadline_s, clock):
+            return False
+        self._sinking = None
+        self._relink()
+        return True
 
     def check_invariants(self) -> None:
         """What must hold between any two calls."""
-        for key, known in self._dirty.items():
-            assert key in self._data or known is not False, f"a tombstone of {key!r}, which no checkpoint has"
-        if self._owed is None:
-            assert self._writer is None
-
-
-def _plain(value: Any) -> bool:
-    """Whether a value is stored as it is: None, bool, float, an int of 64 bits, short bytes or ASCII; no subclasses."""
-    kind = type(value)
-    if kind is int:
-        return _INT_MIN <= value <= _INT_MAX  # type: ignore[no-any-return]
-    if kind is str:
-        return len(value) <= _PLAIN_BYTES_MAX and value.isascii()
-    return value is None or kind is bool or kind is float or (kind is bytes and len(value) <= _PLAIN_BYTES_MAX)
-
-
-def _union(one: dict[Any, Any], other: dict[Any, Any]) -> dict[Any, Any]:
-    """The keys of both, in the larger of the two, so that it takes time only for the smaller."""
-    if len(one) < len(other):
-        one, other = other, one
-    for key in other:
-        one[key] = True
-    return one
+        assert self._size == len(self.copy())
+        assert not self._front.keys() & self._deleted.keys()
+        if self._layer is None:
+            assert self._owed is None

@@ -38,13 +38,14 @@ class Ticks:
 class Component:
     """Its tasks, and what was stored of it."""
 
-    def __init__(self, declare: Callable[[TaskStates], Any], tasks: int = 1) -> None:
+    def __init__(self, declare: Callable[[TaskStates], Any], tasks: int = 1, *, at_once: int = 1) -> None:
         self.declare = declare
         self.objects: dict[str, bytes] = {}
         self.manifests: list[Manifest] = []
         """Of committed checkpoints, the newest last."""
         self.compacted: list[ObjectRef] = []
         self.now_ms = 1_000_000
+        self.at_once = at_once
         self.clock = Ticks()
         self.epoch = 0
         self.checkpoint_id = 0
@@ -72,7 +73,8 @@ class Component:
         saved = NOTHING_SAVED
         if self.manifest is not None:
             saved = read_saved(self.manifest, NAME, index, tasks, self.opened)
-        return TaskStates(Place("words-1", NAME, index, tasks, GROUPS), saved, clock_ms=lambda: self.now_ms)
+        place = Place("words-1", NAME, index, tasks, GROUPS)
+        return TaskStates(place, saved, clock_ms=lambda: self.now_ms, entries_at_once=self.at_once)
 
     def opened(self, ref: ObjectRef) -> ObjectReader:
         return ObjectReader(BytesSource(ref.name, self.objects[ref.name]))

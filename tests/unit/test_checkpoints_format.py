@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from heronpy.checkpoints import (
     DELETED,
+    MIXED,
     BytesSource,
     ComponentEntry,
     Header,
@@ -100,6 +101,30 @@ def test_many_entries_make_blocks_of_bounded_size_and_a_group_is_read_alone() ->
     assert sum(length for _, length in source.reads) < len(data) / 8
     assert max(length for _, length in source.reads) < 300_000
     assert sorted(key for _, key, _ in read(data)) == list(range(6000))
+
+
+def test_of_blocks_of_any_group_those_of_some_groups_are_picked() -> None:
+    keys = [f"key-{n}" for n in range(500)]
+    writer = ObjectWriter(header())
+    writer.add_run(0, keys, list(range(500)), [n + 1 for n in range(500)])
+    writer.add(0, [MIXED], [(msgspec.Raw(encode_key(("a", 1.5))), None, "other", 0)])
+    writer.finish()
+    reader = ObjectReader(BytesSource("x", b"".join(writer.chunks)))
+    (run, other) = reader.blocks()
+    assert (run.keys, list(run.entries.values), list(run.entries.stamps)) == (
+        tuple(keys),
+        list(range(500)),
+        list(range(1, 501)),
+    )
+    assert other.keys == (("a", 1.5),)
+    found = {group: list(reader.blocks(groups=[group])) for group in range(GROUPS)}
+    for group, blocks in found.items():
+        assert all(key_group(key, GROUPS) == group for block in blocks for key in block.keys)
+        for block in blocks[:1]:
+            assert [f"key-{value}" for value in block.entries.values] == list(block.keys)
+            assert [value + 1 for value in block.entries.values] == list(block.entries.stamps)
+    assert sum(len(block.keys) for blocks in found.values() for block in blocks) == 501
+    assert sum(map(reader.bytes_of, range(GROUPS))) > 500
 
 
 @dataclass
@@ -212,7 +237,7 @@ def test_an_index_that_lies_is_refused(record: Callable[[int, int, int], tuple[i
         msgspec.msgpack.encode([b"\xa1a", {}, [b"1"], [0]]),
         msgspec.msgpack.encode([b"\x91\xa1a", {}, [], [0]]),
         msgspec.msgpack.encode([b"\x91\xa1a", {}, [b"1", b"2"], [0]]),
-        msgspec.msgpack.encode([b"\x91\xa1a", {}, [b"1"], []]),
+        msgspec.msgpack.encode([b"\x91\xa1a", {}, [b"1"], [0, 0]]),
         msgspec.msgpack.encode([b"\x91\xa1a", {1: b"x"}, [b"1"], [0]]),
         msgspec.msgpack.encode([b"\x91\xd4\x7f\0", {}, [b"1"], [0]]),
         msgspec.msgpack.encode([b"\x91\xa1a", {}, [[b"1"]], [0]]),
@@ -223,6 +248,12 @@ def test_an_index_that_lies_is_refused(record: Callable[[int, int, int], tuple[i
 )
 def test_a_block_that_lies_is_refused(block: bytes) -> None:
     refused(forged(blocks=[block]))
+
+
+def test_a_key_that_has_no_group_here_is_refused_in_a_block_of_any_group() -> None:
+    # Whoever has no code of the user could not say which task it belongs to.
+    block = msgspec.msgpack.encode([b"\x91\xa1a", {0: b"x"}, [b"1"], []])
+    refused(forged(blocks=[block], record=lambda o, n, c: (o, n, 0, MIXED, 1, c)))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from heronpy.hashing import index_of_group, key_group
 from heronpy.state import KeyedState, Place, TaskStates
 
 WORDS = [f"word-{n}" for n in range(40)]
+UNTOUCHED = {f"untouched-{n}": n for n in range(8)}
 
 
 def alone(**options: Any) -> tuple[TaskStates, KeyedState]:
@@ -185,8 +186,8 @@ def test_reading_what_cannot_change_costs_no_entry() -> None:
 
 def test_a_checkpoint_has_what_changed_since_the_last_committed_one() -> None:
     states, state = alone()
-    state.update({"a": 1, "b": 1, "c": 1})
-    assert written(states, 1).keys() == {"a", "b", "c"}
+    state.update({"a": 1, "b": 1, "c": 1} | UNTOUCHED)
+    assert written(states, 1).keys() == {"a", "b", "c"} | UNTOUCHED.keys()
     states.commit(1)
     state["a"] = 2
     del state["b"]
@@ -228,12 +229,60 @@ def test_slices_end_at_their_budget_whatever_the_size_of_the_state() -> None:
         assert component.clock.now - before <= 14
         slices += 1
     assert slices > 90
+
+
+@pytest.mark.parametrize("share", [4, 1])
+def test_what_was_committed_is_moved_and_freed_in_slices(share: int) -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    component.declared[0].update(dict.fromkeys(range(10_000), 1))
+    component.checkpoint()
+    component.declared[0].update(dict.fromkeys(range(10_000 // share), 2))
+    component.begin()
+    while component.writing:
+        component.write()
+    component.tasks[0].commit(2)
     clock = Ticks()
-    component.tasks[0].commit(1)
-    rounds = 0
+    slices = 0
     while not component.tasks[0].release(1, clock):
-        rounds += 1
-    assert rounds > 10, "a thousand keys are not freed at once"
+        component.tasks[0].check_invariants()
+        slices += 1
+    assert slices > 5
+    assert dict(component.declared[0]) == dict.fromkeys(range(10_000), 1) | dict.fromkeys(range(10_000 // share), 2)
+
+
+def test_if_most_keys_have_changed_all_are_written_so_that_nothing_is_merged() -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    state = component.declared[0]
+    state.update(dict.fromkeys(WORDS, 1))
+    component.checkpoint()
+    state.update(dict.fromkeys(WORDS[:10], 2))
+    assert [ref.since for ref in component.checkpoint().objects] == [0, 1]
+    state.update(dict.fromkeys(WORDS[:20], 3))
+    del state[WORDS[30]]
+    expected = dict(state)
+    component.begin()
+    state[WORDS[0]] = 4
+    del state[WORDS[35]]
+    (ref,) = component.commit().objects
+    assert ref.since == 0
+    assert {key for block in component.opened(ref).blocks() for key in block.keys} == expected.keys()
+    component.restart(2)
+    assert {key: value for each in component.declared for key, value in each.items()} == expected
+
+
+def test_keys_are_counted_and_iterated_once_whatever_layer_they_are_in() -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    state = component.declared[0]
+    state.update(dict.fromkeys(WORDS, 1))
+    component.checkpoint()
+    state.update(dict.fromkeys(WORDS[:10], 2) | {"new": 1})
+    component.begin()
+    state.update(dict.fromkeys(WORDS[5:12], 3) | {"newer": 1})
+    del state[WORDS[7]], state[WORDS[20]], state["new"]
+    keys = {*WORDS, "newer"} - {WORDS[7], WORDS[20]}
+    assert (len(state), sorted(state), state.keys()) == (len(keys), sorted(keys), keys)
+    state.clear()
+    assert (len(state), list(state), dict(state.items())) == (0, [], {})
 
 
 class Unpicklable:
@@ -307,7 +356,7 @@ def test_writes_forget_what_has_expired_so_that_one_shot_keys_leave_nothing() ->
     for number in range(2_000):
         component.now_ms += 100
         state[number] = [number]
-        assert len(state._data) <= 12
+        assert len(state.copy()) <= 12
     assert list(state) == list(range(1_990, 2_000))
     for key, _ in state.items():
         component.now_ms += 1_000

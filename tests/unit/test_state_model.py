@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state_kit import NAME, Component
 
 from heronpy.checkpoints import parts_for
+from heronpy.hashing import groups_of
 from heronpy.state import KeyedState, TaskStates
 
 
@@ -56,9 +57,9 @@ class Model(RuleBasedStateMachine):
         self.begun = False
         self.changes = 0
 
-    @initialize(tasks=st.integers(1, 4))
-    def start(self, tasks: int) -> None:
-        self.component = Component(declare, tasks)
+    @initialize(tasks=st.integers(1, 4), at_once=st.integers(1, 4))
+    def start(self, tasks: int, at_once: int) -> None:
+        self.component = Component(declare, tasks, at_once=at_once)
 
     # --- what user code does
 
@@ -178,7 +179,10 @@ class Model(RuleBasedStateMachine):
     def compact_and_delete(self, data: st.DataObject, keep: int) -> None:
         manifest = self.component.manifest
         assert manifest is not None
-        self.component.compact(data.draw(st.integers(0, manifest.components[NAME].tasks - 1)))
+        index = data.draw(st.integers(0, manifest.components[NAME].tasks - 1))
+        own = groups_of(index, manifest.components[NAME].tasks, manifest.groups)
+        if any(part.ref.since for part in parts_for(manifest.objects, own, manifest.name)):
+            self.component.compact(index)
         self.component.retain(keep)
 
     def _check_restored(self, tasks: int) -> None:
@@ -199,7 +203,7 @@ class Model(RuleBasedStateMachine):
         found: dict[Any, Any] = {}
         for task, state in zip(self.component.tasks, self.component.declared, strict=True):
             task.check_invariants()
-            found.update(state._data)  # reading would make everything dirty
+            found.update(state.copy())  # reading would make everything dirty
         assert found == self.model
 
     @invariant()

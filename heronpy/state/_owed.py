@@ -1,0 +1,220 @@
+"""What a state owes to the checkpoint that is being written, and how it is written: in runs, between batches."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import filterfalse, islice, repeat
+from typing import Any, Final
+
+from msgspec import Raw
+
+from heronpy.checkpoints import DELETED, MIXED, ObjectWriter, Row, encoded
+from heronpy.errors import CheckpointError
+from heronpy.state._immutable import immutable
+from heronpy.state._key_bytes import comes_back, key_bytes
+from heronpy.state._layers import Clock, Values
+from heronpy.state._place import Place, shown
+from heronpy.state._schema import CODECS, Schema
+
+ENTRIES_AT_ONCE: Final = 2048
+"""Plain entries are written in runs of so many: about half a millisecond."""
+
+_PICKLE_PROTOCOL = 5
+_RUN_BYTES_MAX = 512 * 1024
+_INT_MIN = -(1 << 63)
+_INT_MAX = (1 << 63) - 1
+_PLAIN_BYTES_MAX = 64 * 1024
+_PLAIN_KEYS = (frozenset((str,)), frozenset((int,)))
+_OF_NO_LENGTH = frozenset((type(None), bool, int, float))
+_OF_SOME_LENGTH = frozenset((str, bytes))
+
+
+class Written:
+    """Stands for a mutable value in a layer: this checkpoint has it as it was at the marker."""
+
+    __slots__ = ("by", "value")
+
+    def __init__(self, by: Owed, value: Any) -> None:
+        self.by, self.value = by, value
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where a state writes to, and what it needs for that."""
+
+    writer: ObjectWriter
+    position: int
+    """Of the state in the object's header."""
+    schema: Schema
+    place: Place
+    group: Callable[[Any], int]
+    """The key group that a key is stored under."""
+    stamp: Callable[[Any], int] | None
+    """When the value of a key was written, as of the marker; None if that does not matter."""
+    at_once: int = ENTRIES_AT_ONCE
+
+
+class Owed:
+    """The entries of one state in one checkpoint.
+
+    First `changed`, then, in a base, everything `below` that was not changed. The keys of the two must not change while
+    this is written; values are only replaced by `Written`.
+    """
+
+    def __init__(self, target: Target, changed: Values, deleted: Values, below: Sequence[Values] | None) -> None:
+        """Nothing is written.
+
+        Args:
+            target: Where to.
+            changed: Keys that have changed, with their values.
+            deleted: Keys that are gone.
+            below: The older layers, the oldest last, if the object is a base and has everything. Of these, all but the
+                last must be empty when `write` is called.
+        """
+        self._target = target
+        self._encode = CODECS[target.schema.codec].encode
+        self._changed = changed
+        self._deleted = deleted
+        self._below = below
+        self._holders = (changed,) if below is None else (changed, *below)
+        self._owing: Iterator[tuple[Any, Any]] = iter(changed.items())
+        self._rest: Iterator[Any] | None = None
+        self._one_by_one: Iterator[Any] = iter(())
+        """Keys of a run that is not plain; their values are looked up when it is their turn."""
+        self._tombstones: Iterator[Any] = iter(deleted if below is None else {})
+        self._failure: CheckpointError | None = None
+
+    @property
+    def base(self) -> bool:
+        """Whether it is everything."""
+        return self._below is not None
+
+    def save(self, key: Any, value: Any) -> None:
+        """Write the mutable value of a key now, if it is owed: it is about to be changed."""
+        for values in self._holders:
+            if key in values:
+                values[key] = Written(self, value)
+                self._write_row(key, value)
+                return
+
+    def write(self, deadline_s: float, clock: Clock) -> bool:
+        """Write until a time, one run at least. Whether nothing is left.
+
+        Raises:
+            CheckpointError: a value cannot be encoded; names component, state and key.
+        """
+        more = True
+        while more and self._failure is None:
+            more = self._write_one_by_one(deadline_s, clock) or self._write_run() or self._write_tombstones()
+            if more and clock() >= deadline_s:
+                break
+        if self._failure is not None:
+            raise self._failure
+        return not more
+
+    def _write_run(self) -> bool:
+        """Write the next run, or have it written one by one. Whether there was one."""
+        at_once = self._target.at_once
+        if items := list(islice(self._owing, at_once)):
+            keys, values = zip(*items, strict=True)
+        elif self._below is None:
+            return False
+        else:
+            if self._rest is None:
+                assert not any(self._below[:-1])
+                self._rest = filterfalse(self._changed.__contains__, self._below[-1])
+            if not (rest := list(islice(self._rest, at_once))):
+                return False
+            keys = tuple(filterfalse(self._deleted.__contains__, rest)) if self._deleted else tuple(rest)
+            values = tuple(map(self._below[-1].__getitem__, keys))
+            self._changed.update(zip(keys, values, strict=True))
+        if not (_plain_run(keys, values) and self._add_run(keys, values)):
+            self._one_by_one = iter(keys)
+        return True
+
+    def _add_run(self, keys: Sequence[Any], values: Sequence[Any]) -> bool:
+        """Hand a run to the writer. Whether it could be encoded as it is."""
+        target = self._target
+        stamps = [] if target.stamp is None else list(map(target.stamp, keys))
+        try:
+            target.writer.add_run(target.position, keys, values, stamps)
+        except (UnicodeEncodeError, OverflowError):  # half of a surrogate pair, a large int
+            return False
+        return True
+
+    def _write_one_by_one(self, deadline_s: float, clock: Clock) -> bool:
+        """Whether there was anything."""
+        any_ = False
+        changed = self._changed
+        for key in self._one_by_one:
+            any_ = True
+            value = changed[key]
+            if type(value) is Written:
+                if value.by is self:
+                    continue
+                value = value.value
+            self._write_row(key, value)
+            if not immutable(value):
+                changed[key] = Written(self, value)
+            if self._failure is not None or clock() >= deadline_s:
+                break
+        return any_
+
+    def _write_tombstones(self) -> bool:
+        keys = list(islice(self._tombstones, self._target.at_once))
+        if not keys:
+            return False
+        values = tuple(repeat(DELETED, len(keys)))
+        if not (_plain_keys(keys) and self._add_run(keys, values)):
+            for key in keys:
+                self._write_row(key, DELETED)
+        return True
+
+    def _write_row(self, key: Any, value: Any) -> None:
+        if self._failure is not None:
+            return
+        target = self._target
+        stamp = 0 if target.stamp is None else target.stamp(key)
+        try:
+            data = value if value is DELETED or _plain(value) else encoded(self._encode(value))
+            if (type(key) is str or type(key) is int) and _plain(key):
+                row: Row = (key, None, data, stamp)
+            else:
+                original = None if comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
+                row = (Raw(key_bytes(key)), original, data, stamp)
+            # Whoever has no code of the user cannot find the group of a key that only unpickling brings back.
+            target.writer.add(target.position, (MIXED if row[1] is None else target.group(key),), (row,))
+        except Exception as e:  # the user's __reduce__ raises whatever it likes
+            # Also while user code reads or writes: it is the checkpoint that fails then, not the tuple.
+            why = " ".join(str(e).split())
+            self._failure = CheckpointError(
+                f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
+                f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {type(e).__name__}: {why}"
+            )
+
+
+def _plain_run(keys: Sequence[Any], values: Sequence[Any]) -> bool:
+    """Whether keys and values are stored as they are, and are not too large together."""
+    if not _plain_keys(keys):
+        return False
+    kinds = frozenset(map(type, values))
+    if kinds <= _OF_NO_LENGTH:
+        return True
+    return kinds <= _OF_SOME_LENGTH and sum(map(len, values)) <= _RUN_BYTES_MAX
+
+
+def _plain_keys(keys: Sequence[Any]) -> bool:
+    kinds = frozenset(map(type, keys))
+    return kinds in _PLAIN_KEYS and (int in kinds or sum(map(len, keys)) <= _RUN_BYTES_MAX)
+
+
+def _plain(value: Any) -> bool:
+    """Whether a value is stored as it is: None, bool, float, an int of 64 bits, short bytes or ASCII; no subclasses."""
+    kind = type(value)
+    if kind is int:
+        return _INT_MIN <= value <= _INT_MAX  # type: ignore[no-any-return]
+    if kind is str:
+        return len(value) <= _PLAIN_BYTES_MAX and value.isascii()
+    return value is None or kind is bool or kind is float or (kind is bytes and len(value) <= _PLAIN_BYTES_MAX)
