@@ -51,13 +51,13 @@ def kill(topology: TopologyHandle, process: str) -> None:
     eventually_pid(topology, process, lambda new: new != pid)
 
 
-@pytest.mark.parametrize("component", ["source", "middle", "last"])
+@pytest.mark.parametrize("component", ["source", pytest.param("middle", marks=pytest.mark.long), "last"])
 def test_a_killed_instance_loses_nothing(chain: TopologyHandle, ledger: Ledger, component: str) -> None:
     with ledger.disturbed(f"kill -9 of a {component} instance", chain):
         kill(chain, instance_of(chain, component))
 
 
-@pytest.mark.parametrize("stmgr", ["stmgr-1", "stmgr-2"])
+@pytest.mark.parametrize("stmgr", ["stmgr-1", pytest.param("stmgr-2", marks=pytest.mark.long)])
 def test_a_killed_stream_manager_loses_nothing(chain: TopologyHandle, ledger: Ledger, stmgr: str) -> None:
     before = chain.processes()
     with ledger.disturbed(f"kill -9 of {stmgr}", chain):
@@ -94,7 +94,7 @@ def test_data_flows_while_a_process_off_its_path_is_dead(
     assert chain.processes() == {**before, process: chain.processes()[process]}, "others died with it"
 
 
-@pytest.mark.parametrize("container", [0, 1])
+@pytest.mark.parametrize("container", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_lost_container_is_placed_again(chain: TopologyHandle, ledger: Ledger, container: int) -> None:
     with ledger.disturbed(f"kill -9 of the executor of container {container}", chain, within_s=40):
         kill(chain, f"executor-{container}")

@@ -32,6 +32,7 @@ def check_exact(directory: Path, numbers: int) -> None:
     assert len(counts) == KEYS
 
 
+@pytest.mark.long
 def test_checkpoints_are_listed_merged_and_deleted_with_the_topology(cluster: LocalCluster, tmp_path: Path) -> None:
     topology = cluster.submit(keyed_count_topology(tmp_path, numbers=1_000_000, rate=RATE)).wait_running(120)
 

@@ -256,7 +256,7 @@ def test_a_home_that_is_no_directory_is_one_line(heron: Heron) -> None:
     one_line(done, 2, str(heron.home))
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_interrupting_a_submission_at_any_moment_leaves_nothing(heron: Heron, signum: signal.Signals) -> None:
     moments: list[Callable[[], bool]] = [
         lambda: any(heron.home.glob("topologies/*/*/*/WordCount/submitting")),
@@ -277,6 +277,7 @@ def test_interrupting_a_submission_at_any_moment_leaves_nothing(heron: Heron, si
         heron.check_nothing_is_left()
 
 
+@pytest.mark.long
 def test_what_a_killed_submitter_left_is_completed_or_cleared_and_the_name_is_free_again(heron: Heron) -> None:
     process = heron.start("submit", "local", str(heron.file), "WordCount")
     while not any(heron.home.glob("topologies/*/*/*/WordCount/scheduler.lock")) and process.poll() is None:
@@ -351,6 +352,7 @@ def test_wait_returns_when_tuples_flow_and_says_how_far_it_is(heron: Heron) -> N
     assert "counting starts" in heron.ok("logs", "WordCount", "container_1_counts_3")
 
 
+@pytest.mark.long
 def test_wait_for_a_paused_topology_returns_when_it_is_ready(heron: Heron) -> None:
     done = heron("submit", "--wait", "--deploy-deactivated", "local", str(heron.file), "WordCount")
     assert done.returncode == 0, done.stderr

@@ -43,8 +43,11 @@ def total(topology: TopologyHandle, component: str, counter: str) -> float:
 @pytest.mark.parametrize("mode", [pytest.param("ATMOST_ONCE", marks=pytest.mark.long), "ATLEAST_ONCE"])
 @pytest.mark.parametrize(
     "shape",
-    [{}, {"parallelism": 2, "containers": 2}, {"parallelism": 2, "containers": 2, "through": True}],
-    ids=["a bolt that feeds itself", "in two containers", "two bolts that feed each other"],
+    [
+        pytest.param({}, id="a bolt that feeds itself"),
+        pytest.param({"parallelism": 2, "containers": 2}, id="in two containers", marks=pytest.mark.long),
+        pytest.param({"parallelism": 2, "containers": 2, "through": True}, id="two bolts that feed each other"),
+    ],
 )
 def test_a_cycle_with_fan_out_never_deadlocks(shape: dict[str, Any], mode: str) -> None:
     with LocalCluster(SMALL) as cluster:

@@ -20,6 +20,7 @@ KEYS = {
 
 
 @pytest.mark.timeout(240)  # twenty processes start here
+@pytest.mark.long
 def test_a_tuple_goes_where_emit_said_and_local_stays_local(tmp_path: Path) -> None:
     def notes(kind: str) -> list[list[str]]:
         path = tmp_path / "notes"

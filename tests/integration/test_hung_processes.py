@@ -28,7 +28,13 @@ def numbers() -> Iterator[TopologyHandle]:
         yield cluster.submit(Numbers).wait_running(180)
 
 
-@pytest.mark.parametrize(("process", "container"), [("stmgr-1", 1), ("metricsmgr-2", 2), ("tmaster", 0)])
+@pytest.mark.parametrize(
+    ("process", "container"),
+    [
+        ("stmgr-1", 1),
+        *(pytest.param(*other, marks=pytest.mark.long) for other in (("metricsmgr-2", 2), ("tmaster", 0))),
+    ],
+)
 def test_a_process_that_is_stopped_for_ever_is_replaced(numbers: TopologyHandle, process: str, container: int) -> None:
     pid = numbers.wait_running(180).processes()[process]
     os.kill(pid, signal.SIGSTOP)
@@ -42,6 +48,7 @@ def test_a_process_that_is_stopped_for_ever_is_replaced(numbers: TopologyHandle,
     assert "it is stopped" in record.last_end
 
 
+@pytest.mark.long
 def test_the_gateway_of_an_instance_that_is_stopped_is_found_too(numbers: TopologyHandle) -> None:
     numbers.wait_running(180)
     process = next(i.id for i in numbers.status().instances if i.component == "sums")

@@ -205,6 +205,7 @@ def test_the_next_run_computes_all_closed_batches_once_and_drops_duplicates(plac
     place.check_no_process_is_left()
 
 
+@pytest.mark.long
 def test_live_rows_of_closed_batches_are_kept_as_long_as_the_program_says(place: Place) -> None:
     status = place.answer("status", "Words", "--json")
     counts = next(view for view in status["views"] if view["view"] == "counts")
@@ -227,6 +228,7 @@ def test_a_query_adds_batch_and_live(place: Place) -> None:
     place.fails(2, "query", "Words", '{"a": 1}', "--view", "counts", words="not a JSON object")
 
 
+@pytest.mark.long
 def test_reconcile_shows_what_was_counted_twice(place: Place, tmp_path: Path) -> None:
     found = place.answer("reconcile", "Words", "--json", "--limit", "1", "--html", str(tmp_path / "r.html"))
     counts = found["views"][0]

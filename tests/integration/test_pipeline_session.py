@@ -27,6 +27,7 @@ with spark_session("quiet", "local[1]") as session:
 """
 
 
+@pytest.mark.long
 def test_standard_error_has_what_workers_and_the_jvm_say_and_no_chatter(tmp_path: Path):
     script = tmp_path / "quiet.py"
     script.write_text(SCRIPT)

@@ -26,7 +26,10 @@ from heronpy.testing import eventually_sync as _eventually_sync
 from heronpy.testing.servers import PrometheusServer, prometheus_missing
 from heronpy.viz import Dashboard, overview_dashboard, topology_dashboard
 
-pytestmark = pytest.mark.skipif(prometheus_missing() is not None, reason=str(prometheus_missing()))
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(prometheus_missing() is not None, reason=str(prometheus_missing())),
+]
 
 KIB = 1024
 KEYS = {

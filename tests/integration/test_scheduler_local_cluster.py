@@ -102,6 +102,7 @@ async def test_a_handle_works_inside_an_event_loop_too(numbers: TopologyHandle) 
     await eventually(lambda: _positive(executed(numbers)), within_s=60)
 
 
+@pytest.mark.long
 def test_two_topologies_of_one_cluster_have_different_names(cluster: LocalCluster, tmp_path: Path) -> None:
     extra = tmp_path / "model.txt"
     extra.write_text("weights")

@@ -54,7 +54,9 @@ def test_twenty_instances_in_three_containers_run_soon_cost_little_and_end_at_on
     assert running_s < WITHIN_S
 
 
-@pytest.mark.parametrize("after_s", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "after_s", [pytest.param(0.0, marks=pytest.mark.long), 0.3, pytest.param(1.0, marks=pytest.mark.long)]
+)
 def test_a_topology_that_is_killed_while_it_starts_leaves_nothing(after_s: float) -> None:
     with LocalCluster() as cluster:
         small = cluster.submit(Small)

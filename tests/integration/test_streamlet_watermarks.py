@@ -74,9 +74,8 @@ def totals(directory: Path) -> tuple[Counter[str], list[Any]]:
     return sum((Counter(record) for record in records), Counter()), worst
 
 
-@pytest.mark.parametrize(
-    "acked", [pytest.param(False, marks=pytest.mark.long), True], ids=["at most once", "at least once"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("acked", [False, True], ids=["at most once", "at least once"])
 def test_no_element_is_overtaken_between_containers_under_load(tmp_path: Path, acked: bool) -> None:
     # As many as the tasks can: the queues between them are full, and watermarks come from four tasks at once.
     script = times(7, ELEMENTS, step_ms=1)
