@@ -11,7 +11,7 @@ number of tasks is for whoever owns the state (`heronpy.state`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heronpy.checkpoints._header import Kind
 from heronpy.checkpoints._manifest import Manifest, ObjectRef
@@ -63,6 +63,12 @@ class Saved:
     tasks: int = 0
     groups: int = 0
     """Number of key groups; 0: nothing is saved."""
+    is_elsewhere: bool = False
+    """It is in another topology's storage: the first checkpoint of this one has all of it."""
+
+    def elsewhere(self) -> Saved:
+        """The same, as what another topology begins with."""
+        return replace(self, generation=0, since=0, is_elsewhere=True) if self.groups else self
 
 
 NOTHING_SAVED = Saved(checkpoint_id=0, generation=0, since=0, rescaled=False, states={})

@@ -95,6 +95,7 @@ class CheckpointClient:
             process: Id of the process that calls.
         """
         self._security = launch.security(process)
+        self._start = launch.start_checkpoint
         self._socket = launch.socket_dir(container) / SOCKET_NAME
         self._open = contextlib.AsyncExitStack()
 
@@ -153,7 +154,7 @@ class CheckpointClient:
         """What a checkpoint has of task `index` of `tasks`, read and checked in a thread.
 
         Args:
-            checkpoint: Its id; 0 is the beginning, without state.
+            checkpoint: Its id; 0 is the beginning: without state, or with what the topology was submitted from.
             component: The task's.
             index: Of the task in its component.
             tasks: How many the component has now.
@@ -162,16 +163,18 @@ class CheckpointClient:
         Raises:
             CheckpointError: the checkpoint is missing, damaged or another topology's, or does not fit.
         """
-        if checkpoint == 0:
+        start = checkpoint == 0
+        if start and not self._start:
             return Restored(NOTHING_SAVED, ())
         try:
-            manifest = await self.manifest(checkpoint, timeout_s=timeout_s)
+            manifest = await self.manifest(checkpoint or self._start, start=start, timeout_s=timeout_s)
         except NotFoundError as e:
             raise CheckpointError(f"checkpoint {checkpoint} is missing: {e}") from e
         loop = asyncio.get_running_loop()
 
         def read(name: str, offset: int, length: int) -> bytes:
-            return asyncio.run_coroutine_threadsafe(self.read(name, offset, length, timeout_s=timeout_s), loop).result()
+            reading = self.read(name, offset, length, start=start, timeout_s=timeout_s)
+            return asyncio.run_coroutine_threadsafe(reading, loop).result()
 
         def opened(ref: ObjectRef) -> ObjectReader:
             return ObjectReader(_RemoteSource(ref.name, ref.size, read))
@@ -181,6 +184,8 @@ class CheckpointClient:
 
         def all_of_it() -> Restored:
             saved = read_saved(manifest, component, index, tasks, opened)
+            if start:
+                return Restored(saved.elsewhere(), ())
             return Restored(saved, read_log(manifest.logs, component, index, tasks, manifest.topology_id, log))
 
         try:
@@ -188,28 +193,30 @@ class CheckpointClient:
         except NotFoundError as e:
             raise CheckpointError(f"checkpoint {checkpoint} is incomplete: {e}") from e
 
-    async def manifest(self, checkpoint: int, *, timeout_s: float = READ_TIMEOUT_S) -> Manifest:
-        """The manifest of a checkpoint.
+    async def manifest(self, checkpoint: int, *, start: bool = False, timeout_s: float = READ_TIMEOUT_S) -> Manifest:
+        """The manifest of a checkpoint; with `start`, where the topology was submitted from.
 
         Raises:
             NotFoundError: there is none.
             CheckpointError: it is damaged.
         """
         name = manifest_name(checkpoint)
-        size = await self.size(name, timeout_s=timeout_s)
-        return Manifest.decode(await self.read(name, 0, size, timeout_s=timeout_s), name)
+        size = await self.size(name, start=start, timeout_s=timeout_s)
+        return Manifest.decode(await self.read(name, 0, size, start=start, timeout_s=timeout_s), name)
 
-    async def size(self, name: str, *, timeout_s: float = READ_TIMEOUT_S) -> int:
+    async def size(self, name: str, *, start: bool = False, timeout_s: float = READ_TIMEOUT_S) -> int:
         """How many bytes an object has.
 
         Raises:
             NotFoundError: there is none of this name.
         """
-        request = checkpoint_pb2.SizeRequest(name=name)
+        request = checkpoint_pb2.SizeRequest(name=name, start=start)
         reply = await self._repeated(self._stub.Size, request, timeout_s, f"checkpoint object {name}")
         return int(reply.size)
 
-    async def read(self, name: str, offset: int, length: int, *, timeout_s: float = READ_TIMEOUT_S) -> bytes:
+    async def read(
+        self, name: str, offset: int, length: int, *, start: bool = False, timeout_s: float = READ_TIMEOUT_S
+    ) -> bytes:
         """A part of an object; less, if it ends before. `timeout_s` is for every 4 MiB.
 
         Raises:
@@ -217,7 +224,7 @@ class CheckpointClient:
         """
         pieces: list[bytes] = []
         while length > 0:
-            request = checkpoint_pb2.ReadRequest(name=name, offset=offset, length=min(length, READ_BYTES))
+            request = checkpoint_pb2.ReadRequest(name=name, offset=offset, length=min(length, READ_BYTES), start=start)
             reply = await self._repeated(self._stub.Read, request, timeout_s, f"checkpoint object {name}")
             pieces.append(reply.data)
             if len(reply.data) < request.length:

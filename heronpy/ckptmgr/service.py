@@ -70,6 +70,8 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
         self._id = f"ckptmgr-{container}"
         self._security = launch.security(self._id)
         self._calls = StorageCalls(connect or (lambda: open_storage(launch.checkpoints)), calls_max=CALLS_MAX)
+        self._start_calls = StorageCalls(lambda: open_storage(launch.start_from), calls_max=CALLS_MAX)
+        """Of what the topology was submitted from."""
         self._catalog = Catalog(launch.topology_id)
         self._writing = asyncio.Lock()
         self._discarding = asyncio.Lock()
@@ -94,6 +96,7 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
         finally:
             await server.stop(grace=0.5)
             self._calls.close()
+            self._start_calls.close()
 
     def _server(self, bind: str) -> grpc.aio.Server:
         made = listen(bind, "", self._security, message_bytes_max=MESSAGE_BYTES_MAX).server
@@ -142,7 +145,7 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
     async def Size(self, request: checkpoint_pb2.SizeRequest, context: _Context) -> checkpoint_pb2.SizeReply:
         """How many bytes an object has."""
         async with _answering(context, self._failed):
-            size = await self._stored(lambda storage: storage.size(request.name), request.name)
+            size = await self._stored(lambda storage: storage.size(request.name), request)
         return checkpoint_pb2.SizeReply(size=size)
 
     async def Read(self, request: checkpoint_pb2.ReadRequest, context: _Context) -> checkpoint_pb2.ReadReply:
@@ -151,13 +154,16 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
             if request.length > READ_BYTES_MAX:
                 raise ValueError(f"{request.length} bytes are asked for at once, and {READ_BYTES_MAX} are allowed")
             data = await self._stored(
-                lambda storage: storage.read(request.name, request.offset, request.length), request.name
+                lambda storage: storage.read(request.name, request.offset, request.length), request
             )
             self._counts["__read-bytes"] += len(data)
         return checkpoint_pb2.ReadReply(data=data)
 
-    async def _stored(self, work: Callable[[CheckpointStorage], T], what: str) -> T:
-        return await self._calls.run(work, timeout_s=STORAGE_TIMEOUT_S, what=what)
+    async def _stored(
+        self, work: Callable[[CheckpointStorage], T], request: checkpoint_pb2.SizeRequest | checkpoint_pb2.ReadRequest
+    ) -> T:
+        calls = self._start_calls if request.start else self._calls
+        return await calls.run(work, timeout_s=STORAGE_TIMEOUT_S, what=request.name)
 
     async def WriteManifest(
         self, request: checkpoint_pb2.ManifestRequest, context: _Context

@@ -34,6 +34,7 @@ VERBS = {
     "top": "heronpy.cli._top",
     "metrics": "heronpy.cli._metrics",
     "checkpoints": "heronpy.cli._checkpoints",
+    "checkpoint": "heronpy.cli._checkpoints",
     "components": "heronpy.cli._plans",
     "logical-plan": "heronpy.cli._plans",
     "physical-plan": "heronpy.cli._plans",

@@ -1,4 +1,4 @@
-"""`checkpoints`."""
+"""`checkpoints` and `checkpoint`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import datetime
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
 from heronpy.cli._show import WIDTH, duration, empty_table
 from heronpy.cli._target import resolve
+from heronpy.errors import UsageError
+from heronpy.redaction import redacted
 from heronpy.submit import StoredCheckpoint
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -34,6 +38,29 @@ def checkpoints(
         _print(found, time.time())
     else:
         print(f"{launch.topology} has no checkpoint yet")
+
+
+def checkpoint(
+    words: Words,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="Copy it there, for `heron submit --from URL`.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for it.", min=0)] = 60.0,
+    config_path: ConfigPath = None,
+    config_property: ConfigProperty = None,
+    verbose: Verbose = False,
+) -> None:
+    """Take a checkpoint of a topology now. With --to any topology can begin with it, with any number of tasks."""
+    from heronpy import submit
+
+    launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
+    if not launch.checkpoints:
+        raise UsageError(f"topology {launch.topology} takes no checkpoints")
+    if to is None:
+        print(f"checkpoint {submit.take_checkpoint(launch, timeout_s=timeout)} is committed")
+    else:
+        url = submit.storage_url(to)
+        print(f"checkpoint {submit.save_checkpoint(launch, url, timeout_s=timeout)} is in {redacted(url)}")
 
 
 def _plain(one: StoredCheckpoint) -> dict[str, Any]:

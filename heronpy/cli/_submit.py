@@ -83,6 +83,15 @@ def submit(
     deploy_deactivated: Annotated[
         bool, typer.Option("--deploy-deactivated", help="Start it paused.", show_default=False)
     ] = False,
+    start_from: Annotated[
+        str, typer.Option("--from", metavar="URL", help="Begin with the checkpoint that is there.", show_default=False)
+    ] = "",
+    allow_dropped_state: Annotated[
+        bool,
+        typer.Option(
+            "--allow-dropped-state", help="With --from: leave behind state that is not declared.", show_default=False
+        ),
+    ] = False,
     allow_empty_state: Annotated[
         bool,
         typer.Option(
@@ -110,6 +119,10 @@ def submit(
     properties = read_properties(config_property or [])
     if allow_empty_state:
         properties["topology.state.allow.empty"] = "true"
+    if allow_dropped_state:
+        properties["topology.state.allow.dropped"] = "true"
+    if simulator and start_from:
+        raise UsageError("--from is for topologies that run in processes, not for --simulator")
     _show_warnings()
     try:
         definition = _define(file, class_name, args or [], name=name, paused=deploy_deactivated)
@@ -117,7 +130,7 @@ def submit(
         if {"-h", "--help"}.isdisjoint(args or []):
             raise
         return  # it has printed its help
-    from heronpy.submit import prepare
+    from heronpy.submit import prepare, storage_url
 
     where: dict[str, Any] = {
         "cluster": place.cluster,
@@ -126,6 +139,7 @@ def submit(
         "home": home(),
         "properties": properties,
         "config_path": config_path,
+        "start_from": storage_url(start_from) if start_from else "",
     }
     if simulator:
         _simulate(definition, prepare(definition, **where), seconds)

@@ -21,8 +21,10 @@ from heronpy.config._engine import (
 )
 from heronpy.config._names import check_name
 from heronpy.config._reliability import (
+    ALLOW_DROPPED_STATE,
     ALLOW_EMPTY_STATE,
     CHECKPOINT_INTERVAL_S,
+    START_CLEAN,
     ReliabilityMode,
     checkpoint_interval_s,
     is_set,
@@ -30,6 +32,7 @@ from heronpy.config._reliability import (
 from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
 
 __all__ = [
+    "ALLOW_DROPPED_STATE",
     "ALLOW_EMPTY_STATE",
     "CHECKPOINT_INTERVAL_S",
     "FILES_MAX",
@@ -37,6 +40,7 @@ __all__ = [
     "KIB",
     "MIB",
     "SINKS_FILE",
+    "START_CLEAN",
     "CheckpointsConfig",
     "EngineConfig",
     "ExecutorConfig",

@@ -11,6 +11,8 @@ CHECKPOINT_INTERVAL_S: Final = 10.0
 
 
 ALLOW_EMPTY_STATE: Final = "topology.state.allow.empty"
+ALLOW_DROPPED_STATE: Final = "topology.state.allow.dropped"
+START_CLEAN: Final = "topology.stateful.start.clean"
 
 
 class ReliabilityMode(enum.StrEnum):

@@ -22,7 +22,7 @@ from heronpy.api.state import StatefulComponent
 from heronpy.api.task_hook import ITaskHook
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Tuple
-from heronpy.config import InstanceConfig
+from heronpy.config import ALLOW_DROPPED_STATE, InstanceConfig, is_set
 from heronpy.errors import ConfigError, NotFoundError
 from heronpy.instance._edges import Fan, Taken
 from heronpy.instance._error_log import ErrorLog
@@ -184,7 +184,10 @@ class TaskCore:
         component.initialize(self.user_config, self.context)
         self.context.initialized()
         if self.states is not None:
-            self.states.check_claimed()
+            dropped: Sequence[str] = ()
+            if is_set(self.user_config, ALLOW_DROPPED_STATE) and (dropped := self.states.unclaimed):
+                self.logger.warning("state that is not declared is dropped: %s", ", ".join(dropped))
+            self.states.check_claimed(dropped)
 
     def serialized(self, taken: Taken) -> list[Part | Rejected]:
         """Tuples as parts of at most a frame; their number and size and the time that took are counted."""

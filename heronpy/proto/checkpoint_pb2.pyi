@@ -220,14 +220,16 @@ class SaveReply(_message.Message):
     def __init__(self) -> None: ...
 
 class ReadRequest(_message.Message):
-    __slots__ = ("name", "offset", "length")
+    __slots__ = ("name", "offset", "length", "start")
     NAME_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     name: str
     offset: int
     length: int
-    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+    start: bool
+    def __init__(self, name: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., start: _Optional[bool] = ...) -> None: ...
 
 class ReadReply(_message.Message):
     __slots__ = ("data",)
@@ -236,10 +238,12 @@ class ReadReply(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class SizeRequest(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "start")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    start: bool
+    def __init__(self, name: _Optional[str] = ..., start: _Optional[bool] = ...) -> None: ...
 
 class SizeReply(_message.Message):
     __slots__ = ("size",)

@@ -72,6 +72,10 @@ class Launch:
     checkpoints: str = ""
     """URL of the storage of this topology's checkpoints, for `heronpy.checkpoints.open_storage`; empty: it takes none.
     """
+    start_from: str = ""
+    """URL of the storage whose checkpoint the topology begins with; empty: it begins without state."""
+    start_checkpoint: int = 0
+    """Its id there."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where the configuration's keys were set, in words; a key that is not in it has its default."""
 
@@ -95,6 +99,8 @@ class Launch:
             "main_file": self.main_file,
             "scheduler": self.scheduler,
             "checkpoints": self.checkpoints,
+            "start_from": self.start_from,
+            "start_checkpoint": self.start_checkpoint,
             "config": self.config.to_keys(),
             "origins": dict(self.origins),
         }
@@ -223,7 +229,8 @@ def _origins(values: Any) -> dict[str, str]:
 def _launch(path: Path, values: Any) -> Launch:
     text = {key: values[key] for key in ("topology", "topology_id", "cluster", "role", "environ", "scheduler")}
     text["main_file"] = values["main_file"]
-    text["checkpoints"] = values.get("checkpoints", "")  # directories of earlier versions have none
+    text["checkpoints"] = values.get("checkpoints", "")  # directories of earlier versions have none, and no
+    text["start_from"] = values.get("start_from", "")
     spec = {key: values["statemgr"][key] for key in ("type", "connection", "root")}
     packages = values["package_paths"]
     if not isinstance(packages, list) or not all(
@@ -232,6 +239,7 @@ def _launch(path: Path, values: Any) -> Launch:
         raise TypeError("a name is not text")
     return Launch(
         **text,
+        start_checkpoint=int(values.get("start_checkpoint", 0)),
         statemgr=StatemgrSpec(**spec),
         dir=path,
         package_paths=tuple(packages),

@@ -198,6 +198,11 @@ class TaskStates:
         if self._saved.rescaled:
             state.touch_all()  # a generation of objects is complete in itself
 
+    @property
+    def unclaimed(self) -> list[str]:
+        """The names of what the checkpoint has and the component has not declared."""
+        return sorted(self._unclaimed)
+
     def check_claimed(self, dropped: Collection[str] = ()) -> None:
         """After the component was initialized: refuse to lose a state that it no longer declares.
 
@@ -213,6 +218,9 @@ class TaskStates:
                 "program does not declare"
             )
         self._unclaimed.clear()
+        if self._saved.is_elsewhere:
+            for state in self._states.values():
+                state.touch_all()
 
     # --- Checkpoints
 

@@ -24,6 +24,7 @@ from heronpy.submit._effective import Setting, effective_config
 from heronpy.submit._find import find, find_by_name, running
 from heronpy.submit._listed import Listed, listed
 from heronpy.submit._plan import Submission, default_role, prepare
+from heronpy.submit._savepoints import save_checkpoint, starting_checkpoint, storage_url
 from heronpy.submit._submit import submit, uninterrupted
 from heronpy.submit._update import Update, plan_update, update
 
@@ -52,9 +53,12 @@ __all__ = [
     "remove_checkpoints",
     "restart",
     "running",
+    "save_checkpoint",
     "set_log_level",
+    "starting_checkpoint",
     "status",
     "status_and_metrics",
+    "storage_url",
     "submit",
     "take_checkpoint",
     "uninterrupted",

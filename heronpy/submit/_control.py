@@ -97,7 +97,7 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
     with contextlib.suppress(FileNotFoundError):  # gone: what else is left is ours by the environment or by the state
         check_owner(launch.dir)
     if final_s is not None and launch.checkpoints:
-        _take_last_checkpoint(launch, final_s)
+        _take_last_checkpoint(launch, final_s, divisible=keep_state)
     spec = launch.statemgr
     if spec.type == "file" and not Path(spec.root).exists():  # gone too, and not to be made again
         _end(launch)
@@ -117,14 +117,14 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
     _remove_state(launch, keep_state)
 
 
-def _take_last_checkpoint(launch: Launch, timeout_s: float) -> None:
+def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) -> None:
     record = service_record(launch)
     if record is None or not record.alive:
         log.warning("%s does not run, so there is no last checkpoint of it", launch.topology)
         return
     try:
         deactivate(launch)
-        take_checkpoint(launch, timeout_s=timeout_s)
+        take_checkpoint(launch, divisible=divisible, timeout_s=timeout_s)
     except (StateError, UnavailableError) as e:
         raise StateError(f"{launch.topology} is not killed: {e}; --force ends it without a last checkpoint") from e
 

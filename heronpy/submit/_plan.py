@@ -61,10 +61,21 @@ def prepare(
     home: Path,
     properties: Mapping[str, Any] | None = None,
     config_path: str | Path | None = None,
+    start_from: str = "",
 ) -> Submission:
     """Validate a topology and plan where it runs. Touches nothing.
 
     Role and environment may be None: the unix user and `default`, unless the cluster requires them.
+
+    Args:
+        definition: The topology.
+        cluster: Where it runs.
+        role: Whose it is.
+        environ: Which of the role's.
+        home: HERON_HOME.
+        properties: Configuration keys that override the cluster's files.
+        config_path: The directory of the clusters' directories, instead of the installed one.
+        start_from: URL of a storage with the checkpoint that it is to begin with; empty: it begins without state.
 
     Raises:
         ConfigError: unknown cluster or key, a value of the wrong type, a name that cannot be a path.
@@ -110,6 +121,8 @@ def prepare(
         scheduler=config.scheduler,
         config=engine,
         checkpoints=_checkpoints(logical, engine, config.scheduler, home / "checkpoints" / cluster / role / environ),
+        start_from=start_from,
+        start_checkpoint=_starting_checkpoint(logical, start_from),
         origins=origins_of(config, definition.proto, logical.config),
     )
     return Submission(definition, launch, logical, packing_of(logical, config.packing).pack())
@@ -134,6 +147,14 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
     url = storage_below(engine.checkpoints.url or str(default), logical.name, logical.id)
     open_storage(url).close()
     return url
+
+
+def _starting_checkpoint(logical: LogicalPlan, url: str) -> int:
+    if not url:
+        return 0
+    from heronpy.submit._savepoints import starting_checkpoint
+
+    return starting_checkpoint(logical, url)
 
 
 def _topology(definition: topology_pb2.Topology, config: ClusterConfig) -> topology_pb2.Topology:

@@ -54,6 +54,7 @@ def submit(
     home: Path,
     properties: Mapping[str, Any] | None = None,
     config_path: str | Path | None = None,
+    start_from: str = "",
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Launch:
     """Start a topology. Returns when its scheduler runs; after an error or Ctrl-C nothing of it is left.
@@ -63,6 +64,7 @@ def submit(
         home: HERON_HOME; the topology's directory will be `<home>/topologies/<cluster>/<role>/<environ>/<name>`.
         properties: Configuration keys that override the cluster's files.
         config_path: The directory of the clusters' directories, instead of the installed one.
+        start_from: URL of a storage with the checkpoint that it begins with; empty: it begins without state.
         on_step: Called with a few words before each step, for progress displays.
 
     Raises:
@@ -80,6 +82,7 @@ def submit(
         home=home,
         properties=properties,
         config_path=config_path,
+        start_from=start_from,
     )
     launch = submission.launch
     check_ports(launch, range(len(submission.packing.containers) + 1))

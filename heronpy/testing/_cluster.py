@@ -222,6 +222,7 @@ class LocalCluster:
         name: str | None = None,
         files: Sequence[str | Path] = (),
         properties: Mapping[str, Any] | None = None,
+        start_from: str | Path = "",
     ) -> TopologyHandle:
         """Submit a topology, as `heron submit` does. Returns when its scheduler runs; see `wait_running`.
 
@@ -232,6 +233,7 @@ class LocalCluster:
             name: a name for the topology instead of its own.
             files: files and directories that are to be in the topology's package too, beside its modules.
             properties: configuration keys for this topology.
+            start_from: the URL of the checkpoint that it begins with, as with `--from`.
 
         Raises:
             AlreadyExistsError: a topology of this name runs.
@@ -244,9 +246,10 @@ class LocalCluster:
         definition = dataclasses.replace(definition, sources={**definition.sources, **more})
         me = HostProcess.of(os.getpid())
         assert me is not None
+        keys = {**self._properties, **(properties or {})}
         with owned_by(me):
             launch = _blocking(
-                lambda: submit.submit(definition, home=self.home, properties={**self._properties, **(properties or {})})
+                lambda: submit.submit(definition, home=self.home, properties=keys, start_from=str(start_from))
             )
         return TopologyHandle(launch)
 

@@ -76,13 +76,13 @@ def counts_in(directory: Path) -> dict[str, int]:
     return counts
 
 
-def keyed_count_topology(directory: Path, *, numbers: int, rate: int, **config: Any) -> type[Topology]:
-    """`numbers` (1) → `pass` (2) → `count` (2), in two containers."""
+def keyed_count_topology(directory: Path, *, numbers: int, rate: int, counts: int = 2, **config: Any) -> type[Topology]:
+    """`numbers` (1) → `pass` (2) → `count` (2, or as many as `counts`), in two containers."""
     builder = TopologyBuilder("keyed-count")
     source = builder.add_spout("numbers", Numbers, 1)
     through = builder.add_bolt("pass", Pass, 2, {source: Grouping.SHUFFLE})
     config_of_count = {"topology.tick.tuple.freq.ms": 200}
-    builder.add_bolt("count", Count, 2, {through: Grouping.fields("key")}, config=config_of_count)
+    builder.add_bolt("count", Count, counts, {through: Grouping.fields("key")}, config=config_of_count)
     builder.set_config(
         {
             "topology.stmgrs": 2,

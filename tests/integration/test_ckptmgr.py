@@ -231,3 +231,30 @@ async def test_a_damaged_checkpoint_is_refused_by_name(launch: Launch, client: C
         await Counting(client).restore(3)
     with pytest.raises(CheckpointError, match="checkpoint 4 is missing"):
         await Counting(client).restore(4)
+
+
+async def test_another_topology_begins_with_a_checkpoint_by_any_number_of_tasks(tmp_path: Path) -> None:
+    launch = launch_in(tmp_path, checkpoints=str(tmp_path / "checkpoints"))
+    with EngineProcess("ckptmgr", launch, 0):
+        async with CheckpointClient(launch, container=0, process="tmaster") as client:
+            first = Counting(client)
+            await first.restore(0)
+            first.count(WORDS)
+            await first.checkpoint(3)
+    successor = dataclasses.replace(
+        launch, checkpoints=str(tmp_path / "others"), start_from=launch.checkpoints, start_checkpoint=3
+    )
+    successor.save()
+    assert Launch.load(successor.dir) == successor
+    with EngineProcess("ckptmgr", successor, 0):
+        async with CheckpointClient(successor, container=0, process="tmaster") as client:
+            second = Counting(client, tasks=3)
+            await second.restore(0)
+            for states in second.states:
+                states.check_claimed()
+            assert second.total == first.total
+            await second.checkpoint(1)
+            shutil.rmtree(launch.checkpoints)
+            await second.restore(1)
+            assert second.total == first.total, "the first checkpoint has all of it"
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)

@@ -206,7 +206,7 @@ class CheckpointCoordinator:
                 return self._checked(event.now_s)
             case CheckpointDamaged():
                 wanted = (event.epoch, event.checkpoint) == (self.epoch, self.restoring)
-                lost = wanted and self.phase is Phase.RESTORING and not self._falls_back and event.checkpoint != INITIAL
+                lost = wanted and self.phase is Phase.RESTORING and not self._falls_back
                 return self.fallback.damaged(event, self.record) if lost else ()
             case IntactFound() | IntactUnknown():
                 return self._looked(event)

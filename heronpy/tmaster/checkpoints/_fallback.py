@@ -49,7 +49,10 @@ class Fallback:
         self.problem, self._looking, self._next_s = "", 0, 0.0
 
     def damaged(self, event: CheckpointDamaged, record: Record) -> list[FindIntact]:
-        """A task cannot restore the newest checkpoint."""
+        """A task cannot restore the newest checkpoint or, before the first one, what the topology began with."""
+        if event.checkpoint == INITIAL:
+            self.problem = f"what the topology was submitted from cannot be restored: {event.reason}"
+            return []
         if self._looking == event.epoch or event.now_s < self._next_s:
             return []
         log.error("task %d cannot restore checkpoint %d: %s", event.task, event.checkpoint, event.reason)

@@ -1,0 +1,52 @@
+"""The life of state beyond a topology: paused, copied, killed, and gone on with under another name by more tasks."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+from keyed_count_topology import KEYS, counts_in, keyed_count_topology
+
+from heronpy import submit
+from heronpy.errors import AlreadyExistsError
+from heronpy.testing import LocalCluster
+from heronpy.testing import eventually_sync as _eventually_sync
+
+FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
+eventually_sync = partial(_eventually_sync, within_s=90)
+
+
+@pytest.mark.long
+def test_a_topology_goes_on_with_the_checkpoint_of_another_and_every_number_counts_once(tmp_path: Path) -> None:
+    numbers, saved = 6000, tmp_path / "saved"
+    keys = {"topology.stmgrs": 1, "topology.stateful.checkpoint.interval.seconds": 1000}
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    program = keyed_count_topology(tmp_path / "first", numbers=numbers, rate=2000, counts=1, **keys)
+    with LocalCluster(FAST) as cluster:
+        first = cluster.submit(program).wait_running(120)
+
+        def counted() -> None:
+            assert sum(counts_in(tmp_path / "first").values()) > numbers // 10
+
+        eventually_sync(counted)
+        checkpoint = submit.save_checkpoint(first.launch, str(saved))
+        with pytest.raises(AlreadyExistsError, match="choose an empty place"):
+            submit.save_checkpoint(first.launch, str(saved))
+        submit.kill(first.launch, final_s=60.0)
+        assert not list(Path(first.launch.checkpoints).rglob("*.json")), "its own are removed with it"
+        program = keyed_count_topology(tmp_path / "second", numbers=numbers, rate=2000, counts=3, **keys)
+        second = cluster.submit(program, name="second", start_from=saved).wait_running(120)
+        assert second.launch.start_checkpoint == checkpoint
+
+        def exact() -> None:
+            counts = counts_in(tmp_path / "second")
+            assert set(counts.values()) == {numbers // KEYS}
+            assert len(counts) == KEYS
+
+        eventually_sync(exact)
+        submit.deactivate(second.launch)
+        final = submit.take_checkpoint(second.launch)
+        (stored,) = submit.checkpoints(second.launch)
+        assert (stored.id, stored.committed, stored.tasks["count"]) == (final, True, 3)
