@@ -63,12 +63,10 @@ class Saved:
     tasks: int = 0
     groups: int = 0
     """Number of key groups; 0: nothing is saved."""
-    is_elsewhere: bool = False
-    """It is in another topology's storage: the first checkpoint of this one has all of it."""
 
     def elsewhere(self) -> Saved:
-        """The same, as what another topology begins with."""
-        return replace(self, generation=0, since=0, is_elsewhere=True) if self.groups else self
+        """The same, as what another topology begins with: what it writes first is a base."""
+        return replace(self, generation=0, since=0)
 
 
 NOTHING_SAVED = Saved(checkpoint_id=0, generation=0, since=0, rescaled=False, states={})

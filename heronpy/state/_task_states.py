@@ -218,9 +218,6 @@ class TaskStates:
                 "program does not declare"
             )
         self._unclaimed.clear()
-        if self._saved.is_elsewhere:
-            for state in self._states.values():
-                state.touch_all()
 
     # --- Checkpoints
 
