@@ -163,13 +163,14 @@ class StateContext:
         """The component has timers."""
         self._timers = timers
 
-    @property
-    def grouped_by_key(self) -> bool:
-        """Whether all inputs are grouped by fields."""
+    def key_fields(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """By component and stream of an input: the fields that it is grouped by. Empty if one is grouped otherwise."""
         from heronpy.plan import GroupingKind
 
-        component = self._plan.logical.components[self._instance.component]
-        return bool(component.inputs) and all(decl.grouping is GroupingKind.FIELDS for decl in component.inputs)
+        inputs = self._plan.logical.components[self._instance.component].inputs
+        if any(decl.grouping is not GroupingKind.FIELDS for decl in inputs):
+            return {}
+        return {(decl.component, decl.stream): decl.fields for decl in inputs}
 
     def restore_states(self, saved: Saved) -> TaskStates:
         """Have states that are saved, and declared with what a checkpoint has of them. Before anything is declared.

@@ -16,8 +16,8 @@ A bolt has timers if it has `on_timer`. They are state: effectively once, those 
 failure, and go along with their keys when the number of tasks changes. Times are in ms since the epoch. Neither clock
 goes backwards; a timer whose time has passed fires once, soon.
 
-Event time is that of the field `topology.bolts.tuple.timestamp.field.name` of the component's configuration; its
-watermark is derived as that of windowed bolts is, by the same keys. Without the field it stands still.
+Event time is that of the field `topology.bolts.tuple.timestamp.field.name` of the component's configuration, or of an
+extractor; its watermark is derived as that of windowed bolts is, by the same keys. Without either it stands still.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from heronpy.api import api_constants as keys
-from heronpy.api.bolt.window_settings import IDLE_AFTER_MS, WATERMARK_INTERVAL_MS, time_ms
-from heronpy.windows import END, MAX_ADVANCE_MS, Watermarks
+from heronpy.api.bolt.window_settings import TimeSettings, time_ms
+from heronpy.windows import END, Watermarks
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -81,16 +80,10 @@ class Timers:
         self._clocks = context.task_state(CLOCKS, default=None, merge=_latest, split=lambda saved, n: [saved] * n)
         self._wall_ms = wall_ms
         self._now_ms = wall_ms()
-        self._interval_ms = int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS, WATERMARK_INTERVAL_MS))
+        settings = TimeSettings(**TimeSettings.values(config))
+        self._interval_ms, self._timestamp = settings.interval_ms, settings.timestamp
         self._look_at_ms = 0
-        self._field = config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME)
-        self._watermarks = Watermarks(
-            [(source.component_name, source.id) for source in context.get_this_sources()],
-            lag_ms=int(config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS, 0)),
-            idle_after_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS, IDLE_AFTER_MS)),
-            max_advance_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS, MAX_ADVANCE_MS)),
-            now_ms=self._now_ms,
-        )
+        self._watermarks = settings.watermarks(context, self._now_ms)
         if self._clocks.value is not None:
             now_ms, watermarks = self._clocks.value
             self._now_ms = max(self._now_ms, now_ms)
@@ -138,13 +131,13 @@ class Timers:
 
     def observing(self, process: Callable[[Tuple], None]) -> Callable[[Tuple], None]:
         """A `process` that has seen the time of each tuple."""
-        if self._field is None:
+        timestamp, observe = self._timestamp, self._watermarks.observe
+        if timestamp is None:
             return process
-        name, observe = str(self._field), self._watermarks.observe
 
         def observed(tup: Tuple) -> None:
             try:
-                at_ms = time_ms(tup[name])
+                at_ms = time_ms(timestamp(tup))
             except (KeyError, TypeError, ValueError, OverflowError):
                 pass  # what is wrong with a tuple is for its bolt to say
             else:
@@ -156,7 +149,7 @@ class Timers:
     def due(self) -> Iterator[Timer]:
         """Timers whose time has come, each to be fired before the next is asked for; at most `AT_ONCE_MAX`."""
         now_ms = self.now_ms
-        if self._field is not None and now_ms >= self._look_at_ms:
+        if self._timestamp is not None and now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + self._interval_ms
             self._watermarks.advance(now_ms)
         left = AT_ONCE_MAX
@@ -186,7 +179,7 @@ class Timers:
         """How long nothing is due."""
         soonest_ms = min(
             self._heaps[False][0][0] if self._heaps[False] else END,
-            self._look_at_ms if self._heaps[True] and self._field is not None else END,
+            self._look_at_ms if self._heaps[True] and self._timestamp is not None else END,
         )
         if self._heaps[True] and self._heaps[True][0][0] <= self.watermark:
             return 0.0

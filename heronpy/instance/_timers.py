@@ -29,7 +29,7 @@ class TaskTimers:
         self._timers = Timers(
             core.context,
             core.user_config,
-            keyed=core.context.grouped_by_key,
+            keyed=bool(core.context.key_fields()),
             wall_ms=lambda: (offset_ns + core.clock()) // 1_000_000,
         )
         core.context.declare_timers(self._timers)

@@ -23,7 +23,7 @@ from heronpy.api import (
     tick_interval_s,
     without_effect,
 )
-from heronpy.api.bolt import windowed_bolt
+from heronpy.api.bolt import event_time_bolt
 from heronpy.api.bolt.windowed_bolt import LATE_TUPLE_FIELD, LATE_TUPLES, OUTLIER_TUPLES, WindowedBoltBuilder
 from heronpy.api.topology_context import StreamId
 from heronpy.api.tuple import Detached, Tuple, TupleHelper
@@ -88,7 +88,7 @@ class Running:
         self.engine, self.context, self.now_s = Engine(), Context(*streams), 0.0
         self.bolt: Any = builder.bolt(self.engine)
         self.config = {"topology.reliability.mode": "ATLEAST_ONCE", **builder.config, **config}
-        with mock.patch.object(windowed_bolt, "wall_clock_s", return_value=lambda: self.now_s):
+        with mock.patch.object(event_time_bolt, "wall_clock_s", return_value=lambda: self.now_s):
             self.bolt.initialize(self.config, self.context)
 
     def take(self, *numbers: int, at_s: float | None = None, ms: Any = 0) -> None:

@@ -2,6 +2,7 @@
 
 from heronpy.api.bolt.base_bolt import BaseBolt
 from heronpy.api.bolt.bolt import BasicBolt, Bolt
+from heronpy.api.bolt.keyed_window_bolt import KeyedWindowBolt
 from heronpy.api.bolt.window_bolt import SlidingWindowBolt, TumblingWindowBolt, WindowContext
 from heronpy.api.bolt.windowed_bolt import BaseWindowedBolt, TupleWindow
 from heronpy.windows import Count, Duration
@@ -13,6 +14,7 @@ __all__ = [
     "Bolt",
     "Count",
     "Duration",
+    "KeyedWindowBolt",
     "SlidingWindowBolt",
     "TumblingWindowBolt",
     "TupleWindow",

@@ -97,7 +97,9 @@ class _WindowBolt(Bolt, StatefulComponent):
         # The engine reads the tick interval after initialize(), so that spans from the topology's configuration work.
         config.update(_ticks(self.slide_interval))
         self._clock = wall_clock_s()
-        self._saved = saved_tuples(config, context)
+        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
+        durable = mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE
+        self._saved = saved_tuples(context) if durable else None
         self._windows = TrailingWindows(
             Duration(self.window_duration),
             Duration(self.slide_interval),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants as keys
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
-from heronpy.windows import MAX_ADVANCE_MS, Count, Duration, TrailingWindows
+from heronpy.windows import MAX_ADVANCE_MS, Count, Duration, TrailingWindows, Watermarks
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
 
 WATERMARK_INTERVAL_MS = 1000
 IDLE_AFTER_MS = 60_000
@@ -22,18 +25,68 @@ Extent = Count | Duration | datetime.timedelta
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowSettings:
-    """The windows of a bolt, read from its configuration."""
+class TimeSettings:
+    """What the time of tuples is, and how far it has come; read from a bolt's configuration."""
+
+    timestamp: Callable[[Tuple], Any] | None
+    """Reads a tuple's time; None: it is that of its arrival."""
+    lag_ms: int
+    """By how much tuples may be out of order."""
+    interval_ms: int
+    """How often the watermark is looked at."""
+    idle_after_ms: int
+    """After how long without tuples a stream is not waited for."""
+    max_advance_ms: int
+    """How far ahead of its stream a single tuple's time may be to be believed."""
+    late_stream: str | None
+    """Where late tuples go."""
+
+    @staticmethod
+    def values(config: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields above.
+
+        Raises:
+            ConfigError: they contradict each other.
+        """
+        field_name = config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME)
+        extractor = config.get(TIMESTAMP_EXTRACTOR)
+        if field_name is not None and extractor is not None:
+            raise ConfigError("a windowed bolt has a timestamp field or a timestamp extractor, not both")
+        timestamp = extractor if field_name is None else _field_reader(str(field_name))
+        late_stream = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
+        if late_stream is not None and timestamp is None:
+            raise ConfigError("a stream for late tuples needs a timestamp field or extractor: tuples arrive in time")
+        return {
+            "timestamp": timestamp,
+            "lag_ms": int(config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS, 0)),
+            "interval_ms": int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS, WATERMARK_INTERVAL_MS)),
+            "idle_after_ms": int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS, IDLE_AFTER_MS)),
+            "max_advance_ms": int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS, MAX_ADVANCE_MS)),
+            "late_stream": None if late_stream is None else str(late_stream),
+        }
+
+    @property
+    def tick_ms(self) -> int:
+        """How often time has to be looked at."""
+        return self.interval_ms
+
+    def watermarks(self, context: TopologyContext, now_ms: int) -> Watermarks:
+        """The watermark of all inputs of a task."""
+        return Watermarks(
+            [(source.component_name, source.id) for source in context.get_this_sources()],
+            lag_ms=self.lag_ms,
+            idle_after_ms=self.idle_after_ms,
+            max_advance_ms=self.max_advance_ms,
+            now_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowSettings(TimeSettings):
+    """The windows of a windowed bolt."""
 
     length: Count | Duration
     slide: Count | Duration
-    timestamp: Callable[[Tuple], Any] | None
-    """Reads a tuple's time; None: windows are of arrival."""
-    lag_ms: int
-    interval_ms: int
-    idle_after_ms: int
-    max_advance_ms: int
-    late_stream: str | None
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> WindowSettings:
@@ -45,26 +98,9 @@ class WindowSettings:
         length = _read(config, *LENGTHS)
         if length is None:
             raise ConfigError(f"a windowed bolt needs {' or '.join(LENGTHS)}: see BaseWindowedBolt.with_window()")
-        field_name = config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_FIELD_NAME)
-        extractor = config.get(TIMESTAMP_EXTRACTOR)
-        if field_name is not None and extractor is not None:
-            raise ConfigError("a windowed bolt has a timestamp field or a timestamp extractor, not both")
-        timestamp = extractor if field_name is None else _field_reader(str(field_name))
-        late_stream = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
-        if late_stream is not None and timestamp is None:
-            raise ConfigError("a stream for late tuples needs a timestamp field or extractor: tuples arrive in time")
         slide = _read(config, *SLIDES) or Count(1)
         TrailingWindows(length, slide)
-        return cls(
-            length=length,
-            slide=slide,
-            timestamp=timestamp,
-            lag_ms=int(config.get(keys.TOPOLOGY_BOLTS_TUPLE_TIMESTAMP_MAX_LAG_MS, 0)),
-            interval_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_EVENT_INTERVAL_MS, WATERMARK_INTERVAL_MS)),
-            idle_after_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_IDLE_AFTER_MS, IDLE_AFTER_MS)),
-            max_advance_ms=int(config.get(keys.TOPOLOGY_BOLTS_WATERMARK_MAX_ADVANCE_MS, MAX_ADVANCE_MS)),
-            late_stream=None if late_stream is None else str(late_stream),
-        )
+        return cls(length=length, slide=slide, **cls.values(config))
 
     @property
     def tick_ms(self) -> int:
@@ -135,6 +171,7 @@ __all__ = [
     "TIMESTAMP_EXTRACTOR",
     "WATERMARK_INTERVAL_MS",
     "Extent",
+    "TimeSettings",
     "WindowSettings",
     "duration_ms",
     "extent_config",

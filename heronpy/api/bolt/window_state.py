@@ -6,10 +6,9 @@ back. In the other modes a tuple is acked when it leaves its last window, and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from heronpy.api import api_constants as keys
 from heronpy.api.tuple import Detached, Tuple
 from heronpy.windows import SavedElements
 
@@ -22,10 +21,8 @@ WATERMARKS = "windows.watermarks"
 """Name of the state of how far its event time has come."""
 
 
-def saved_tuples(config: Mapping[str, Any], context: TopologyContext) -> SavedElements | None:
-    """Where the tuples of a task's windows are saved; None where they are not acked before they leave them."""
-    if config.get(keys.TOPOLOGY_RELIABILITY_MODE) != keys.TopologyReliabilityMode.EFFECTIVELY_ONCE:
-        return None
+def saved_tuples(context: TopologyContext) -> SavedElements:
+    """Where the tuples of a task's windows are saved."""
     return SavedElements(context, WINDOWS, pack=_packed, unpack=_unpacking(context))
 
 

@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants as keys
-from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.bolt.window_bolt import wall_clock_s
+from heronpy.api.bolt.event_time_bolt import LATE_TUPLE_FIELD, LATE_TUPLES, OUTLIER_TUPLES, EventTimeBolt
 from heronpy.api.bolt.window_settings import (
     LENGTHS,
     TIMESTAMP_EXTRACTOR,
@@ -36,26 +35,16 @@ from heronpy.api.bolt.window_settings import (
     WindowSettings,
     duration_ms,
     extent_config,
-    time_ms,
 )
-from heronpy.api.bolt.window_state import WATERMARKS, saved_tuples
+from heronpy.api.bolt.window_state import saved_tuples
 from heronpy.api.component.component_spec import HeronComponentSpec
-from heronpy.api.metrics import CountMetric
-from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
-from heronpy.windows import NEVER, Count, Duration, Evaluated, Expired, TrailingWindows, Watermarks
+from heronpy.windows import NEVER, Count, Duration, Evaluated, Expired, TrailingWindows
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
-
-LATE_TUPLE_FIELD = "late_tuple"
-"""The field of the late stream: the tuple, detached from its task."""
-LATE_TUPLES = "late-tuple-count"
-"""Metric: tuples behind the watermark."""
-OUTLIER_TUPLES = "outlier-tuple-count"
-"""Metric: tuples far in the future, or without a usable timestamp."""
 
 
 class TupleWindow:
@@ -85,7 +74,7 @@ class TupleWindow:
         return int(self._window.end)
 
 
-class BaseWindowedBolt(Bolt, StatefulComponent):
+class BaseWindowedBolt(EventTimeBolt):
     """A bolt that sees windows of tuples. Implement `execute()`; begin with one of the `with_…` methods."""
 
     def execute(self, window: TupleWindow) -> None:
@@ -128,14 +117,9 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
         Raises:
             ConfigError: windows that make no sense.
         """
-        config = {keys.TOPOLOGY_COMPONENT_HOLDS_TUPLES: True, **(config or {})}
-        late = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
-        outputs = list(optional_outputs or ())
-        if late is not None:
-            outputs.append(Stream([LATE_TUPLE_FIELD], str(late)))
-        if any(key in config for key in LENGTHS):
+        if config is not None and any(key in config for key in LENGTHS):
             WindowSettings.of(config)
-        return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=outputs)
+        return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=optional_outputs)
 
     # The engine's side
 
@@ -146,96 +130,38 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
             ConfigError: windows are missing or make no sense.
         """
         settings = self._settings = WindowSettings.of(config)
-        if settings.late_stream is not None and settings.late_stream not in context.get_this_streams():
-            raise ConfigError(
-                f"the stream for late tuples, {settings.late_stream!r}, is not declared: name it in the configuration "
-                "of the component, with with_late_tuple_stream()"
-            )
-        clock = wall_clock_s()
-        self._clock_ms: Callable[[], int] = lambda: int(clock() * 1000)
-        config[keys.TOPOLOGY_TICK_TUPLE_FREQ_MS] = settings.tick_ms
-        self._anchors: list[Tuple] | None = None
-        now_ms = self._clock_ms()
-        self._saved = saved_tuples(config, context)
-        mode = config.get(keys.TOPOLOGY_RELIABILITY_MODE)
-        self._tracking = self._saved is None and mode != keys.TopologyReliabilityMode.ATMOST_ONCE
+        self.set_up_time(config, context, settings)
+        self._saved = saved_tuples(context) if self._durable else None
         starts_at = isinstance(settings.slide, Duration) and settings.timestamp is None
         self._windows = TrailingWindows(
             settings.length,
             settings.slide,
             event_time=settings.timestamp is not None,
-            first_end=now_ms + settings.slide.value if starts_at else None,
+            first_end=self._clock_ms() + settings.slide.value if starts_at else None,
             saved=self._saved,
         )
-        self._late, self._outliers = CountMetric(), CountMetric()
-        if settings.timestamp is not None:
-            context.register_metric(LATE_TUPLES, self._late, 10)
-            context.register_metric(OUTLIER_TUPLES, self._outliers, 10)
-            streams = [(source.component_name, source.id) for source in context.get_this_sources()]
-            self._watermarks = Watermarks(
-                streams,
-                lag_ms=settings.lag_ms,
-                idle_after_ms=settings.idle_after_ms,
-                max_advance_ms=settings.max_advance_ms,
-                now_ms=now_ms,
-            )
-            if self._saved is not None:
-                self._saved_marks = context.task_state(
-                    WATERMARKS, default=None, merge=Watermarks.merged, split=lambda marks, tasks: [marks] * tasks
-                )
-                self._watermarks.restore(self._saved_marks.value)
         self._warn_of_timeouts(config)
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Bring the state up to date. Call it if you override it."""
+        super().pre_save(checkpoint_id)
         if self._saved is not None:
             self._windows.save()
-            if self._settings.timestamp is not None:
-                self._saved_marks.value = self._watermarks.saved()
 
     def process(self, tup: Tuple) -> None:
-        timestamp = self._settings.timestamp
-        if timestamp is None:
-            self._carry_out(self._windows.add(tup, self._clock_ms()))
-            if self._saved is not None:
-                self.ack(tup)
+        at_ms = self.time_of(tup)
+        if at_ms is None:
             return
-        try:
-            at_ms = time_ms(timestamp(tup))
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            self._outliers.incr()
-            self._set_aside(tup, f"has no usable timestamp: {type(error).__name__}: {error}")
+        if self._timestamp is not None and at_ms < self._watermarks.watermark:
+            self.came_late(tup, at_ms)
             return
-        marks = self._watermarks
-        if not marks.observe((tup.component, tup.stream), at_ms, self._clock_ms()):
-            self._outliers.incr()
-            self._set_aside(tup, f"is far in the future: {at_ms} ms")
-        elif at_ms < marks.watermark:
-            self._late.incr()
-            self._set_aside(tup, f"is late: {at_ms} ms, and the watermark is {marks.watermark} ms")
-        else:
-            self._windows.add(tup, at_ms)
-            if self._saved is not None:
-                self.ack(tup)
+        self._carry_out(self._windows.add(tup, at_ms))
+        if self._saved is not None:
+            self.ack(tup)
 
     def process_tick(self, tup: Tuple) -> None:
-        now_ms = self._clock_ms()
-        if self._settings.timestamp is not None:
-            now_ms = self._watermarks.advance(now_ms)
-            if now_ms == NEVER:
-                return
-        self._carry_out(self._windows.advance(now_ms))
-
-    def emit(
-        self,
-        tup: Sequence[Any],
-        stream: str = Stream.DEFAULT_STREAM_ID,
-        anchors: Sequence[Tuple] | None = None,
-        direct_task: int | None = None,
-        need_task_ids: bool = False,
-    ) -> list[int]:
-        """Send a tuple on, anchored to the tuples of the window in hand unless `anchors` says otherwise."""
-        return super().emit(tup, stream, self._anchors if anchors is None else anchors, direct_task, need_task_ids)
+        watermark = self.watermark_now()
+        if watermark != NEVER:
+            self._carry_out(self._windows.advance(watermark))
 
     def _carry_out(self, effects: Sequence[Evaluated | Expired]) -> None:
         for effect in effects:
@@ -249,13 +175,6 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
                 self.execute(TupleWindow(effect))
             finally:
                 self._anchors = None
-
-    def _set_aside(self, tup: Tuple, reason: str) -> None:
-        if self._settings.late_stream is not None:
-            self.emit([tup], stream=self._settings.late_stream, anchors=[tup] if self._tracking else None)
-        else:
-            self.logger.info("left out, because it %s: %.200r", reason, tup)
-        self.ack(tup)
 
     def _warn_of_timeouts(self, config: Mapping[str, Any]) -> None:
         held_ms = sum(
@@ -276,7 +195,7 @@ class BaseWindowedBolt(Bolt, StatefulComponent):
 class WindowedBoltBuilder:
     """A windowed bolt with its windows. In the place of the class in `TopologyBuilder.add_bolt`, or with `spec()`."""
 
-    bolt: type[BaseWindowedBolt]
+    bolt: type[EventTimeBolt]
     config: Mapping[str, Any] = field(default_factory=dict)
     """Component configuration so far."""
 

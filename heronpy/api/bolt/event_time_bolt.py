@@ -1,0 +1,134 @@
+"""What bolts with windows have in common: the time of tuples, and what becomes of those that are too late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from heronpy.api import api_constants as keys
+from heronpy.api.bolt.bolt import Bolt
+from heronpy.api.bolt.window_bolt import wall_clock_s
+from heronpy.api.bolt.window_settings import TimeSettings, time_ms
+from heronpy.api.bolt.window_state import WATERMARKS
+from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.metrics import CountMetric
+from heronpy.api.state.stateful_component import StatefulComponent
+from heronpy.api.stream import Stream
+from heronpy.api.tuple import Tuple
+from heronpy.errors import ConfigError
+from heronpy.windows import Watermarks
+
+if TYPE_CHECKING:
+    from heronpy.api.topology_context import TopologyContext
+
+LATE_TUPLE_FIELD = "late_tuple"
+"""The field of the late stream: the tuple, detached from its task."""
+LATE_TUPLES = "late-tuple-count"
+"""Metric: tuples behind the watermark."""
+OUTLIER_TUPLES = "outlier-tuple-count"
+"""Metric: tuples far in the future, or without a usable timestamp."""
+
+
+class EventTimeBolt(Bolt, StatefulComponent):
+    """Reads the time of tuples, derives the watermark, and sets aside what has no place in it."""
+
+    @classmethod
+    def spec(
+        cls,
+        name: str | None = None,
+        inputs: Any = None,
+        par: int = 1,
+        config: Mapping[str, Any] | None = None,
+        optional_outputs: Sequence[str | Stream] | None = None,
+    ) -> HeronComponentSpec:
+        """As for every bolt; declares the late stream, if `config` names one."""
+        config = {keys.TOPOLOGY_COMPONENT_HOLDS_TUPLES: True, **(config or {})}
+        late = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
+        outputs = list(optional_outputs or ())
+        if late is not None:
+            outputs.append(Stream([LATE_TUPLE_FIELD], str(late)))
+        return super().spec(name=name, inputs=inputs, par=par, config=config, optional_outputs=outputs)
+
+    def set_up_time(self, config: dict[str, Any], context: TopologyContext, settings: TimeSettings) -> None:
+        """Set up clocks and ticks.
+
+        Raises:
+            ConfigError: the late stream is not declared.
+        """
+        if settings.late_stream is not None and settings.late_stream not in context.get_this_streams():
+            raise ConfigError(
+                f"the stream for late tuples, {settings.late_stream!r}, is not declared: name it in the configuration "
+                "of the component, with with_late_tuple_stream()"
+            )
+        clock = wall_clock_s()
+        self._timestamp, self._late_stream = settings.timestamp, settings.late_stream
+        self._clock_ms: Callable[[], int] = lambda: int(clock() * 1000)
+        config[keys.TOPOLOGY_TICK_TUPLE_FREQ_MS] = settings.tick_ms
+        mode = config.get(keys.TOPOLOGY_RELIABILITY_MODE)
+        self._durable = mode == keys.TopologyReliabilityMode.EFFECTIVELY_ONCE
+        """Whether windows are in checkpoints, and tuples acked on arrival."""
+        self._tracking = not self._durable and mode != keys.TopologyReliabilityMode.ATMOST_ONCE
+        self._anchors: Sequence[Tuple] | None = None
+        self._late, self._outliers = CountMetric(), CountMetric()
+        if settings.timestamp is None:
+            return
+        context.register_metric(LATE_TUPLES, self._late, 10)
+        context.register_metric(OUTLIER_TUPLES, self._outliers, 10)
+        self._watermarks = settings.watermarks(context, self._clock_ms())
+        if self._durable:
+            self._saved_marks = context.task_state(
+                WATERMARKS, default=None, merge=Watermarks.merged, split=lambda marks, tasks: [marks] * tasks
+            )
+            self._watermarks.restore(self._saved_marks.value)
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Bring the state up to date. Call it if you override it."""
+        if self._durable and self._timestamp is not None:
+            self._saved_marks.value = self._watermarks.saved()
+
+    def time_of(self, tup: Tuple) -> int | None:
+        """The time of a tuple in ms; None: it has no usable one, and was set aside."""
+        timestamp = self._timestamp
+        if timestamp is None:
+            return self._clock_ms()
+        try:
+            at_ms = time_ms(timestamp(tup))
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            self._outliers.incr()
+            self._set_aside(tup, f"has no usable timestamp: {type(error).__name__}: {error}")
+            return None
+        if not self._watermarks.observe((tup.component, tup.stream), at_ms, self._clock_ms()):
+            self._outliers.incr()
+            self._set_aside(tup, f"is far in the future: {at_ms} ms")
+            return None
+        return at_ms
+
+    def watermark_now(self) -> int:
+        """How far time has come, by the watermark or the clock; `NEVER` if that is not known."""
+        return self._clock_ms() if self._timestamp is None else self._watermarks.advance(self._clock_ms())
+
+    def came_late(self, tup: Tuple, at_ms: int) -> None:
+        """Set a late tuple aside."""
+        self._late.incr()
+        self._set_aside(tup, f"is late: {at_ms} ms, and the watermark is {self._watermarks.watermark} ms")
+
+    def emit(
+        self,
+        tup: Sequence[Any],
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        anchors: Sequence[Tuple] | None = None,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int]:
+        """Send a tuple on, anchored to the tuples of the window in hand unless `anchors` says otherwise."""
+        return super().emit(tup, stream, self._anchors if anchors is None else anchors, direct_task, need_task_ids)
+
+    def _set_aside(self, tup: Tuple, reason: str) -> None:
+        if self._late_stream is not None:
+            self.emit([tup], stream=self._late_stream, anchors=[tup] if self._tracking else None)
+        else:
+            self.logger.info("left out, because it %s: %.200r", reason, tup)
+        self.ack(tup)
+
+
+__all__ = ["LATE_TUPLES", "LATE_TUPLE_FIELD", "OUTLIER_TUPLES", "EventTimeBolt"]
