@@ -3,6 +3,7 @@
 {prefix}:{view}                   sorted set of parts, `<batch>:<writer>` with the batch as score
 {prefix}:{view}:<batch>:<writer>  hash of a part: key -> accumulator
 {prefix}:{view}:commits           hash: writer -> id of its last commit
+{prefix}:{view}:progress:<writer>:<name>  the last number that was committed once under a name
 {prefix}:{view}:monoid            what the rows are accumulators of
 {prefix}:{view}:changes           counts what `replace` and `drop` did, for reads that take several commands
 
@@ -32,6 +33,8 @@ class RedisStore(Store):
 
     What a commit has stored is as safe as the server's own persistence makes it.
     """
+
+    exactly_once = True
 
     def __init__(self, url: str | None = None, *, url_env: str | None = None, prefix: str = "heron") -> None:
         """Describe the store; it is connected to when it is used.
@@ -91,14 +94,19 @@ class RedisWriter(PendingWriter):
         self._claimed = False
 
     def commit(self) -> None:
-        if not self._pending:
-            return
+        if self._pending:
+            self._commit(None)
+
+    def commit_once(self, name: str, number: int) -> None:
+        self._commit((f"{self._root}:progress:{self._writer_id}:{name}", number))
+
+    def _commit(self, once: tuple[str, int] | None) -> None:
         with self._redis.errors(f"view {self._view}"):
             if not self._claimed:
                 self._redis.claim(self._root, self._view, self._monoid)
                 self._claimed = True
             for _ in range(_TRIES):
-                if self._try_commit():
+                if self._try_commit(once):
                     self._pending.clear()
                     self._commit_id = uuid.uuid4().hex
                     self._unsure = False
@@ -107,7 +115,7 @@ class RedisWriter(PendingWriter):
             f"view {self._view}: others changed what {self._writer_id} writes, {_TRIES} times in a row"
         )
 
-    def _try_commit(self) -> bool:
+    def _try_commit(self, once: tuple[str, int] | None) -> bool:
         """One transaction; False if somebody else changed the rows meanwhile.
 
         A connection can break between a commit and its answer. So a commit has an id, stored with it: who repeats one
@@ -117,7 +125,9 @@ class RedisWriter(PendingWriter):
         parts = {f"{batch}:{self._writer_id}": batch for batch in self._pending}
         names = [f"{self._root}:{part}" for part in parts]
         with self._redis.client.pipeline(transaction=True) as pipe:
-            pipe.watch(*names)
+            pipe.watch(*names, *([] if once is None else [once[0]]))
+            if once is not None and int(pipe.get(once[0]) or -1) >= once[1]:
+                return True
             if self._unsure and pipe.hget(f"{self._root}:commits", self._writer_id) == self._commit_id.encode():
                 return True
             self._unsure = True
@@ -126,7 +136,10 @@ class RedisWriter(PendingWriter):
             for name, values in zip(names, merged, strict=True):
                 for start in range(0, len(values), 2 * _CHUNK):
                     pipe.execute_command("HSET", name, *values[start : start + 2 * _CHUNK])
-            pipe.zadd(self._root, parts)
+            if parts:
+                pipe.zadd(self._root, parts)
+            if once is not None:
+                pipe.set(*once)
             pipe.hset(f"{self._root}:commits", self._writer_id, self._commit_id)
             return self._redis.executed(pipe)
 

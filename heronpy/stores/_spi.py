@@ -63,6 +63,14 @@ class StoreWriter(ABC):
             UnavailableError: the store cannot be reached; nothing is lost, `commit` can be called again.
         """
 
+    def commit_once(self, name: str, number: int) -> None:
+        """As `commit`, unless this or a larger number was committed under this name: then what is merged is dropped.
+
+        Raises:
+            UnavailableError: the store cannot be reached; it may be committed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be written exactly once")
+
     @abstractmethod
     def close(self) -> None:
         """Let go of files and connections."""
@@ -102,6 +110,9 @@ class StoreReader(ABC):
 
 class Store(ABC):
     """A key-value store: a small, picklable description, opened where it is used."""
+
+    exactly_once = False
+    """Whether its writers have `commit_once`, which it takes to be written effectively once."""
 
     @abstractmethod
     def writer(self, context: StoreContext, writer_id: str) -> StoreWriter:

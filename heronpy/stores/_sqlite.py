@@ -17,6 +17,7 @@ from heronpy.stores.sqlite_file import (
     errors_of,
     open_for_reading,
     open_for_writing,
+    raise_progress,
     read_cuts,
     slot_of,
     transaction,
@@ -34,6 +35,8 @@ class SqliteStore(Store):
 
     All tasks must run on one machine: SQLite's write-ahead log is shared memory. Use `RedisStore` across machines.
     """
+
+    exactly_once = True
 
     def __init__(self, *, durable: bool = False) -> None:
         """Describe the store.
@@ -80,15 +83,21 @@ class SqliteWriter(PendingWriter):
         self._merge_error: Exception | None = None
 
     def commit(self) -> None:
-        if not self._pending:
-            return
+        if self._pending:
+            self._commit(None)
+
+    def commit_once(self, name: str, number: int) -> None:
+        self._commit((name, number))
+
+    def _commit(self, once: tuple[str, int] | None) -> None:
         with self._lock.held(exclusive=False):
             cuts = self._cuts()
             with errors_of(self._path):
                 try:
                     with transaction(self._db):
-                        for batch, rows in self._pending.items():
-                            self._store(slot_of(self._db, batch, cuts.get(batch, 0)), rows)
+                        if once is None or raise_progress(self._db, *once):
+                            for batch, rows in self._pending.items():
+                                self._store(slot_of(self._db, batch, cuts.get(batch, 0)), rows)
                 except sqlite3.OperationalError:
                     if self._merge_error is not None:  # the monoid's own word, not SQLite's about it
                         raise self._merge_error from None

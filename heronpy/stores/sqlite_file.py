@@ -1,6 +1,6 @@
 """The files of a SQLite view: their tables, their lock, and their errors in words.
 
-live/<view>/<writer_id>.sqlite   rows of one writing task
+live/<view>/<writer_id>.sqlite   rows of one writing task, and `progress`: what it has committed exactly once
 live/<view>/base.sqlite          rows that `replace` wrote, and `cuts`
 live/<view>/monoid               what its rows are accumulators of
 live/<view>/lock                 shared by commits, exclusive for `replace`
@@ -38,6 +38,7 @@ _SCHEMA = (
     " UNIQUE (batch, cut))",
     "CREATE TABLE IF NOT EXISTS rows (slot INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL,"
     " PRIMARY KEY (slot, key)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS progress (name TEXT PRIMARY KEY, number INTEGER NOT NULL)",
 )
 _BASE_SCHEMA = (*_SCHEMA, "CREATE TABLE IF NOT EXISTS cuts (batch INTEGER PRIMARY KEY, cut INTEGER NOT NULL)")
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -177,6 +178,14 @@ def slot_of(db: sqlite3.Connection, batch: int, cut: int) -> int:
     slot = db.execute("INSERT INTO slots (batch, cut) VALUES (?, ?)", (batch, cut)).lastrowid
     assert slot is not None
     return slot
+
+
+def raise_progress(db: sqlite3.Connection, name: str, number: int) -> bool:
+    """Note down that this number is committed under a name; False if it was already. Inside a transaction."""
+    raised = db.execute(
+        "INSERT INTO progress VALUES (?1, ?2) ON CONFLICT DO UPDATE SET number = ?2 WHERE number < ?2", (name, number)
+    )
+    return raised.rowcount == 1
 
 
 def read_cuts(db: sqlite3.Connection) -> dict[int, int]:

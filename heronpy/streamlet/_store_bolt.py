@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api import Tuple
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.streamlet._bolts import OVERFULL, WAIT_S, StageBolt
+from heronpy.streamlet._store_output import StoreOutput
 from heronpy.streamlet._task import now_ms
 from heronpy.streamlet.bootstrap import read_cut
 from heronpy.streamlet.graph import StoreNode
 from heronpy.streamlet.live_length import claim_length
+
+if TYPE_CHECKING:
+    from heronpy.stores import StoreWriter
 
 ENTRIES_MAX = 50_000
 WARN_EVERY_MS = 5_000
@@ -21,13 +25,16 @@ WARN_EVERY_MS = 5_000
 def repeats(node: StoreNode) -> str:
     """Why a view cannot be written effectively once."""
     return (
-        f"{node.stage} (view {node.store_name}) cannot be effectively once yet: a restore would repeat what it has "
-        "written; use ATLEAST_ONCE"
+        f"{node.stage} (view {node.store_name}): {node.store!r} cannot be written exactly once: a restore would repeat "
+        "what it has"
     )
 
 
 class StoreBolt(StageBolt):
-    """One writer of a view. Keys come by fields grouping, so no other task writes them."""
+    """One writer of a view. Keys come by fields grouping, so no other task writes them.
+
+    Effectively once it is a sink that commits with the checkpoints.
+    """
 
     commit_every_ms = 100
 
@@ -36,9 +43,6 @@ class StoreBolt(StageBolt):
 
         node = self.stage.head.node
         assert isinstance(node, StoreNode)
-        if self.checkpoints:
-            raise ConfigError(repeats(node))
-        self.commits = True
         self._monoid = node.monoid
         directory = self.definition.directory
         if directory is not None:
@@ -49,7 +53,14 @@ class StoreBolt(StageBolt):
             directory=directory,
             failed=lambda key, acc, error: self.failed((key, acc), error),
         )
-        self._writer = node.store.writer(context, str(self.task.context.get_this_task_index()))
+        self._writer: StoreWriter | None = None
+        if self.checkpoints:
+            if not node.store.exactly_once:
+                raise ConfigError(repeats(node))
+            self._write = self.task.writer_of(self.stage.name, StoreOutput(node, context))
+        else:
+            self.commits = True
+            self._writer = node.store.writer(context, str(self.task.context.get_this_task_index()))
         self._cut = read_cut(directory) if directory is not None else None
         self._batches: dict[int, dict[Any, Any]] = {}
         """Accumulators by batch and key."""
@@ -90,7 +101,17 @@ class StoreBolt(StageBolt):
             if self._entries >= ENTRIES_MAX:
                 self._full()
 
-        return take
+        return self._take_once if self.checkpoints else take
+
+    def _take_once(self, tup: Tuple) -> None:
+        """`process` effectively once."""
+        key, value, time_ms, *_ = tup.values
+        if self._cut is None or time_ms >= self._cut:
+            try:
+                self._write((time_ms // self.definition.batch_length_ms, key, value))
+            except Exception as error:
+                self.failed((key, value), error)
+        self.ack(tup)
 
     def _append(self, tup: Tuple) -> None:
         self._tuples.append(tup)
@@ -117,9 +138,11 @@ class StoreBolt(StageBolt):
 
     def cleanup(self) -> None:
         super().cleanup()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def _merge(self) -> None:
+        assert self._writer is not None
         merge = self._writer.merge
         for batch, accs in self._batches.items():
             for key, acc in accs.items():
@@ -136,6 +159,7 @@ class StoreBolt(StageBolt):
     def _commit_merged(self) -> None:
         if not self._uncommitted:
             return
+        assert self._writer is not None
         self._writer.commit()
         self._uncommitted = False
         ack = self.ack

@@ -115,7 +115,7 @@ def check_effectively_once(graph: Graph) -> None:
     for node in graph.nodes():
         if isinstance(node, SourceNode) and not can_go_back(node.source):
             raise TopologyError(f"{node.stage}: {no_positions(node.source)}")
-        if isinstance(node, StoreNode):
+        if isinstance(node, StoreNode) and not node.store.exactly_once:
             raise TopologyError(repeats(node))
 
 

@@ -174,6 +174,28 @@ class StoresKit:
             writer.close()
         assert reader.get("a") == 3
 
+    def test_what_is_committed_once_is_there_once(self, store: Store, write: Write, reader: StoreReader) -> None:
+        if not store.exactly_once:
+            pytest.skip(f"{store!r} is not written exactly once")
+        first, other = write(), write("1")
+        for _ in range(2):
+            first.merge("a", 1)
+            first.commit_once("run", 1)
+        first.close()
+        again = write()
+        again.merge("a", 10)
+        again.commit_once("run", 1)
+        again.merge("a", 100)
+        again.commit_once("run", 2)
+        again.merge("a", 1000)
+        again.commit_once("another run", 1)
+        again.commit_once("run", 3)
+        again.merge("a", 10)
+        again.commit_once("run", 3)
+        other.merge("a", 10_000)
+        other.commit_once("run", 1)
+        assert reader.get("a") == 11_101
+
     def test_rows_of_another_monoid_are_refused(self, write: Write, store: Store, context: StoreContext) -> None:
         writer = write()
         writer.merge("a", 1)
