@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from heronpy.instance.task import TaskFailed
 from heronpy.testing.simulation._cluster import Cluster
-from heronpy.testing.simulation._faults import Fault, Scale, Schedule, StateEmptied, schedule
+from heronpy.testing.simulation._faults import Fault, Schedule, StateEmptied, schedule
 from heronpy.testing.simulation._loop import Loop
 from heronpy.testing.simulation._programs import Broken
 from heronpy.testing.simulation._setup import Setup, hosts, processes
@@ -16,8 +16,8 @@ from heronpy.testing.simulation._trial import Trial
 def schedule_of(seed: int, *, checkpoints: bool = False) -> list[tuple[float, Fault]]:
     """The faults of a seed."""
     setup = Setup.of(seed, checkpoints=checkpoints)
-    # Scaling with state is not there yet. A standby has no copy of what the active Topology Master has seen.
-    without = [Scale, *([StateEmptied] if setup.standby else [])] if checkpoints else []
+    # A standby has no copy of what the active Topology Master has seen.
+    without = [StateEmptied] if checkpoints and setup.standby else []
     return schedule(Loop(seed).rng("faults"), hosts=hosts(setup), processes=processes(setup), without=without)
 
 

@@ -56,7 +56,8 @@ class Cluster:
         self.store = MemoryStore()
         self.ledger = Ledger(setup.kind, rate=setup.rate, fail_share=setup.fail_share, burst_s=setup.burst_s)
         self._proto, self.packing = setup.topology()
-        self.storage = Storage(setup.kind, _tasks(self.packing))
+        sources = [i.task_id for c in self.packing.containers for i in c.instances if i.component == "source"]
+        self.storage = Storage(setup.kind, sorted(sources))
         self._submit()
         self.services: dict[str, _Service] = {}
         self.sessions: dict[str, MemoryStateManager] = {}
@@ -132,6 +133,20 @@ class Cluster:
         except StateError:
             return False
         return True
+
+    def request_scale(self, call: int, component: str, to: int) -> list[TmasterNode] | None:
+        """Ask for another parallelism. Returns who was asked; None: it is so already, or the component is not there."""
+        try:
+            value = self._executors.get(Kind.PACKINGPLANS, NAME)
+        except StateError:
+            value = None
+        if value is None:
+            return []
+        base = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+        if (now := base.parallelism.get(component, 0)) in (0, to):
+            return None
+        packing = self._algorithm.repack(base, {component: to - now})
+        return [tmaster for tmaster in self.active_tmasters() if tmaster.update(call, base, packing)]
 
     # processes
 
@@ -268,12 +283,3 @@ class Cluster:
             self._start(name)
 
         return released
-
-
-def _tasks(packing: PackingPlan) -> dict[str, list[int]]:
-    """The tasks of each component."""
-    tasks: dict[str, list[int]] = {}
-    for container in packing.containers:
-        for instance in container.instances:
-            tasks.setdefault(instance.component, []).append(instance.task_id)
-    return {component: sorted(each) for component, each in tasks.items()}

@@ -25,7 +25,16 @@ from heronpy.proto import checkpoint_pb2, stmgr_pb2
 from heronpy.testing.simulation._loop import Process
 from heronpy.testing.simulation._network import End, Network
 from heronpy.testing.simulation._programs import CYCLE, Broken, Ledger
-from heronpy.testing.simulation._storage import FAIL_SHARE, Item, Storage, TaskSnapshot, decoded, encoded
+from heronpy.testing.simulation._storage import (
+    FAIL_SHARE,
+    Item,
+    Storage,
+    TaskSnapshot,
+    decoded,
+    encoded,
+    first,
+    owner,
+)
 from heronpy.wire import CONTROL, DATA, control_batch, decode_control
 
 STEP_S = 0.004
@@ -58,7 +67,6 @@ class CountingNode:
         self.task, self.component = task_id, component
         self._storage, self._ledger, self._cost_s = storage, ledger, cost_s
         self._rng = process.loop.rng(f"{process.name} {process.incarnation}")
-        self._sources, self._back, self._consumers = _edges(storage, component)
         self.status = Status(task=task_id, incarnation=process.incarnation)
         self._plan: PhysicalPlan | None = None
         self._end: End | None = None
@@ -84,8 +92,9 @@ class CountingNode:
         self._taken: dict[int, tuple[int, Counter[Item]]] = {}
         self._complete: dict[int, CompleteSnapshot] = {}
         limits = self._rng.choice(((200, 0.3), (1 << 20, 2.0)))
+        sources, back = self._inputs()
         self._alignment = Alignment(
-            self._sources, self._back, set_aside_bytes_max=limits[0], log_bytes_max=1 << 20, timeout_s=limits[1]
+            sources, back, set_aside_bytes_max=limits[0], log_bytes_max=1 << 20, timeout_s=limits[1]
         )
 
     def _check(self) -> None:
@@ -192,7 +201,9 @@ class CountingNode:
         def loaded() -> None:
             if order.epoch <= self.status.epoch or self._rng.random() < FAIL_SHARE:
                 return  # the order is repeated
-            self._begin(self._storage.restored(self.task, order.epoch, order.checkpoint))
+            if self._plan is None or self.task not in self._plan.tasks:
+                return  # it is being ended
+            self._begin(self._storage.restored(order.epoch, order.checkpoint, self.component, *self._place()))
             self.status = Status(
                 task=self.task, incarnation=self.status.incarnation, epoch=order.epoch, phase=Status.RESTORED
             )
@@ -239,19 +250,21 @@ class CountingNode:
     def _execute(self, item: Item) -> None:
         self.counts[item] += 1
         if self.component == "relay":
-            for dest, made in self._storage.follows(item):
-                self._send(dest, made)
+            for component, made in self._storage.follows(item):
+                self._send(component, made)
 
     def _emit_next(self) -> bool:
         self._ledger.now_s = self.process.loop.now_s
         running = self._plan is not None and self._plan.state is TopologyState.RUNNING
         if self._held or not running or self.position >= self._ledger.due_numbers():
             return False
-        self._send(*self._storage.first(self.task, self.position))
+        self._send(*first(self.task, self.position))
         self.position += 1
         return True
 
-    def _send(self, dest: int, item: Item) -> None:
+    def _send(self, component: str, item: Item) -> None:
+        tasks = self._tasks(component)
+        dest = tasks[owner(component, item, len(tasks))]
         self._batches.append(
             stmgr_pb2.Batch(dest_task=dest, kind=DATA, count=1, body=encoded(item), src_task=self.task)
         )
@@ -294,14 +307,14 @@ class CountingNode:
             return
         self._last_taken = checkpoint
         self._taken[checkpoint] = self.position, Counter(self.counts)
-        self._batches += [control_batch(self.task, dest, marker=checkpoint) for dest in self._consumers]
+        self._batches += [control_batch(self.task, dest, marker=checkpoint) for dest in self._consumers()]
         self._joined(checkpoint)
 
     def _joined(self, checkpoint: int) -> None:
         if checkpoint not in self._taken or checkpoint not in self._complete:
             return
         (position, counts), complete = self._taken.pop(checkpoint), self._complete.pop(checkpoint)
-        epoch = self.status.epoch
+        epoch, place = self.status.epoch, self._place()
 
         def stored() -> None:
             if self.status.epoch != epoch:
@@ -309,7 +322,8 @@ class CountingNode:
             if self._rng.random() < FAIL_SHARE:
                 self._fail(checkpoint, "the storage does not answer")
                 return
-            self._storage.save(self.task, checkpoint, TaskSnapshot(position, counts, complete.log))
+            snapshot = TaskSnapshot(position, counts, complete.log)
+            self._storage.save(checkpoint, self.component, *place, snapshot)
             report = checkpoint_pb2.SnapshotStored(
                 task=self.task,
                 incarnation=self.status.incarnation,
@@ -334,12 +348,27 @@ class CountingNode:
             self._report(status=self.status)
         self.process.after(STATUS_S, self._say_status)
 
+    # the plan
 
-def _edges(storage: Storage, component: str) -> tuple[set[int], set[int], list[int]]:
-    """The tasks that send to one of a component, those of them behind back edges, and those that it sends to."""
-    tasks, again = storage.tasks, storage.tasks["relay"] if storage.kind == CYCLE else []
-    if component == "source":
-        return set(), set(), [*tasks["relay"], *tasks["sink"]]
-    if component == "relay":
-        return {*tasks["source"], *again}, set(again), [*again, *tasks["sink"]]
-    return {*tasks["source"], *tasks["relay"]}, set(), []
+    def _tasks(self, component: str) -> list[int]:
+        return self._plan.component_tasks[component] if self._plan is not None else []
+
+    def _place(self) -> tuple[int, int]:
+        """The index of this task in its component, and how many that has."""
+        tasks = self._tasks(self.component)
+        return tasks.index(self.task), len(tasks)
+
+    def _inputs(self) -> tuple[set[int], set[int]]:
+        """The tasks that send to this one, and those of them behind back edges."""
+        again = self._tasks("relay") if self._storage.kind == CYCLE else []
+        if self.component == "source":
+            return set(), set()
+        if self.component == "relay":
+            return {*self._tasks("source"), *again}, set(again)
+        return {*self._tasks("source"), *self._tasks("relay")}, set()
+
+    def _consumers(self) -> list[int]:
+        """The tasks that this one sends to."""
+        again = self._tasks("relay") if self._storage.kind == CYCLE else []
+        relays = {"source": self._tasks("relay"), "relay": again}.get(self.component, [])
+        return [*relays, *(self._tasks("sink") if self.component != "sink" else [])]

@@ -71,6 +71,8 @@ class Injector:
             case Pause(for_s):
                 self._want(TopologyState.PAUSED)
                 self._until(for_s, lambda: self._want(TopologyState.RUNNING), data_path=True)
+            case Scale(component, to) if self._cluster.setup.checkpoints:
+                self._update(component, to)
             case Scale(component, to):
                 self._scale(component, to)
             case Restore():
@@ -83,6 +85,21 @@ class Injector:
         self._until(0, lambda: None, data_path=True)
         if not self._cluster.scale(component, to):
             self._cluster.loop.after(_RETRY_S, lambda: self._scale(component, to))
+
+    def _update(self, component: str, to: int) -> None:
+        """Ask until it is so, as the CLI's user would."""
+        self._calls += 1
+        call = self._calls
+        asked = self._cluster.request_scale(call, component, to)
+        if asked is None:
+            self._until(0, lambda: None, data_path=True)
+            return
+
+        def look() -> None:
+            waits = [node for node in asked if node.core.active and node.process.alive and call not in node.replies]
+            self._until(_RETRY_S, look if waits else lambda: self._update(component, to), data_path=True)
+
+        self._until(_RETRY_S, look, data_path=True)
 
     def _cut(self, pairs: Sequence[tuple[str, str]], for_s: float) -> None:
         def heal() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from heronpy.instance.checkpoints import InputBatch
@@ -17,8 +17,8 @@ FAIL_SHARE = 0.02
 """How many calls fail."""
 Item = tuple[int, int, str]
 """Task of the source, a number, and which of the tuples that are made of it."""
-Counts = Counter[tuple[int, Item]]
-"""How often each task has executed each item."""
+Counts = Counter[tuple[str, Item]]
+"""How often each component has executed each item."""
 
 
 @dataclass(frozen=True)
@@ -41,65 +41,75 @@ def decoded(body: bytes) -> Item:
     return source, number, branch
 
 
+def owner(component: str, item: Item, tasks: int) -> int:
+    """Index of the task that an item is for, of so many."""
+    _, number, branch = item
+    if component == "relay":
+        return (number + (branch == "again")) % tasks
+    return (number + (branch == "relay 1")) % tasks
+
+
+def first(source: int, number: int) -> tuple[str, Item]:
+    """The component that a source sends a number to, and as what."""
+    if number % 3 == 0:
+        return "sink", (source, number, "mark")
+    return "relay", (source, number, "copy")
+
+
 class Storage:
     """Snapshots, manifests and commits, over all incarnations of everybody."""
 
-    def __init__(self, kind: str, tasks: Mapping[str, list[int]]) -> None:
+    def __init__(self, kind: str, sources: Sequence[int]) -> None:
         """Make an empty storage.
 
         Args:
             kind: Of the topology.
-            tasks: Of each component.
+            sources: The tasks of the source. Their number stays; those of the others may change.
         """
-        self.kind, self.tasks = kind, tasks
-        self._snapshots: dict[tuple[int, int], TaskSnapshot] = {}
-        self._manifests: set[int] = set()
+        self.kind, self.sources = kind, sources
+        self._snapshots: dict[tuple[int, str, int, int], TaskSnapshot] = {}
+        """By checkpoint, component, index of the task, and how many tasks there were."""
+        self._manifests: dict[int, Mapping[str, int]] = {}
+        """Of each checkpoint that has one, how many tasks each component had."""
         self.commits: dict[int, int] = {}
         """The restore epoch in which each was committed."""
+        self.rescaled = 0
+        """How often a task was restored that is one of another number than at the checkpoint."""
         self._announced = 0
         self._restored: dict[int, int] = {}
 
     # what a topology makes of a number
 
-    def first(self, source: int, number: int) -> tuple[int, Item]:
-        """Where a source sends a number, and as what."""
-        if number % 3 == 0:
-            return self._task("sink", number), (source, number, "mark")
-        return self._task("relay", number), (source, number, "copy")
-
-    def follows(self, item: Item) -> Iterator[tuple[int, Item]]:
-        """What a relay makes of an item, and for whom."""
+    def follows(self, item: Item) -> Iterator[tuple[str, Item]]:
+        """What a relay makes of an item, and for which component."""
         source, number, branch = item
         if branch == "copy":
             for part in range(2):
-                yield self._task("sink", number + part), (source, number, f"relay {part}")
+                yield "sink", (source, number, f"relay {part}")
             if self.kind == CYCLE:
-                yield self._task("relay", number + 1), (source, number, "again")
+                yield "relay", (source, number, "again")
         elif branch == "again":
-            yield self._task("sink", number), (source, number, "done")
+            yield "sink", (source, number, "done")
 
-    def _task(self, component: str, number: int) -> int:
-        tasks = self.tasks[component]
-        return tasks[number % len(tasks)]
-
-    def _closure(self, counts: Counts, task: int, item: Item) -> None:
-        counts[task, item] += 1
-        if task in self.tasks["relay"]:
-            for dest, made in self.follows(item):
-                self._closure(counts, dest, made)
+    def _closure(self, counts: Counts, component: str, item: Item) -> None:
+        counts[component, item] += 1
+        if component == "relay":
+            for follower, made in self.follows(item):
+                self._closure(counts, follower, made)
 
     def expected(self, positions: Mapping[int, int]) -> Counts:
-        """What all tasks have executed when everything is done that follows from the sources' first numbers."""
+        """What all have executed when everything is done that follows from the sources' first numbers."""
         counts: Counts = Counter()
         for source, position in positions.items():
             for number in range(position):
-                self._closure(counts, *self.first(source, number))
+                self._closure(counts, *first(source, number))
         return counts
 
     # what is stored
 
-    def save(self, task: int, checkpoint: int, snapshot: TaskSnapshot) -> None:
-        self._snapshots[task, checkpoint] = snapshot
+    def save(self, checkpoint: int, component: str, index: int, tasks: int, snapshot: TaskSnapshot) -> None:
+        """Store what task `index` of `tasks` has."""
+        self._snapshots[checkpoint, component, index, tasks] = snapshot
 
     def write_manifest(
         self, effect: WriteManifest, rng: random.Random
@@ -107,23 +117,22 @@ class Storage:
         """Store a manifest, mostly; the answer, by its time."""
         id, epoch = effect.checkpoint, effect.epoch
         if rng.random() >= FAIL_SHARE:
-            self._manifests.add(id)
+            self._manifests[id] = dict(effect.tasks)
             if rng.random() >= FAIL_SHARE:
                 return lambda now_s: ManifestWritten(id, epoch, now_s)
         return lambda now_s: ManifestFailed(id, epoch, "the storage does not answer", now_s)
 
     def discard(self, keep: tuple[int, ...], before: int) -> None:
         """Delete checkpoints."""
-        self._manifests = {id for id in self._manifests if id >= before or id in keep}
-        for task, id in list(self._snapshots):
-            if id < before and id not in keep:
-                del self._snapshots[task, id]
+        self._manifests = {id: of for id, of in self._manifests.items() if id >= before or id in keep}
+        self._snapshots = {at: of for at, of in self._snapshots.items() if at[0] >= before or at[0] in keep}
 
-    def restored(self, task: int, epoch: int, checkpoint: int) -> TaskSnapshot:
-        """What a task begins an epoch with.
+    def restored(self, epoch: int, checkpoint: int, component: str, index: int, tasks: int) -> TaskSnapshot:
+        """What task `index` of `tasks` begins an epoch with.
 
         Raises:
-            Broken: it is not what everybody else restores, or older than what was announced.
+            Broken: it is not what everybody else restores, or older than what was announced; or there are batches in
+                its logs that are for another number of tasks.
         """
         if self._restored.setdefault(epoch, checkpoint) != checkpoint:
             raise Broken(f"epoch {epoch} restores {checkpoint} and {self._restored[epoch]}")
@@ -133,7 +142,21 @@ class Storage:
             return TaskSnapshot(0, Counter(), ())
         if checkpoint not in self.commits or checkpoint not in self._manifests:
             raise Broken(f"epoch {epoch} restores {checkpoint}, which is not committed or has no manifest")
-        return self._snapshots[task, checkpoint]
+        before = self._manifests[checkpoint][component]
+        if before == tasks:
+            return self._snapshots[checkpoint, component, index, tasks]
+        self.rescaled += 1
+        counts: Counter[Item] = Counter()
+        for other in range(before):
+            saved = self._snapshots[checkpoint, component, other, before]
+            if saved.log:
+                raise Broken(
+                    f"checkpoint {checkpoint} has a log of {before} tasks of {component}, now there are {tasks}"
+                )
+            counts.update(
+                {item: count for item, count in saved.counts.items() if owner(component, item, tasks) == index}
+            )
+        return TaskSnapshot(0, counts, ())
 
     def announced(self, checkpoint: int) -> None:
         """A task was told of a commit.
@@ -158,18 +181,23 @@ class Storage:
             raise Broken(f"checkpoint {newest} is committed before its manifest is stored")
         self.commits[newest] = epoch
         counts: Counts = Counter()
-        for task in (task for tasks in self.tasks.values() for task in tasks):
-            snapshot = self._snapshots.get((task, newest))
-            if snapshot is None:
-                raise Broken(f"checkpoint {newest} is committed without task {task}")
-            counts.update({(task, item): count for item, count in snapshot.counts.items()})
-            for batch in snapshot.log:
-                self._closure(counts, task, decoded(batch.data))
+        for component, tasks in self._manifests[newest].items():
+            for index in range(tasks):
+                snapshot = self._snapshots.get((newest, component, index, tasks))
+                if snapshot is None:
+                    raise Broken(f"checkpoint {newest} is committed without task {index} of {component}")
+                counts.update({(component, item): count for item, count in snapshot.counts.items()})
+                for batch in snapshot.log:
+                    self._closure(counts, component, decoded(batch.data))
         self.check(counts, self.positions(newest), f"checkpoint {newest}")
 
     def positions(self, checkpoint: int) -> dict[int, int]:
         """How many numbers of each source a committed checkpoint covers."""
-        return {source: self._snapshots[source, checkpoint].position for source in self.tasks["source"]}
+        number = len(self.sources)
+        return {
+            source: self._snapshots[checkpoint, "source", index, number].position
+            for index, source in enumerate(self.sources)
+        }
 
     @property
     def newest(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
-from heronpy.plan import PhysicalPlan, StmgrLocation, TopologyState
+from heronpy.plan import PackingPlan, PhysicalPlan, StmgrLocation, TopologyState
 from heronpy.proto import state_pb2, tmaster_pb2
 from heronpy.statemgr import Kind
 from heronpy.testing.simulation._loop import Process
@@ -39,12 +39,14 @@ from heronpy.tmaster import (
     StoreEffect,
     StoreFailed,
     TimePassed,
+    UpdateRequested,
     WriteNode,
     carry_out,
 )
 from heronpy.tmaster.checkpoints import DiscardCheckpoints, WriteManifest, instance_reported, stmgr_reported
 
 TICK_S = 1.0
+UPDATE_TIMEOUT_S = 20.0
 ACTIVE_WAIT_S = 5.0
 _PAUSE_MIN_S = 0.01
 _CALL_S = 0.004
@@ -118,6 +120,12 @@ class TmasterNode:
         """Ask for another state; the reply goes to `replies`. False if this is not the active one."""
         if self.core.active:
             self.feed(StateRequested(call, runtime, self.process.loop.now_s))
+        return self.core.active
+
+    def update(self, call: int, base: PackingPlan, packing: PackingPlan) -> bool:
+        """Ask for another packing plan; the reply goes to `replies`. False if this is not the active one."""
+        if self.core.active:
+            self.feed(UpdateRequested(call, base, packing, UPDATE_TIMEOUT_S, self.process.loop.now_s))
         return self.core.active
 
     # the core

@@ -9,6 +9,7 @@ from heronpy.testing.simulation._cluster import START_S, Cluster
 from heronpy.testing.simulation._faults import Schedule
 from heronpy.testing.simulation._injector import Injector
 from heronpy.testing.simulation._programs import CHECKPOINT_TIMEOUT_S, MESSAGE_TIMEOUT_S, Broken
+from heronpy.testing.simulation._storage import Counts
 
 STALL_S = 12.0
 """So long after the last fault on the path of the data, acks must come again: more than a message timeout."""
@@ -66,7 +67,7 @@ class Trial:
     def _drain_counting(self) -> None:
         """Run until everything is committed, and nothing is on its way."""
         cluster, storage = self._cluster, self._cluster.storage
-        due = dict.fromkeys(storage.tasks["source"], cluster.ledger.due_numbers())
+        due = dict.fromkeys(storage.sources, cluster.ledger.due_numbers())
         end_s = cluster.loop.now_s + SETTLE_S
         while not storage.newest or storage.positions(storage.newest) != due:
             if cluster.loop.now_s > end_s:
@@ -75,7 +76,10 @@ class Trial:
                 )
             self._look()
         cluster.loop.run_until(cluster.loop.now_s + CHECKPOINT_TIMEOUT_S)
-        counts = Counter({(n.task, item): count for n in cluster.counting.values() for item, count in n.counts.items()})
+        counts: Counts = Counter()
+        for container in cluster.packing.containers:
+            for node in (cluster.counting[i.instance_id(container.id)] for i in container.instances):
+                counts.update({(node.component, item): count for item, count in node.counts.items()})
         storage.check(counts, due, "the end")
 
     def _check_calm(self) -> None:
