@@ -120,13 +120,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def size(self) -> int:
         """Bytes of all objects and logs."""
-        return sum(ref.size for ref in self.objects) + sum(log.size for log in self.logs)
+        return sum(ref.size for ref in self.objects) + self.logged
 
     @property
     def added(self) -> int:
         """Bytes of those that were written for this checkpoint."""
         own = sum(ref.size for ref in self.objects if ref.checkpoint_id == self.checkpoint_id)
-        return own + sum(log.size for log in self.logs)
+        return own + self.logged
+
+    @property
+    def logged(self) -> int:
+        """Bytes of what tasks had yet to execute."""
+        return sum(log.size for log in self.logs)
 
     def encode(self) -> bytes:
         """JSON in one line, and its checksum in another."""

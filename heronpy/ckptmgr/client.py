@@ -62,6 +62,8 @@ class ManifestSize:
     total: int
     added: int
     """What it has more than the one before."""
+    logged: int = 0
+    """What tasks had yet to execute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +274,7 @@ class CheckpointClient:
         )
         what = f"the manifest of checkpoint {checkpoint}"
         reply = await self._repeated(self._stub.WriteManifest, request, timeout_s, what)
-        return ManifestSize(reply.size, reply.added)
+        return ManifestSize(reply.size, reply.added, reply.logged)
 
     async def discard(self, *, keep: Sequence[int], before: int, timeout_s: float = DISCARD_TIMEOUT_S) -> int:
         """Delete checkpoints older than `before`, except for those that are kept, and objects that none needs.

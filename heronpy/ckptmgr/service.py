@@ -185,7 +185,7 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
             )
         if due and self._merges.empty():
             self._merges.put_nowait(due)
-        return checkpoint_pb2.ManifestReply(size=manifest.size, added=manifest.added)
+        return checkpoint_pb2.ManifestReply(size=manifest.size, added=manifest.added, logged=manifest.logged)
 
     async def Discard(self, request: checkpoint_pb2.DiscardRequest, context: _Context) -> checkpoint_pb2.DiscardReply:
         """Delete what no checkpoint needs that is to be kept."""

@@ -20,22 +20,36 @@ from heronpy.health._assess import (
     assess,
 )
 from heronpy.health._capacity import capacity
+from heronpy.health._checkpoints import (
+    AGE_DEGRADED_S,
+    AGE_UNHEALTHY_S,
+    INTERVALS_DEGRADED,
+    INTERVALS_UNHEALTHY,
+    ROLLBACKS_DEGRADED,
+    CheckpointProgress,
+)
 from heronpy.health._restarts import RECENT_RESTARTS_METRIC, RESTART_WINDOW_S, RESTARTS_METRIC, RestartLog
 from heronpy.health._verdict import Health, HealthState, Kind, Reason, unreachable
 
 __all__ = [
+    "AGE_DEGRADED_S",
+    "AGE_UNHEALTHY_S",
     "BACKPRESSURE_SHARE",
     "CRASH_LOOP_RESTARTS",
     "FAILURES_UNHEALTHY_MIN",
     "FAILURE_SHARE_DEGRADED",
     "FAILURE_SHARE_UNHEALTHY",
+    "INTERVALS_DEGRADED",
+    "INTERVALS_UNHEALTHY",
     "NOT_READY_UNHEALTHY_S",
     "RECENT_RESTARTS_METRIC",
     "RESTARTS_METRIC",
     "RESTART_WINDOW_S",
+    "ROLLBACKS_DEGRADED",
     "SILENT_UNHEALTHY_S",
     "START_S",
     "WINDOW_S",
+    "CheckpointProgress",
     "Health",
     "HealthState",
     "Kind",

@@ -4,6 +4,7 @@
 |--------------|-----------------------------------------------------|-------------------------------------------------|
 | stopped      |                                                     | the engine itself had to pause it               |
 | state        | an older checkpoint was restored lately             | no checkpoint can be restored                   |
+| checkpoints  | none for 5 intervals, or rolled back 3 times        | none for 20 intervals                           |
 | ready        | something is not registered or attached             | for more than NOT_READY_UNHEALTHY_S             |
 | restarts     | any process was restarted in the last 10 minutes    | one of them CRASH_LOOP_RESTARTS times           |
 | failures     | more than FAILURE_SHARE_DEGRADED of the tuples fail | more than FAILURE_SHARE_UNHEALTHY, and not few  |
@@ -18,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from heronpy.health._checkpoints import CheckpointProgress, checkpoint_reasons
 from heronpy.health._restarts import RESTART_WINDOW_S
-from heronpy.health._verdict import Health, HealthState, Kind, Reason
+from heronpy.health._verdict import Health, HealthState, Kind, Reason, duration
 
 WINDOW_S = 300
 """Failures and backpressure are those of the last so many seconds."""
@@ -69,6 +71,8 @@ class Observed:
     """Why its state cannot be restored, so that nothing runs; empty: it can."""
     state_fallback: str = ""
     """Which older checkpoint was restored lately, since the newest was damaged; empty: none."""
+    checkpoints: CheckpointProgress | None = None
+    """None: it takes none."""
     ready: bool = True
     """Nothing is missing, and the wanted packing plan is in force."""
     not_ready_s: float = 0.0
@@ -89,6 +93,7 @@ def assess(observed: Observed) -> Health:
     reasons = (
         *_stopped(observed),
         *_state(observed),
+        *(checkpoint_reasons(observed.checkpoints) if observed.checkpoints is not None else ()),
         *_readiness(observed),
         *_restarts(observed.restarts),
         *_failures(observed.outcomes),
@@ -177,8 +182,3 @@ def _named(names: Sequence[str]) -> str:
 def percent(share: float) -> str:
     """A share as text: `0.4 %`, `12 %`."""
     return f"{100 * share:.1f} %" if share < 0.1 else f"{100 * min(share, 1.0):.0f} %"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as text: `40 s`, `10 min`."""
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -28,6 +28,7 @@ class Kind(enum.StrEnum):
     TMASTER = "tmaster"
     STOPPED = "stopped"
     STATE = "state"
+    CHECKPOINTS = "checkpoints"
     READY = "ready"
     RESTARTS = "restarts"
     FAILURES = "failures"
@@ -78,3 +79,8 @@ def unreachable(detail: str) -> Health:
     """
     text = f"the Topology Master does not answer: {detail}" if detail else "the Topology Master does not answer"
     return Health.of([Reason(Kind.TMASTER, HealthState.UNHEALTHY, text)])
+
+
+def duration(seconds: float) -> str:
+    """Seconds as text: `40 s`, `10 min`."""
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -275,12 +275,14 @@ class ManifestRequest(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., previous: _Optional[int] = ..., objects: _Optional[_Iterable[bytes]] = ..., tasks: _Optional[_Mapping[str, int]] = ..., duration_ms: _Optional[int] = ...) -> None: ...
 
 class ManifestReply(_message.Message):
-    __slots__ = ("size", "added")
+    __slots__ = ("size", "added", "logged")
     SIZE_FIELD_NUMBER: _ClassVar[int]
     ADDED_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_FIELD_NUMBER: _ClassVar[int]
     size: int
     added: int
-    def __init__(self, size: _Optional[int] = ..., added: _Optional[int] = ...) -> None: ...
+    logged: int
+    def __init__(self, size: _Optional[int] = ..., added: _Optional[int] = ..., logged: _Optional[int] = ...) -> None: ...
 
 class DiscardRequest(_message.Message):
     __slots__ = ("keep", "before")

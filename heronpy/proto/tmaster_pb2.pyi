@@ -177,8 +177,38 @@ class Health(_message.Message):
     restarts: int
     def __init__(self, state: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[HealthReason, _Mapping]]] = ..., restarts: _Optional[int] = ...) -> None: ...
 
+class EndedCheckpoint(_message.Message):
+    __slots__ = ("checkpoint", "ended_ms", "took_ms", "failure", "size", "added", "logged")
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    TOOK_MS_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    ADDED_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_FIELD_NUMBER: _ClassVar[int]
+    checkpoint: int
+    ended_ms: int
+    took_ms: int
+    failure: str
+    size: int
+    added: int
+    logged: int
+    def __init__(self, checkpoint: _Optional[int] = ..., ended_ms: _Optional[int] = ..., took_ms: _Optional[int] = ..., failure: _Optional[str] = ..., size: _Optional[int] = ..., added: _Optional[int] = ..., logged: _Optional[int] = ...) -> None: ...
+
+class BegunRestore(_message.Message):
+    __slots__ = ("epoch", "checkpoint", "began_ms", "reason")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    checkpoint: int
+    began_ms: int
+    reason: str
+    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., began_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
 class CheckpointStatus(_message.Message):
-    __slots__ = ("phase", "restore_epoch", "newest", "in_progress", "missing_tasks", "last_failure", "last_took_s", "problem", "fallback")
+    __slots__ = ("phase", "restore_epoch", "newest", "in_progress", "missing_tasks", "last_failure", "last_took_s", "problem", "fallback", "interval_ms", "age_ms", "in_progress_ms", "committed", "failed", "restores", "ended", "restored")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +218,14 @@ class CheckpointStatus(_message.Message):
     LAST_TOOK_S_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    IN_PROGRESS_MS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    RESTORES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
     phase: str
     restore_epoch: int
     newest: int
@@ -197,7 +235,15 @@ class CheckpointStatus(_message.Message):
     last_took_s: float
     problem: str
     fallback: str
-    def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ..., problem: _Optional[str] = ..., fallback: _Optional[str] = ...) -> None: ...
+    interval_ms: int
+    age_ms: int
+    in_progress_ms: int
+    committed: int
+    failed: int
+    restores: int
+    ended: _containers.RepeatedCompositeFieldContainer[EndedCheckpoint]
+    restored: _containers.RepeatedCompositeFieldContainer[BegunRestore]
+    def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ..., problem: _Optional[str] = ..., fallback: _Optional[str] = ..., interval_ms: _Optional[int] = ..., age_ms: _Optional[int] = ..., in_progress_ms: _Optional[int] = ..., committed: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., ended: _Optional[_Iterable[_Union[EndedCheckpoint, _Mapping]]] = ..., restored: _Optional[_Iterable[_Union[BegunRestore, _Mapping]]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "health", "checkpoints", "restarts", "recent_restarts")

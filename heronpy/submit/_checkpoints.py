@@ -90,7 +90,7 @@ def _stored(storage: CheckpointStorage, name: str, id: int, committed: bool) -> 
         added=manifest.added,
         components=sizes,
         tasks={component: entry.tasks for component, entry in manifest.components.items()},
-        logged=sum(log.size for log in manifest.logs),
+        logged=manifest.logged,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heronpy.health import WINDOW_S, Health, HealthState, Kind, Observed, Outcomes, Silence, assess
+from heronpy.health import WINDOW_S, CheckpointProgress, Health, HealthState, Kind, Observed, Outcomes, Silence, assess
 from heronpy.plan import PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.tmaster._state import State
@@ -46,6 +46,7 @@ class HealthMonitor:
         stop_reason: str = "",
         state_problem: str = "",
         state_fallback: str = "",
+        checkpoints: CheckpointProgress | None = None,
     ) -> Health:
         """How the topology is, at a time on the monotonic and on the wall clock.
 
@@ -57,6 +58,7 @@ class HealthMonitor:
             stop_reason: why the engine itself has paused the topology, if it has.
             state_problem: why its state cannot be restored, if it cannot.
             state_fallback: which older checkpoint was restored lately, if one was.
+            checkpoints: how they get on; None: it takes none.
         """
         ready = state.ready
         if ready:
@@ -67,7 +69,13 @@ class HealthMonitor:
             self._assessed_s = now_s
             observed = self._observed(state, metrics, now_s, now_ms, ready=ready)
             self._health = assess(
-                replace(observed, stop_reason=stop_reason, state_problem=state_problem, state_fallback=state_fallback)
+                replace(
+                    observed,
+                    stop_reason=stop_reason,
+                    state_problem=state_problem,
+                    state_fallback=state_fallback,
+                    checkpoints=checkpoints,
+                )
             )
         return self._health
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from heronpy.errors import HeronError
 from heronpy.runtime import Launch
 from heronpy.tmaster.checkpoints import (
+    CheckpointSize,
     DiscardCheckpoints,
     FindIntact,
     IntactFound,
@@ -67,7 +68,8 @@ async def _written(client: CheckpointClient, effect: WriteManifest) -> Answer:
     except HeronError as e:
         return ManifestFailed(effect.checkpoint, effect.epoch, str(e), time.monotonic())
     log.info("checkpoint %d has %d bytes, %d of them new", effect.checkpoint, size.total, size.added)
-    return ManifestWritten(effect.checkpoint, effect.epoch, time.monotonic())
+    stored = CheckpointSize(size.total, size.added, size.logged)
+    return ManifestWritten(effect.checkpoint, effect.epoch, time.monotonic(), stored)
 
 
 async def _intact(client: CheckpointClient, effect: FindIntact) -> Answer:

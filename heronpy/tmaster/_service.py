@@ -24,6 +24,7 @@ from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
 from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
 from heronpy.tmaster._checkpoint_calls import CheckpointAsked
+from heronpy.tmaster._checkpoint_views import CheckpointMetrics, checkpoint_progress
 from heronpy.tmaster._checkpointing import KeepCopy, SendOrder
 from heronpy.tmaster._core import Activated, Core, Effect, Event, Finish, Reply, StateRequested
 from heronpy.tmaster._health import HealthMonitor, health_metrics
@@ -32,7 +33,7 @@ from heronpy.tmaster._manifests import Manifests
 from heronpy.tmaster._servicer import TmasterServicer
 from heronpy.tmaster._sessions import Sessions
 from heronpy.tmaster._state import CloseSession, SendPlan, TimePassed
-from heronpy.tmaster._status import Metrics, checkpoint_metrics
+from heronpy.tmaster._status import Metrics
 from heronpy.tmaster._store import NodeCopies, carry_out
 from heronpy.tmaster._store_effects import ClaimNode, NodeChanged, ReadNodes, StoreEffect, WriteNode
 from heronpy.tmaster._update import UpdateRequested
@@ -66,6 +67,7 @@ class TopologyMaster:
         self._reporter = Reporter(
             launch, container=container, source="tmaster", component="__tmaster__", collect=self._collect
         )
+        self._checkpoint_metrics = CheckpointMetrics()
         self._ending = False
         self._wake = asyncio.Event()
         self._finished: asyncio.Future[HeronError] = asyncio.get_running_loop().create_future()
@@ -292,6 +294,7 @@ class TopologyMaster:
             stop_reason=self.core.stop_reason,
             state_problem=fallback.problem if fallback is not None else "",
             state_fallback=fallback.recent(now_s) if fallback is not None else "",
+            checkpoints=checkpoint_progress(checkpoints.coordinator, now_s) if checkpoints is not None else None,
         )
 
     def _collect(self) -> list[metrics_pb2.Metric]:
@@ -303,6 +306,7 @@ class TopologyMaster:
             "__metrics-history-dropped": self.metrics.history.dropped if self.metrics.reported else 0,
             **health_metrics(self.assess_health()),
         }
+        found = [metrics_pb2.Metric(name=n, value=v, kind=metrics_pb2.Metric.GAUGE) for n, v in values.items()]
         if self.core.checkpoints is not None:
-            values |= checkpoint_metrics(self.core.checkpoints.coordinator)
-        return [metrics_pb2.Metric(name=n, value=v, kind=metrics_pb2.Metric.GAUGE) for n, v in values.items()]
+            found += self._checkpoint_metrics.collect(self.core.checkpoints.coordinator, time.monotonic())
+        return found

@@ -16,12 +16,13 @@ from heronpy.health import Health
 from heronpy.plan import PackingPlan, StmgrLocation, TopologyState
 from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import caller_of
+from heronpy.tmaster._checkpoint_views import checkpoint_status
 from heronpy.tmaster._core import Core, Event
 from heronpy.tmaster._exceptions import matching_exceptions, summary
 from heronpy.tmaster._log_levels import LogLevelKeeper, check, targets
 from heronpy.tmaster._sessions import Session, Sessions
 from heronpy.tmaster._state import HeartbeatReceived, SessionEnded, StmgrRegistered
-from heronpy.tmaster._status import Metrics, checkpoint_status, status
+from heronpy.tmaster._status import Metrics, status
 from heronpy.tmaster.checkpoints import instance_reported, stmgr_reported
 
 ACTIVE_WAIT_S = 5.0
@@ -177,7 +178,9 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
         )
         reply.stop_reason = master.core.stop_reason
         if master.core.checkpoints is not None:
-            reply.checkpoints.CopyFrom(checkpoint_status(master.core.checkpoints.coordinator))
+            reply.checkpoints.CopyFrom(
+                checkpoint_status(master.core.checkpoints.coordinator, time.monotonic(), _now_ms())
+            )
         return reply
 
     async def GetHealth(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> tmaster_pb2.Health:

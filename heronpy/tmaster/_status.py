@@ -12,7 +12,6 @@ from heronpy.plan import ContainerPacking, InstancePacking, StmgrLocation
 from heronpy.proto import metrics_pb2, tmaster_pb2
 from heronpy.tmaster._exceptions import ExceptionLog
 from heronpy.tmaster._state import State
-from heronpy.tmaster.checkpoints import CheckpointCoordinator
 
 if TYPE_CHECKING:
     from heronpy.tmaster._history import History
@@ -137,31 +136,3 @@ def _instance(
         status.latest.update(source.latest)
         status.rates.update(metrics.rates(source, now_s))
     return status
-
-
-def checkpoint_status(coordinator: CheckpointCoordinator) -> tmaster_pb2.CheckpointStatus:
-    """How checkpoints are going."""
-    counts = coordinator.counts
-    return tmaster_pb2.CheckpointStatus(
-        phase=coordinator.phase.value,
-        restore_epoch=coordinator.epoch,
-        newest=coordinator.record.newest,
-        in_progress=coordinator.in_progress,
-        missing_tasks=coordinator.missing,
-        last_failure=counts.last_failure,
-        last_took_s=counts.last_took_s,
-        problem=coordinator.fallback.problem,
-        fallback=coordinator.fallback.used,
-    )
-
-
-def checkpoint_metrics(coordinator: CheckpointCoordinator) -> dict[str, float]:
-    """The same for the Metrics Manager: counts are of this Topology Master."""
-    counts = coordinator.counts
-    return {
-        "__checkpoint-count": counts.committed,
-        "__checkpoint-failure-count": counts.failed.total(),
-        "__checkpoint-duration-ms": counts.last_took_s * 1000,
-        "__restore-count": counts.restores,
-        "__checkpoint-damaged-count": counts.damaged,
-    }

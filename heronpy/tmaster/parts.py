@@ -2,6 +2,7 @@
 
 from heronpy.tmaster._aggregation import Rule, rule_of
 from heronpy.tmaster._checkpoint_calls import CheckpointAsked
+from heronpy.tmaster._checkpoint_views import CheckpointMetrics, checkpoint_progress, checkpoint_status
 from heronpy.tmaster._exceptions import ExceptionLog, class_name
 from heronpy.tmaster._history import MINUTE_MS, MINUTES
 from heronpy.tmaster._log_levels import changed as changed_levels
@@ -12,12 +13,13 @@ from heronpy.tmaster._sessions import Session
 from heronpy.tmaster._state import Effect as StateEffect
 from heronpy.tmaster._state import Event as StateEvent
 from heronpy.tmaster._state import PackingChanged, PublishPlan, StateChanged, start, step
-from heronpy.tmaster._status import Metrics, checkpoint_metrics, checkpoint_status
+from heronpy.tmaster._status import Metrics
 
 __all__ = [
     "MINUTES",
     "MINUTE_MS",
     "CheckpointAsked",
+    "CheckpointMetrics",
     "ExceptionLog",
     "Metrics",
     "PackingChanged",
@@ -30,7 +32,7 @@ __all__ = [
     "answer_metrics",
     "changed_levels",
     "check_level",
-    "checkpoint_metrics",
+    "checkpoint_progress",
     "checkpoint_status",
     "class_name",
     "levels_in_force",

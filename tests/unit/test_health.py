@@ -11,6 +11,7 @@ from heronpy.health import (
     RECENT_RESTARTS_METRIC,
     RESTART_WINDOW_S,
     RESTARTS_METRIC,
+    CheckpointProgress,
     Health,
     HealthState,
     Kind,
@@ -42,6 +43,17 @@ def test_25_restarts_of_a_bolt_and_all_tuples_failed_are_unhealthy_and_say_why()
     ]
 
 
+def test_a_topology_without_new_checkpoints_says_since_when_and_what_they_wait_for() -> None:
+    obstacle = "checkpoint 7 waits for the snapshots of tasks 3"
+    progress = CheckpointProgress(
+        interval_s=10, age_s=90, obstacle=obstacle, rollbacks=4, last_rollback="task 3: KeyError"
+    )
+    assert [reason.text for reason in assess(Observed(checkpoints=progress)).reasons] == [
+        f"no checkpoint for 90 s, and one is wanted every 10 s: {obstacle}",
+        "rolled back 4 times in the last 10 min: task 3: KeyError",
+    ]
+
+
 @pytest.mark.parametrize(
     ("observed", "state", "kind"),
     [
@@ -56,6 +68,13 @@ def test_25_restarts_of_a_bolt_and_all_tuples_failed_are_unhealthy_and_say_why()
         (Observed(silent=[Silence("a", 40)]), DEGRADED, Kind.SILENCE),
         (Observed(silent=[Silence("a", 400)]), UNHEALTHY, Kind.SILENCE),
         (Observed(throttled={"a": 0.95}), DEGRADED, Kind.BACKPRESSURE),
+        (Observed(checkpoints=CheckpointProgress(interval_s=10, age_s=None)), HEALTHY, None),
+        (Observed(checkpoints=CheckpointProgress(interval_s=0.5, age_s=59)), HEALTHY, None),
+        (Observed(checkpoints=CheckpointProgress(interval_s=60, age_s=299)), HEALTHY, None),
+        (Observed(checkpoints=CheckpointProgress(interval_s=60, age_s=301)), DEGRADED, Kind.CHECKPOINTS),
+        (Observed(checkpoints=CheckpointProgress(interval_s=10, age_s=301)), UNHEALTHY, Kind.CHECKPOINTS),
+        (Observed(checkpoints=CheckpointProgress(interval_s=10, age_s=1, rollbacks=2)), HEALTHY, None),
+        (Observed(checkpoints=CheckpointProgress(interval_s=10, age_s=1, rollbacks=3)), DEGRADED, Kind.CHECKPOINTS),
         (Observed(throttled={"a": 0.1}), HEALTHY, None),
     ],
 )

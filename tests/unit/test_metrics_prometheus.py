@@ -53,6 +53,20 @@ def test_a_name_is_split_into_family_and_labels(name: str, expected: SeriesName)
     assert series_name(name) == expected
 
 
+def test_metrics_of_checkpoints_are_in_base_units_and_say_what_they_are() -> None:
+    counted = {"__checkpoint-count": 3.0, "__checkpoint-failure-count": 1.0, "__restore-count": 2.0}
+    known = {"__checkpoint-age-ms": 1500.0, "__checkpoint-duration-ms": 20.0, "__checkpoint-size-bytes": 7.0}
+    registry = CollectorRegistry()
+    registry.register(HeronCollector("words", lambda: [source(counted, known)]))
+    text = generate_latest(registry).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    values = {name: family.samples[0].value for name, family in families.items()}
+    assert (values["heron_checkpoint_age_seconds"], values["heron_checkpoint_duration_seconds"]) == (1.5, 0.02)
+    assert (values["heron_checkpoint_size_bytes"], values["heron_restore_count"]) == (7.0, 2.0)
+    assert families["heron_restore_count"].type == "counter"
+    assert [name for name, family in families.items() if "The engine's metric" in family.documentation] == []
+
+
 def test_counters_and_gauges_are_exported_with_labels() -> None:
     samples = scraped(source({"__execute-count/word/default": 7.0}, {"__py-thread-count": 3.0}))
     assert samples["heron_execute_count_total", "i", "default", "word", ""] == 7.0

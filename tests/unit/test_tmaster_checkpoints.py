@@ -10,11 +10,12 @@ import pytest
 from tmaster_world import Store, World, hello, location, packing_plan, topology
 
 from heronpy.errors import ReadFailedError
-from heronpy.proto import checkpoint_pb2, plan_pb2, state_pb2, topology_pb2
+from heronpy.proto import checkpoint_pb2, metrics_pb2, plan_pb2, state_pb2, topology_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import Activated, KeepCopy, SendOrder, SessionEnded, StmgrRegistered
 from heronpy.tmaster.checkpoints import (
     CheckpointSettings,
+    CheckpointSize,
     DiscardCheckpoints,
     Failure,
     ManifestFailed,
@@ -24,7 +25,7 @@ from heronpy.tmaster.checkpoints import (
     instance_reported,
     stmgr_reported,
 )
-from heronpy.tmaster.parts import Session, checkpoint_metrics, checkpoint_status
+from heronpy.tmaster.parts import CheckpointMetrics, Session, checkpoint_progress, checkpoint_status
 
 INTERVAL_S = 100.0
 TASK_OF = {"stmgr-1": 1, "stmgr-2": 2}
@@ -213,7 +214,9 @@ def test_a_failed_snapshot_aborts(world: Stmgrs) -> None:
     failed = checkpoint_pb2.SnapshotFailed(task=2, checkpoint=1, epoch=1, reason="no storage")
     world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
     assert world.kinds("stmgr-1")[-1] == "abort"
-    assert checkpoint_status(world.coordinator).last_failure == "checkpoint 1: a task failed: task 2: no storage"
+    status = checkpoint_status(world.coordinator, world.now_s, now_ms=0)
+    assert status.last_failure == "checkpoint 1: a task failed: task 2: no storage"
+    assert status.ended[0].failure == "a task failed: task 2: no storage"
 
 
 def test_the_next_topology_master_restores_nobody_who_runs_and_repeats_the_commit(world: Stmgrs) -> None:
@@ -306,9 +309,58 @@ def test_what_is_shown_of_checkpoints(world: Stmgrs) -> None:
     world.checkpoint(1)
     world.pass_time(INTERVAL_S)
     world.stored(1, 2)
-    status = checkpoint_status(world.coordinator)
+    status = checkpoint_status(world.coordinator, world.now_s + 7, now_ms=1_000_000)
     assert (status.phase, status.newest, status.in_progress, list(status.missing_tasks)) == ("running", 1, 2, [2])
-    assert checkpoint_metrics(world.coordinator)["__checkpoint-count"] == 1
+    assert (status.in_progress_ms, status.age_ms, status.interval_ms) == (7000, 107_000, 100_000)
+    assert (status.committed, status.failed, status.restores) == (1, 0, 0), "a start is no restore"
+    (ended,) = status.ended
+    assert (ended.checkpoint, ended.ended_ms, ended.failure, ended.size) == (1, 893_000, "", 0)
+
+
+def test_sizes_are_those_that_the_checkpoint_manager_has_found(world: Stmgrs) -> None:
+    world.stores_manifests = False
+    world.checkpoint(1)
+    world.feed(ManifestWritten(1, 1, world.now_s, CheckpointSize(1000, 100, 10)))
+    world.settle(time=False)
+    (ended,) = checkpoint_status(world.coordinator, world.now_s, now_ms=0).ended
+    assert (ended.size, ended.added, ended.logged) == (1000, 100, 10)
+    gauges = {metric.name: metric.value for metric in CheckpointMetrics().collect(world.coordinator, world.now_s)}
+    assert (gauges["__checkpoint-size-bytes"], gauges["__checkpoint-added-bytes"]) == (1000, 100)
+
+
+def test_a_rollback_is_shown_with_what_was_lost_and_counts_for_the_verdict(world: Stmgrs) -> None:
+    world.checkpoint(1)
+    for _ in range(3):
+        world.reports["stmgr-2"].taint = "frame 7 did not come"
+        world.report("stmgr-2")
+        world.settle(time=False)
+    status = checkpoint_status(world.coordinator, world.now_s, now_ms=5000)
+    assert [(one.epoch, one.checkpoint, one.began_ms) for one in status.restored] == [(n, 1, 5000) for n in (2, 3, 4)]
+    progress = checkpoint_progress(world.coordinator, world.now_s)
+    assert (progress.rollbacks, progress.age_s, status.restores) == (3, 0.0, 3)
+    assert "frame 7 did not come" in progress.last_rollback
+    assert checkpoint_progress(world.coordinator, world.now_s + 601).rollbacks == 0
+
+
+def test_the_verdict_is_told_what_a_checkpoint_waits_for(world: Stmgrs) -> None:
+    world.pass_time(INTERVAL_S)
+    world.stored(1, 1)
+    progress = checkpoint_progress(world.coordinator, world.now_s)
+    assert progress.obstacle == "checkpoint 1 waits for the snapshots of tasks 2"
+
+
+def test_counts_are_reported_as_what_was_added_since_the_last_report(world: Stmgrs) -> None:
+    metrics = CheckpointMetrics()
+
+    def counted() -> float:
+        found = {m.name: m for m in metrics.collect(world.coordinator, world.now_s)}
+        assert found["__checkpoint-count"].kind == metrics_pb2.Metric.COUNTER
+        return found["__checkpoint-count"].value
+
+    assert counted() == 0
+    world.checkpoint(1)
+    world.checkpoint(2)
+    assert [counted(), counted()] == [2, 0]
 
 
 # sessions

@@ -300,7 +300,9 @@ class Load(BaseModel):
 
 
 class HealthReason(BaseModel):
-    kind: str = Field(description="tmaster, ready, restarts, failures, silence, backpressure.")
+    kind: str = Field(
+        description="tmaster, stopped, state, checkpoints, ready, restarts, failures, silence, backpressure."
+    )
     state: str = Field(description="How bad this alone is.")
     text: str
 

@@ -4,6 +4,7 @@
 """
 
 from heronpy.tmaster.checkpoints._coordinator import CheckpointCoordinator, Phase
+from heronpy.tmaster.checkpoints._counts import BegunRestore, CheckpointCounts, CheckpointSize, EndedCheckpoint
 from heronpy.tmaster.checkpoints._events import (
     INITIAL,
     AbortCheckpoint,
@@ -38,21 +39,24 @@ from heronpy.tmaster.checkpoints._events import (
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._messages import instance_reported, order_of, stmgr_reported
 from heronpy.tmaster.checkpoints._record import Record
-from heronpy.tmaster.checkpoints._settings import CheckpointCounts, CheckpointSettings, Failure
+from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 
 __all__ = [
     "INITIAL",
     "AbortCheckpoint",
     "AnnounceCommit",
     "BeginCheckpoint",
+    "BegunRestore",
     "CheckLeadership",
     "CheckpointCoordinator",
     "CheckpointCounts",
     "CheckpointDamaged",
     "CheckpointRequested",
     "CheckpointSettings",
+    "CheckpointSize",
     "DiscardCheckpoints",
     "Effect",
+    "EndedCheckpoint",
     "Event",
     "Failure",
     "FenceChanged",

@@ -37,6 +37,7 @@ from heronpy.errors import StateError
 from heronpy.proto import state_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster._store_effects import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
+from heronpy.tmaster.checkpoints._counts import SIZE_UNKNOWN, CheckpointCounts, CheckpointSize
 from heronpy.tmaster.checkpoints._events import (
     INITIAL,
     AbortCheckpoint,
@@ -70,11 +71,13 @@ from heronpy.tmaster.checkpoints._fallback import Fallback
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._poison import Poison
 from heronpy.tmaster.checkpoints._record import Record
-from heronpy.tmaster.checkpoints._settings import CheckpointCounts, CheckpointSettings, Failure
+from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+_FIRST_EPOCH = 1
+"""Of a topology that starts: there is nothing to roll back."""
 _READ = ReadNodes((Kind.STATEFULCHECKPOINTS,))
 
 
@@ -104,6 +107,7 @@ class _Checkpoint:
     unaligned: bool = False
     objects: list[bytes] = field(default_factory=list)
     """Of the snapshots that were reported."""
+    size: CheckpointSize = SIZE_UNKNOWN
 
 
 class CheckpointCoordinator:
@@ -124,6 +128,8 @@ class CheckpointCoordinator:
         self._falls_back = False
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
         self._poison = Poison()
+        self._loss = ""
+        """Why the last epoch that this Topology Master has ended was over."""
         self._settings = settings
         self._strict = settings.mode is ReliabilityMode.EFFECTIVELY_ONCE
         self._members = Members(strict=self._strict)
@@ -162,6 +168,16 @@ class CheckpointCoordinator:
         if self.phase is not Phase.RUNNING or [*members.behind(TaskPhase.RUNNING)]:
             return INITIAL
         return INITIAL if any(members.unaware(id, newest) for id in members.connected) else newest
+
+    @property
+    def interval_s(self) -> float:
+        """From the beginning of a checkpoint to that of the next, as it is wanted."""
+        return self._settings.interval_s
+
+    @property
+    def began_s(self) -> float | None:
+        """When the checkpoint under way began; None: there is none."""
+        return self._current.began_s if self._current is not None else None
 
     @property
     def missing(self) -> list[int]:
@@ -279,9 +295,10 @@ class CheckpointCoordinator:
         if current is not None and found.newest == current.id:
             self._count_commit(current, event.now_s)  # its answer was lost, or overtaken by the raise
         elif current is not None:
-            self._count_failure(current.id, Failure.LOSS, "a restore has begun")
+            self._count_failure(current.id, Failure.LOSS, "a restore has begun", event.now_s, current.began_s)
         elif self._adopt and found.in_progress:
-            self._count_failure(found.in_progress, Failure.LEADER, "its successor cannot know who has reported")
+            reason = "its successor cannot know who has reported"
+            self._count_failure(found.in_progress, Failure.LEADER, reason, event.now_s)
         self.record, self._last_id = found, max(self._last_id, found.last_id)
         self._due_s = event.now_s + self._settings.interval_s
         if lost_or_damaged:
@@ -292,7 +309,8 @@ class CheckpointCoordinator:
             self.phase = Phase.ADOPTING
             return [*effects, *self._adopted(event.now_s)]
         self.phase, self.restoring = Phase.RESTORING, found.newest
-        self.counts.restores += 1
+        if self.epoch > _FIRST_EPOCH:
+            self.counts.restore(self.epoch, self.restoring, self._loss, event.now_s)
         log.info("restore epoch %d: checkpoint %d is restored", self.epoch, self.restoring)
         if lost := [*self._checked(event.now_s)]:
             return [*effects, *lost]
@@ -308,6 +326,7 @@ class CheckpointCoordinator:
             return lost
         if not self._members.awaited():
             self.phase = Phase.RUNNING
+            self.counts.run(now_s)
             log.info("everybody runs in restore epoch %d", self.epoch)
             return [*self._to_all(AbortCheckpoint, self._last_id, self.epoch), *self._orders_to_all()]
         return ()
@@ -326,6 +345,7 @@ class CheckpointCoordinator:
             self.fallback.entered()
             log.info("restore epoch %d: all have restored checkpoint %d, and resume", self.epoch, self.restoring)
             self.phase, self._due_s = Phase.RUNNING, event.now_s + self._settings.interval_s
+            self.counts.run(event.now_s)
             return self._orders_to_all()
         if (current := self._current) is not None:
             for task in self._members.tasks_of(event.stmgr_id):
@@ -375,7 +395,7 @@ class CheckpointCoordinator:
             return ()
         log.warning("restore epoch %d ends: %s", self.epoch, reason)
         effects = self._abort(Failure.LOSS, reason, now_s)
-        self.phase = Phase.RAISING
+        self.phase, self._loss = Phase.RAISING, reason
         return [*effects, RaiseRestoreEpoch(self.epoch, reason)]
 
     def _looked(self, event: IntactFound | IntactUnknown) -> Iterable[Effect]:
@@ -427,6 +447,7 @@ class CheckpointCoordinator:
         if self.divisible and current.unaligned:
             return self._abort(Failure.IN_FLIGHT, "a task has a log", event.now_s)
         assert not current.missing, "a manifest names the objects of all tasks"
+        current.size = event.size
         record = self.record.with_commit(current.id, self._settings.retained, unaligned=current.unaligned)
         return self._save(record)
 
@@ -439,7 +460,7 @@ class CheckpointCoordinator:
         if current is None or self._committing:
             return ()
         self._current = self._wanted = None
-        self._count_failure(current.id, failure, reason)
+        self._count_failure(current.id, failure, reason, now_s, current.began_s)
         return self._to_all(AbortCheckpoint, current.id, self.epoch)
 
     def _committed(self, record: Record, now_s: float) -> Iterable[Effect]:
@@ -452,14 +473,15 @@ class CheckpointCoordinator:
         ]
 
     def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
-        self.counts.committed += 1
+        took_s = now_s - checkpoint.began_s
+        self.counts.commit(checkpoint.id, took_s, checkpoint.size, now_s)
         self._poison.committed()
-        self.counts.last_took_s = now_s - checkpoint.began_s
-        log.info("checkpoint %d is committed after %.1f s", checkpoint.id, self.counts.last_took_s)
+        log.info("checkpoint %d is committed after %.1f s", checkpoint.id, took_s)
 
-    def _count_failure(self, checkpoint: int, failure: Failure, reason: str) -> None:
-        self.counts.failed[failure] += 1
-        self.counts.last_failure = f"checkpoint {checkpoint}: {failure.value}: {reason}"
+    def _count_failure(
+        self, checkpoint: int, failure: Failure, reason: str, now_s: float, began_s: float | None = None
+    ) -> None:
+        self.counts.fail(checkpoint, failure, reason, 0.0 if began_s is None else now_s - began_s, now_s)
         log.warning("%s", self.counts.last_failure)
 
     def _to_all(self, effect: type[BeginCheckpoint | AbortCheckpoint], *args: int) -> list[Effect]:

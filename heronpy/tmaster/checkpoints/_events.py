@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from heronpy.tmaster._store_effects import NodeChanged, NodesRead, NodeWritten, ReadNodes, StoreFailed, WriteNode
+from heronpy.tmaster.checkpoints._counts import SIZE_UNKNOWN, CheckpointSize
 
 INITIAL = 0
 """The checkpoint of a topology that has none yet: every task begins without state."""
@@ -111,6 +112,7 @@ class ManifestWritten:
     checkpoint: int
     epoch: int
     now_s: float
+    size: CheckpointSize = SIZE_UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

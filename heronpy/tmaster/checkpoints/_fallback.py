@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 
+from heronpy.tmaster.checkpoints._counts import CheckpointCounts
 from heronpy.tmaster.checkpoints._events import INITIAL, CheckpointDamaged, FindIntact, IntactFound, IntactUnknown
 from heronpy.tmaster.checkpoints._record import Record
-from heronpy.tmaster.checkpoints._settings import CheckpointCounts
 
 log = logging.getLogger(__name__)
 

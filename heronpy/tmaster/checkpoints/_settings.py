@@ -1,11 +1,10 @@
-"""How checkpoints are taken, and what is counted of them."""
+"""How checkpoints are taken, and why they fail."""
 
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from heronpy.config import ALLOW_EMPTY_STATE, ReliabilityMode, checkpoint_interval_s, is_set
@@ -58,16 +57,3 @@ class Failure(enum.Enum):
     STORE = "the state manager failed"
     LEADER = "the Topology Master was replaced"
     IN_FLIGHT = "batches in flight cannot be divided among other tasks"
-
-
-@dataclass(slots=True)
-class CheckpointCounts:
-    """What has happened so far in this Topology Master, for the UI."""
-
-    committed: int = 0
-    failed: Counter[Failure] = field(default_factory=Counter)
-    restores: int = 0
-    last_failure: str = ""
-    last_took_s: float = 0.0
-    damaged: int = 0
-    """Checkpoints that could not be restored."""
