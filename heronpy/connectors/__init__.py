@@ -1,9 +1,8 @@
 """Sources and sinks, and what it takes to write one.
 
-Sources: `TextFile`, `JsonLines`, `CsvFile`, `ParquetFile`, `RedisStream`, `KafkaTopic`,
-`ListSource`. Sinks: `TextSink`,
-`JsonLinesSink`, `CsvSink`, `ParquetSink`, `SqlSink`, `RedisStreamSink`. `SourceSpout` is the spout of a source,
-`SinkBolt` the bolt of a sink. What each promises in which mode is in `docs/guarantees.md`.
+Sources: `TextFile`, `JsonLines`, `CsvFile`, `ParquetFile`, `RedisStream`, `KafkaTopic`, `ListSource`. Sinks:
+`TextSink`, `JsonLinesSink`, `CsvSink`, `ParquetSink`, `SqlSink`, `RedisStreamSink`, `KafkaSink`. `SourceSpout` is the
+spout of a source, `SinkBolt` the bolt of a sink. What each promises in which mode is in `docs/guarantees.md`.
 
 One of your own implements `Source` or `Sink` and passes the tests of `heronpy.testing.connectors_kit`; of
 `positions_kit` there if it has positions, and of `transactions_kit` if it writes exactly once.
@@ -12,6 +11,7 @@ One of your own implements `Source` or `Sink` and passes the tests of `heronpy.t
 from heronpy.connectors._csv import CsvFile
 from heronpy.connectors._kafka import KafkaTopic
 from heronpy.connectors._kafka_messages import KafkaMessage
+from heronpy.connectors._kafka_sink import KafkaSink
 from heronpy.connectors._lists import ListSource
 from heronpy.connectors._parquet import ParquetFile
 from heronpy.connectors._parquet_sink import ParquetSink
@@ -44,6 +44,7 @@ __all__ = [
     "JsonLines",
     "JsonLinesSink",
     "KafkaMessage",
+    "KafkaSink",
     "KafkaTopic",
     "ListSource",
     "ParquetFile",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import dataclasses
 import logging
 import os
 import time
@@ -99,10 +101,17 @@ class Admin:
             KafkaError.NOT_COORDINATOR,
             KafkaError.LEADER_NOT_AVAILABLE,
             KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError._NOENT,  # no leader
         )
         self._errors = Errors(cluster.who)
         with opened(cluster.who):
             self.client = AdminClient(cluster.config({"error_cb": self._errors.heard}))
+
+    def about(self, topic: str) -> Admin:
+        """The same client, asked about another topic."""
+        other = copy.copy(self)
+        other._cluster = dataclasses.replace(self._cluster, topic=topic)
+        return other
 
     def describe(self) -> tuple[str, list[int]]:
         """The topic's id, and the numbers of its partitions.
@@ -181,16 +190,21 @@ class Admin:
                 if e.args[0].code() not in self._passing or time.monotonic() > deadline_s:
                     raise self._cluster_error(e.args[0]) from None
             time.sleep(_RETRY_S)
+            # librdkafka may keep what it heard of a topic that had just been made and had no leader, for minutes.
+            with contextlib.suppress(KafkaException):
+                self.client.list_topics(self._cluster.topic, timeout=self._cluster.timeout_s)
 
     def _awaited(self, future: Future[Any], deadline_s: float) -> Any:
         """Its result. Errors of connections are heard by polling only."""
-        while not future.done():
-            self.client.poll(_POLL_S)
+        while True:
+            try:
+                return future.result(_POLL_S)
+            except TimeoutError:
+                self.client.poll(0)
             if self._errors.denied:
                 raise ConfigError(f"{self._cluster.who}: access denied: {self._errors.last}")
             if time.monotonic() > deadline_s + _GRACE_S:
                 raise UnavailableError(f"{self._cluster.who}: {self._cluster.servers} does not answer")
-        return future.result()
 
     def _cluster_error(self, error: Any) -> Exception:
         from confluent_kafka import KafkaError

@@ -45,13 +45,13 @@ __all__ = [
 
 KILLS_MAX = 40
 """So many calls are tried; of more, evenly many."""
-_RACES = 20
 
 
 class TransactionalSinkKit:
     """For sinks that write exactly once. A subclass gives `sink`, `elements` and `visible`."""
 
     kills_max = KILLS_MAX
+    races = 20
 
     @pytest.fixture
     def sink(self) -> Sink:
@@ -323,7 +323,7 @@ class TransactionalSinkKit:
         self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]
     ) -> None:
         done: list[Any] = []
-        for number in range(_RACES):
+        for number in range(self.races):
             old = open_transactional(sink, epoch=2 * number + 1)
             output = prepared(old, number + 1, [elements[number % len(elements)]])
             barrier = threading.Barrier(2)

@@ -1,0 +1,72 @@
+"""Producers of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from heronpy.connectors._kafka_client import Cluster, Errors, opened, refused, said
+from heronpy.errors import CheckpointError
+
+_POLL_S: Final = 0.1
+_DEFAULTS: Final = {
+    "linger.ms": 5,
+    "message.timeout.ms": 30_000,
+    "partitioner": "murmur2_random",  # as Java's clients
+}
+
+
+def producer(cluster: Cluster, errors: Errors, more: Mapping[str, Any]) -> Any:
+    """A producer that writes each message once for each call.
+
+    Raises:
+        ConfigError: its options are wrong.
+    """
+    from confluent_kafka import Producer
+
+    config = cluster.config({"enable.idempotence": True, "error_cb": errors.heard, **more})
+    with opened(cluster.who):
+        return Producer(_DEFAULTS | config)
+
+
+def produce(
+    producer: Any,
+    topic: str,
+    failed: list[Any],
+    value: bytes | None,
+    key: bytes | None = None,
+    headers: tuple[tuple[str, bytes | None], ...] = (),
+    time_ms: int = 0,
+    partition: int = -1,
+) -> None:
+    """Queue a message. What becomes wrong with it later is added to `failed`."""
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    while True:
+        try:
+            producer.produce(
+                topic,
+                value,
+                key,
+                partition,
+                headers=list(headers) or None,
+                timestamp=time_ms,
+                on_delivery=delivered,
+            )
+        except BufferError:  # it has enough to do
+            producer.poll(_POLL_S)
+            continue
+        producer.poll(0)
+        return
+
+
+def refusal(error: Any, cluster: Cluster) -> Exception:
+    """Why a message was not taken, as the project's error."""
+    from confluent_kafka import KafkaError
+
+    if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD, KafkaError.INVALID_MSG):
+        return CheckpointError(f"{cluster.who}: the topic refuses a message: {said(error)}")
+    return refused(error, cluster)

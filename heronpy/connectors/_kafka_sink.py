@@ -1,0 +1,151 @@
+"""Messages of a Kafka topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from heronpy.connectors._files import why
+from heronpy.connectors._kafka_client import Cluster, Errors
+from heronpy.connectors._kafka_messages import Encode, KafkaMessage, encoder
+from heronpy.connectors._kafka_producer import produce, producer, refusal
+from heronpy.connectors._kafka_transactions import TransactionalWriter
+from heronpy.connectors._row_sinks import unfit
+from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
+from heronpy.errors import ConfigError, UnavailableError
+
+_MESSAGE_BYTES: Final = "message.max.bytes"
+_MESSAGE_BYTES_DEFAULT: Final = 1_000_000
+_OVERHEAD_BYTES: Final = 512
+"""Of a batch with one message, at most."""
+_FLUSH_S: Final = 60.0
+
+
+class Row(NamedTuple):
+    """A message, encoded. In checkpoints a plain tuple."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    time_ms: int
+    """0: when it is written."""
+    partition: int
+    """-1: by its key."""
+
+
+class KafkaSink(Sink):
+    """Messages of a Kafka topic. Elements are their values; a `KafkaMessage` has its key, headers and time with it.
+
+    Exactly once, the messages between two checkpoints are kept in memory and in the checkpoint, and written with a
+    progress record in one transaction when it is committed: consumers must read with `isolation.level=read_committed`,
+    as `KafkaTopic` does. The progress topic is made if it is missing, and stays small; while it is there, nothing is
+    written twice.
+    """
+
+    exactly_once = True
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        value: str | Encode = "json",
+        key: str | Callable[[Any], str | bytes | None] | None = None,
+        progress_topic: str | None = None,
+        timeout_s: float = 15.0,
+        options: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe the sink; it is connected to when it is opened.
+
+        Args:
+            servers: some of the brokers, `host:port,…`.
+            topic: its name. It exists.
+            value: `json`, `text`, `bytes`, or a function that makes bytes of an element.
+            key: a function that makes the key of an element, or the name of a field of dicts. Messages with equal keys
+                go to one partition, by the same hash as Java's clients have.
+            progress_topic: where a transaction notes which checkpoint it is of; the topic's name and
+                `-heron-progress` without it.
+            timeout_s: how long to wait for an answer when a task begins.
+            options: more of librdkafka's configuration, for TLS, SASL and tuning. It travels with the program.
+            secrets: options that must not: by the names of environment variables of the tasks that have their values.
+
+        Raises:
+            ConfigError: something of this is not so.
+        """
+        who = f"KafkaSink({topic!r})"
+        self.cluster = Cluster(
+            servers=servers,
+            topic=topic,
+            options=dict(options or {}),
+            secrets=dict(secrets or {}),
+            timeout_s=timeout_s,
+            who=who,
+        )
+        self.progress_topic = progress_topic or f"{topic}-heron-progress"
+        if self.progress_topic == topic:
+            raise ConfigError(f"{who}: the progress needs a topic of its own")
+        self._encode = encoder(value, who)
+        self._key = key
+        self._bytes_max = int(self.cluster.options.get(_MESSAGE_BYTES, _MESSAGE_BYTES_DEFAULT)) - _OVERHEAD_BYTES
+
+    def __repr__(self) -> str:
+        return self.cluster.who
+
+    def open(self, context: SinkContext) -> SinkWriter:
+        self.cluster.admin().describe()
+        return _FlushingWriter(self)
+
+    def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
+        return TransactionalWriter(self.cluster, self.progress_topic, self.row, context)
+
+    def row(self, element: Any) -> Row:
+        """An element as it is written. Raises ValueError."""
+        message = element if isinstance(element, KafkaMessage) else KafkaMessage(element, self._key_of(element))
+        try:
+            value = None if message.value is None else self._encode(message.value)
+            key = message.key.encode() if isinstance(message.key, str) else message.key
+            headers = tuple((name, value) for name, value in message.headers)
+        except Exception as e:  # it may be the user's own
+            raise unfit(self, element, why(e)) from e
+        if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):
+            raise unfit(self, element, "its value and key must become bytes")
+        size = len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers)
+        if size > self._bytes_max:
+            raise unfit(self, element, f"it takes {size} bytes: the option {_MESSAGE_BYTES} allows fewer")
+        partition = -1 if message.partition is None or element is not message else message.partition
+        return Row(value, key, headers, message.time_ms or 0, partition)
+
+    def _key_of(self, element: Any) -> Any:
+        if self._key is None:
+            return None
+        try:
+            return element[self._key] if isinstance(self._key, str) else self._key(element)
+        except Exception as e:  # it may be the user's own
+            raise unfit(self, element, f"it has no key: {why(e)}") from e
+
+
+class _FlushingWriter(SinkWriter):
+    """At least once: messages are sent as they come, and a flush waits until all of them are there."""
+
+    def __init__(self, sink: KafkaSink) -> None:
+        self._sink = sink
+        self._errors = Errors(sink.cluster.who)
+        self._failed: list[Any] = []
+        self._producer = producer(sink.cluster, self._errors, {})
+
+    def write(self, element: Any) -> None:
+        produce(self._producer, self._sink.cluster.topic, self._failed, *self._sink.row(element))
+
+    def flush(self) -> None:
+        left = self._producer.flush(_FLUSH_S)
+        failed, self._failed[:] = list(self._failed), []
+        if failed:
+            raise refusal(failed[0], self._sink.cluster)
+        if left:
+            raise UnavailableError(f"{self._sink!r}: {left} messages are not taken: {self._errors.last or 'no answer'}")
+        self._errors.well()
+
+    def close(self) -> None:
+        self._producer.purge()
+        self._producer.flush(1.0)

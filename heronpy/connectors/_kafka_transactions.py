@@ -1,0 +1,203 @@
+"""The writer of a Kafka sink that writes exactly once."""
+
+# A transaction of Kafka cannot be prepared by one process and committed by another: it is aborted when its producer is
+# gone. So the messages wait in the checkpoint, and a commit is a whole transaction: they and a progress record.
+#
+# Kafka fences by transactional ids: who initializes one ends the transactions of all that did before. The id of a
+# writer has its task and its restore epoch; who opens the sink in a later epoch finds the ids of older ones in the
+# progress topic, and initializes each. So it is certain that none of them commits any more when the progress is read.
+# An id without the epoch would not do: tasks that begin at the same time would fence each other, and a task that is no
+# more nobody.
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from heronpy.connectors._held_rows import HeldRowsWriter, PreparedRows
+from heronpy.connectors._kafka_client import Admin, Cluster, Errors, refused, said
+from heronpy.connectors._kafka_producer import produce, producer, refusal
+from heronpy.connectors._kafka_progress import PROGRESS, WRITERS, ProgressLog, Writer, make_topic
+from heronpy.connectors.spi import SinkContext
+from heronpy.errors import CheckpointError, UnavailableError
+
+_TRIES: Final = 3
+_ANSWER_S: Final = 30.0
+_TRANSACTION_MS: Final = 60_000
+_NO_CHECKPOINT: Final = -1
+Message = tuple[str, tuple[Any, ...]]
+"""A topic, and value, key, headers, time and partition."""
+
+
+class TransactionalWriter(HeldRowsWriter):
+    """The exactly-once face of `KafkaSink`."""
+
+    def __init__(
+        self, cluster: Cluster, progress_topic: str, row: Callable[[Any], tuple[Any, ...]], context: SinkContext
+    ) -> None:
+        """Open the sink, and fence older writers.
+
+        Raises:
+            HeronError: as `Sink.open_transactional`.
+        """
+        super().__init__(context)
+        self._cluster = cluster
+        self._progress_cluster = dataclasses.replace(cluster, topic=progress_topic)
+        self._row = row
+        self._me = Writer(self._sink, self._task, self._epoch)
+        self._errors = Errors(cluster.who)
+        self._failure = ""
+        """Why the last transaction failed."""
+        self._producer: Any = None
+        self._checkpoints: dict[tuple[str, int], int] = {}
+        admin = Admin(cluster)
+        admin.describe()
+        make_topic(admin.client, progress_topic)
+        self._admin = admin.about(progress_topic)
+        self._open(claimed=False)
+
+    def row(self, element: Any) -> Any:
+        return tuple(self._row(element))
+
+    def commit_rows(self, prepared: PreparedRows) -> None:
+        place = (prepared.sink, prepared.task)
+        for _ in range(_TRIES):
+            if self._producer is None:
+                self._open(claimed=True)
+            done = self._checkpoints.get(place)
+            if done is None:
+                raise CheckpointError(
+                    f"sink {self._context.name}: {self._progress_cluster.topic} has nothing of {prepared.sink}, task "
+                    f"{prepared.task}, so nobody knows whether the messages of checkpoint {prepared.checkpoint_id} are "
+                    "there"
+                )
+            if done >= prepared.checkpoint_id:
+                return
+            messages = [(self._cluster.topic, row) for row in prepared.rows]
+            if self._transact([*messages, self._progress(place, prepared.checkpoint_id)]):
+                self._checkpoints[place] = prepared.checkpoint_id
+                return
+        raise self._unavailable()
+
+    def close(self) -> None:
+        self._drop()
+
+    # Opening
+
+    def _open(self, *, claimed: bool) -> None:
+        """Become the writer of this task, and fence those of older epochs.
+
+        Args:
+            claimed: It was before, and has lost its producer.
+        """
+        log = ProgressLog(self._progress_cluster, self._admin, self._errors)
+        try:
+            log.read_writers()
+            self._check_newest(log, claimed)
+            self._producer = self._initialized(self._me)
+            self._must([self._writer(self._me, self._owner.encode())])
+            log.read_writers()
+            self._check_newest(log, True)
+            # One's own first: the other tasks do the same just now.
+            self._fence(writer for writer in log.writers if writer.task == self._task)
+            log.read_writers()
+            self._fence(log.writers)
+            log.read_progress()
+            self._checkpoints = log.checkpoints
+        finally:
+            log.close()
+        place = (self._sink, self._task)
+        if place not in self._checkpoints:
+            self._must([self._progress(place, _NO_CHECKPOINT)])
+            self._checkpoints[place] = _NO_CHECKPOINT
+
+    def _check_newest(self, log: ProgressLog, claimed: bool) -> None:
+        newest = max((writer.epoch for writer in log.writers if writer.sink == self._sink), default=0)
+        if newest > self._epoch or (claimed and log.writers.get(self._me, self._owner) != self._owner):
+            raise self.fenced()
+
+    def _fence(self, writers: Iterable[Writer]) -> None:
+        older = [writer for writer in writers if writer.sink == self._sink and writer.epoch < self._epoch]
+        for writer in older:
+            self._initialized(writer)
+        if older:
+            self._must([self._writer(writer, None) for writer in older])
+
+    def _initialized(self, writer: Writer) -> Any:
+        """A producer in the place of a writer: what that has not committed is aborted, and always will be."""
+        from confluent_kafka import KafkaException
+
+        config = {"transactional.id": writer.transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
+        made = producer(self._cluster, self._errors, config)
+        deadline_s = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                made.init_transactions(self._cluster.timeout_s)
+                return made
+            except KafkaException as e:
+                if not e.args[0].retriable() or time.monotonic() > deadline_s:
+                    raise refused(e.args[0], self._cluster) from None
+
+    # Transactions
+
+    def _must(self, messages: Sequence[Message]) -> None:
+        if not self._transact(messages):
+            raise self._unavailable()
+
+    def _transact(self, messages: Sequence[Message]) -> bool:
+        """Write messages in one transaction. False: perhaps they are there, and there is no producer any more.
+
+        Raises:
+            CheckpointError: they will never be taken.
+        """
+        from confluent_kafka import KafkaException
+
+        failed: list[Any] = []
+        try:
+            self._producer.begin_transaction()
+            for topic, row in messages:
+                produce(self._producer, topic, failed, *row)
+            self._commit()
+            self._errors.well()
+            return True
+        except KafkaException as e:
+            error = failed[0] if failed else e.args[0]
+            self._failure = said(error)
+            with contextlib.suppress(KafkaException):
+                self._producer.abort_transaction(self._cluster.timeout_s)
+            self._drop()
+            if isinstance(refused_for_ever := refusal(error, self._cluster), CheckpointError):
+                raise refused_for_ever from None
+            return False
+
+    def _commit(self) -> None:
+        from confluent_kafka import KafkaException
+
+        deadline_s = time.monotonic() + _ANSWER_S
+        while True:
+            try:
+                self._producer.commit_transaction(self._cluster.timeout_s)
+                return
+            except KafkaException as e:
+                if not e.args[0].retriable() or time.monotonic() > deadline_s:
+                    raise
+
+    def _progress(self, place: tuple[str, int], checkpoint_id: int) -> Message:
+        value = str(checkpoint_id).encode()
+        return self._progress_cluster.topic, (value, msgspec.json.encode(place), (), 0, PROGRESS)
+
+    def _writer(self, writer: Writer, owner: bytes | None) -> Message:
+        return self._progress_cluster.topic, (owner, msgspec.json.encode(tuple(writer)), (), 0, WRITERS)
+
+    def _drop(self) -> None:
+        made, self._producer = self._producer, None
+        if made is not None:
+            made.purge()
+
+    def _unavailable(self) -> UnavailableError:
+        return UnavailableError(f"{self._cluster.who}: a transaction failed: {self._failure}")

@@ -1,0 +1,156 @@
+"""Topics as sinks, exactly once and at least once, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from heronpy.connectors import KafkaMessage, KafkaSink, KafkaTopic, Sink
+from heronpy.errors import CheckpointError, ConfigError, NotFoundError, UnavailableError
+from heronpy.testing.connectors_kit import open_sink
+from heronpy.testing.kafka import KafkaServer
+from heronpy.testing.positions_kit import opened, rest_of
+from heronpy.testing.transactions_kit import TransactionalSinkKit, open_transactional, prepared
+
+Make = Callable[..., str]
+
+
+def messages(kafka: KafkaServer, topic: str, **options: Any) -> list[Any]:
+    """What consumers of committed messages see."""
+    source = KafkaTopic(kafka.servers, topic, group="tests", bounded=True, **options)
+    names = sorted(source.stream_splits())
+    return [record.value for name in names for record in rest_of(opened(source, name))]
+
+
+class TestKafkaSink(TransactionalSinkKit):
+    kills_max, races = (30, 20) if os.environ.get("HERON_LONG") else (5, 3)
+
+    @pytest.fixture(autouse=True)
+    def topic(self, kafka: KafkaServer, make_topic: Make) -> str:
+        self._kafka, self._topic = kafka, make_topic()
+        return self._topic
+
+    @pytest.fixture
+    def sink(self, kafka: KafkaServer, topic: str) -> Sink:
+        return KafkaSink(kafka.servers, topic, key="n")
+
+    @pytest.fixture
+    def elements(self) -> Sequence[Any]:
+        return [{"n": str(n), "text": f"é{n}"} for n in range(11)]
+
+    @pytest.fixture
+    def unfit(self) -> Any:
+        return {"n": 1}
+
+    def visible(self) -> list[Any]:
+        return messages(self._kafka, self._topic)
+
+    def leftovers(self) -> Sequence[Any]:
+        source = KafkaTopic(
+            self._kafka.servers, f"{self._topic}-heron-progress", group="tests", value="text", whole=True, bounded=True
+        )
+        writers = {
+            each.value.key: each.value.value for each in rest_of(opened(source, f"{self._topic}-heron-progress-0"))
+        }
+        return [key for key, owner in writers.items() if owner is not None and json.loads(key)[2] != 3]
+
+    def test_messages_are_in_the_order_in_which_they_were_written(self, sink: Sink, elements: Sequence[Any]) -> None:
+        writer = open_transactional(sink)
+        for number, cut in enumerate(range(0, 11, 4)):
+            writer.commit(prepared(writer, number, elements[cut : cut + 4]))
+        assert self.visible() == list(elements)
+
+    def test_a_lost_progress_is_an_error(self, sink: Sink, elements: Sequence[Any], kafka: KafkaServer) -> None:
+        output = prepared(open_transactional(sink), 1, elements[:1])
+        progress = f"{self._topic}-heron-progress"
+        kafka.admin().delete_topics([progress])[progress].result(60)
+        other = KafkaSink(kafka.servers, self._topic, progress_topic=f"{progress}-2")
+        with pytest.raises(CheckpointError, match="nobody knows"):
+            open_transactional(other, task=1, epoch=2).recover([output])
+        self.check([])
+
+    def test_a_message_that_the_topic_refuses_is_an_error_and_nothing_is_committed(
+        self, kafka: KafkaServer, make_topic: Make
+    ) -> None:
+        self._topic = make_topic(max_message_bytes="1000")
+        writer = open_transactional(KafkaSink(kafka.servers, self._topic))
+        output = prepared(writer, 1, ["a", "b" * 2000])
+        with pytest.raises(CheckpointError, match="refuses a message"):
+            writer.commit(output)
+        writer.commit(prepared(writer, 2, ["c"]))
+        assert self.visible() == ["c"]
+
+
+def test_at_least_once_a_flush_makes_messages_visible(kafka: KafkaServer, make_topic: Make) -> None:
+    topic = make_topic()
+    writer = open_sink(KafkaSink(kafka.servers, topic))
+    for n in range(100):
+        writer.write(n)
+    writer.flush()
+    writer.flush()
+    assert messages(kafka, topic) == list(range(100))
+    writer.close()
+
+
+def first_letter(element: str) -> str:
+    return element[:1]
+
+
+def test_a_whole_message_is_written_as_it_is_and_keys_decide_the_partition(
+    kafka: KafkaServer, make_topic: Make
+) -> None:
+    topic = make_topic(3)
+    writer = open_sink(KafkaSink(kafka.servers, topic, value="text", key=first_letter))
+    given = KafkaMessage("v", "k", (("h", b"\xff"), ("h", None)), 1_700_000_000_123, 2)
+    for element in (given, KafkaMessage(None, b"gone", partition=2), "alpha", "beta", "also"):
+        writer.write(element)
+    writer.flush()
+    writer.close()
+    found = messages(kafka, topic, value="text", whole=True)
+    whole = [message for message in found if message.key in ("k", "gone")]
+    assert [message._replace(offset=None) for message in whole[:1]] == [given]
+    assert (whole[1].value, whole[1].partition) == (None, 2)
+    by_key = {message.value: (message.key, message.partition) for message in found if message not in whole}
+    assert {value: key for value, (key, _) in by_key.items()} == {"alpha": "a", "beta": "b", "also": "a"}
+    assert by_key["alpha"][1] == by_key["also"][1]
+
+
+@pytest.mark.parametrize(
+    ("options", "element"),
+    [
+        ({}, object()),
+        ({"value": "text"}, 1),
+        ({"value": "bytes"}, "text"),
+        ({"value": lambda element: 1}, "text"),
+        ({"key": "word"}, {"n": 1}),
+        ({"options": {"message.max.bytes": 1000}}, "x" * 1000),
+    ],
+)
+def test_what_cannot_be_a_message_is_refused(kafka: KafkaServer, options: dict[str, Any], element: Any) -> None:
+    with pytest.raises(ValueError, match="cannot hold"):
+        KafkaSink(kafka.servers, "any", **options).row(element)
+
+
+def test_a_topic_that_is_missing_is_named(kafka: KafkaServer) -> None:
+    for open_it in (open_sink, open_transactional):
+        with pytest.raises(NotFoundError, match="has no topic 'nowhere'"):
+            open_it(KafkaSink(kafka.servers, "nowhere"))
+
+
+def test_a_kafka_that_is_away_is_named() -> None:
+    for open_it in (open_sink, open_transactional):
+        with pytest.raises(UnavailableError, match=r"127.0.0.1:1 does not answer"):
+            open_it(KafkaSink("127.0.0.1:1", "t", timeout_s=0.5))
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(ConfigError, match="transactional"):
+        KafkaSink("h:1", "t", options={"transactional.id": "x"})
+    with pytest.raises(ConfigError, match="topic of its own"):
+        KafkaSink("h:1", "t", progress_topic="t")
+    with pytest.raises(ConfigError, match="format"):
+        KafkaSink("h:1", "t", value="avro")
