@@ -36,7 +36,7 @@ fold is commutative. An element is in as many accumulators as `add` reports, and
 once.
 
 `TrailingWindows` are the windows of Storm's bolts, which see elements: the last n, or those of the last t, evaluated
-every m elements or every s. `SavedElements` keeps these in checkpoints.
+every m elements or every s. `saved_elements` keeps these in checkpoints.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from heronpy.windows._effects import Closed, Effect, FoldFailed, Late, Pane, Pla
 from heronpy.windows._engine import WindowEngine
 from heronpy.windows._folds import Collect, Fold, KeepLast, KeepWithin, Reduce
 from heronpy.windows._panes import PaneEngine
-from heronpy.windows._saved_elements import SavedElements
+from heronpy.windows._saved_elements import SavedElements, saved_elements
 from heronpy.windows._sessions import SessionEngine
 from heronpy.windows._slices import SlicedEngine
 from heronpy.windows._spans import END, FOREVER, NEVER, Counted, Global, Session, Sliding, Span, Tumbling, Windows
@@ -135,5 +135,6 @@ __all__ = [
     "Windowing",
     "Windows",
     "durable_engine",
+    "saved_elements",
     "window_engine",
 ]

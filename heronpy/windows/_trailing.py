@@ -184,6 +184,22 @@ class TrailingWindows:
         self._expire(time, effects)
         return effects
 
+    def waiting(self) -> list[tuple[float, Any]]:
+        """What windows that slide by number have had no window for yet, with its times; nothing of others."""
+        rows = self._rows[max(self._expired, self._settled - self._since) :] if self._slides_by_count else []
+        return [(row[TIME], row[ELEMENT]) for row in rows]
+
+    def finish(self) -> bool:
+        """Let go of everything, unless there will be windows with something new without more elements."""
+        waits = self._after if self._by_count else self._expired
+        if not self._slides_by_count and waits < len(self._rows):
+            return False
+        if self._saved is not None:
+            self._saved.remove(self._rows)
+            self._saved.forget()
+        self._rows = []
+        return True
+
     def _before(self, time: float) -> int:
         """Where the first row of a time or later is."""
         return bisect.bisect_left(self._rows, time, lo=self._expired, key=_time)

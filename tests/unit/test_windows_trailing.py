@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from heronpy.errors import ConfigError
 from heronpy.state import TaskStates
-from heronpy.windows import Count, Duration, Evaluated, Expired, SavedElements, TrailingWindows
+from heronpy.windows import Count, Duration, Evaluated, Expired, TrailingWindows, saved_elements
 from tests.unit.state_kit import Component
 
 
@@ -21,7 +21,7 @@ class Ledger:
 
     def __init__(self, length: Count | Duration, slide: Count | Duration, **options: Any) -> None:
         def declare(states: TaskStates) -> TrailingWindows:
-            return TrailingWindows(length, slide, **options, saved=SavedElements(states, "windows"))
+            return TrailingWindows(length, slide, **options, saved=saved_elements(states, "windows")[0])
 
         self.component = Component(declare)
         self.evaluated: list[Evaluated] = []

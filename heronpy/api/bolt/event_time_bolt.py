@@ -16,7 +16,6 @@ from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
-from heronpy.windows import Watermarks
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -76,15 +75,17 @@ class EventTimeBolt(Bolt, StatefulComponent):
         context.register_metric(OUTLIER_TUPLES, self._outliers, 10)
         self._watermarks = settings.watermarks(context, self._clock_ms())
         if self._durable:
-            self._saved_marks = context.task_state(
-                WATERMARKS, default=None, merge=Watermarks.merged, split=lambda marks, tasks: [marks] * tasks
-            )
-            self._watermarks.restore(self._saved_marks.value)
+            marks = context.split_state(WATERMARKS, index=int)  # by task: another one may be behind
+            self._saved_marks, self._index = marks, context.get_this_task_index()
+            self._watermarks.restore(marks.get(self._index))
+            for task in list(marks):
+                if task != self._index:
+                    del marks[task]
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Bring the state up to date. Call it if you override it."""
         if self._durable and self._timestamp is not None:
-            self._saved_marks.value = self._watermarks.saved()
+            self._saved_marks[self._index] = self._watermarks.saved()
 
     def time_of(self, tup: Tuple) -> int | None:
         """The time of a tuple in ms; None: it has no usable one, and was set aside."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
-from heronpy.api.bolt.window_state import saved_tuples
+from heronpy.api.bolt.window_state import TaskWindows
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
-from heronpy.windows import Duration, Evaluated, Expired, TrailingWindows
+from heronpy.windows import Duration, Evaluated, Expired, SavedElements, TrailingWindows
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -84,7 +84,7 @@ class _WindowBolt(Bolt, StatefulComponent):
 
     def pre_save(self, checkpoint_id: str) -> None:
         """Bring the state up to date. Call it if you override it."""
-        if self._saved is not None:
+        if self._durable:
             self._windows.save()
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
@@ -98,27 +98,29 @@ class _WindowBolt(Bolt, StatefulComponent):
         config.update(_ticks(self.slide_interval))
         self._clock = wall_clock_s()
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
-        durable = mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE
-        self._saved = saved_tuples(context) if durable else None
-        self._windows = TrailingWindows(
+        self._durable = mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE
+        self._windows = TaskWindows(self._made, context, durable=self._durable)
+        self._warn_of_timeouts(config)
+
+    def _made(self, saved: SavedElements | None, own: bool) -> TrailingWindows:
+        return TrailingWindows(
             Duration(self.window_duration),
             Duration(self.slide_interval),
-            fires_empty=True,
+            fires_empty=own,
             first_end=self._clock() + self.slide_interval,
-            saved=self._saved,
+            saved=saved,
         )
-        self._warn_of_timeouts(config)
 
     @property
     def current_tuples(self) -> list[tuple[Tuple, float]]:
         """The tuples that are still in some window to come, with their arrival."""
-        return [(tup, at) for at, tup in self._windows.entries]
+        return [(tup, at) for at, tup in self._windows.own.entries]
 
     def process(self, tup: Tuple) -> None:
         effects = self._windows.add(tup, self._clock())
         if effects:
             self._carry_out(effects)
-        if self._saved is not None:
+        if self._durable:
             self.ack(tup)
 
     def process_tick(self, tup: Tuple) -> None:
@@ -128,7 +130,7 @@ class _WindowBolt(Bolt, StatefulComponent):
         for effect in effects:
             if isinstance(effect, Evaluated):
                 self.processWindow(WindowContext(effect.start, effect.end), effect.elements)
-            elif self._saved is None:
+            elif not self._durable:
                 for tup in effect.elements:
                     self.ack(tup)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.tuple import Detached, Tuple
-from heronpy.windows import SavedElements
+from heronpy.windows import Evaluated, Expired, SavedElements, TrailingWindows, saved_elements
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -21,9 +21,46 @@ WATERMARKS = "windows.watermarks"
 """Name of the state of how far its event time has come."""
 
 
-def saved_tuples(context: TopologyContext) -> SavedElements:
-    """Where the tuples of a task's windows are saved."""
-    return SavedElements(context, WINDOWS, pack=_packed, unpack=_unpacking(context))
+class TaskWindows:
+    """The windows of a task and, after their number changed, those of tasks that are no more."""
+
+    def __init__(
+        self, make: Callable[[SavedElements | None, bool], TrailingWindows], context: TopologyContext, *, durable: bool
+    ) -> None:
+        """Those that are saved.
+
+        Args:
+            make: makes windows of what is saved of them; and whether they are the task's own, and go on.
+            context: the task's.
+            durable: whether they are in checkpoints.
+
+        Raises:
+            CheckpointError: what was saved cannot be restored.
+            ConfigError: the bolt overrides `pre_save` without calling that of its base.
+        """
+        own: SavedElements | None = None
+        others: list[SavedElements] = []
+        if durable:
+            own, others = saved_elements(context, WINDOWS, pack=_packed, unpack=_unpacking(context))
+        self.own = make(own, True)
+        self._others = [make(other, False) for other in others]
+        self.add = self.own.add
+
+    def save(self) -> None:
+        """Bring what is saved up to date."""
+        for windows in (self.own, *self._others):
+            windows.save()
+
+    def advance(self, time: float) -> list[Evaluated | Expired]:
+        """Time has come this far: what is due."""
+        effects: list[Evaluated | Expired] = []
+        for windows in self._others.copy():
+            effects += windows.advance(time)
+            for at, tup in windows.waiting():
+                effects += self.own.add(tup, max(at, time))
+            if windows.finish():
+                self._others.remove(windows)
+        return effects + self.own.advance(time)
 
 
 def _packed(tup: Tuple) -> tuple[Any, ...]:
@@ -45,4 +82,4 @@ def _unpacking(context: TopologyContext) -> Callable[[tuple[Any, ...]], Tuple]:
     return unpack
 
 
-__all__ = ["WATERMARKS", "WINDOWS", "saved_tuples"]
+__all__ = ["WATERMARKS", "WINDOWS", "TaskWindows"]

@@ -36,12 +36,12 @@ from heronpy.api.bolt.window_settings import (
     duration_ms,
     extent_config,
 )
-from heronpy.api.bolt.window_state import saved_tuples
+from heronpy.api.bolt.window_state import TaskWindows
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
-from heronpy.windows import NEVER, Count, Duration, Evaluated, Expired, TrailingWindows
+from heronpy.windows import NEVER, Count, Duration, Evaluated, Expired, SavedElements, TrailingWindows
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -131,20 +131,23 @@ class BaseWindowedBolt(EventTimeBolt):
         """
         settings = self._settings = WindowSettings.of(config)
         self.set_up_time(config, context, settings)
-        self._saved = saved_tuples(context) if self._durable else None
+        self._windows = TaskWindows(self._made, context, durable=self._durable)
+        self._warn_of_timeouts(config)
+
+    def _made(self, saved: SavedElements | None, own: bool) -> TrailingWindows:
+        settings = self._settings
         starts_at = isinstance(settings.slide, Duration) and settings.timestamp is None
-        self._windows = TrailingWindows(
+        return TrailingWindows(
             settings.length,
             settings.slide,
             event_time=settings.timestamp is not None,
             first_end=self._clock_ms() + settings.slide.value if starts_at else None,
-            saved=self._saved,
+            saved=saved,
         )
-        self._warn_of_timeouts(config)
 
     def pre_save(self, checkpoint_id: str) -> None:
         super().pre_save(checkpoint_id)
-        if self._saved is not None:
+        if self._durable:
             self._windows.save()
 
     def process(self, tup: Tuple) -> None:
@@ -155,7 +158,7 @@ class BaseWindowedBolt(EventTimeBolt):
             self.came_late(tup, at_ms)
             return
         self._carry_out(self._windows.add(tup, at_ms))
-        if self._saved is not None:
+        if self._durable:
             self.ack(tup)
 
     def process_tick(self, tup: Tuple) -> None:
@@ -166,7 +169,7 @@ class BaseWindowedBolt(EventTimeBolt):
     def _carry_out(self, effects: Sequence[Evaluated | Expired]) -> None:
         for effect in effects:
             if isinstance(effect, Expired):
-                if self._saved is None:
+                if not self._durable:
                     for tup in effect.elements:
                         self.ack(tup)
                 continue
