@@ -129,14 +129,14 @@ class Admin:
         return str(found.topic_id), sorted(each.id for each in found.partitions)
 
     def offsets(self, partitions: Iterable[int], at: str | int, *, committed_only: bool = False) -> dict[int, int]:
-        """Offsets by partition.
+        """Offsets by partition. The topic is there, or was just made.
 
         Args:
             partitions: Their numbers.
             at: EARLIEST, LATEST, or a time in ms: that of the first record from then on, or the latest.
             committed_only: The latest of committed transactions.
         """
-        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         spec = {EARLIEST: OffsetSpec.earliest, LATEST: OffsetSpec.latest}
@@ -148,7 +148,7 @@ class Admin:
             asked = self.client.list_offsets(places, isolation_level=level, request_timeout=self._cluster.timeout_s)
             return [asked[place] for place in places]
 
-        answers = self._answers(ask)
+        answers = self._answers(ask, KafkaError.UNKNOWN_TOPIC_OR_PART)
         found = {place.partition: answer.offset for place, answer in zip(places, answers, strict=True)}
         if none_later := [number for number, offset in found.items() if offset < 0]:
             found |= self.offsets(none_later, LATEST)
@@ -178,7 +178,7 @@ class Admin:
     def _answer(self, ask: Callable[[], Future[Any]]) -> Any:
         return self._answers(lambda: [ask()])[0]
 
-    def _answers(self, ask: Callable[[], list[Future[Any]]]) -> list[Any]:
+    def _answers(self, ask: Callable[[], list[Future[Any]]], *passing: int) -> list[Any]:
         """What is answered; asked again while a broker is only taking office. Raises one line of why there is none."""
         from confluent_kafka import KafkaException
 
@@ -187,7 +187,7 @@ class Admin:
             try:
                 return [self._awaited(future, deadline_s) for future in ask()]
             except KafkaException as e:
-                if e.args[0].code() not in self._passing or time.monotonic() > deadline_s:
+                if e.args[0].code() not in (*self._passing, *passing) or time.monotonic() > deadline_s:
                     raise self._cluster_error(e.args[0]) from None
             time.sleep(_RETRY_S)
             # librdkafka may keep what it heard of a topic that had just been made and had no leader, for minutes.

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from heronpy.testing._eventually import eventually_sync
 from heronpy.testing._server_process import Server, free_port, listening
 
 KAFKA_JARS_ENV: Final = "HERON_TEST_KAFKA_JARS"
@@ -107,6 +108,13 @@ class KafkaServer(Server):
 
         new = NewTopic(topic, partitions, 1, config=dict(config or {}))
         self.admin().create_topics([new])[topic].result(60)
+
+        def there() -> None:
+            found = self.admin().list_topics(topic, timeout=60).topics[topic]
+            assert len(found.partitions) == partitions
+            assert all(partition.leader == 1 for partition in found.partitions.values())
+
+        eventually_sync(there, within_s=60)
 
     def admin(self) -> Any:
         """An AdminClient of confluent_kafka. One for all: what is asked of one that nobody holds is not answered."""

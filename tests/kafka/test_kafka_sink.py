@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,7 +26,19 @@ def messages(kafka: KafkaServer, topic: str, **options: Any) -> list[Any]:
 
 
 class TestKafkaSink(TransactionalSinkKit):
-    kills_max, races = (30, 20) if os.environ.get("HERON_LONG") else (5, 3)
+    kills_max = 30
+    long = (
+        "test_a_failed_checkpoint_is_committed_with_the_next",
+        "test_what_was_not_prepared_is_gone_with_its_writer",
+        "test_an_abort_after_the_commit_changes_nothing",
+        "test_an_older_checkpoint_is_restored_again",
+        "test_tasks_do_not_mind_each_other",
+        "test_another_submission_begins_anew",
+        "test_another_submission_starts_from_a_savepoint",
+        "test_a_commit_of_one_task_spares_what_another_has_to_recover",
+        "test_a_race_between_two_commits_once",
+        "test_the_output_is_exact_wherever_the_process_is_killed",
+    )
 
     @pytest.fixture(autouse=True)
     def topic(self, kafka: KafkaServer, make_topic: Make) -> str:

@@ -50,9 +50,7 @@ class TestKafkaTopic(Kit, SourceKit):
 
 
 class TestPositions(Kit, RewindableSourceKit):
-    @pytest.mark.long
-    def test_reading_goes_on_at_any_position(self, source: Source) -> None:
-        super().test_reading_goes_on_at_any_position(source)
+    long = ("test_reading_goes_on_at_any_position",)
 
 
 def read(reader: SplitReader | SourceReader, count: int) -> list[Record]:
