@@ -213,7 +213,7 @@ class ReduceByKeyBolt(StageBolt):
             begun.value = (self._cut,)
 
     def taker(self) -> Callable[[Tuple], None]:
-        reduce = self._reduce
+        reduce = self._reducer()
         place, times, cut = self.place, self.stage.times_in, self._cut
 
         def take(tup: Tuple) -> None:
@@ -229,15 +229,21 @@ class ReduceByKeyBolt(StageBolt):
 
         return take
 
-    def _reduce(self, key: Any, value: Any) -> None:
+    def _reducer(self) -> Callable[[Any, Any], None]:
         assert isinstance(self.stage.head.node, ReduceByKeyNode)
-        values, function = self._values, self.stage.head.node.function
-        try:
-            made = values[key] = function(values[key], value) if key in values else value
-        except Exception as error:
-            self.failed((key, value), error)
-            return
-        self.put((key, made))
+        values, function, put, nothing = self._values, self.stage.head.node.function, self.put, object()
+        get = values.get
+
+        def reduce(key: Any, value: Any) -> None:
+            try:
+                so_far = get(key, nothing)
+                made = values[key] = value if so_far is nothing else function(so_far, value)
+            except Exception as error:
+                self.failed((key, value), error)
+                return
+            put((key, made))
+
+        return reduce
 
 
 def _first(values: Sequence[Any]) -> Any:
