@@ -43,7 +43,8 @@ class SimulatedCheckpoints:
     """The newest committed checkpoint, and what comes after it."""
 
     def __init__(self, plan: PhysicalPlan) -> None:
-        self._plan = plan
+        self.plan = plan
+        """How the topology runs now."""
         self.epoch = 1
         """The restore epoch."""
         self.committed = Checkpoint(0, None, {})
@@ -57,8 +58,8 @@ class SimulatedCheckpoints:
         """What the newest committed one has of a task."""
         if self.committed.manifest is None:
             return NOTHING_SAVED
-        component = self._plan.tasks[task_id][1].component
-        tasks = self._plan.component_tasks[component]
+        component = self.plan.tasks[task_id][1].component
+        tasks = self.plan.component_tasks[component]
         return read_saved(self.committed.manifest, component, tasks.index(task_id), len(tasks), self._opened)
 
     def take(self, snapshots: Iterable[Snapshots]) -> int:
@@ -90,10 +91,10 @@ class SimulatedCheckpoints:
         manifest = previous
         if self._refs:
             taken = Manifest(
-                topology_id=self._plan.logical.id,
+                topology_id=self.plan.logical.id,
                 checkpoint_id=self._last,
                 epoch=self.epoch,
-                groups=self._plan.logical.key_groups,
+                groups=self.plan.logical.key_groups,
                 components=components,
                 objects=tuple(self._refs),
             )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from heronpy.api.state import ITwoPhaseStatefulComponent
@@ -54,7 +55,7 @@ class Simulator:
             lose: which batches are lost on their way. Tests use it to see replays.
         """
         logical = LogicalPlan.from_proto(_proto(topology))
-        self.plan = PhysicalPlan(1, logical, RoundRobinPacking(logical).pack(), ())
+        self.plan = _planned(logical)
         self._config = config or InstanceConfig()
         self._clock = clock
         self._lose = lose
@@ -191,17 +192,25 @@ class Simulator:
         for snapshots in self._snapshots.values() if tell else ():
             snapshots.commit(id)
 
-    def restore(self) -> None:
-        """Have all tasks replaced by others that go on from the last committed checkpoint. Effectively once only."""
+    def restore(self, parallelism: Mapping[str, int] = MappingProxyType({})) -> None:
+        """Have all tasks replaced by others that go on from the last committed checkpoint. Effectively once only.
+
+        Args:
+            parallelism: how many tasks components have from now on, where it changes. The checkpoint must have been
+                taken with nothing on its way: see `drain`.
+        """
         checkpoints = self._checkpoints
         assert checkpoints is not None, "checkpoints are taken effectively once"
         to = checkpoints.committed
+        assert not (parallelism and any(to.on_their_way.values())), "tuples are on their way to tasks that are no more"
         for task in self.tasks.values():
             component = task.user_object
             task.committed(to.id)
             if isinstance(component, ITwoPhaseStatefulComponent):
                 component.pre_restore(str(to.id))
             task.retire()
+        if parallelism:
+            self.plan = checkpoints.plan = _planned(self.plan.logical.with_parallelism(parallelism))
         checkpoints.epoch += 1
         self._inboxes = {task: deque(to.on_their_way.get(task, ())) for task in self.plan.tasks}
         self.tasks = self._made()
@@ -211,6 +220,10 @@ class Simulator:
         for batch in batches:
             if not self._lose(batch) and not _is_marker(batch):
                 self._inboxes[batch.dest_task].append(batch)
+
+
+def _planned(logical: LogicalPlan) -> PhysicalPlan:
+    return PhysicalPlan(1, logical, RoundRobinPacking(logical).pack(), ())
 
 
 def _is_marker(batch: stmgr_pb2.Batch) -> bool:

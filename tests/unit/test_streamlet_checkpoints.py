@@ -142,28 +142,38 @@ def simulated(make: Callable[[Builder], None], clock: Clock) -> Simulator:
     return Simulator(topology, clock=clock.ns)
 
 
-def outcome(make: Callable[[Builder], None], steps: Sequence[str], clock: Clock) -> Counter[Any]:
-    """What the program's sinks have in the end, after these steps and then as many as it takes."""
-    COMMITTED.clear()
-    VIEW.clear()
-    PROGRESS.clear()
-    with simulated(make, clock) as simulator:
-
-        def step() -> bool:
-            clock.now_ms += STEP_MS
-            return simulator.step()
-
+def outcome(make: Callable[[Builder], None], faults: Sequence[str], clock: Clock) -> Counter[Any]:
+    """What the program's sinks have in the end, after this and then as many steps as it takes."""
+    with begun(make, clock) as simulator:
         do: dict[str, Callable[[], object]] = {
-            "step": step,
+            "step": lambda: steps(simulator, clock, 1),
             "checkpoint": simulator.checkpoint,
             "abort": lambda: simulator.checkpoint(commit=False),
             "unheard": lambda: simulator.checkpoint(tell=False),
             "restore": simulator.restore,
         }
-        for each in steps:
+        for each in faults:
             do[each]()
-        for _ in range(QUIET_STEPS):
-            step()
+        steps(simulator, clock, QUIET_STEPS)
+    return results()
+
+
+def begun(make: Callable[[Builder], None], clock: Clock) -> Simulator:
+    """The program, with sinks and views that have nothing."""
+    COMMITTED.clear()
+    VIEW.clear()
+    PROGRESS.clear()
+    return simulated(make, clock)
+
+
+def steps(simulator: Simulator, clock: Clock, count: int) -> None:
+    for _ in range(count):
+        clock.now_ms += STEP_MS
+        simulator.step()
+
+
+def results() -> Counter[str]:
+    """What is visible."""
     return Counter(repr(row) for rows in COMMITTED.values() for row in rows) + VIEW
 
 
@@ -295,33 +305,43 @@ FAULTS = st.sampled_from(["step", "step", "step", "checkpoint", "abort", "unhear
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(steps=st.lists(FAULTS, min_size=8, max_size=60))
-def test_the_output_is_that_of_a_run_without_faults(clock: Clock, name: str, steps: list[str]) -> None:
+@given(faults=st.lists(FAULTS, min_size=8, max_size=60))
+def test_the_output_is_that_of_a_run_without_faults(clock: Clock, name: str, faults: list[str]) -> None:
     expected = without_faults(name, clock)
     assert expected.total() == PROGRAMS[name][1]
-    assert outcome(PROGRAMS[name][0], steps, clock) == expected
+    assert outcome(PROGRAMS[name][0], faults, clock) == expected
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - {"operators", "generators"}))
+def test_the_output_is_the_same_with_other_numbers_of_tasks(clock: Clock, name: str) -> None:
+    program = PROGRAMS[name][0]
+    expected = without_faults(name, clock)
+    with begun(program, clock) as simulator:
+        components = simulator.plan.logical.components
+        usual = {name: spec.parallelism for name, spec in components.items() if not name.startswith("reduce_by_window")}
+        for tasks in ({name: number + 1 for name, number in usual.items()}, usual):
+            steps(simulator, clock, 30)
+            simulator.drain()
+            simulator.checkpoint()
+            simulator.restore(tasks)
+            assert {name: len(simulator.component(name)) for name in usual} == tasks
+        steps(simulator, clock, QUIET_STEPS)
+    assert results() == expected
 
 
 def test_windows_fire_once_though_the_watermark_goes_back(clock: Clock) -> None:
     """As after a restore, until all tasks upstream have said again how far they are."""
     program = PROGRAMS["sliding"][0]
-    COMMITTED.clear()
-    with simulated(program, clock) as simulator:
-
-        def steps(count: int) -> None:
-            for _ in range(count):
-                clock.now_ms += STEP_MS
-                simulator.step()
-
+    with begun(program, clock) as simulator:
         while not any(bolt.upstream.low > 30_000 for bolt in simulator.component("reduce_by_key_and_window-1")):
-            steps(1)
+            steps(simulator, clock, 1)
         for bolt in simulator.component("reduce_by_key_and_window-1"):
             for task in simulator.plan.component_tasks["source-1"]:
                 bolt.receive_watermark(task, NEVER)
         simulator.checkpoint()
         simulator.restore()
-        steps(QUIET_STEPS)
-    assert Counter(repr(row) for rows in COMMITTED.values() for row in rows) == without_faults("sliding", clock)
+        steps(simulator, clock, QUIET_STEPS)
+    assert results() == without_faults("sliding", clock)
 
 
 @pytest.mark.parametrize(
