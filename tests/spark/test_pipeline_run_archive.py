@@ -163,7 +163,7 @@ def test_a_killed_run_leaves_the_old_views_and_no_jvm(tmp_path: Path) -> None:
     _, alive = psutil.wait_procs(family, timeout=20)
     assert not alive
     marker.unlink(missing_ok=True)
-    subprocess.run(command, env=environment, check=True, timeout=100)
+    subprocess.run(command, env=environment, check=True, timeout=250)
     assert views(job) == exact([*ROWS, ("w1 late", 21_000, "late")])
 
 
