@@ -13,6 +13,8 @@ CHECKPOINT_INTERVAL_S: Final = 10.0
 ALLOW_EMPTY_STATE: Final = "topology.state.allow.empty"
 ALLOW_DROPPED_STATE: Final = "topology.state.allow.dropped"
 START_CLEAN: Final = "topology.stateful.start.clean"
+INEXACT_KEY: Final = "refused.effectively.once"
+"""Configuration key of a component: why it cannot be effectively once, in a line, for submit to refuse it."""
 
 
 class ReliabilityMode(enum.StrEnum):

@@ -13,6 +13,7 @@ import cloudpickle
 
 from heronpy.api import HeronComponentSpec, ITwoPhaseStatefulComponent, Spout, State, Stream, TopologyContext
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
+from heronpy.config import INEXACT_KEY
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UserCodeError
@@ -70,7 +71,10 @@ class SourceSpout:
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
         """Use it in a topology; as of `Spout.spec`."""
-        return SourceTask.spec(name, par, {**(config or {}), SOURCE_KEY: cloudpickle.dumps(self)}, optional_outputs)
+        given = {**(config or {}), SOURCE_KEY: cloudpickle.dumps(self)}
+        if not self.source.rewindable:
+            given[INEXACT_KEY] = f"{self.source!r} has no positions to go back to"
+        return SourceTask.spec(name, par, given, optional_outputs)
 
 
 class SourceTask(Spout, ITwoPhaseStatefulComponent):

@@ -95,7 +95,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             return
         self.next_tuple = self._next_read  # type: ignore[method-assign]  # no test of the mode for each tuple
         if not can_go_back(node.source):
-            raise ConfigError(f"{stage.name}: {no_positions(node.source)}")
+            raise ConfigError(f"{stage.name} cannot be effectively once: {no_positions(node.source)}")
         if isinstance(node.source, GeneratorSource):
             memory = task.memory
             self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(f"{stage.name}/ids"))
@@ -293,5 +293,5 @@ def can_go_back(source: Source) -> bool:
 def no_positions(source: Source) -> str:
     """Why one cannot."""
     if isinstance(source, GeneratorSource):
-        return "effectively once a generator must have its position in its state, and say so: stateful = True"
-    return f"{source!r} has no positions to go back to: it cannot be read effectively once"
+        return "a generator must have all that it goes on from in its state, and say so: stateful = True"
+    return f"{source!r} has no positions to go back to"

@@ -24,10 +24,7 @@ WARN_EVERY_MS = 5_000
 
 def repeats(node: StoreNode) -> str:
     """Why a view cannot be written effectively once."""
-    return (
-        f"{node.stage} (view {node.store_name}): {node.store!r} cannot be written exactly once: a restore would repeat "
-        "what it has"
-    )
+    return f"view {node.store_name}: {node.store!r} has no commit_once(), so a restore would repeat what it has written"
 
 
 class StoreBolt(StageBolt):
@@ -56,7 +53,7 @@ class StoreBolt(StageBolt):
         self._writer: StoreWriter | None = None
         if self.checkpoints:
             if not node.store.exactly_once:
-                raise ConfigError(repeats(node))
+                raise ConfigError(f"{node.stage} cannot be effectively once: {repeats(node)}")
             self._write = self.task.writer_of(self.stage.name, StoreOutput(node, context))
         else:
             self.commits = True

@@ -6,6 +6,7 @@ from typing import Any
 
 from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMode, api_constants
 from heronpy.api.component import GlobalStreamId
+from heronpy.config import INEXACT_KEY
 from heronpy.errors import TopologyError
 from heronpy.loader import MODULES_KEY
 from heronpy.plan import OPERATORS_KEY, write_operators
@@ -61,7 +62,9 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
     given = {**bldr._topology_config, **config.api_config}
     _check(graph, config)
     if given.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE:
-        check_effectively_once(graph)
+        for node in graph.nodes():
+            if why := inexact(node):
+                raise TopologyError(f"{node.stage} cannot be effectively once: {why}")
     stages = plan_stages(
         graph,
         fusion=config.fusion,
@@ -106,17 +109,13 @@ def _check(graph: Graph, config: Config) -> None:
             )
 
 
-def check_effectively_once(graph: Graph) -> None:
-    """Refuse what cannot be exact after a restore.
-
-    Raises:
-        TopologyError: names the stage.
-    """
-    for node in graph.nodes():
-        if isinstance(node, SourceNode) and not can_go_back(node.source):
-            raise TopologyError(f"{node.stage}: {no_positions(node.source)}")
-        if isinstance(node, StoreNode) and not node.store.exactly_once:
-            raise TopologyError(repeats(node))
+def inexact(node: Node) -> str | None:
+    """Why a node cannot be effectively once; None if it can."""
+    if isinstance(node, SourceNode) and not can_go_back(node.source):
+        return no_positions(node.source)
+    if isinstance(node, StoreNode) and not node.store.exactly_once:
+        return repeats(node)
+    return None
 
 
 def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
@@ -133,6 +132,9 @@ def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
         OPERATORS_KEY: write_operators(stage.operators()),
         MODULES_KEY: " ".join(sorted(modules)),
     }
+    for step in stage.head.steps():
+        if why := inexact(step.node):
+            own[INEXACT_KEY] = why
     if not stage.entrances:
         bldr.add_spout(stage.name, SourceSpout, stage.partitions, own, _outputs(stage) or [Stream(["element"])])
         return

@@ -59,7 +59,9 @@ class Config:
             Config.EFFECTIVELY_ONCE: api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE,
         }
         if semantics not in modes:
-            raise ConfigError(f"unknown delivery semantics {semantics!r}: use Config.ATMOST_ONCE or ATLEAST_ONCE")
+            raise ConfigError(
+                f"unknown delivery semantics {semantics!r}: use Config.ATMOST_ONCE, ATLEAST_ONCE or EFFECTIVELY_ONCE"
+            )
         self._api_config[api_constants.TOPOLOGY_RELIABILITY_MODE] = modes[semantics]
 
     def set_num_containers(self, ncontainers: int) -> None:

@@ -9,7 +9,10 @@ from heronpy.streamlet.context import Context
 
 
 class TransformOperator(ABC):
-    """Emits any number of elements for each that comes in."""
+    """Emits any number of elements for each that comes in.
+
+    What it is to remember effectively once belongs into `context.get_state()`: a restore makes a new operator.
+    """
 
     def setup(self, context: Context) -> None:
         """Called once in every task, before the first `transform`. Keep the context: its `emit([element])` emits."""

@@ -20,7 +20,7 @@ from heronpy import packing as packings
 from heronpy.api import validate_config, without_effect
 from heronpy.api.api_constants import TOPOLOGY_KEYS
 from heronpy.api.topology import TopologyType
-from heronpy.config import EngineConfig, ReliabilityMode, check_name
+from heronpy.config import INEXACT_KEY, EngineConfig, ReliabilityMode, check_name
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
@@ -136,6 +136,9 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
     """
     if not ReliabilityMode.of(logical.config).takes_checkpoints:
         return ""
+    for component in logical.components.values():
+        if why := component.config.get(INEXACT_KEY):
+            raise ConfigError(f"{logical.name}: component {component.name!r} cannot be effectively once: {why}")
     # Here, because it is needed in one mode only.
     from heronpy.checkpoints import open_storage, storage_below
 

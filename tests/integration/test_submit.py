@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from heronpy.api import Bolt, Grouping, Spout, Topology
+from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder
 from heronpy.config import MIB
+from heronpy.connectors import ListSource, SourceSpout
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
 from heronpy.loader import Definition
 from heronpy.plan import read_config
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr
+from heronpy.streamlet import Builder, Config
 from heronpy.submit import find, find_by_name, kill, plans, prepare, restart, running, submit
 
 HIGH = "heron.streammgr.network.backpressure.highwatermark.mb"
@@ -100,6 +102,21 @@ def test_effectively_once_has_a_place_for_checkpoints_below_the_topology_and_its
     url = planned.launch.checkpoints
     assert url.endswith(f"/{planned.logical.name}/{planned.logical.id}"), url
     assert not prepare(definition(), home=home).launch.checkpoints
+
+
+def test_what_cannot_be_effectively_once_is_refused_though_the_mode_comes_with_the_command(home: Path) -> None:
+    functional, plain = TopologyBuilder("Functional"), TopologyBuilder("Plain")
+    builder = Builder()
+    builder.new_source(ListSource(["a"], repeat=True)).set_name("letters").log()
+    builder.build(functional, Config())
+    plain.add_spout("letters", SourceSpout(ListSource(["a"], repeat=True)), 1)
+    mode = {"topology.reliability.mode": "EFFECTIVELY_ONCE"}
+    for refused in (functional, plain):
+        assert prepare(Definition.of(refused), home=home).launch.checkpoints == ""
+        with pytest.raises(
+            ConfigError, match=r"component 'letters' cannot be effectively once: ListSource\(1 items\) has no positions"
+        ):
+            prepare(Definition.of(refused), home=home, properties=mode)
 
 
 def test_a_port_that_does_not_exist_is_no_taken_one(home: Path) -> None:

@@ -347,11 +347,17 @@ def test_windows_fire_once_though_the_watermark_goes_back(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda b: b.new_source(lambda: 1).log(), "source-1: <.*SupplierSource.*> has no positions"),
-        (lambda b: b.new_source(Forgetful()).log(), "source-1: .* generator must have its position in its state"),
+        (
+            lambda b: b.new_source(lambda: 1).log(),
+            "source-1 cannot be effectively once: <.*> has no positions",
+        ),
+        (
+            lambda b: b.new_source(Forgetful()).log(),
+            "source-1 cannot be .*: a generator must have all .* in its state",
+        ),
         (
             lambda b: numbers(b).map(lambda n: (n, n)).to_store("sums", Sum(), Twice()),
-            r"store-1 \(view sums\): .* cannot be written exactly once",
+            "store-1 cannot be effectively once: view sums: .* has no commit_once",
         ),
     ],
 )
