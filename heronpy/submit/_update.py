@@ -134,6 +134,7 @@ def update(planned: Update, *, timeout_s: float = TIMEOUT_S, on_step: Callable[[
                 return now.plan_version
             missing = [i.id for i in now.instances if not i.attached]
             waits_for = ", ".join(missing[:5]) or now.checkpoints.phase or "Stream Managers"
+            waits_for += _newest_exception(now)
         except UnavailableError:
             pass  # it is being started again
         if time.monotonic() > deadline_s:
@@ -142,3 +143,10 @@ def update(planned: Update, *, timeout_s: float = TIMEOUT_S, on_step: Callable[[
                 f"for {waits_for}; see `heron status {launch.topology}`"
             )
         time.sleep(_POLL_S)
+
+
+def _newest_exception(status: tmaster_pb2.StatusReply) -> str:
+    """The last line of the newest exception, as the end of a sentence; empty: there is none."""
+    newest = max(status.exceptions, key=lambda e: e.report.last_time_ms, default=None)
+    lines = newest.report.stacktrace.strip().splitlines() if newest is not None else []
+    return f" ({newest.source}: {lines[-1]})" if newest is not None and lines else ""

@@ -408,7 +408,10 @@ class Core:
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
             update.problem = coordinator.counts.last_failure or update.problem
-            update.committed(coordinator.record.newest)
+            if coordinator.in_progress:
+                waiting = ", ".join(map(str, coordinator.missing[:10])) or "its manifest"
+                update.problem = f"checkpoint {coordinator.in_progress} waits for tasks {waiting}"
+            update.committed(coordinator.record.newest, restored=coordinator.restores_divisible)
             resting = self._publisher.published_version == self.state.version
             if update.stage is Stage.SETTLING and resting and not coordinator.in_progress:
                 effects += self.checkpoints.request(now_s)

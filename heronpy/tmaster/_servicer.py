@@ -23,7 +23,7 @@ from heronpy.tmaster._log_levels import LogLevelKeeper, check, targets
 from heronpy.tmaster._sessions import Session, Sessions
 from heronpy.tmaster._state import HeartbeatReceived, SessionEnded, StmgrRegistered
 from heronpy.tmaster._status import Metrics, status
-from heronpy.tmaster.checkpoints import instance_reported, stmgr_reported
+from heronpy.tmaster.checkpoints import Phase, instance_reported, stmgr_reported
 
 ACTIVE_WAIT_S = 5.0
 """How long a call waits for a Topology Master that is still starting, or is a standby."""
@@ -181,6 +181,8 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
             reply.checkpoints.CopyFrom(
                 checkpoint_status(master.core.checkpoints.coordinator, time.monotonic(), _now_ms())
             )
+            if master.core.state.restore_epoch > reply.checkpoints.restore_epoch:
+                reply.checkpoints.phase = Phase.RAISING.value  # the coordinator is told when the plan is sent
         return reply
 
     async def GetHealth(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> tmaster_pb2.Health:

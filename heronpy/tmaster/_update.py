@@ -68,7 +68,7 @@ class PlanUpdate:
         """Begin with a checkpoint newer than `newest_begun`; None: there are none."""
         stage = Stage.WRITING if newest_begun is None else Stage.SETTLING
         deadline_s = request.now_s + request.timeout_s
-        return cls(request, stage, newest_begun or 0, deadline_s=deadline_s, problem="there was no checkpoint")
+        return cls(request, stage, newest_begun or 0, deadline_s=deadline_s, problem="no checkpoint could begin")
 
     @property
     def due_s(self) -> float:
@@ -82,9 +82,15 @@ class PlanUpdate:
         """Whether the plan may still come to nothing."""
         return self.stage is not Stage.STARTING
 
-    def committed(self, newest: int) -> None:
-        """A checkpoint without logs is the newest that is committed."""
-        if self.stage is Stage.SETTLING and newest > self.checkpoint:
+    def committed(self, newest: int, *, restored: bool) -> None:
+        """A checkpoint is the newest that is committed.
+
+        Args:
+            newest: The checkpoint. It has no logs if it began later than the update.
+            restored: Whether all tasks are being restored from it, and it has no logs. Then there is nothing to wait
+                for; maybe they cannot be restored by the present plan.
+        """
+        if self.stage is Stage.SETTLING and (restored or newest > self.checkpoint):
             log.info("checkpoint %d is what the new plan begins with", newest)
             self.stage = Stage.WRITING
 

@@ -33,6 +33,9 @@ def scaled(*containers: tuple[int, ...]) -> PackingPlan:
 class Scaled(Stmgrs):
     """Stream Managers whose tasks are those of the last plan that they were sent."""
 
+    restores = True
+    """Whether tasks can be restored."""
+
     obeys_commits = True
 
     def update(self, packing: PackingPlan, *, base: PackingPlan = PACKING, timeout_s: float = 60.0) -> None:
@@ -57,7 +60,7 @@ class Scaled(Stmgrs):
         if order.HasField("restore") and order.restore.epoch >= report.epoch:
             report.epoch = order.restore.epoch
         for status in report.tasks:
-            if order.HasField("restore") and order.restore.epoch > status.epoch:
+            if order.HasField("restore") and order.restore.epoch > status.epoch and self.restores:
                 status.epoch, status.phase = order.restore.epoch, Status.RESTORED
             elif order.HasField("resume") and order.resume.incarnations.get(status.task) == status.incarnation:
                 status.phase = Status.RUNNING
@@ -175,9 +178,7 @@ def test_nothing_is_changed_and_the_spouts_go_on_if_there_is_no_such_checkpoint_
     world.settle(time=False)
     world.snapshot(1, unaligned=True)
     world.pass_time(6.0)
-    assert world.replies == [
-        "nothing was changed: checkpoint 1: batches in flight cannot be divided among other tasks: task 1 has a log"
-    ]
+    assert world.replies == ["nothing was changed: checkpoint 2 waits for tasks 1, 2"]
     assert (world.packing, world.plan.packing, world.plan.state) == (PACKING, PACKING, TopologyState.RUNNING)
 
 
@@ -241,6 +242,24 @@ def test_while_a_container_is_being_started_the_old_plan_goes_on_and_only_divisi
     world.feed(hello(3, 3))
     world.settled()
     assert (world.plan.packing, world.coordinator.restoring) == (wanted, 1)
+    assert world.coordinator.phase.value == "running"
+
+
+def test_what_cannot_be_restored_by_the_new_plan_is_updated_back_without_a_checkpoint() -> None:
+    """Say a value per task that cannot be divided: the tasks fail to restore, and none can take a snapshot."""
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    world.snapshot(1, 2)
+    world.restores = False
+    world.settled()
+    assert (world.plan.packing, world.coordinator.phase.value) == (scaled((1, 3), (2,)), "restoring")
+    world.restores = True
+    back = replace(PACKING, highest_task_id=3)
+    world.update(back, base=scaled((1, 3), (2,)))
+    world.settled()
+    assert world.replies == ["", ""]
+    assert (world.plan.packing, world.coordinator.restoring) == (back, 1)
     assert world.coordinator.phase.value == "running"
 
 

@@ -195,6 +195,11 @@ class CheckpointCoordinator:
             return self._current.began_s + self._settings.timeout_s
         return self._due_s if self.phase is Phase.RUNNING else None
 
+    @property
+    def restores_divisible(self) -> bool:
+        """Whether everything waits just now to be restored from what another number of tasks can restore, too."""
+        return self.phase is Phase.RESTORING and self.restoring == self.record.newest == self.record.settled
+
     def step(self, event: Event) -> list[Effect]:
         """Take an event; what is to be done, in this order.
 
