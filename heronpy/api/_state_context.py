@@ -31,6 +31,7 @@ class StateContext:
         self._instance = plan.tasks[task_id][1]
         self._states: TaskStates | None = None
         self._timers: Timers | None = None
+        self._before_snapshot: list[Callable[[], None]] = []
         self._initialized = False
 
     def keyed_state(
@@ -146,6 +147,13 @@ class StateContext:
         options = {} if default is ... else {"default": default}
         return self._declaring(name).broadcast_state(name, codec=codec, version=version, migrate=migrate, **options)
 
+    def before_snapshot(self, save: Callable[[], None]) -> None:
+        """Have a function called just before each snapshot of the task, to bring its states up to date.
+
+        For what keeps a part of its state elsewhere because it changes with every tuple. It must not raise.
+        """
+        self._before_snapshot.append(save)
+
     @property
     def timers(self) -> Timers:
         """The timers of a bolt that has `on_timer()`; see `heronpy.api.timers`.
@@ -162,6 +170,11 @@ class StateContext:
     def declare_timers(self, timers: Timers) -> None:
         """The component has timers."""
         self._timers = timers
+
+    def snapshot_begins(self) -> None:
+        """Bring all states up to date."""
+        for save in self._before_snapshot:
+            save()
 
     def key_fields(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """By component and stream of an input: the fields that it is grouped by. Empty if one is grouped otherwise."""

@@ -349,11 +349,6 @@ class BoltTask(Task):
             self._poll_user_at_ns = now_ns + POLL_USER_METRICS_NS
             self.core.metrics.poll_user(now_ns / 1e9)
 
-    def send_marker(self, checkpoint: int) -> None:
-        if self._timers is not None:
-            self._timers.save()
-        super().send_marker(checkpoint)
-
     @property
     def begun(self) -> int:
         """How many tuples of the batch in hand are executed, between two of them; 0 if there is none."""

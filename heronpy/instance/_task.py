@@ -55,9 +55,12 @@ class Task(abc.ABC):
     def send_marker(self, checkpoint: int) -> None:
         """Send a marker to every task that reads this one, after all that was emitted before.
 
+        States are up to date then.
+
         Raises:
             TaskFailed: as `settle`.
         """
+        self.core.context.snapshot_begins()
         with self.core.lock:
             self.flush()
             self._dispatch(markers(self.core, checkpoint))

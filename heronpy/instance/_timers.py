@@ -33,7 +33,7 @@ class TaskTimers:
             wall_ms=lambda: (offset_ns + core.clock()) // 1_000_000,
         )
         core.context.declare_timers(self._timers)
-        self.save = self._timers.save
+        core.context.before_snapshot(self._timers.save)
 
     @property
     def wait_s(self) -> float:

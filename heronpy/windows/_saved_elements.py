@@ -1,11 +1,13 @@
-"""Elements of windows in checkpoints, one by one: a checkpoint has those that came since the last.
+"""Elements of windows in checkpoints: a checkpoint has those that came since the last, and no others.
 
-Elements have numbers in the order of their arrival, which decide between equal times. Besides them there is one small
-value, positions among them.
+Elements have numbers in the order of their arrival, which decide between equal times. They are state in blocks of
+consecutive numbers, because an entry for each was two thirds of what a windowed bolt costs. A block enters the state
+when it is full, or before a snapshot, and leaves it when all of its elements have been removed. Elements are removed in
+the order of (time, number), so that the last one that was removed says which of a block are left.
 
 Such windows belong to a task, with all of their elements. When tasks become fewer, those of one that is no more go to
-another as a whole, which finishes them apart from its own. So a number tells whose it is: it is that of the task, plus
-a multiple of `_TASKS_MAX`.
+another as a whole, which finishes them apart from its own. So the key of a block tells whose it is: it is the number of
+the task plus a multiple of `_TASKS_MAX`.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heronpy.errors import ConfigError
 from heronpy.windows._durable import DeclaresState
+from heronpy.windows._spans import NEVER
 
 Row = tuple[float, Any, int]
 TIME, ELEMENT, NUMBER = 0, 1, 2
+BLOCK = 256
+"""Elements in a block."""
 _TASKS_MAX = 1 << 20
 
 
@@ -25,55 +29,81 @@ class SavedElements:
     """The elements in the windows of one task. See `saved_elements`."""
 
     def __init__(
-        self, packed: Any, task: int, numbers: Sequence[int], pack: Callable[[Any], Any], unpack: Callable[[Any], Any]
+        self,
+        state: Any,
+        task: int,
+        blocks: Sequence[int],
+        size: int,
+        pack: Callable[[Any], Any],
+        unpack: Callable[[Any], Any],
     ) -> None:
-        """What is saved, or nothing. Raises as `saved_elements`."""
-        self._packed, self._pack, self._unpack = packed, pack, unpack
-        self._numbers = numbers
-        self._marks_key = task - _TASKS_MAX
-        self._marks: Any
+        """What is saved, or nothing; `blocks` are the numbers of those that are in the state, of `size` elements."""
+        self._state, self._task, self._size, self._pack = state, task, size, pack
         self._next: int
-        self._count: int
-        self._next, self._count, self._marks = packed.get(self._marks_key) or (task, 0, None)
-        if self._count != len(numbers) or any(number >= self._next for number in numbers):
-            raise ConfigError("windows changed after the last call of their pre_save(): call super().pre_save()")
-
-    @property
-    def marks(self) -> Any:
-        """What else there is to know, as it was set last; None: nothing was saved."""
-        return self._marks
-
-    @marks.setter
-    def marks(self, marks: Any) -> None:
-        self._marks = marks
-        self._packed[self._marks_key] = (self._next, self._count, marks)
-
-    def rows(self) -> list[Row]:
-        """All elements that were saved, in the order of their times."""
-        packed, unpack = self._packed, self._unpack
-        saved = ((number, packed[number]) for number in self._numbers)
-        rows = [(time, unpack(element), number) for number, (time, element) in saved]
-        self._numbers = ()
-        return sorted(rows, key=lambda row: (row[TIME], row[NUMBER]))
+        self._removed: tuple[float, int]
+        self.marks: Any
+        """What else there is to know. `save` saves it."""
+        self._next, self._removed, self.marks = state.get(self._key(-1)) or (0, (NEVER, -1), None)
+        self.rows: list[Row] = []
+        """The elements that were saved, in the order of their times."""
+        self._gone: dict[int, int] = {}
+        """How many elements were removed of each block, if some were."""
+        for block in blocks:
+            elements = state[self._key(block)]
+            left = [
+                (time, unpack(packed), number)
+                for number, (time, packed) in enumerate(elements, block * self._size)
+                if (time, number) > self._removed
+            ]
+            self.rows += left
+            if len(left) < len(elements):
+                self._gone[block] = len(elements) - len(left)
+        self.rows.sort(key=lambda row: (row[TIME], row[NUMBER]))
+        last = self._next // self._size
+        self._buffer: list[tuple[float, Any]] = list(state[self._key(last)]) if self._next % self._size else []
+        """Elements of the block that is not full."""
 
     def add(self, time: float, element: Any) -> int:
         """Keep an element; returns its number."""
         number = self._next
-        self._packed[number] = (time, self._pack(element))
-        self._next = number + _TASKS_MAX
-        self._count += 1
+        self._next += 1
+        self._buffer.append((time, self._pack(element)))
+        if len(self._buffer) == self._size:
+            self._store()
+            self._buffer = []
         return number
 
     def remove(self, rows: Sequence[Row]) -> None:
-        """Forget elements."""
-        for row in rows:
-            del self._packed[row[NUMBER]]
-        self._count -= len(rows)
+        """Forget elements, the next ones in the order of their times."""
+        gone = self._gone
+        for _, _, number in rows:
+            block = number // self._size
+            gone[block] = gone.get(block, 0) + 1
+            if gone[block] == self._size:
+                del gone[block]
+                del self._state[self._key(block)]
+        if rows:
+            time, _, number = rows[-1]
+            self._removed = (time, number)
+
+    def save(self) -> None:
+        """Bring the state up to date, for a snapshot."""
+        if self._buffer:
+            self._store()
+        self._state[self._key(-1)] = (self._next, self._removed, self.marks)
 
     def forget(self) -> None:
-        """Forget that there were windows; their elements are removed."""
-        assert not self._count
-        self._packed.pop(self._marks_key, None)
+        """Forget that there were any: all are removed."""
+        for block in [*self._gone, -1]:
+            self._state.pop(self._key(block), None)
+        self._gone, self._buffer = {}, []
+
+    def _store(self) -> None:
+        self._state[self._key((self._next - 1) // self._size)] = tuple(self._buffer)
+
+    def _key(self, block: int) -> int:
+        """Of a block; -1: of what else there is to know."""
+        return self._task + block * _TASKS_MAX
 
 
 def saved_elements(
@@ -82,6 +112,7 @@ def saved_elements(
     *,
     pack: Callable[[Any], Any] = lambda element: element,
     unpack: Callable[[Any], Any] = lambda packed: packed,
+    block: int = BLOCK,
 ) -> tuple[SavedElements, list[SavedElements]]:
     """Where the elements of a task's windows are saved, and those of tasks that are no more and are finished here.
 
@@ -90,24 +121,24 @@ def saved_elements(
         name: of the state.
         pack: makes a value for the state of an element; best of what cannot be changed.
         unpack: makes an element of that.
+        block: how many are in one entry of the state.
 
     Raises:
         CheckpointError: what was saved cannot be restored.
-        ConfigError: the component overrides `pre_save` without calling that of its base.
     """
-    packed = states.split_state(name, index=_task)
-    own = packed.entries.place.index
-    numbers: dict[int, list[int]] = {own: []}
-    for number in packed:
-        of_task = numbers.setdefault(_task(number), [])
-        if number >= 0:
-            of_task.append(number)
-    made = {task: SavedElements(packed, task, found, pack, unpack) for task, found in numbers.items()}
+    state = states.split_state(name, index=_task)
+    own = state.entries.place.index
+    blocks: dict[int, list[int]] = {own: []}
+    for key in state:
+        of_task = blocks.setdefault(_task(key), [])
+        if key >= 0:
+            of_task.append(key // _TASKS_MAX)
+    made = {task: SavedElements(state, task, sorted(found), block, pack, unpack) for task, found in blocks.items()}
     return made.pop(own), list(made.values())
 
 
-def _task(number: int) -> int:
-    return number % _TASKS_MAX
+def _task(key: int) -> int:
+    return key % _TASKS_MAX
 
 
 __all__ = ["ELEMENT", "NUMBER", "TIME", "Row", "SavedElements", "saved_elements"]

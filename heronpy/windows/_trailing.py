@@ -22,6 +22,7 @@ import msgspec
 
 from heronpy.errors import ConfigError
 from heronpy.windows._saved_elements import ELEMENT, TIME, Row, SavedElements
+from heronpy.windows._spans import NEVER
 
 _time = itemgetter(TIME)
 
@@ -126,9 +127,12 @@ class TrailingWindows:
         """Elements settled since the last window, where windows slide by number."""
         self._last: float | None = None if first_end is None else first_end - self._slide
         """The end up to which windows were looked at, where by time."""
-        if saved is not None and (marks := saved.marks) is not None:
-            self._rows = saved.rows()
-            self._expired, self._gone, self._first, self._after, self._settled, self._since, self._last = marks
+        self._latest = float(NEVER)
+        """Of times of arrival; a clock that goes back stands still."""
+        if saved is not None and saved.marks is not None:
+            self._rows = saved.rows
+            positions, self._since, self._last, self._latest = saved.marks
+            self._expired, self._gone, self._first, self._after, self._settled = positions
         self._origin = 0 if self._last is None else self._last % self._slide
 
     def __len__(self) -> int:
@@ -141,26 +145,19 @@ class TrailingWindows:
         return [(row[TIME], row[ELEMENT]) for row in self._rows[self._expired :]]
 
     def save(self) -> None:
-        """Bring what is saved up to date; the elements themselves always are."""
+        """Bring what is saved up to date, for a snapshot."""
         assert self._saved is not None
-        self._saved.marks = (
-            self._expired,
-            self._gone,
-            self._first,
-            self._after,
-            self._settled,
-            self._since,
-            self._last,
-        )
+        positions = (self._expired, self._gone, self._first, self._after, self._settled)
+        self._saved.marks = (positions, self._since, self._last, self._latest)
+        self._saved.save()
 
     def add(self, element: Any, time: float) -> Sequence[Evaluated | Expired]:
         """An element came. By event time, it must not be behind the last watermark."""
         rows, saved = self._rows, self._saved
-        in_order = not rows or time >= rows[-1][TIME]
-        if not in_order and not self._event_time:
-            time, in_order = rows[-1][TIME], True  # a clock that went back stands still
+        if not self._event_time:
+            time = self._latest = max(self._latest, time)
         row = (time, element, 0 if saved is None else saved.add(time, element))
-        if in_order:
+        if not rows or time >= rows[-1][TIME]:
             rows.append(row)
         else:
             bisect.insort_right(rows, row, lo=self._settled, key=_time)

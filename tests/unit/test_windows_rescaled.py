@@ -21,6 +21,7 @@ class Context:
 
     def __init__(self, states: TaskStates) -> None:
         self.keyed_state, self.split_state, self.task_state = states.keyed_state, states.split_state, states.task_state
+        self.before_snapshot = lambda _save: None  # done by `rescale`
 
     def get_component_output_fields(self, _component: str, _stream: str) -> tuple[str, ...]:
         return ("number",)

@@ -21,7 +21,7 @@ class Ledger:
 
     def __init__(self, length: Count | Duration, slide: Count | Duration, **options: Any) -> None:
         def declare(states: TaskStates) -> TrailingWindows:
-            return TrailingWindows(length, slide, **options, saved=saved_elements(states, "windows")[0])
+            return TrailingWindows(length, slide, **options, saved=saved_elements(states, "windows", block=3)[0])
 
         self.component = Component(declare)
         self.evaluated: list[Evaluated] = []

@@ -12,7 +12,6 @@ from heronpy.api.bolt.window_settings import TimeSettings, time_ms
 from heronpy.api.bolt.window_state import WATERMARKS
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.metrics import CountMetric
-from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
@@ -28,7 +27,7 @@ OUTLIER_TUPLES = "outlier-tuple-count"
 """Metric: tuples far in the future, or without a usable timestamp."""
 
 
-class EventTimeBolt(Bolt, StatefulComponent):
+class EventTimeBolt(Bolt):
     """Reads the time of tuples, derives the watermark, and sets aside what has no place in it."""
 
     @classmethod
@@ -81,11 +80,10 @@ class EventTimeBolt(Bolt, StatefulComponent):
             for task in list(marks):
                 if task != self._index:
                     del marks[task]
+            context.before_snapshot(self._save_marks)
 
-    def pre_save(self, checkpoint_id: str) -> None:
-        """Bring the state up to date. Call it if you override it."""
-        if self._durable and self._timestamp is not None:
-            self._saved_marks[self._index] = self._watermarks.saved()
+    def _save_marks(self) -> None:
+        self._saved_marks[self._index] = self._watermarks.saved()
 
     def time_of(self, tup: Tuple) -> int | None:
         """The time of a tuple in ms; None: it has no usable one, and was set aside."""

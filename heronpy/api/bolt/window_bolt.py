@@ -19,7 +19,6 @@ from heronpy.api import api_constants
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.bolt.window_state import TaskWindows
 from heronpy.api.component.component_spec import HeronComponentSpec
-from heronpy.api.state.stateful_component import StatefulComponent
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.errors import ConfigError
@@ -36,7 +35,7 @@ class WindowContext(NamedTuple):
     end: float
 
 
-class _WindowBolt(Bolt, StatefulComponent):
+class _WindowBolt(Bolt):
     """Windows of `duration` seconds, one every `slide` seconds."""
 
     window_duration: float
@@ -81,11 +80,6 @@ class _WindowBolt(Bolt, StatefulComponent):
         The tuples are acked by the window bolt.
         """
         raise NotImplementedError(f"{type(self).__name__} does not implement processWindow()")
-
-    def pre_save(self, checkpoint_id: str) -> None:
-        """Bring the state up to date. Call it if you override it."""
-        if self._durable:
-            self._windows.save()
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Read the spans and set up ticks. Call it first if you override it.

@@ -36,12 +36,12 @@ class TaskWindows:
 
         Raises:
             CheckpointError: what was saved cannot be restored.
-            ConfigError: the bolt overrides `pre_save` without calling that of its base.
         """
         own: SavedElements | None = None
         others: list[SavedElements] = []
         if durable:
             own, others = saved_elements(context, WINDOWS, pack=_packed, unpack=_unpacking(context))
+            context.before_snapshot(self.save)
         self.own = make(own, True)
         self._others = [make(other, False) for other in others]
         self.add = self.own.add

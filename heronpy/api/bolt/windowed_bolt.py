@@ -145,11 +145,6 @@ class BaseWindowedBolt(EventTimeBolt):
             saved=saved,
         )
 
-    def pre_save(self, checkpoint_id: str) -> None:
-        super().pre_save(checkpoint_id)
-        if self._durable:
-            self._windows.save()
-
     def process(self, tup: Tuple) -> None:
         at_ms = self.time_of(tup)
         if at_ms is None:
