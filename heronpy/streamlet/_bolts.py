@@ -52,8 +52,7 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         self.checkpoints = self.task.checkpoints
         self.task.exit_of = self._exit_of
         self.place = self.task.place
-        tasks = [task for component in self.stage.upstream for task in context.get_component_tasks(component) or []]
-        self.upstream = Upstream(tasks)
+        self.upstream = Upstream(self._upstream_tasks())
         self._held: list[Tuple] = []
         self._commit_at_ms = now_ms() + self.commit_every_ms
         self.put: Put = self._compiled()
@@ -111,9 +110,15 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
 
     def receive_watermark(self, task: int, watermark: int) -> None:
         """Take the watermark of a task before this stage; called by the engine."""
-        if self.stage.watermarks_in and task in self.upstream:
-            self.upstream.mark(task, watermark)
-            self.watermark_came()
+        if self.stage.watermarks_in:
+            self.upstream.follow(self._upstream_tasks())  # an update may have added and removed some
+            if task in self.upstream:
+                self.upstream.mark(task, watermark)
+                self.watermark_came()
+
+    def _upstream_tasks(self) -> list[int]:
+        tasks_of = self.task.context.get_component_tasks
+        return [task for component in self.stage.upstream for task in tasks_of(component) or ()]
 
     def watermark_came(self) -> None:
         """Event time may have advanced."""

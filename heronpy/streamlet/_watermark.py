@@ -11,7 +11,7 @@ place among the tuples for each task (`proto/heronpy/proto/stmgr.proto`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from heronpy.windows import END, MAX_ADVANCE_MS, NEVER, EventClock
 
@@ -69,6 +69,11 @@ class Upstream:
 
     def __contains__(self, task: int) -> bool:
         return task in self._marks
+
+    def follow(self, tasks: Collection[int]) -> None:
+        """These are the tasks now. Of new ones nothing is known yet; nobody waits for those that are gone."""
+        if self._marks.keys() != set(tasks):
+            self._marks = {task: self._marks.get(task, NEVER) for task in tasks}
 
     def mark(self, task: int, watermark: int) -> None:
         """A task has sent its watermark."""

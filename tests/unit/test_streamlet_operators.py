@@ -12,6 +12,8 @@ from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, ListWriter, conf
 
 from heronpy.connectors import SinkContext, SinkWriter
 from heronpy.errors import TopologyError, UnavailableError
+from heronpy.packing import RoundRobinPacking
+from heronpy.plan import PhysicalPlan
 from heronpy.proto import stmgr_pb2
 from heronpy.streamlet import (
     Builder,
@@ -24,6 +26,7 @@ from heronpy.streamlet import (
 )
 from heronpy.streamlet.parts import SourceSpout, StageBolt
 from heronpy.testing import Simulator
+from heronpy.windows import NEVER
 
 NUMBERS = list(range(25))
 
@@ -170,6 +173,34 @@ def test_an_element_far_in_the_future_makes_no_other_late(mode: Config) -> None:
 
     sums = [(tumbling(w), sum(n for n in NUMBERS if n // 5 == w)) for w in range(5)]
     assert outcome(program, mode, 6) == sorted([*sums, (tumbling(5 * 10**9), 1000)], key=repr)
+
+
+def test_nobody_waits_for_tasks_that_an_update_has_removed() -> None:
+    builder = Builder()
+    source = builder.new_source(ListSource("in", NUMBERS, TIMES)).set_num_partitions(2).set_name("source")
+    source.reduce_by_window(WindowConfig(2, 2), lambda a, b: a + b).set_name("windows").to_sink(ListSink())
+    with Simulator(topology(builder, config())) as simulator:
+        (bolt,) = simulator.component("windows")
+        logical, packing = simulator.plan.logical, simulator.plan.packing
+
+        def update(tasks: int, change: int) -> list[int]:
+            nonlocal packing
+            changed = logical.with_parallelism({"source": tasks})
+            packing = RoundRobinPacking(changed).repack(packing, {"source": change})
+            plan = PhysicalPlan(2, changed, packing, ())
+            bolt.task.context.replan(plan)
+            return list(plan.component_tasks["source"])
+
+        bolt.receive_watermark(simulator.plan.component_tasks["source"][0], 5000)
+        assert bolt.upstream.low == NEVER
+        (left,) = update(1, -1)
+        bolt.receive_watermark(left, 6000)
+        assert bolt.upstream.low == 6000
+        _, added = update(2, +1)
+        bolt.receive_watermark(left, 7000)
+        assert bolt.upstream.low == NEVER
+        bolt.receive_watermark(added, 6500)
+        assert bolt.upstream.low == 6500
 
 
 LEFT, RIGHT = [(1, "a"), (2, "b"), (1.0, "c"), (5, "d")], [(1, "x"), (3, "y"), (1, "z"), (5, "w")]
