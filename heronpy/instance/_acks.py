@@ -58,8 +58,10 @@ class Acks:
         self.ack, self.fail = self._make_marks()
         if core.hooks:
             self.ack, self.fail = self._observed(self.ack, self.fail)
+        self.settles = False
+        """Whether all that is taken up is to be settled, also what is not tracked."""
         self.held = 0
-        """Tracked tuples that were taken up and are neither acked nor failed."""
+        """Tuples that were taken up and are neither acked nor failed; unless it `settles` only tracked ones."""
 
     def _make_marks(self) -> tuple[Callable[[Tuple], None], Callable[[Tuple], None]]:
         dirty, late, signal, core = self._dirty, self._late, self._core.signal, self._core
@@ -113,6 +115,10 @@ class Acks:
 
         return observed_ack, observed_fail
 
+    def holds(self, origin: InBatch) -> bool:
+        """Whether the tuples of a batch count as held."""
+        return origin.tracked or self.settles
+
     def __bool__(self) -> bool:
         """Whether there is something to send."""
         return bool(self._dirty or self._resets)
@@ -127,7 +133,7 @@ class Acks:
         for _ in range(len(self._dirty)):
             origin = self._dirty.popleft()
             acked, failed, late = origin.settle()
-            self.held -= len(acked) + len(failed) if origin.tracked else 0
+            self.held -= len(acked) + len(failed) if self.holds(origin) else 0
             if late:
                 self._count_late(origin, late)
             if origin in taken:  # marked by another thread meanwhile
@@ -155,7 +161,7 @@ class Acks:
             if isinstance(origin, InBatch):
                 nothing = np.zeros(0, dtype=np.int64)
                 opened = settled.setdefault(origin, Settled(origin, nothing, nothing)).spoil(anchor.index_)
-                self.held -= opened if origin.tracked else 0
+                self.held -= opened if self.holds(origin) else 0
         acks: list[tuple[U64s, U64s | None]] = []
         fails: list[tuple[U64s, U64s | None]] = []
         metrics = self._core.metrics

@@ -24,6 +24,7 @@ from heronpy.instance._pacing import Pacing
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
 from heronpy.instance._set_aside import FailedTuple, SetAside
+from heronpy.instance._settling import settles_tuples
 from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
 from heronpy.proto import stmgr_pb2
@@ -73,6 +74,7 @@ class BoltTask(Task):
         delegate.reset_timeout, delegate.send_watermark = self._reset_timeout, self.send_watermark
         self.user_object: Any = core.make_component(delegate)
         acks = bool(getattr(self.user_object, "auto_ack", False))
+        self._acks.settles = core.states is not None and settles_tuples(type(self.user_object))
         anchors = bool(getattr(self.user_object, "auto_anchor", False))
         self._loop = self._emitter.bolt_loop(anchors, self._acks.ack if acks else None)
         self._receive_watermark: Callable[[int, int], None] | None = getattr(
@@ -199,7 +201,7 @@ class BoltTask(Task):
             source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (tuples.count or 1)
             metrics.add(f"__tuple-deserialization-time-ns/{source}", share_ns)
             metrics.mean(f"__av-tuple-deserialization-time-ns/{source}", share_ns, count)
-            if origin.tracked:
+            if self._acks.holds(origin):
                 self._acks.held += count
         if len(tuples.roots):
             self._holding.received(tuples.roots)
@@ -311,9 +313,10 @@ class BoltTask(Task):
             if (wait_ns := self._pacing.idle_ns(now_ns)) > 0:
                 return wait_ns / 1e9
             self.flush()
-        if self._acks.held and (reports := self._holding.due(self._acks.held, now_ns)):
+        held = self._acks.held if self.core.tracking else 0
+        if held and (reports := self._holding.due(held, now_ns)):
             self._dispatch(reports)
-        wait_s = self._holding.wait_s if self._acks.held else 1.0
+        wait_s = self._holding.wait_s if held else 1.0
         if self._timers is not None:
             wait_s = min(wait_s, self._timers.wait_s)
         return min(wait_s, max(0.0, (self._tick_at_ns - now_ns) / 1e9)) if self._tick_ns else wait_s
@@ -356,6 +359,16 @@ class BoltTask(Task):
             return 0
         tuples, _, numbers, _ = self._running
         return self._skipped + tuples.count - operator.length_hint(numbers)
+
+    @property
+    def unsettled(self) -> int:
+        rest = operator.length_hint(self._running[2]) if self._running is not None else 0
+        return self._acks.held - rest
+
+    def settle_more(self) -> None:
+        self._housekeep(self.core.clock())
+        self.flush()
+        self.settle()
 
     def flush(self) -> None:
         """Send what was emitted, then what was acked and failed: an ack carries the ids of the children.

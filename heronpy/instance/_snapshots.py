@@ -10,6 +10,7 @@ note here, and has the task look at it between two tuples by `Signal.due`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -22,6 +23,11 @@ from heronpy.state import TaskStates
 
 UNSAVED_BYTES_MAX: Final = 8 << 20
 """While so much waits for the Checkpoint Manager, nothing more is written."""
+
+
+SETTLE_STEP_S: Final = 0.01
+SETTLE_STEPS: Final = 500
+"""So often it is looked whether a bolt still holds tuples; then its snapshot fails."""
 
 
 class EpochEnded(BaseException):
@@ -61,7 +67,15 @@ class SnapshotReports(Protocol):
 class Snapshots:
     """The snapshots of one component object, in one restore epoch."""
 
-    def __init__(self, task: Task, signal: Signal, reports: SnapshotReports, epoch: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        signal: Signal,
+        reports: SnapshotReports,
+        epoch: int,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Nothing is under way; the component is initialized.
 
         Args:
@@ -69,6 +83,7 @@ class Snapshots:
             signal: The task's.
             reports: Where they go.
             epoch: The restore epoch.
+            pause: Waits for so many seconds.
         """
         assert task.core.states is not None
         self._task = task
@@ -76,6 +91,7 @@ class Snapshots:
         self._signal = signal
         self._reports = reports
         self._epoch = epoch
+        self._pause = pause
         self._last = 0
         """The newest checkpoint of which a snapshot was taken."""
         self._releases = False
@@ -138,6 +154,8 @@ class Snapshots:
         self._abort_writing()
         self._last = checkpoint
         task, component = self._task, self._task.user_object
+        if not self._settled(checkpoint):
+            return
         if isinstance(component, StatefulComponent):
             self._call("pre_save()", component.pre_save, checkpoint)
         task.send_marker(checkpoint)
@@ -145,6 +163,28 @@ class Snapshots:
         if self._states.begin(checkpoint, self._epoch):
             name = self._states.object_name
         self._reports.taken(checkpoint, task.begun, name)
+
+    def _settled(self, checkpoint: int) -> bool:
+        """Wait for tuples that were executed and are still held: they are in no state, and come not again."""
+        task = self._task
+        task.flush()
+        for _ in range(SETTLE_STEPS):
+            if not task.unsettled:
+                return True
+            self._pause(SETTLE_STEP_S)
+            self.service()
+            if self._last != checkpoint:
+                return False  # a newer snapshot was asked for, and is taken
+            task.settle_more()
+        if not task.unsettled:
+            return True
+        name = task.core.component.name
+        self._reports.failed(
+            checkpoint,
+            f"component {name!r} holds {task.unsettled} tuples that it has neither acked nor failed: it is to ack "
+            "each, and keep what it needs of them in its state",
+        )
+        return False
 
     def write(self) -> bool:
         """Write a slice, or free what is not needed any more. Whether there is more to do now."""

@@ -43,6 +43,18 @@ class Task(abc.ABC):
         """How many tuples of the batch in hand are executed, between two of them; 0 if there is none."""
         return 0
 
+    @property
+    def unsettled(self) -> int:
+        """With checkpoints: of what was executed, how many tuples are neither acked nor failed as of the last flush."""
+        return 0
+
+    def settle_more(self) -> None:
+        """Do what may have more of them settled, but execute nothing.
+
+        Raises:
+            TaskFailed: user code failed.
+        """
+
     def committed(self, checkpoint: int) -> None:
         """A checkpoint is committed. Called by the task's thread."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from heronpy.api import (
@@ -199,7 +199,8 @@ class Hand:
         self.task: SpoutTask | BoltTask = make_task(core)
         self.reports = Reports(stored)
         self.task.open()
-        self.snapshots = Snapshots(self.task, self.signal, self.reports, epoch)
+        self.pause: Callable[[float], Any] = lambda seconds: None
+        self.snapshots = Snapshots(self.task, self.signal, self.reports, epoch, pause=lambda s: self.pause(s))
         apply_state(self.task, plan)
 
     @property

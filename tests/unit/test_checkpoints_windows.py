@@ -182,7 +182,7 @@ def test_windows_of_event_time_are_the_same_with_a_restore(at: int) -> None:
                 hand.task.offer(numbers([70], WINDOWED))  # type: ignore[union-attr]  # of no checkpoint
                 stored.commit(1)
                 hand = Hand(stored, WINDOWED, 1, epoch=2)
-            hand.user._set_aside = lambda tup, _reason: set_aside.append(tup["number"])
+            hand.user._set_aside = lambda tup, _reason, by=hand.user: (set_aside.append(tup["number"]), by.ack(tup))
             said += executed(hand, numbers(batch, WINDOWED))
         return said, set_aside
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heronpy.api import BasicBolt, Bolt
 from heronpy.errors import TupleError
 from heronpy.instance.checkpoints import EpochEnded, RollbackNeeded
-from heronpy.instance.task import SpoutTask, TaskFailed
+from heronpy.instance.task import SpoutTask, TaskFailed, settles_tuples
 from tests.unit.snapshot_kit import Hand, Stored, numbers, plan_of
 
 
@@ -291,3 +292,77 @@ def test_a_batch_of_which_tuples_were_skipped_can_be_interrupted_again(stored: S
     count.task.offer(numbers([0, 1, 2, 3, 4]), 2)
     assert ("taken", 1, 4) in count.reports.said
     assert dict(count.user.counts) == {2: 1, 3: 1, 4: 1}
+
+
+# What a bolt holds
+
+
+def holding(stored: Stored, values: list[Any]) -> tuple[Hand, list[Any]]:
+    """A bolt that has executed some tuples and acked none."""
+    count = Hand(stored, 2)
+    held: list[Any] = []
+    ack, count.user.ack = count.user.ack, held.append
+    count.task.offer(numbers(values))
+    count.user.ack = ack
+    return count, held
+
+
+def failures(hand: Hand) -> list[Any]:
+    return [said for said in hand.reports.said if said[0] == "failed"]
+
+
+def test_a_snapshot_waits_until_a_bolt_has_settled_what_it_executed(stored: Stored) -> None:
+    count, held = holding(stored, [1, 2, 3])
+
+    def another_thread(_seconds: float) -> None:
+        assert not stored.refs
+        assert ("marker", 1) not in [entry[1:] for entry in count.contents()]
+        if held:
+            count.user.ack(held.pop())
+
+    count.pause = another_thread
+    count.checkpoint(1)
+    assert not held
+    assert (3, "marker", 1) in count.contents()
+    assert not failures(count)
+
+
+def test_the_snapshot_of_a_bolt_that_goes_on_holding_tuples_fails_and_names_it(stored: Stored) -> None:
+    count, held = holding(stored, [1, 2, 3])
+    count.user.ack(held.pop())
+    count.checkpoint(1)
+    ((_, _, reason),) = failures(count)
+    assert reason.startswith("component 'count' holds 2 tuples that it has neither acked nor failed")
+    assert not any("marker" in entry for entry in count.contents())
+    for tup in held:
+        count.user.ack(tup)
+    count.checkpoint(2)
+    assert (3, "marker", 2) in count.contents()
+
+
+def test_of_the_batch_in_hand_only_what_is_executed_has_to_be_settled(stored: Stored) -> None:
+    count = Hand(stored, 2)
+    process = count.user.process
+
+    def snapshot_after_the_second(tup: Any) -> None:
+        process(tup)
+        if tup["number"] == 2:
+            count.snapshots.take_now(1)
+
+    count.user.process = snapshot_after_the_second
+    count.task.offer(numbers([1, 2, 3, 4]))
+    assert not failures(count)
+    assert [entry for entry in count.contents() if entry[0] == 3] == [(3, [1, 2]), (3, "marker", 1)]
+
+
+def test_a_bolt_without_an_ack_in_its_code_is_done_with_a_tuple_when_it_has_executed_it(stored: Stored) -> None:
+    class Silent(Bolt):
+        def process(self, tup: Any) -> None: ...
+
+    class Acks(Silent):
+        def process(self, tup: Any) -> None:
+            self.later = lambda: self.ack(tup)
+
+    class Inherits(Acks): ...
+
+    assert [settles_tuples(cls) for cls in (Silent, Acks, Inherits, BasicBolt)] == [False, True, True, True]
