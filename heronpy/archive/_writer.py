@@ -186,8 +186,8 @@ class ArchiveWriter:
                 pickle.dumps(value, protocol=5)
             else:
                 infer([value])
-        except SchemaMismatch as misfit:
-            raise TupleError(f"archive {self._directory}: {misfit}: map it first, or use codec='pickle'") from None
+        except SchemaMismatch as mismatch:
+            raise TupleError(f"archive {self._directory}: {mismatch}: map it first, or use codec='pickle'") from None
         except Exception as error:
             raise TupleError(f"archive {self._directory}: the element cannot be pickled: {error}") from error
 
@@ -241,7 +241,7 @@ class ArchiveWriter:
             except SchemaMismatch:
                 # Every pass refuses rows or learns of the schema, and what is known of that is never forgotten.
                 refused: dict[int, str] = {}
-                self._find_misfits(rows.values, 0, len(rows.values), refused)
+                self._find_mismatches(rows.values, 0, len(rows.values), refused)
                 self._refuse(rows, refused)
         return None
 
@@ -262,17 +262,17 @@ class ArchiveWriter:
             column[:] = [item for index, item in enumerate(column) if index not in refused]
         self.waiting -= len(refused)
 
-    def _find_misfits(self, values: Sequence[Any], begin: int, end: int, refused: dict[int, str]) -> None:
-        """Halve until each misfit is alone: some bad rows in thousands cost little more than none."""
+    def _find_mismatches(self, values: Sequence[Any], begin: int, end: int, refused: dict[int, str]) -> None:
+        """Halve until each mismatch is alone: some bad rows in thousands cost little more than none."""
         try:
             self._encoded(values[begin:end])
-        except SchemaMismatch as misfit:
+        except SchemaMismatch as mismatch:
             if end - begin == 1:
-                refused[begin] = str(misfit)
+                refused[begin] = str(mismatch)
                 return
             middle = (begin + end) // 2
-            self._find_misfits(values, begin, middle, refused)
-            self._find_misfits(values, middle, end, refused)
+            self._find_mismatches(values, begin, middle, refused)
+            self._find_mismatches(values, middle, end, refused)
 
 
 def _as_the_first(value: Any, known: Type) -> Type | None:

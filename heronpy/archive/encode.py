@@ -131,8 +131,8 @@ def _unfit(values: Sequence[Any], type_: str, path: tuple[str, ...]) -> str:
         if type_ == "str" and value is not None:
             try:
                 check_text(value, path)
-            except SchemaMismatch as misfit:
-                return str(misfit)
+            except SchemaMismatch as mismatch:
+                return str(mismatch)
         if type(value) is int and not -(2**63) <= value < 2**63:
             return f"{named(path)} is an int beyond 64 bits"
     return f"{named(path)} has an int that no float can hold" if type_ == "float" else f"{named(path)} is not {type_}"

@@ -155,8 +155,8 @@ def _merged_footer(files: Sequence[Path], footers: Sequence[Footer]) -> Footer:
     for path, footer in zip(files, footers, strict=True):
         try:
             element = merge(element, footer.element)
-        except SchemaMismatch as misfit:
-            raise _DamagedError(path, str(misfit)) from misfit
+        except SchemaMismatch as mismatch:
+            raise _DamagedError(path, str(mismatch)) from mismatch
     # What these files have replaced may still be there: it must not count again when they are gone.
     inherited = {name for footer in footers for name in footer.replaces}
     folder = files[0].parent

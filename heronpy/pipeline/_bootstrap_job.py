@@ -32,7 +32,7 @@ _FOLDER = "bootstraps"
 class Bootstrapped:
     """What a topology of this job will begin with."""
 
-    closed_upto: int
+    committed_watermark: int
     """Elements up to the end of this batch are in it."""
     before_ms: int
     """That end, in ms since the epoch."""
@@ -50,7 +50,7 @@ class Bootstrapped:
         live = ", ".join(f"{view} {rows:,} rows" for view, rows in self.live_rows.items()) or "none"
         state = ", ".join(f"{stage} {keys:,} keys" for stage, keys in self.states.items()) or "none"
         return (
-            f"a topology begins after batch {self.closed_upto}: live views: {live}; state: {state}; "
+            f"a topology begins after batch {self.committed_watermark}: live views: {live}; state: {state}; "
             f"{self.seconds:.1f} s"
         )
 
@@ -79,7 +79,7 @@ def load_live_views(
     from heronpy.pipeline.views import ViewReader
 
     loaded = {}
-    upto, first = manifest.closed_upto, manifest.live_from(job.config.keep_live_batches)
+    upto, first = manifest.committed_watermark, manifest.live_from(job.config.keep_live_batches)
     for view, node in job.stores().items():
         with (
             live_reader(job, node) as live,
@@ -117,9 +117,9 @@ def bootstrap(
     """
     began_s = time.monotonic()
     manifest = Manifest.load(job.directory, job.batch_length_ms)
-    if manifest.closed_upto is None:
+    if manifest.committed_watermark is None:
         raise StateError(f"{job.name} has no closed batch to begin with: there is nothing to bootstrap from")
-    done = Bootstrapped(manifest.closed_upto, (manifest.closed_upto + 1) * job.batch_length_ms)
+    done = Bootstrapped(manifest.committed_watermark, (manifest.committed_watermark + 1) * job.batch_length_ms)
     with locked(job.directory / f"{_FOLDER}.lock", f"another bootstrap of {job.name} runs", wait_s=0):
         done.live_rows = load_live_views(job, manifest, progress=progress)
         done.states = _write_initial(job, done, master, conf, progress)
@@ -132,7 +132,7 @@ def _write_initial(
 ) -> dict[str, int]:
     """Compute states, write them and the cut, and have topologies begin with them: all of it, or nothing."""
     counted = {}
-    target = job.directory / _FOLDER / f"{done.closed_upto}-{secrets.token_hex(4)}"
+    target = job.directory / _FOLDER / f"{done.committed_watermark}-{secrets.token_hex(4)}"
     try:
         target.mkdir(parents=True)
         with states(job, master=master, conf=conf) as found:
@@ -141,7 +141,7 @@ def _write_initial(
                 counter = Counted(items)
                 write_states(target, stage, counter)
                 counted[stage] = counter.count
-        if Manifest.load(job.directory, job.batch_length_ms).closed_upto != done.closed_upto:
+        if Manifest.load(job.directory, job.batch_length_ms).committed_watermark != done.committed_watermark:
             raise StateError(f"a batch run of {job.name} closed further batches meanwhile: run the bootstrap again")
         write_cut(target, done.before_ms)
         _switch(job.directory, target)

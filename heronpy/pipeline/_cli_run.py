@@ -170,7 +170,7 @@ def closed_ones(loaded: Loaded, wanted: Sequence[int], *, by_id: bool) -> list[i
 
     job = loaded.job
     manifest = Manifest.load(job.directory, job.batch_length_ms)
-    closed = manifest.closed_upto
+    closed = manifest.committed_watermark
     known = set(manifest.batches).union(*(Archive(job.archive_path(n)).batches() for n in job.archives().values()))
     upto = "no batch is done" if closed is None else f"batches are done up to {closed}"
     if by_id:
@@ -274,7 +274,9 @@ def _print_report(loaded: Loaded, report: RunReport, as_json: bool) -> None:
 
 def _closed(report: RunReport) -> str:
     return (
-        "no batch is complete yet" if report.closed_upto is None else f"all batches up to {report.closed_upto} are done"
+        "no batch is complete yet"
+        if report.committed_watermark is None
+        else f"all batches up to {report.committed_watermark} are done"
     )
 
 

@@ -27,7 +27,7 @@ def commit(
     fingerprints: Mapping[int, str],
     inputs: Mapping[int, Mapping[str, str]],
     *,
-    closed_upto: Callable[[], int | None],
+    committed_watermark: Callable[[], int | None],
 ) -> None:
     """Replace batches by what a Spark job has computed.
 
@@ -39,7 +39,7 @@ def commit(
         version: of its files.
         fingerprints: of the batches that it computed.
         inputs: of each batch, by archive.
-        closed_upto: called when the batches are in the manifest.
+        committed_watermark: called when the batches are in the manifest.
     """
     replaced = [
         directory
@@ -65,7 +65,7 @@ def commit(
             if isinstance(node, StoreNode):
                 done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
-    manifest.closed_upto = closed_upto()
+    manifest.committed_watermark = committed_watermark()
     manifest.save(job.directory)
     for directory in replaced:
         shutil.rmtree(directory, ignore_errors=True)  # what stays is removed as a leftover by the next run

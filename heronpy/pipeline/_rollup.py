@@ -46,8 +46,8 @@ def _outside(manifest: Manifest, view: str) -> list[int]:
         if view in batch.views
         and batch.views[view].rows
         and (base is None or n > base.upto)
-        and manifest.closed_upto is not None
-        and n <= manifest.closed_upto
+        and manifest.committed_watermark is not None
+        and n <= manifest.committed_watermark
     )
 
 

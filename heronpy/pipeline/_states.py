@@ -52,11 +52,11 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
     if not nodes:
         yield {}
         return
-    if manifest.closed_upto is None:
+    if manifest.committed_watermark is None:
         raise NotFoundError(f"{job.name} has no closed batch yet: run its batch job first")
     plan = plan_batch(job, nodes)
     with spark_session(f"heronpy {job.name}", master, conf or {}) as session:
-        report, version = _computed(session.sparkContext, job, plan, manifest.closed_upto)
+        report, version = _computed(session.sparkContext, job, plan, manifest.committed_watermark)
     try:
         yield {node.stage: State([part.written for part in report.parts if part.stage == node.stage]) for node in nodes}
     finally:

@@ -20,7 +20,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
     """
     now_ms = int((time.time() if now_s is None else now_s) * 1000)
     manifest = Manifest.load(job.directory, job.batch_length_ms)
-    closed = manifest.closed_upto
+    closed = manifest.committed_watermark
     archives = [_archive(job, name, closed) for name in job.archives()]
     newest = max((a["newest_batch"] for a in archives if a["newest_batch"] is not None), default=None)
     end_ms = None if closed is None else (closed + 1) * job.batch_length_ms
@@ -29,7 +29,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
         "job": job.name,
         "directory": str(job.directory),
         "batch_length_ms": job.batch_length_ms,
-        "closed_upto": closed,
+        "committed_watermark": closed,
         "closed_before_ms": end_ms,
         "lag_ms": None if end_ms is None else now_ms - end_ms,
         "archive_lag_ms": _behind(newest_end_ms, end_ms),
@@ -92,7 +92,7 @@ def _sizes(archive: Any, batches: dict[int, Any]) -> dict[str, int]:
 
 def _view(job: Job, node: StoreNode, manifest: Manifest) -> dict[str, Any]:
     view = node.store_name
-    closed = manifest.closed_upto
+    closed = manifest.committed_watermark
     with live_reader(job, node) as live:
         batches = live.batches()
         rows = {batch: sum(1 for _ in live.items(batch)) for batch in batches}
@@ -114,7 +114,7 @@ def show(found: dict[str, Any]) -> None:
 
     console = Console(highlight=False, width=WIDTH, markup=False)
     length_ms, batches = found["batch_length_ms"], found["batches"]
-    closed = found["closed_upto"]
+    closed = found["committed_watermark"]
     console.print(f"{found['job']}  {found['directory']}, batches of {length_ms / 1000:g} s")
     if closed is None:
         console.print("no batch is done")

@@ -48,7 +48,11 @@ def html(found: Reconciliation) -> str:
     """The report as a page. Everything that came from data is escaped."""
     name = escape(found.job)
     made = datetime.fromtimestamp(found.made_at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    closed = "No batch is closed yet" if found.closed_upto is None else f"Batches are closed up to {found.closed_upto}"
+    closed = (
+        "No batch is closed yet"
+        if found.committed_watermark is None
+        else f"Batches are closed up to {found.committed_watermark}"
+    )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'

@@ -333,13 +333,13 @@ def _unique(sc: SparkContext, with_candidates: Sequence[ScanTask], shared: Any) 
     count = min(len(with_candidates), 64)
     return (
         _spread(sc, with_candidates)
-        .mapPartitionsWithIndex(_Suspects(shared, count))
+        .mapPartitionsWithIndex(_Candidates(shared, count))
         .partitionBy(count, int)
         .mapPartitionsWithIndex(_Stage(_unique_task, shared, 0))
     )
 
 
-class _Suspects:
+class _Candidates:
     """Reads the elements whose ids are duplicate candidates: (partition, (stage, rows (id, time, element)))."""
 
     def __init__(self, shared: Any, count: int) -> None:

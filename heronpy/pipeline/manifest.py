@@ -15,7 +15,9 @@ from heronpy.files import replace_file
 
 MANIFEST_FILE = "manifest.json"
 LOCK_FILE = "manifest.lock"
-FORMAT = 1
+FORMAT = 2
+_FORMER = 1
+"""Still read: there the committed watermark has another name."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ class Manifest:
     """The state of a job's batch side."""
 
     batch_length_ms: int
-    closed_upto: int | None = None
+    committed_watermark: int | None = None
     """All batches up to and with this one are done, also those without any element; None: none are."""
     batches: dict[int, Batch] = field(default_factory=dict)
     bases: dict[str, Base] = field(default_factory=dict)
@@ -93,7 +95,10 @@ class Manifest:
         """
         path = directory / MANIFEST_FILE
         try:
-            manifest = msgspec.json.decode(path.read_bytes(), type=cls)
+            raw = msgspec.json.decode(path.read_bytes())
+            if isinstance(raw, dict) and raw.get("format") == _FORMER:
+                raw |= {"format": FORMAT, "committed_watermark": raw.pop("closed_upto", None)}
+            manifest = msgspec.convert(raw, cls, str_keys=True)
         except FileNotFoundError:
             return cls(batch_length_ms or 0)
         except (OSError, msgspec.DecodeError, ValueError, RecursionError) as e:
@@ -118,11 +123,11 @@ class Manifest:
 
         Batches without any element do not count: else rows of long ago would go at once.
         """
-        if self.closed_upto is None:
+        if self.committed_watermark is None:
             return None
         if not keep:
-            return self.closed_upto + 1
-        closed = sorted((n for n in self.batches if n <= self.closed_upto), reverse=True)
+            return self.committed_watermark + 1
+        closed = sorted((n for n in self.batches if n <= self.committed_watermark), reverse=True)
         return closed[keep - 1] if len(closed) >= keep else None
 
     def save(self, directory: Path) -> None:

@@ -90,11 +90,11 @@ class MergedStore:
         self._batch: ViewReader | None = None
 
     @property
-    def closed_upto(self) -> int | None:
+    def committed_watermark(self) -> int | None:
         """N, as of now: batches up to it are read from the batch side."""
         with self._mutex:
             self._refresh()
-            return self._manifest.closed_upto
+            return self._manifest.committed_watermark
 
     def get(self, key: Any) -> Any:
         """The value of a key: the monoid's result over all that is known; None if that is nothing.
@@ -151,7 +151,7 @@ class MergedStore:
         """N, the batch part and the live part."""
 
         def read() -> tuple[int | None, Any, Any]:
-            upto = self._manifest.closed_upto
+            upto = self._manifest.committed_watermark
             batch = None if self._batch is None else self._batch.get(key, upto)
             return upto, batch, self._live.get(key, upto)
 
@@ -167,7 +167,7 @@ class MergedStore:
                 try:
                     # The live side first: its rows are few, and what a run drops cannot be read any more. Versions of
                     # batch views that the manifest named stay right for as long as they are there.
-                    _merge_all(writer, attempt, self._live_after(manifest.closed_upto))
+                    _merge_all(writer, attempt, self._live_after(manifest.committed_watermark))
                     if self._stamp_now() == before:
                         _merge_all(writer, attempt, self._batch_of(manifest))
                         return attempt
@@ -182,11 +182,11 @@ class MergedStore:
                 yield from self._live.items(batch)
 
     def _batch_of(self, manifest: Manifest) -> Iterator[tuple[Any, Any]]:
-        if manifest.closed_upto is None:
+        if manifest.committed_watermark is None:
             return
         with contextlib.closing(self._open_batch(manifest)) as reader:
             for batch in reader.batches():
-                if batch <= manifest.closed_upto:
+                if batch <= manifest.committed_watermark:
                     yield from reader.items(batch)
 
     def _consistent(self, read: Callable[[], _Found]) -> _Found:
@@ -218,7 +218,7 @@ class MergedStore:
             return
         self._let_go()
         self._manifest = Manifest.load(self._directory, self._batch_length_ms)
-        if self._manifest.closed_upto is not None:
+        if self._manifest.committed_watermark is not None:
             self._batch = self._open_batch(self._manifest)
         self._stamp = stamp  # as it was before the load: a newer one is seen by the next look
 

@@ -179,8 +179,8 @@ def _grouped(pending: Sequence[int], sizes: Mapping[int, int], group_bytes: int 
     return groups
 
 
-def closed_upto(manifest: Manifest, work: Work, left: Collection[int]) -> int | None:
+def committed_watermark(manifest: Manifest, work: Work, left: Collection[int]) -> int | None:
     """The last batch up to which all are done, if all but `left` of the pending ones are."""
     undone = [b for b in work.fingerprints if b in left or b not in manifest.batches]
     upto = min([work.closable, *(batch - 1 for batch in undone)])
-    return upto if manifest.closed_upto is None else max(manifest.closed_upto, upto)
+    return upto if manifest.committed_watermark is None else max(manifest.committed_watermark, upto)

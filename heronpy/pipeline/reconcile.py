@@ -29,7 +29,7 @@ class Reconciliation:
 
     job: str
     batch_length_ms: int
-    closed_upto: int | None
+    committed_watermark: int | None
     made_at_s: float
     views: list[ViewDrift]
 
@@ -43,7 +43,7 @@ class Reconciliation:
         return {
             "job": self.job,
             "batch_length_ms": self.batch_length_ms,
-            "closed_upto": self.closed_upto,
+            "committed_watermark": self.committed_watermark,
             "drifted": self.drifted,
             "views": [
                 {
@@ -76,7 +76,7 @@ def reconcile(job: Job, *, view: str | None = None, limit: int = 20) -> Reconcil
     chosen = list(nodes.values()) if view is None else [node_of(job, view)]
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     found = [_compare(job, node, manifest, limit) for node in chosen]
-    return Reconciliation(job.name, job.batch_length_ms, manifest.closed_upto, time.time(), found)
+    return Reconciliation(job.name, job.batch_length_ms, manifest.committed_watermark, time.time(), found)
 
 
 def node_of(job: Job, view: str) -> StoreNode:
@@ -120,10 +120,10 @@ def _compare(job: Job, node: StoreNode, manifest: Manifest, limit: int) -> ViewD
 
 def _comparable(live: list[int], manifest: Manifest) -> list[int]:
     """Closed batches from the first that the live store still has, which drops them from the beginning."""
-    if manifest.closed_upto is None or not live:
+    if manifest.committed_watermark is None or not live:
         return []
     both = {*live, *manifest.batches}
-    return sorted(batch for batch in both if min(live) <= batch <= manifest.closed_upto)
+    return sorted(batch for batch in both if min(live) <= batch <= manifest.committed_watermark)
 
 
 def batch_begin(batch: int, batch_length_ms: int) -> str:

@@ -30,7 +30,7 @@ from heronpy.pipeline._progress import Progress
 from heronpy.pipeline._rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, Parts, lock, stamp
-from heronpy.pipeline.pending import Work, closed_upto, decide, renew
+from heronpy.pipeline.pending import Work, committed_watermark, decide, renew
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.session import check_packages, spark_session
 from heronpy.pipeline.task import Report
@@ -58,7 +58,7 @@ class RunReport:
     """Elements and rows that were set aside."""
     rows: dict[str, int] = field(default_factory=dict)
     """Rows written, by view or sink."""
-    closed_upto: int | None = None
+    committed_watermark: int | None = None
     """All batches up to this one are done."""
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
@@ -123,7 +123,7 @@ class _Run:
             self._everything(until_ms)
         else:
             self._pending(until_ms, batches)
-        self._report.closed_upto = self._manifest.closed_upto
+        self._report.committed_watermark = self._manifest.committed_watermark
         self._report.seconds = time.monotonic() - began
         return self._report
 
@@ -155,9 +155,9 @@ class _Run:
                     left = [batch for later in work.groups[i + 1 :] for batch in later]
                     self._group(sc, work, group, left, lookback_ms, input_sizes)
                 roll_up(sc, self._job, self._manifest, self._progress)
-        upto = closed_upto(self._manifest, work, ())
-        if upto != self._manifest.closed_upto and work.fingerprints:
-            self._manifest.closed_upto = upto
+        upto = committed_watermark(self._manifest, work, ())
+        if upto != self._manifest.committed_watermark and work.fingerprints:
+            self._manifest.committed_watermark = upto
             self._manifest.save(self._job.directory)
 
     def _tell_of_lost(self, work: Work, lookback_ms: int | None) -> None:
@@ -229,7 +229,7 @@ class _Run:
             version,
             {batch: work.fingerprints[batch] for batch in group},
             work.inputs,
-            closed_upto=lambda: closed_upto(self._manifest, work, left),
+            committed_watermark=lambda: committed_watermark(self._manifest, work, left),
         )
         self._add(report, group)
 
@@ -267,7 +267,7 @@ class _Run:
                 version,
                 dict.fromkeys(found, version),
                 {},
-                closed_upto=lambda: upto,
+                committed_watermark=lambda: upto,
             )
             self._add(report, found)
             roll_up(sc, self._job, self._manifest, self._progress)

@@ -40,7 +40,7 @@ class ViewReader:
         self.manifest = manifest or Manifest.load(directory)
         """Which versions are read."""
         self._files: OrderedDict[Path, _PartFile] = OrderedDict()
-        upto = self.manifest.closed_upto
+        upto = self.manifest.committed_watermark
         batches = self.manifest.batches.items()
         lacking = [n for n, batch in batches if upto is not None and n <= upto and view not in batch.views]
         if lacking:

@@ -94,7 +94,7 @@ def check_truth(pipeline: Pipeline, made: Events) -> None:
     end = max(batch for batch in wanted["sums"]) + 1
 
     half = run(pipeline.job, until_ms=(end - 2) * BATCH_S * 1000)  # others are read from the live side then
-    assert half.closed_upto == end - 3
+    assert half.committed_watermark == end - 3
     for name, rows in wanted.items():
         merged, least = pipeline.merged(name), totals(rows)
         assert all(merged[key] >= value for key, value in least.items())
@@ -104,7 +104,7 @@ def check_truth(pipeline: Pipeline, made: Events) -> None:
 
     report = run(pipeline.job, until_ms=end * BATCH_S * 1000)
     print(f"drift of the live views {drift}, duplicates in the archive {half.duplicates + report.duplicates}")
-    assert report.closed_upto == end - 1
+    assert report.committed_watermark == end - 1
     assert pipeline.batch() == wanted
     assert {name: pipeline.merged(name) for name in wanted} == {name: totals(rows) for name, rows in wanted.items()}
 

@@ -198,7 +198,7 @@ def empty(tmp_path: Path) -> Iterator[Place]:
 
 def test_the_next_run_computes_all_closed_batches_once_and_drops_duplicates(place: Place) -> None:
     report = place.report  # type: ignore[attr-defined]  # see `place`
-    assert (report["elements"], report["duplicates"], report["closed_upto"]) == (40, 4, 103)
+    assert (report["elements"], report["duplicates"], report["committed_watermark"]) == (40, 4, 103)
     assert report["batches"] == [100, 101, 102, 103]
     again = place.answer("run", "Words", "--until", UNTIL, "--json")  # starts no Spark
     assert again["batches"] == []
@@ -210,7 +210,7 @@ def test_live_rows_of_closed_batches_are_kept_as_long_as_the_program_says(place:
     status = place.answer("status", "Words", "--json")
     counts = next(view for view in status["views"] if view["view"] == "counts")
     assert (counts["live_batches"], counts["live_rows"], counts["live_rows_open"]) == (4, 8, 2)  # 101 to 104
-    assert status["closed_upto"] == 103
+    assert status["committed_watermark"] == 103
     assert status["batches"] == {"done": 4, "elements": 40, "duplicates": 4, "open": [104]}
     archive = status["archives"][0]
     assert (archive["done"]["rows"], archive["waiting"]["rows"]) == (44, 11)

@@ -74,7 +74,7 @@ class Pipeline:
                 pq.write_table(table, folder / part_name(index))
         parts = Parts(rows=len(values), part_rows=[len(part) for part in rows])
         self.manifest.batches[batch] = Batch(version, "", views={view: parts})
-        self.manifest.closed_upto = max(batch, self.manifest.closed_upto or batch)
+        self.manifest.committed_watermark = max(batch, self.manifest.committed_watermark or batch)
         self.manifest.save(self.directory)
 
     def forget_old_versions(self) -> None:
@@ -121,7 +121,7 @@ def counts(pipeline: Pipeline) -> Iterator[MergedStore]:
 
 def test_a_view_that_was_never_written_is_empty(counts: MergedStore) -> None:
     assert counts.get("a") is None
-    assert counts.closed_upto is None
+    assert counts.committed_watermark is None
     assert list(counts.items()) == []
     assert counts.explain("a").merged is None
 
@@ -169,7 +169,7 @@ def test_a_store_that_is_open_for_long_sees_new_runs(pipeline: Pipeline, counts:
     pipeline.done(1, {"a": [2]})
     pipeline.forget_old_versions()
     assert counts.get("a") == 12
-    assert counts.closed_upto == 1
+    assert counts.committed_watermark == 1
 
 
 def test_a_batch_that_a_run_has_written_but_not_finished_does_not_count(
@@ -177,7 +177,7 @@ def test_a_batch_that_a_run_has_written_but_not_finished_does_not_count(
 ) -> None:
     pipeline.live(1, {"a": [100]})
     pipeline.done(1, {"a": [1]})
-    pipeline.manifest.closed_upto = 0
+    pipeline.manifest.committed_watermark = 0
     pipeline.manifest.save(pipeline.directory)
     assert counts.get("a") == 100
     assert dict(counts.items()) == {"a": 100}

@@ -145,11 +145,11 @@ def test_nothing_is_done_before_its_time(tmp_path: Path) -> None:
     future_ms = time.time_ns() // 1_000_000 + 10**9
     archive(tmp_path, [*ROWS, ("w1", future_ms, "future")])
     job = job_of(tmp_path)
-    closed = run(job, until_ms=2 * future_ms).closed_upto
+    closed = run(job, until_ms=2 * future_ms).committed_watermark
     assert closed is not None
     assert closed * 10_000 < time.time() * 1000
     assert totals(job) == EXACT
-    assert Manifest.load(tmp_path).closed_upto == closed
+    assert Manifest.load(tmp_path).committed_watermark == closed
 
 
 @pytest.mark.usefixtures("spark")
@@ -170,7 +170,7 @@ def test_a_store_that_stays_open_says_the_same_through_runs_roll_ups_and_drops(t
             key = f"w{reads % 7}"
             reads += 1
             if (value := store.get(key)) != exact[key]:
-                wrong.append((store.closed_upto, key, value))
+                wrong.append((store.committed_watermark, key, value))
 
     with closing(MergedStore(job, "counts")) as store:
         reader = threading.Thread(target=read_on, args=[store])

@@ -80,7 +80,7 @@ def test_word_counts_per_batch_are_exact(tmp_path: Path) -> None:
         exact[time // LENGTH_MS].update(line.split())
     assert view(job, "counts") == exact
     assert report.elements == len(ROWS)
-    assert report.closed_upto == max(exact)
+    assert report.committed_watermark == max(exact)
     reader = ViewReader(tmp_path, "counts", Sum())
     assert reader.get("w1") == sum(counts["w1"] for counts in exact.values())
     assert reader.get("w1", upto=3) == sum(exact[batch]["w1"] for batch in range(4))

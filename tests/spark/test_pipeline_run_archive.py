@@ -60,7 +60,7 @@ def test_duplicates_over_files_are_counted_once(tmp_path: Path) -> None:
     archive(tmp_path, ROWS[:50] + ROWS[:10], task="t-1")
     report = run(job_at(tmp_path), until_ms=END_MS)
     assert views(job_at(tmp_path)) == exact(ROWS)
-    assert (report.elements, report.duplicates, report.closed_upto) == (3000, 60, 9)
+    assert (report.elements, report.duplicates, report.committed_watermark) == (3000, 60, 9)
 
 
 @pytest.mark.usefixtures("spark")
@@ -69,7 +69,7 @@ def test_only_what_is_complete_and_new_is_computed(tmp_path: Path) -> None:
     job = job_at(tmp_path)
     assert run(job, until_ms=45_000).batches == [0, 1, 2, 3]
     before = Manifest.load(tmp_path)
-    assert before.closed_upto == 3
+    assert before.committed_watermark == 3
     report = run(job, until_ms=END_MS)
     assert report.batches == [4, 5, 6, 7, 8, 9]
     assert Manifest.load(tmp_path).batches[2] == before.batches[2]

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from heronpy.connectors import Sink, Source, SourceContext, SourceReader
 from heronpy.connectors.spi import SinkContext, SinkWriter
-from heronpy.errors import TopologyError
+from heronpy.errors import StateError, TopologyError
 from heronpy.pipeline import Job
-from heronpy.pipeline.manifest import Batch, Manifest, Parts
-from heronpy.pipeline.pending import closed_upto, decide
+from heronpy.pipeline.manifest import MANIFEST_FILE, Batch, Manifest, Parts
+from heronpy.pipeline.pending import committed_watermark, decide
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.reductions import window_groups
 from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
@@ -169,7 +169,7 @@ def test_everything_closable_is_pending_once() -> None:
     manifest = Manifest(1000)
     work = decided(manifest, closable=4)
     assert work.pending == [1, 2]
-    assert closed_upto(finished(manifest, work), work, ()) == 4
+    assert committed_watermark(finished(manifest, work), work, ()) == 4
     assert decided(manifest).pending == [5]
 
 
@@ -211,7 +211,7 @@ def test_batches_whose_archive_has_lost_rows_stay_as_they_are() -> None:
 
 
 def test_live_rows_are_kept_of_so_many_batches_with_elements() -> None:
-    manifest = Manifest(1000, closed_upto=10**9)
+    manifest = Manifest(1000, committed_watermark=10**9)
     assert manifest.live_from(0) == 10**9 + 1
     finished(manifest, decided(manifest))
     assert [manifest.live_from(keep) for keep in (1, 2, 3, 4)] == [5, 2, 1, None]
@@ -226,10 +226,10 @@ def test_nothing_is_closed_before_a_batch_that_is_left() -> None:
     manifest = Manifest(1000)
     work = decided(manifest)
     finished(manifest, work)
-    assert closed_upto(manifest, work, [5]) == 4
-    assert closed_upto(manifest, work, [1]) == 0
-    manifest.closed_upto = 3
-    assert closed_upto(manifest, work, [1]) == 3
+    assert committed_watermark(manifest, work, [5]) == 4
+    assert committed_watermark(manifest, work, [1]) == 0
+    manifest.committed_watermark = 3
+    assert committed_watermark(manifest, work, [1]) == 3
 
 
 @given(
@@ -244,6 +244,21 @@ def test_windows_of_a_chunk_are_those_of_its_elements(times: list[int], duration
 
 
 def test_a_manifest_is_read_as_it_was_saved(tmp_path: Path) -> None:
-    manifest = finished(Manifest(1000, closed_upto=3), decided(Manifest(1000)))
+    manifest = finished(Manifest(1000, committed_watermark=3), decided(Manifest(1000)))
     manifest.save(tmp_path)
     assert Manifest.load(tmp_path, 1000) == manifest
+
+
+def test_a_manifest_of_the_former_format_is_read_and_one_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / MANIFEST_FILE
+    path.write_text(
+        '{"batch_length_ms": 1000, "closed_upto": 7, "batches": {"7": {"version": "v", "fingerprint": "f"}},'
+        ' "format": 1}'
+    )
+    read = Manifest.load(tmp_path, 1000)
+    assert (read.committed_watermark, read.batches) == (7, {7: Batch("v", "f")})
+    read.save(tmp_path)
+    assert Manifest.load(tmp_path) == read
+    path.write_text('{"batch_length_ms": 1000, "format": 3}')
+    with pytest.raises(StateError, match="has format 3, this heronpy reads 2"):
+        Manifest.load(tmp_path)
