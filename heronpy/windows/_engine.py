@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from heronpy.windows._effects import Effect, FoldFailed, Pane, Timing
@@ -50,7 +50,7 @@ class WindowEngine(ABC):
         self._early: Repeated | None = trigger.early if isinstance(trigger, AfterWatermark) else trigger
         self._late: Repeated = trigger.late if isinstance(trigger, AfterWatermark) else trigger
         self._lateness_ms = windowing.lateness_ms
-        self._saved: SavedWatermark | None = None
+        self._watermark_state: SavedWatermark | None = None
         self._overdue: list[Effect] = []
 
     def __len__(self) -> int:
@@ -80,17 +80,17 @@ class WindowEngine(ABC):
             self._now_ms = now_ms
         if watermark > self.watermark or (watermark < self.watermark and self._lateness_ms == FOREVER):
             self.watermark = watermark
-            if self._saved is not None:
-                self._saved.value = watermark
+            if self._watermark_state is not None:
+                self._watermark_state.value = watermark
         if self._overdue:
-            assert self._saved is not None
-            overdue, self._overdue, self._saved.value = self._overdue, [], self.watermark
+            assert self._watermark_state is not None
+            overdue, self._overdue, self._watermark_state.value = self._overdue, [], self.watermark
             return itertools.chain(overdue, self._due())
         return self._due()
 
     def keep_watermark(self, saved: SavedWatermark, overdue: list[Effect]) -> None:
         """Keep the watermark there from now on, and what the next `advance` is to begin with until that has come."""
-        self._saved, self._overdue = saved, overdue
+        self._watermark_state, self._overdue = saved, overdue
         saved.value = [self.watermark, *overdue] if overdue else self.watermark
 
     @abstractmethod
@@ -100,6 +100,11 @@ class WindowEngine(ABC):
     @abstractmethod
     def _due(self) -> Iterator[Effect]:
         """What is due at `watermark` and `_now_ms`."""
+
+    def _saved(self) -> Iterable[tuple[Any, Any]]:
+        """What the state has, to be indexed: reading state by key would make all of it dirty."""
+        copy: Callable[[], Mapping[Any, Any]] | None = getattr(self.state, "copy", None)
+        return self.state.items() if copy is None else copy().items()
 
     def _clock(self, now_ms: int) -> int:
         if now_ms > self._now_ms:

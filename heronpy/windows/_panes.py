@@ -41,7 +41,7 @@ class PaneEngine(WindowEngine):
         self._timers: list[tuple[int, int, Any, int]] = []
         """A heap: due, a number, key, start. It counts only while the record says the same."""
         self._numbers = itertools.count()
-        for key, records in self.state.items():
+        for key, records in self._saved():
             for start, record in records.items():
                 self._enter(key, start)
                 if record[DUE] is not None:

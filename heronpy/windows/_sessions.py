@@ -46,7 +46,7 @@ class SessionEngine(WindowEngine):
         self._timers: list[tuple[int, int, Any]] = []
         """A heap of processing times: due, a number, key. It counts only while a session says the same."""
         self._numbers = itertools.count()
-        for key, found in self.state.items():
+        for key, found in self._saved():
             found[ALARM] = END
             self._reset_alarm(key, found)
             for session in found[1:]:

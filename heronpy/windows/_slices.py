@@ -297,7 +297,7 @@ class SlicedEngine(WindowEngine):
             del self._late_keys[span], self._late_due_ms[span]
 
     def _index(self) -> None:
-        for key, panes in self.state.items():
+        for key, panes in self._saved():
             for at in range(0, len(panes), 2):
                 place = panes[at]
                 if not isinstance(place, int):

@@ -227,3 +227,23 @@ def test_closed_windows_leave_nothing_in_a_checkpoint(keyed: bool) -> None:
     list(engine.advance(10_000))
     assert not engine.state
     assert size() <= before + 100
+
+
+@pytest.mark.parametrize(
+    "windowing",
+    [
+        Windowing(windows=Sliding(20, 10)),
+        Windowing(windows=Session(10)),
+        Windowing(windows=Tumbling(10), trigger=AfterWatermark(early=AfterCount(2))),
+    ],
+)
+def test_after_a_restore_a_checkpoint_has_only_what_has_changed(windowing: Windowing) -> None:
+    component = Component(declaring(windowing), 1)
+    for number in range(500):
+        component.declared[0].add(number, number, 5)
+    component.checkpoint()
+    component.restart(1)
+    component.declared[0].add(0, 1, 6)
+    component.checkpoint()
+    whole, changed = (len(component.objects[ref.name]) for ref in component.manifest.objects)  # type: ignore[union-attr]
+    assert changed < whole / 5
