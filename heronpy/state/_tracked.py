@@ -116,9 +116,9 @@ class Tracked(MutableMapping[Any, Any]):
             self._check(key)
             raise KeyError(key)
         if below:
-            self._deleted[key] = None
-            if self._owed is None:
-                self._base.pop(key, None)
+            self._deleted[key] = (
+                None  # what is below stays: without it, a key that is set again would leave no tombstone
+            )
         self._known = _ABSENT
         self._size -= 1
 

@@ -428,6 +428,19 @@ class Corner(NamedTuple):
     x: int
 
 
+def test_a_key_that_is_deleted_twice_between_two_markers_stays_deleted() -> None:
+    states, state = alone()
+    state.update(a=1, b=2, c=3)
+    assert written(states)
+    states.commit(1)
+    states.release()
+    del state["a"]
+    state["a"] = 4
+    del state["a"]
+    assert dict(state) == {"b": 2, "c": 3}
+    assert written(states, 2) == {"a": DELETED}
+
+
 def test_keys_come_back_with_their_types() -> None:
     keys = [True, 2.0, 2.5, decimal.Decimal(3), Corner(1), (1, Corner(2)), "text", b"bytes", None, 1 << 80]
     component = Component(lambda states: states.keyed_state("counts"))
