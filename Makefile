@@ -167,7 +167,7 @@ kafka-server:
 		echo "downloading Kafka (once; 45 MB)"; \
 		mkdir -p "$(dir $(KAFKA_JARS))"; new=$$(mktemp -d "$(dir $(KAFKA_JARS)).new-XXXXXX"); trap 'rm -rf "$$new"' EXIT; \
 		{ command -v mvn >/dev/null || { $(call apt_install,maven); }; } && \
-		timeout 1200 mvn -q -B -f tests/servers/kafka.xml -Dkafka.version=$(KAFKA_VERSION) \
+		timeout 300 mvn -q -B -f tests/servers/kafka.xml -Dkafka.version=$(KAFKA_VERSION) \
 			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$$new/jars" && \
 		{ mv -T "$$new/jars" "$(KAFKA_JARS)" 2>/dev/null || [ -d "$(KAFKA_JARS)" ]; }; } \
 		|| echo "not installed: Kafka; the tests that need it will be skipped" >&2
