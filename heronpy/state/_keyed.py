@@ -8,13 +8,15 @@ from typing import Any
 from heronpy.checkpoints import ObjectWriter
 from heronpy.errors import ConfigError
 from heronpy.hashing import key_group
-from heronpy.state._immutable import immutable
+from heronpy.state._dict_like import UNSET
+from heronpy.state._immutable import ATOMS, immutable
 from heronpy.state._owed import ENTRIES_AT_ONCE
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
-from heronpy.state._tracked import UNSET, Tracked
+from heronpy.state._tracked import Tracked
 
 _EXPIRED_AT_ONCE = 2
+_PRESENT = ATOMS - {type(None)}  # what `dict.get` returns for keys that are there
 
 
 class KeyedState(Tracked):
@@ -34,6 +36,42 @@ class KeyedState(Tracked):
 
     def _group(self, key: Any) -> int:
         return key_group(key, self.place.groups)
+
+    def _set_in_place(self, in_place: bool) -> bool:
+        self.__class__ = _InPlace if in_place else KeyedState
+        return True
+
+
+class _InPlace(KeyedState):
+    """The same while a layer is written in place: writes go there, and what they replace is saved."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        if key not in self._front and key not in self._deleted:
+            value = self._layer[0].get(key)  # type: ignore[index]
+            if type(value) in _PRESENT:
+                return value
+        return super().__getitem__(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        front, owed = self._front, self._owed
+        assert self._layer is not None
+        assert owed is not None
+        layer = self._layer[0]
+        if key in front:
+            front[key] = value
+        elif key in layer and key not in self._deleted:
+            if not owed.done and key not in owed.saved:
+                owed.saved[key] = layer[key]
+            layer[key] = value
+        else:
+            self._enter(key)
+            # Its keys must not change until all of them are written.
+            (layer if owed.done else front)[key] = value
+
+
+_InPlace.__name__ = KeyedState.__name__
 
 
 class BoundedKeyedState(KeyedState):
@@ -164,6 +202,9 @@ class BoundedKeyedState(KeyedState):
         assert self._max_keys is None or self._used.keys() == self._written.keys()
         assert self._max_keys is None or len(self._written) <= self._max_keys
         assert list(self._written.values()) == sorted(self._written.values())
+
+    def _set_in_place(self, in_place: bool) -> bool:
+        return False
 
     def begin(self, writer: ObjectWriter, position: int, *, base: bool, at_once: int = ENTRIES_AT_ONCE) -> None:
         self._at_marker = {}

@@ -7,10 +7,11 @@ from typing import Any
 
 from heronpy.errors import UsageError
 from heronpy.hashing import index_of_group, key_group
+from heronpy.state._dict_like import UNSET
 from heronpy.state._key_bytes import key_bytes
 from heronpy.state._place import Place, shown
 from heronpy.state._schema import Schema
-from heronpy.state._tracked import UNSET, Tracked
+from heronpy.state._tracked import Tracked
 
 Split = Callable[[Any, int], Sequence[Any]]
 Merge = Callable[[Sequence[Any]], Any]

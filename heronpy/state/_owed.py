@@ -18,8 +18,8 @@ from heronpy.state._layers import Clock, Values
 from heronpy.state._place import Place, shown
 from heronpy.state._schema import CODECS, Schema
 
-ENTRIES_AT_ONCE: Final = 2048
-"""Plain entries are written in runs of so many: about half a millisecond."""
+ENTRIES_AT_ONCE: Final = 1024
+"""Plain entries are written in runs of so many: about half a millisecond, most of it for cold memory."""
 
 _PICKLE_PROTOCOL = 5
 _RUN_BYTES_MAX = 512 * 1024
@@ -60,10 +60,18 @@ class Owed:
     """The entries of one state in one checkpoint.
 
     First `changed`, then, in a base, everything `below` that was not changed. The keys of the two must not change while
-    this is written; values are only replaced by `Written`.
+    this is written. Values may: by `Written`, and in place by any other if the old one is put into `saved`.
     """
 
-    def __init__(self, target: Target, changed: Values, deleted: Values, below: Sequence[Values] | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        changed: Values,
+        deleted: Values,
+        below: Sequence[Values] | None,
+        *,
+        in_place: bool = False,
+    ) -> None:
         """Nothing is written.
 
         Args:
@@ -72,7 +80,13 @@ class Owed:
             deleted: Keys that are gone.
             below: The older layers, the oldest last, if the object is a base and has everything. Of these, all but the
                 last must be empty when `write` is called.
+            in_place: Whether values of `changed` are replaced while it is written.
         """
+        self.in_place = in_place
+        self.saved: Values = {}
+        """Values at the marker, where they were replaced since then."""
+        self.done = False
+        """Whether all is written."""
         self._target = target
         self._encode = CODECS[target.schema.codec].encode
         self._changed = changed
@@ -93,11 +107,18 @@ class Owed:
 
     def save(self, key: Any, value: Any) -> None:
         """Write the mutable value of a key now, if it is owed: it is about to be changed."""
+        if self.done or key in self.saved:
+            return
         for values in self._holders:
             if key in values:
-                values[key] = Written(self, value)
+                self._mark(values, key, value)
                 self._write_row(key, value)
                 return
+
+    def _mark(self, values: Values, key: Any, value: Any) -> None:
+        """Note down that a mutable value is written."""
+        # A layer that is written in place is the front afterwards, where nobody looks for marks.
+        (self.saved if self.in_place else values)[key] = Written(self, value)
 
     def write(self, deadline_s: float, clock: Clock) -> bool:
         """Write until a time, one run at least. Whether nothing is left.
@@ -105,29 +126,32 @@ class Owed:
         Raises:
             CheckpointError: a value cannot be encoded; names component, state and key.
         """
-        more = True
+        more = not self.done
         while more and self._failure is None:
             more = self._write_one_by_one(deadline_s, clock) or self._write_run() or self._write_tombstones()
             if more and clock() >= deadline_s:
                 break
         if self._failure is not None:
             raise self._failure
-        return not more
+        self.done = not more
+        return self.done
 
     def _write_run(self) -> bool:
         """Write the next run, or have it written one by one. Whether there was one."""
         at_once = self._target.at_once
         if items := list(islice(self._owing, at_once)):
             keys, values = zip(*items, strict=True)
+            if self.saved:
+                values = tuple(map(self.saved.get, keys, values))
         elif self._below is None:
             return False
         else:
             if self._rest is None:
                 assert not any(self._below[:-1])
-                self._rest = filterfalse(self._changed.__contains__, self._below[-1])
-            if not (rest := list(islice(self._rest, at_once))):
+                self._rest = iter(self._below[-1])
+            if not (rest := list(islice(self._rest, at_once))):  # also if all of them have changed: it takes time
                 return False
-            keys = tuple(filterfalse(self._deleted.__contains__, rest)) if self._deleted else tuple(rest)
+            keys = tuple(filterfalse(self._changed.__contains__, filterfalse(self._deleted.__contains__, rest)))
             values = tuple(map(self._below[-1].__getitem__, keys))
             self._changed.update(zip(keys, values, strict=True))
         if not (_plain_run(keys, values) and self._add_run(keys, values)):
@@ -147,17 +171,20 @@ class Owed:
     def _write_one_by_one(self, deadline_s: float, clock: Clock) -> bool:
         """Whether there was anything."""
         any_ = False
-        changed = self._changed
+        changed, saved = self._changed, self.saved
         for key in self._one_by_one:
             any_ = True
-            value = changed[key]
+            replaced = key in saved
+            value = saved[key] if replaced else changed[key]
             if type(value) is Written:
-                if value.by is self:
+                by, value = value.by, value.value
+                if self.in_place and not replaced:
+                    changed[key] = value
+                if by is self:
                     continue
-                value = value.value
             self._write_row(key, value)
-            if not immutable(value):
-                changed[key] = Written(self, value)
+            if not (replaced or immutable(value)):
+                self._mark(changed, key, value)
             if self._failure is not None or clock() >= deadline_s:
                 break
         return any_

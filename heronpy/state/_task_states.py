@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from heronpy.checkpoints import NOTHING_SAVED, Header, ObjectRef, ObjectWriter, Saved, SavedState, object_name
 from heronpy.errors import CheckpointError, ConfigError
+from heronpy.state._dict_like import UNSET
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
 from heronpy.state._layers import Clock
 from heronpy.state._other_kinds import BroadcastState, ComponentState, Merge, Split, SplitState, TaskState
@@ -16,13 +17,10 @@ from heronpy.state._owed import ENTRIES_AT_ONCE
 from heronpy.state._place import Place
 from heronpy.state._restored import decoded, restored_splits, restored_value
 from heronpy.state._schema import Kind, Schema
-from heronpy.state._tracked import UNSET, Tracked
+from heronpy.state._tracked import BASE_FRACTION, Tracked
 
-SLICE_S: Final = 0.002
+SLICE_S: Final = 0.004
 """How long a task may be busy with a checkpoint between two batches."""
-
-BASE_FRACTION: Final = 0.5
-"""If so large a part of the keys has changed, all of them are written."""
 
 COMPONENT_STATE: Final = "init_state"
 """Under this name an object has the state that `init_state` was given."""
@@ -242,11 +240,13 @@ class TaskStates:
         assert self._writer is None, "the last checkpoint is still being written: abort it first"
         self._begun = (checkpoint_id, False)
         first = self._must_write and (bool(self._states) or self._saved.checkpoint_id != 0)
-        changed = sum(state.changed for state in self._states.values())
-        if not (first or changed):
+        states = self._states.values()
+        changed = sum(state.changed for state in states)
+        base = any(state.needs_base for state in states)
+        if not (first or changed or base):
             return False
         # What has changed would be merged with the rest if it is more than half of that. This is cheaper.
-        base = self._since == 0 or changed >= BASE_FRACTION * sum(each.unchanged for each in self._states.values())
+        base = base or self._since == 0 or changed >= BASE_FRACTION * sum(state.unchanged for state in states)
         own = self.place.own
         header = Header(
             topology_id=self.place.topology_id,

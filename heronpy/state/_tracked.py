@@ -15,16 +15,20 @@ iteration; if it is owed to the checkpoint that is being written, it is written 
 read.
 
 If half of the keys or more have changed, all of them are written: a base. That costs little more than the changes, and
-spares a merge, which costs more than both.
+spares a merge, which costs more than both. Then it does not pay, either, to tell the changes of the next intervals
+apart: that is a second lookup in cold memory for every key. So the layer is written *in place*: writes go to it, with
+the old values saved for the checkpoint (`_keyed.py`), and once it is written it is the front again, with everything
+in it dirty. Every so often changes are told apart again, to see whether they are fewer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, ItemsView, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from itertools import filterfalse
 from typing import Any, Final
 
 from heronpy.checkpoints import ObjectWriter
+from heronpy.state._dict_like import UNSET, DictLike
 from heronpy.state._immutable import ATOMS, immutable
 from heronpy.state._key_bytes import key_bytes
 from heronpy.state._layers import Clock, Layer, Values, freed, merged, sunk
@@ -32,12 +36,14 @@ from heronpy.state._owed import ENTRIES_AT_ONCE, Owed, Target, Written
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
 
-UNSET: Final = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
-"""For arguments: there is none."""
+BASE_FRACTION: Final = 0.5
+"""If so large a part of the keys has changed, all of them are written."""
+IN_PLACE: Final = 8
+"""So many bases are written in place before changes are told apart again."""
 _ABSENT: Final = object()
 
 
-class Tracked(MutableMapping[Any, Any]):
+class Tracked(DictLike):
     """Behaves as a dict. Used by one thread.
 
     What the engine calls: `load` at a restore; `begin` at a marker, `write` between batches until it is done, `commit`
@@ -52,12 +58,14 @@ class Tracked(MutableMapping[Any, Any]):
         "_factory",
         "_front",
         "_garbage",
+        "_in_place",
         "_known",
         "_layer",
         "_lower",
         "_owed",
         "_sinking",
         "_size",
+        "_untracked",
         "place",
         "schema",
     )
@@ -88,7 +96,9 @@ class Tracked(MutableMapping[Any, Any]):
         self._sinking: Layer | None = None  # committed
         self._layer: Layer | None = None  # of a checkpoint that is not decided, or was aborted
         self._owed: Owed | None = None  # that checkpoint, while it is being written
-        self._garbage: Values = {}
+        self._in_place = 0  # how many more bases are to be written in place
+        self._untracked = False  # whether the changes since the last committed checkpoint are not told apart
+        self._garbage: list[Values] = []
         self._known: Any = _ABSENT  # a key that was found below the front
         self._checked: Any = _ABSENT  # a key that belongs to this task
         self._new_front({}, {})
@@ -153,39 +163,6 @@ class Tracked(MutableMapping[Any, Any]):
             return default
         return value
 
-    def pop(self, key: Any, default: Any = UNSET) -> Any:
-        """As of a dict."""
-        if key not in self:
-            if default is UNSET:
-                raise KeyError(key)
-            return default
-        value = self[key]
-        del self[key]
-        return value
-
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        """As of a dict."""
-        if key not in self:
-            self[key] = default
-        return self[key]
-
-    def clear(self) -> None:
-        """As of a dict."""
-        for key in list(self):
-            del self[key]
-
-    def put(self, key: Any, value: Any) -> None:
-        """Set the value of a key, as Heron and Storm write it."""
-        self[key] = value
-
-    def delete(self, key: Any) -> Any:
-        """Remove a key, as Storm writes it. Returns its value, None if there was none."""
-        return self.pop(key, None)
-
-    def enumerate(self) -> ItemsView[Any, Any]:
-        """All keys with their values, as Heron writes it."""
-        return self.items()
-
     def copy(self) -> dict[Any, Any]:
         """A dict of it. Its values must not be changed: unlike reading, this makes nothing dirty."""
         found: dict[Any, Any] = {}
@@ -210,6 +187,10 @@ class Tracked(MutableMapping[Any, Any]):
     def _group(self, key: Any) -> int:
         """The key group under which an entry is stored."""
         return self.place.own.start
+
+    def _set_in_place(self, in_place: bool) -> bool:
+        """Have writes go to the layer, or to the front again. Whether this kind of state can do so."""
+        return False
 
     _stamp: Callable[[Any], int] | None = None
     """When the value of a key was written, as of the last marker; None if that does not matter."""
@@ -292,6 +273,11 @@ class Tracked(MutableMapping[Any, Any]):
         """How many keys there were before that, about."""
         return len(self._base) + (len(self._sinking[0]) if self._sinking else 0)
 
+    @property
+    def needs_base(self) -> bool:
+        """Whether the next object must be a base: it is not known which keys were deleted."""
+        return self._untracked
+
     def touch_all(self) -> None:
         """Make everything dirty: the next checkpoint has all of it."""
         assert self._layer is None
@@ -319,12 +305,18 @@ class Tracked(MutableMapping[Any, Any]):
             at_once: How many plain entries are written between two looks at the clock.
         """
         assert self._owed is None, "the last checkpoint is still being written"
+        if self._untracked:
+            self._in_place -= 1
+        else:
+            self._in_place = IN_PLACE if 0 < BASE_FRACTION * self.unchanged <= self.changed else 0
         front = self._front, self._deleted
         layer = self._layer = front if self._layer is None else merged(self._layer, front)
         self._new_front({}, {})
         target = Target(writer, position, self.schema, self.place, self._group, self._stamp, at_once)
         below = [values for _, values in self._lower[1:]] if base else None
-        self._owed = Owed(target, *layer, below)
+        in_place = base and self._in_place > 0 and self._size >= at_once and self._set_in_place(True)
+        self._untracked = self._untracked or in_place
+        self._owed = Owed(target, *layer, below, in_place=in_place)
 
     def write(self, deadline_s: float, clock: Clock) -> bool:
         """Write owed entries until a time, at least one. Whether none is left.
@@ -338,8 +330,18 @@ class Tracked(MutableMapping[Any, Any]):
         # First what was committed sinks: a second such layer would be one more to search.
         if not (self.release(deadline_s, clock) and owed.write(deadline_s, clock)):
             return False
+        if owed.in_place:
+            assert self._layer is not None
+            layer = self._layer[0]
+            if not sunk(self._front, self._deleted, layer, deadline_s, clock):
+                return False
+            self._garbage.append(owed.saved)
+            self._layer = None
+            self._set_in_place(False)
+            self._new_front(layer, {})
         if owed.base:
-            self._garbage, self._base = self._base, {}  # the layer has it all
+            self._garbage.append(self._base)  # what was the layer has it all
+            self._base = {}
         self._owed = None
         self._relink()
         return True
@@ -354,17 +356,21 @@ class Tracked(MutableMapping[Any, Any]):
             else:
                 self._base = self._layer[0]
             self._layer = None
+            self._untracked = False
             self._relink()
 
     def abort(self) -> None:
         """The checkpoint will never be there: what belonged to it is written with the next one."""
+        self._set_in_place(False)
         self._owed = None
 
     def release(self, deadline_s: float, clock: Clock) -> bool:
         """Let sink what was committed, and free what is not needed, until a time. Whether nothing is left."""
         if not self._sink(deadline_s, clock):
             return False
-        return freed(self._garbage, deadline_s, clock)
+        while self._garbage and freed(self._garbage[-1], deadline_s, clock):
+            self._garbage.pop()
+        return not self._garbage
 
     def _sink(self, deadline_s: float, clock: Clock) -> bool:
         """Whether all has sunk."""

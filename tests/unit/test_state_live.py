@@ -270,6 +270,64 @@ def test_if_most_keys_have_changed_all_are_written_so_that_nothing_is_merged() -
     assert {key: value for each in component.declared for key, value in each.items()} == expected
 
 
+def hot() -> Component:
+    """A component most of whose keys change between two checkpoints, with a marker that has just come."""
+    component = Component(lambda states: states.keyed_state("counts"))
+    state = component.declared[0]
+    state.update(dict.fromkeys(WORDS, 1))
+    component.checkpoint()
+    state.update(dict.fromkeys(WORDS[:30], 2))
+    del state[WORDS[39]]
+    component.begin()
+    return component
+
+
+@pytest.mark.parametrize("slices", [0, 5, 35, 60])
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_layer_that_is_written_in_place_has_the_values_of_the_marker(slices: int, aborted: bool) -> None:
+    component = hot()
+    state = component.declared[0]
+    marker = dict.fromkeys(WORDS, 1) | dict.fromkeys(WORDS[:30], 2)
+    del marker[WORDS[39]]
+    for _ in range(slices):
+        component.write(1)
+    changes = {WORDS[0]: 3, WORDS[29]: [4], WORDS[30]: 5, WORDS[38]: 6, WORDS[39]: 7, "new": 8}
+    state.update(changes)
+    del state[WORDS[1]], state[WORDS[31]]
+    state[WORDS[1]] = 9
+    live = marker | changes | {WORDS[1]: 9}
+    del live[WORDS[31]]
+    assert (dict(state), len(state), sorted(state)) == (live, len(live), sorted(live))
+    state[WORDS[29]].append(10)
+    expected = marker
+    if aborted:
+        component.abort()
+        component.begin()
+        expected = live | {WORDS[29]: [4, 10]}
+        state[WORDS[2]] = 11
+    component.commit()
+    component.tasks[0].check_invariants()
+    assert dict(state) == live | {WORDS[29]: [4, 10]} | ({WORDS[2]: 11} if aborted else {})
+    component.restart(2)
+    assert {key: value for each in component.declared for key, value in each.items()} == expected
+
+
+def test_after_some_bases_changes_are_told_apart_again() -> None:
+    component = hot()
+    state = component.declared[0]
+    since = []
+    for number in range(20):
+        state[WORDS[0]] = number
+        del state[WORDS[number + 10]]
+        since.append(component.commit().objects[-1].since)
+        component.begin()
+    assert since == [0] * 9 + list(range(10, 21))
+    component.commit()
+    live = dict(state)
+    component.restart(2)
+    assert {key: value for each in component.declared for key, value in each.items()} == live
+
+
 def test_keys_are_counted_and_iterated_once_whatever_layer_they_are_in() -> None:
     component = Component(lambda states: states.keyed_state("counts"))
     state = component.declared[0]
