@@ -62,7 +62,7 @@ class KafkaTopic(Source):
             start: where a group begins that has committed nothing: `earliest`, `latest`, or a time (with its zone).
             out_of_range: what to do when messages were removed before they were read: `fail`, or go on at the
                 `earliest` or `latest` that there are, with a dead letter that says what is missing.
-            bounded: end where each partition ends when the source is opened.
+            bounded: end where each partition ends when the source is opened; look for no new ones.
             discover_every_s: how often to look for new partitions.
             timeout_s: how long to wait for an answer when a task begins.
             options: more of librdkafka's configuration, for TLS, SASL and tuning. It travels with the program.
@@ -99,7 +99,7 @@ class KafkaTopic(Source):
             out_of_range=out_of_range,
             bounded=bounded,
         )
-        self.discover_every_s: float = discover_every_s
+        self.discover_every_s = None if bounded else discover_every_s
         self._partitions: Partitions | None = None
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ class KafkaReader(SourceReader):
         partitions: Partitions,
         context: SourceContext,
         *,
-        discover_every_s: float,
+        discover_every_s: float | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._partitions = partitions
@@ -52,7 +52,7 @@ class KafkaReader(SourceReader):
         self._discover()
 
     def read(self, limit: int) -> Sequence[Record]:
-        if self._clock() >= self._discovered_s + self._every_s:
+        if self._every_s is not None and self._clock() >= self._discovered_s + self._every_s:
             self._discover()
         self._commit_if_due()
         for _ in range(len(self._turn)):

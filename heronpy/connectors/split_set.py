@@ -110,6 +110,10 @@ class SplitSet:
                 reader.committed(saved[name])
         self._saved = {id: positions for id, positions in self._saved.items() if id > checkpoint_id}
 
+    def names(self) -> list[str]:
+        """The splits that are open, or will be."""
+        return [name for name, _ in (*self._open, *self._waiting)]
+
     @property
     def ended(self) -> bool:
         """Whether there will never be another record."""

@@ -27,6 +27,7 @@ from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.streamlet._definition import loads
 from heronpy.streamlet._generated import GeneratorSource
+from heronpy.streamlet._split_clocks import SplitClocks
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
 from heronpy.streamlet._watermark import Clock
@@ -76,7 +77,12 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         self._since_mark = 0
         limit = config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING)
         self._mark_every = max(1, int(limit) // MARKS_PER_LIMIT) if limit else 1 << 30
-        self._clock = Clock(definition.max_lateness_ms, definition.idle_timeout_ms, now_ms())
+
+        def clock() -> Clock:
+            return Clock(definition.max_lateness_ms, definition.idle_timeout_ms, now_ms())
+
+        self._clock = clock()
+        self._split_clocks: SplitClocks | None = None
         self._put: Put = after(stage.head, task)
         node = stage.head.node
         assert isinstance(node, SourceNode)
@@ -100,6 +106,8 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             memory = task.memory
             self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(f"{stage.name}/ids"))
             return
+        if node.source.interleaved:
+            self._split_clocks = SplitClocks(clock)
         self._positions = context.split_state("positions")
         self._splits = SplitSet(
             node.source,
@@ -126,19 +134,20 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             self._chores()
             if self._splits is not None:
                 name, records, position = self._splits.read(EMIT_LIMIT)
-                emitted = self._pass_on(records)
+                clocks = self._split_clocks
+                emitted = self._pass_on(records, self._clock if clocks is None or name is None else clocks.of(name))
                 if name is not None and position is not None:
                     self._positions[name] = position
             else:
                 assert self._reader is not None
                 records = self._reader.read(1)
-                emitted = self._pass_on(records)
+                emitted = self._pass_on(records, self._clock)
             if emitted or not records or now_ms() >= until_ms:
                 return
 
-    def _pass_on(self, records: Sequence[Record]) -> bool:
+    def _pass_on(self, records: Sequence[Record], clock: Clock) -> bool:
         """Send records through the stage. Returns whether they emitted anything."""
-        place, clock, put = self._task.place, self._clock, self._put
+        place, put = self._task.place, self._put
         before = place.pending[OPEN]
         for value, time_ms, id, _ in records:
             if time_ms > clock.latest_ms:
@@ -267,10 +276,16 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         reader = self._splits or self._reader
         assert reader is not None
         ended = not self._queue and not self._replays and reader.ended
-        head = END if ended else self._clock.watermark(now_ms())
+        head = END if ended else self._source_watermark()
         watermark = self._task.watermark_due(head, hurry=hurry)
         if watermark is not None:
             self.delegate.send_watermark(watermark)
+
+    def _source_watermark(self) -> int:
+        if self._split_clocks is None:
+            return self._clock.watermark(now_ms())
+        assert self._splits is not None
+        return self._split_clocks.watermark(self._splits.names(), now_ms())
 
     def _exit_of(self, exit: Exit) -> Put:
         task = self._task

@@ -1,0 +1,95 @@
+"""Watermarks of a source that reads several splits in turn: none gets ahead of the split that is furthest behind."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from heronpy.api import TopologyBuilder
+from heronpy.connectors import Record, Source, SourceContext, SourceReader, SplitReader, StreamSplit
+from heronpy.streamlet import Builder, Config, WindowConfig
+from heronpy.testing import Simulator
+from heronpy.windows import END
+
+FAST_MS, SLOW_MS = 60_000, 5_000
+"""The newest time in each split."""
+
+
+class Reader(SplitReader):
+    """Has an element every second, and gives out so many at a time."""
+
+    read_up_to: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, name: str, at_a_time: int, newest_ms: int, position: int | None) -> None:
+        self._name, self._at_a_time, self._newest_ms = name, at_a_time, newest_ms
+        self._position = position or 0
+
+    def read(self, limit: int) -> Sequence[Record]:
+        records = []
+        for _ in range(self._at_a_time):
+            if self._position < self._newest_ms:
+                self._position += 1000
+                records.append(Record(self._name, self._position, f"{self._name}{self._position}"))
+        self.read_up_to[self._name] = self._position
+        return records
+
+    @property
+    def position(self) -> Any:
+        return self._position
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    name: str
+
+    def open(self, position: Any, context: SourceContext) -> SplitReader:
+        if self.name == "fast":
+            return Reader("fast", 20, FAST_MS, position)
+        return Reader("slow", 1, SLOW_MS, position)
+
+
+class TwoSpeeds(Source):
+    timed, rewindable, interleaved = True, True, True
+
+    def open(self, context: SourceContext) -> SourceReader:
+        raise NotImplementedError
+
+    def stream_splits(self) -> Mapping[str, StreamSplit]:
+        return {name: Split(name) for name in ("fast", "slow")}
+
+
+def simulated(idle_s: float) -> Simulator:
+    builder, topology, config = Builder(), TopologyBuilder("program"), Config()
+    source = builder.new_source(TwoSpeeds()).set_name("source")
+    source.count_by_key_and_window(WindowConfig(5, 5), str).set_name("counts").log()
+    config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
+    config.set_max_lateness(0)
+    config.set_idle_timeout(idle_s)
+    builder.build(topology, config)
+    Reader.read_up_to.clear()
+    return Simulator(topology)
+
+
+def watermark(simulator: Simulator) -> int:
+    return max(bolt.upstream.low for bolt in simulator.component("counts"))
+
+
+def test_a_watermark_waits_for_the_split_that_is_furthest_behind() -> None:
+    with simulated(idle_s=3600) as simulator:
+
+        def behind() -> bool:
+            assert watermark(simulator) <= Reader.read_up_to.get("slow", 0)
+            return watermark(simulator) == SLOW_MS
+
+        simulator.run(until=behind, seconds=60)
+        assert behind()
+        assert Reader.read_up_to["fast"] == FAST_MS
+        simulator.run(seconds=0.2)
+        assert behind()
+
+
+def test_a_split_without_elements_holds_up_no_watermark_for_long() -> None:
+    with simulated(idle_s=0.5) as simulator:
+        simulator.run(until=lambda: watermark(simulator) == END, seconds=60)
+        assert watermark(simulator) == END
