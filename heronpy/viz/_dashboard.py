@@ -6,6 +6,7 @@ import hashlib
 
 from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.runtime import Launch
+from heronpy.viz._checkpoints import checkpoints
 from heronpy.viz._components import bolt_row, spout_row
 from heronpy.viz._panels import Dashboard, Variable
 from heronpy.viz._queries import UPTIME
@@ -15,7 +16,7 @@ from heronpy.viz._targets import outbox_bytes_high
 
 
 def topology_dashboard(launch: Launch, logical: LogicalPlan, packing: PackingPlan) -> Dashboard:
-    """The dashboard of a topology: health, resources, each component, Stream Managers."""
+    """The dashboard of a topology: health, resources, each component, checkpoints if it takes any, Stream Managers."""
     spouts_first = [*logical.spouts, *logical.bolts]
     return Dashboard(
         uid=_uid(launch),
@@ -27,6 +28,7 @@ def topology_dashboard(launch: Launch, logical: LogicalPlan, packing: PackingPla
             health(),
             resources(packing),
             *(spout_row(c) if c.is_spout else bolt_row(c) for c in spouts_first),
+            *([checkpoints()] if launch.checkpoints else []),
             stream_managers(outbox_bytes_high(launch)),
         ),
     )

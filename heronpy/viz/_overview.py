@@ -133,6 +133,29 @@ def _trouble() -> Row:
                 unit="cps",
                 quiet=True,
             ),
+            Panel(
+                title="Age of the last checkpoint",
+                queries=(
+                    Query(
+                        f"{gauge('heron_checkpoint_age_seconds', CHOSEN, ALL, 'max')}"
+                        f" / {gauge('heron_checkpoint_interval_seconds', CHOSEN, ALL, 'max')}",
+                        NAME,
+                    ),
+                ),
+                description="In intervals: above five the topology is not healthy.",
+                width=12,
+                warn_at=5,
+            ),
+            Panel(
+                title="Failed checkpoints and rollbacks per second",
+                queries=(
+                    Query(rate("heron_checkpoint_failure_count_total", CHOSEN, ALL), f"{NAME} failed"),
+                    Query(rate("heron_restore_count_total", CHOSEN, ALL), f"{NAME} rollbacks"),
+                ),
+                unit="cps",
+                width=12,
+                quiet=True,
+            ),
         ),
     )
 

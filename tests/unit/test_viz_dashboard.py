@@ -12,13 +12,14 @@ import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder
 from heronpy.loader import Definition
-from heronpy.metricsmgr.parts import series_name
+from heronpy.metricsmgr.parts import HELP, series_name
 from heronpy.plan import ContainerPacking, InstancePacking, LogicalPlan, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.stmgr import TO_WORKERS, to_stmgr
 from heronpy.viz import Dashboard, Panel, Query, Row, overview_dashboard, topology_dashboard
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
+SERIES = r"heron_\w+"
 GRAFANA_S_OWN = {"__rate_interval", "__range", "__all"}
 
 
@@ -99,6 +100,16 @@ def test_what_the_packing_plan_gives_is_beside_what_is_used() -> None:
 def test_outboxes_are_shown_with_the_mark_where_backpressure_begins() -> None:
     (panel,) = (p for p in dashboard().panels() if p.title == "Waiting for each receiver")
     assert panel.warn_at == 100 * 1024 * 1024
+
+
+def test_a_topology_that_takes_checkpoints_has_a_row_of_them() -> None:
+    titles = {p.title for p in dashboard(checkpoints="/data").panels()} - {p.title for p in dashboard().panels()}
+    assert {"Committed", "Rollbacks", "Age of the last checkpoint", "Size of a checkpoint"} <= titles
+    used = {
+        name for p in dashboard(checkpoints="/data").panels() for q in p.queries for name in re.findall(SERIES, q.expr)
+    }
+    known = {f"{name}{kind}" for name in HELP for kind in ("", "_total")}
+    assert {name for name in used if "checkpoint" in name or "restore" in name} <= known
 
 
 def test_links_between_stream_managers_are_shown_by_peer() -> None:
