@@ -178,7 +178,7 @@ class Health(_message.Message):
     def __init__(self, state: _Optional[str] = ..., reasons: _Optional[_Iterable[_Union[HealthReason, _Mapping]]] = ..., restarts: _Optional[int] = ...) -> None: ...
 
 class EndedCheckpoint(_message.Message):
-    __slots__ = ("checkpoint", "ended_ms", "took_ms", "failure", "size", "added", "logged")
+    __slots__ = ("checkpoint", "ended_ms", "took_ms", "failure", "size", "added", "logged", "aligned_ms")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     ENDED_MS_FIELD_NUMBER: _ClassVar[int]
     TOOK_MS_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +186,7 @@ class EndedCheckpoint(_message.Message):
     SIZE_FIELD_NUMBER: _ClassVar[int]
     ADDED_FIELD_NUMBER: _ClassVar[int]
     LOGGED_FIELD_NUMBER: _ClassVar[int]
+    ALIGNED_MS_FIELD_NUMBER: _ClassVar[int]
     checkpoint: int
     ended_ms: int
     took_ms: int
@@ -193,7 +194,8 @@ class EndedCheckpoint(_message.Message):
     size: int
     added: int
     logged: int
-    def __init__(self, checkpoint: _Optional[int] = ..., ended_ms: _Optional[int] = ..., took_ms: _Optional[int] = ..., failure: _Optional[str] = ..., size: _Optional[int] = ..., added: _Optional[int] = ..., logged: _Optional[int] = ...) -> None: ...
+    aligned_ms: int
+    def __init__(self, checkpoint: _Optional[int] = ..., ended_ms: _Optional[int] = ..., took_ms: _Optional[int] = ..., failure: _Optional[str] = ..., size: _Optional[int] = ..., added: _Optional[int] = ..., logged: _Optional[int] = ..., aligned_ms: _Optional[int] = ...) -> None: ...
 
 class BegunRestore(_message.Message):
     __slots__ = ("epoch", "checkpoint", "began_ms", "reason")

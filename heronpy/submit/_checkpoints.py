@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from heronpy.errors import CheckpointError, HeronError, NotFoundError, StateError, UsageError
@@ -39,14 +39,23 @@ class StoredCheckpoint:
     """Of each component with state, the bytes of it."""
     tasks: Mapping[str, int] = field(default_factory=dict)
     """Of each component with state, how many tasks it had."""
+    by_task: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of each component with state, the bytes that each task has written of it, by index."""
     logged: int = 0
     """Bytes that tasks had yet to execute."""
     error: str = ""
     """Why its manifest cannot be used; empty if it can."""
 
 
-def checkpoints(launch: Launch) -> list[StoredCheckpoint]:
-    """All checkpoints of a topology, the newest last.
+def checkpoints(
+    launch: Launch, *, newest: int | None = None, known: Iterable[StoredCheckpoint] = ()
+) -> list[StoredCheckpoint]:
+    """The checkpoints of a topology, the newest last.
+
+    Args:
+        launch: The topology.
+        newest: Only so many.
+        known: What an earlier call has returned: manifests do not change, so those that were intact are not read again.
 
     Raises:
         UsageError: it takes none.
@@ -63,10 +72,14 @@ def checkpoints(launch: Launch) -> list[StoredCheckpoint]:
     committed = frozenset(state_pb2.Checkpoints.FromString(value or b"").committed)
     with open_storage(launch.checkpoints) as storage:
         names = {of: name for name in storage.names(MANIFESTS) if (of := manifest_id(name)) is not None}
+        intact = {one.id: one for one in known if not one.error}
         found = []
-        for id, name in names.items():
+        for id in sorted(names)[-newest if newest else None :]:
+            if id in intact:
+                found.append(replace(intact[id], committed=id in committed))
+                continue
             with contextlib.suppress(NotFoundError):  # deleted meanwhile
-                found.append(_stored(storage, name, id, id in committed))
+                found.append(_stored(storage, names[id], id, id in committed))
     return found
 
 
@@ -77,9 +90,11 @@ def _stored(storage: CheckpointStorage, name: str, id: int, committed: bool) -> 
         manifest = read_manifest(storage, name)
     except CheckpointError as e:
         return StoredCheckpoint(id=id, committed=committed, error=str(e))
-    sizes = dict.fromkeys(sorted(manifest.components), 0)
+    by_task = {name: [0] * manifest.components[name].tasks for name in sorted(manifest.components)}
     for ref in manifest.objects:
-        sizes[ref.component] += ref.size
+        sizes = by_task[ref.component]
+        sizes += [0] * (ref.index + 1 - len(sizes))  # of a task that there was before the last rescaling
+        sizes[ref.index] += ref.size
     return StoredCheckpoint(
         id=id,
         committed=committed,
@@ -88,8 +103,9 @@ def _stored(storage: CheckpointStorage, name: str, id: int, committed: bool) -> 
         duration_ms=manifest.duration_ms,
         size=manifest.size,
         added=manifest.added,
-        components=sizes,
+        components={component: sum(sizes) for component, sizes in by_task.items()},
         tasks={component: entry.tasks for component, entry in manifest.components.items()},
+        by_task=by_task,
         logged=manifest.logged,
     )
 

@@ -39,6 +39,7 @@ def checkpoint_status(coordinator: CheckpointCoordinator, now_s: float, now_ms: 
                 ended_ms=at_ms(one.ended_s),
                 took_ms=int(one.took_s * 1000),
                 failure=one.failure,
+                aligned_ms=int(one.aligned_s * 1000),
                 size=one.size.total,
                 added=one.size.added,
                 logged=one.size.logged,

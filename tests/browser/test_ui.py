@@ -290,6 +290,85 @@ def test_the_charts_page_has_those_of_all_components_and_a_component_without_any
     expect(page, ".own .none", "None were reported")
 
 
+def test_checkpoints_have_a_page_in_topologies_that_take_some(tracker: Served, at: str, opened: Open) -> None:
+    one = opened(tracker.url)
+    page = one.goto(at)
+    page.locator("svg .node").first.wait_for()
+    assert page.get_by_role("link", name="Checkpoints").count() == 0, "this one takes none"
+    page.route("**/topologies/info?*", lambda route: _changed(route, takes_checkpoints=True))
+    page.route("**/topologies/checkpoints?*", lambda route: route.fulfill(json=CHECKPOINTS))
+    page.reload()
+    page.get_by_role("link", name="Checkpoints").click()
+    row = page.locator("tr[data-key='12']")
+    row.wait_for()
+    assert "timed out: no snapshot of 1 tasks: 7" in row.text_content()
+    expect(page, "tr[data-key='11']", "committed")
+    expect(page, "tr[data-key='11']", "1.95 KiB")
+    expect(page, ".figure >> nth=0", "2 min")
+    expect(page, ".figure >> nth=1", "waits for container_1_totals_7")
+    expect(page, "#checkpoint-problem", ATTACK)
+    expect(page, "#checkpoint-notes", "it has not answered for 9 s")
+    expect(page, "tr[data-key='totals 1']", "1.46 KiB")
+    expect(page, "tr[data-key='4']", "none: from the beginning")
+    assert page.title() != "owned"
+    one.shot("checkpoints")
+    page.set_viewport_size(PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def _changed(route: Any, **values: Any) -> None:
+    response = route.fetch()
+    route.fulfill(response=response, json={**response.json(), **values})
+
+
+CHECKPOINTS = {
+    "tmaster": "ok",
+    "storage": "it has not answered for 9 s",
+    "location": "/data/browsed",
+    "start_from": "/data/other",
+    "start_checkpoint": 3,
+    "phase": "running",
+    "restore_epoch": 4,
+    "newest": 11,
+    "interval_ms": 10_000,
+    "age_ms": 120_000,
+    "under_way": {
+        "id": 13,
+        "elapsed_ms": 4000,
+        "missing": [{"task": 7, "component": "totals", "instance": "container_1_totals_7"}],
+    },
+    "problem": ATTACK,
+    "fallback": None,
+    "committed": 11,
+    "failed": 1,
+    "restores": 1,
+    "checkpoints": [
+        {
+            **dict.fromkeys(("aligned_ms", "size", "added", "logged", "components")),
+            "id": 12,
+            "state": "failed",
+            "time": "2026-01-01T00:00:10Z",
+            "duration_ms": 60_000,
+            "reason": "timed out: no snapshot of 1 tasks: 7",
+        },
+        {
+            "id": 11,
+            "state": "committed",
+            "time": "2026-01-01T00:00:00Z",
+            "duration_ms": 120,
+            "aligned_ms": 30,
+            "size": 2000,
+            "added": 20,
+            "logged": 0,
+            "reason": None,
+            "components": {"totals": {"tasks": 2, "size": 2000, "by_task": [500, 1500]}},
+        },
+    ],
+    "rollbacks": [{"epoch": 4, "checkpoint": 0, "time": "2026-01-01T00:00:00Z", "reason": None}],
+}
+"""What the Tracker may answer."""
+
+
 def test_the_keyboard_is_enough(tracker: Served, at: str, opened: Open) -> None:
     page = opened(tracker.url).goto(at)
     page.locator("[data-component=orders]").wait_for()

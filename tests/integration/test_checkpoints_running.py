@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from pathlib import Path
 
 import pytest
+from heron_tracker import local_state
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology
+from test_tracker_state_managers import tracking
 
-from heronpy.testing import LocalCluster
+from heronpy.testing import LocalCluster, TopologyHandle, eventually
 from heronpy.testing import eventually_sync as _eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
@@ -24,6 +27,28 @@ def check_exact(directory: Path, numbers: int, **less: int) -> None:
     assert len(counts) == KEYS
 
 
+async def check_what_operators_see(cluster: LocalCluster, topology: TopologyHandle) -> None:
+    launch = topology.launch
+    place = {"cluster": launch.cluster, "environ": launch.environ, "topology": launch.topology}
+    async with tracking(local_state(cluster.home)) as tracker:
+
+        async def seen() -> None:
+            answer = await tracker.get("/topologies/checkpoints", params=place)
+            assert answer.is_success, answer.text
+            found = answer.json()
+            assert (found["tmaster"], found["storage"], found["location"]) == ("ok", "ok", launch.checkpoints)
+            newest = next(one for one in found["checkpoints"] if one["state"] == "committed" and one["components"])
+            assert {name: one["tasks"] for name, one in newest["components"].items()} == {"numbers": 1, "count": 2}
+            assert newest["size"] == sum(one["size"] for one in newest["components"].values()) > 0
+            assert all(sum(one["by_task"]) == one["size"] for one in newest["components"].values())
+            assert newest["duration_ms"] > 0
+            (rollback,) = found["rollbacks"]
+            assert "an error of user code" in rollback["reason"]
+            assert (found["restores"], found["interval_ms"]) == (1, 1000)
+
+        await eventually(seen, within_s=60)
+
+
 @pytest.mark.parametrize("how", ["raise", pytest.param("fail", marks=pytest.mark.long)])
 def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, how: str) -> None:
     numbers = 6 * RATE
@@ -36,6 +61,8 @@ def test_an_error_of_user_code_is_undone_by_a_restore_in_place(tmp_path: Path, h
         assert (tmp_path / "failed").exists()
         assert topology.processes() == processes, "no process is replaced"
         log = topology.logs("tmaster")
+        if how == "raise":
+            asyncio.run(check_what_operators_see(cluster, topology))
     assert "is committed after" in log
     assert ("was failed" if how == "fail" else "an error of user code") in log
 

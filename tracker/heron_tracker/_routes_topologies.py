@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from heron_tracker import _models as m
 from heron_tracker import _plans
+from heron_tracker._checkpoints import checkpoints_model
 from heron_tracker._events import names, told
 from heron_tracker._health import all_health
 from heron_tracker._rendering import rendered
@@ -121,6 +123,7 @@ async def info(tracker: TheTracker, topology: TheTopology) -> Response:
         lambda: m.Info(
             id=topology.id,
             name=topology.key.name,
+            takes_checkpoints=topology.takes_checkpoints,
             execution_state=_plans.execution_state(topology, extra),
             logical_plan=_plans.logical_plan(topology, extra),
             physical_plan=_plans.physical_plan(topology) if topology.physical is not None else None,
@@ -193,6 +196,20 @@ async def _runtime_state(tracker: Tracker, topology: Topology) -> m.RuntimeState
         stmgrs={id: m.Registered(is_registered=yes) for id, yes in registered.items()},
         tmaster=health,
     )
+
+
+@router.get("/topologies/checkpoints", response_model=m.Checkpoints)
+async def checkpoints(tracker: TheTracker, topology: TheTopology) -> Response:
+    """Checkpoints that were taken, failed or are under way, with sizes and reasons, and rollbacks. Not of Heron.
+
+    By the Topology Master and by what is stored: where one does not answer, what the other knows. 404 for a topology
+    that takes none.
+    """
+    if not topology.takes_checkpoints:
+        raise NotFoundError(f"topology {topology.key.name} takes no checkpoints")
+    (status, tmaster), stored = await asyncio.gather(tracker.tmasters.status(topology), tracker.stored.of(topology))
+    told = status.checkpoints if status is not None and status.HasField("checkpoints") else None
+    return await rendered(lambda: checkpoints_model(topology, told, tmaster, stored))
 
 
 @router.get("/topologies/{cluster}/{role}/{environ}/{name}/effectiveconfig", response_model=m.EffectiveConfig)

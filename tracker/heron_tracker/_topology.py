@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_tracker._limits import check_definition, check_execution, check_nodes, check_packing, check_physical
-from heronpy.config import MIB
+from heronpy.config import MIB, ReliabilityMode
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
 from heronpy.proto import plan_pb2, state_pb2, topology_pb2
 from heronpy.statemgr import Kind
@@ -70,6 +70,14 @@ class Topology:
     def status(self) -> str:
         """Heron's word for its state: Running, Paused, Killed."""
         return _STATUS[self.state]
+
+    @property
+    def takes_checkpoints(self) -> bool:
+        """Whether its configuration asks for checkpoints."""
+        try:
+            return ReliabilityMode.of(self.logical.config).takes_checkpoints
+        except ValueError:  # no mode at all: anybody may have written it
+            return False
 
     def instances(self, component: str | None = None) -> list[str]:
         """The ids of the instances of a component, or of all."""

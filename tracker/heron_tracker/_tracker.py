@@ -15,6 +15,7 @@ from heron_tracker._directory import Directory
 from heron_tracker._events import Events
 from heron_tracker._own_metrics import OwnMetrics
 from heron_tracker._remembered import Remembered
+from heron_tracker._stored_checkpoints import StoredCheckpoints
 from heron_tracker._summary import Measured
 from heron_tracker._tmasters import Tmasters
 from heron_tracker._topology import Topology
@@ -40,6 +41,7 @@ class Tracker:
         self.directory = Directory(config.statemgrs)
         self.tmasters = Tmasters(self.metrics.called)
         self.remembered: Remembered[Measured] = Remembered()
+        self.stored = StoredCheckpoints()
         self.events = Events(self.directory)
         self.looks = asyncio.Semaphore(LOOKS_MAX)
         self.profiled: set[tuple[str, str]] = set()
@@ -54,6 +56,7 @@ class Tracker:
         topologies = self.directory.topologies.values()
         self.tmasters.keep(topologies)
         self.remembered.keep(topology.id for topology in topologies)
+        self.stored.keep(topology.id for topology in topologies)
 
     def keep_running(self, task: asyncio.Task[None]) -> None:
         """Keep a task until it ends, although whoever asked for it has gone; its error is logged."""

@@ -1,5 +1,6 @@
 """The parts that the Tracker is made of, without a web server before them: what the tests drive."""
 
+from heron_tracker._checkpoints import checkpoints_model
 from heron_tracker._circuit_breaker import PROBE_S, CircuitBreaker
 from heron_tracker._heron_names import answered as heron_names_answered
 from heron_tracker._heron_names import heron_name
@@ -13,7 +14,9 @@ from heron_tracker._query_eval import MINUTE_S, Budget, Line, evaluate
 from heron_tracker._query_eval import minutes as minutes_between
 from heron_tracker._query_parse import DEPTH_MAX, SERIES_MAX, Call, Node, Number, Series, parse, series_of
 from heron_tracker._remembered import INTERVALS_MAX, Numbers, Remembered
+from heron_tracker._stored_checkpoints import Stored, StoredCheckpoints
 from heron_tracker._tmasters import CALLS_PER_TOPOLOGY_MAX, iso_time
+from heron_tracker._topology import Topology
 from heron_tracker._tracker import Tracker
 from heron_tracker._trust import check_address, is_this_host
 
@@ -34,8 +37,12 @@ __all__ = [
     "Numbers",
     "Remembered",
     "Series",
+    "Stored",
+    "StoredCheckpoints",
+    "Topology",
     "Tracker",
     "check_address",
+    "checkpoints_model",
     "download_log",
     "evaluate",
     "heron_name",

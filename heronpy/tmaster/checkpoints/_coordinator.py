@@ -107,6 +107,7 @@ class _Checkpoint:
     unaligned: bool = False
     objects: list[bytes] = field(default_factory=list)
     """Of the snapshots that were reported."""
+    aligned_s: float = 0.0
     size: CheckpointSize = SIZE_UNKNOWN
 
 
@@ -436,6 +437,7 @@ class CheckpointCoordinator:
             return ()
         current.missing.discard(event.task)
         current.unaligned |= event.unaligned
+        current.aligned_s = max(current.aligned_s, event.aligned_s)
         current.objects += event.objects
         if self.divisible and current.unaligned:
             return self._abort(Failure.IN_FLIGHT, f"task {event.task} has a log", event.now_s)
@@ -479,7 +481,7 @@ class CheckpointCoordinator:
 
     def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
         took_s = now_s - checkpoint.began_s
-        self.counts.commit(checkpoint.id, took_s, checkpoint.size, now_s)
+        self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()
         log.info("checkpoint %d is committed after %.1f s", checkpoint.id, took_s)
 

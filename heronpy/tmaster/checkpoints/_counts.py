@@ -35,6 +35,8 @@ class EndedCheckpoint:
     """From its beginning; 0: not known."""
     failure: str = ""
     """Why it was not committed; empty: it was."""
+    aligned_s: float = 0.0
+    """The longest that a task waited from its first marker to its last."""
     size: CheckpointSize = SIZE_UNKNOWN
 
 
@@ -73,11 +75,11 @@ class CheckpointCounts:
         if self.since_s is None:
             self.since_s = now_s
 
-    def commit(self, id: int, took_s: float, size: CheckpointSize, now_s: float) -> None:
+    def commit(self, id: int, took_s: float, aligned_s: float, size: CheckpointSize, now_s: float) -> None:
         """Count a checkpoint that was committed."""
         self.committed += 1
         self.last_took_s, self.last_size, self.since_s = took_s, size, now_s
-        self.ended.append(EndedCheckpoint(id, now_s, took_s, size=size))
+        self.ended.append(EndedCheckpoint(id, now_s, took_s, aligned_s=aligned_s, size=size))
 
     def fail(self, id: int, failure: Failure, reason: str, took_s: float, now_s: float) -> None:
         """Count a checkpoint that failed."""

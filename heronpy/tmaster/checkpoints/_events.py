@@ -103,6 +103,8 @@ class TaskSnapshotted:
     """What was sent before its sources' markers is in its log, not in its state."""
     objects: tuple[bytes, ...] = ()
     """How the manifest names what was stored; opaque."""
+    aligned_s: float = 0.0
+    """From the task's first marker to its last."""
 
 
 @dataclass(frozen=True, slots=True)

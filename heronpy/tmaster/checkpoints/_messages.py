@@ -62,7 +62,8 @@ def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> In
     match report.WhichOneof("report"):
         case "stored":
             s = report.stored
-            return TaskSnapshotted(s.task, s.incarnation, s.checkpoint, s.epoch, now_s, s.unaligned, tuple(s.objects))
+            objects, aligned_s = tuple(s.objects), s.aligned_us / 1e6
+            return TaskSnapshotted(s.task, s.incarnation, s.checkpoint, s.epoch, now_s, s.unaligned, objects, aligned_s)
         case "failed":
             f = report.failed
             return TaskSnapshotFailed(f.task, f.checkpoint, f.epoch, f.reason, now_s)

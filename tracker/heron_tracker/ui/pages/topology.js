@@ -10,6 +10,7 @@ import { keyOf, topologies } from "../live.js";
 import { TABS, choose, to } from "../router.js";
 import { Reasons, UNKNOWN, showVerdict } from "../verdict.js";
 import { ChartsPage } from "./charts.js";
+import { CheckpointsPage } from "./checkpoints.js";
 import { ComponentPage } from "./component.js";
 import { ConfigPage } from "./config.js";
 import { ExceptionsPage } from "./exceptions.js";
@@ -18,8 +19,8 @@ import { LogsPage } from "./logs.js";
 import { OverviewPage } from "./overview.js";
 import { ProcessPage } from "./process.js";
 
-const PAGES = { overview: OverviewPage, charts: ChartsPage, exceptions: ExceptionsPage, logs: LogsPage, config: ConfigPage, component: ComponentPage, instance: InstancePage, process: ProcessPage };
-const LABELS = { overview: "Overview", charts: "Charts", exceptions: "Exceptions", logs: "Logs", config: "Configuration" };
+const PAGES = { overview: OverviewPage, charts: ChartsPage, exceptions: ExceptionsPage, logs: LogsPage, config: ConfigPage, checkpoints: CheckpointsPage, component: ComponentPage, instance: InstancePage, process: ProcessPage };
+const LABELS = { overview: "Overview", charts: "Charts", exceptions: "Exceptions", logs: "Logs", config: "Configuration", checkpoints: "Checkpoints" };
 const TIMED = ["overview", "charts", "component", "instance"];
 
 export class TopologyPage {
@@ -32,7 +33,7 @@ export class TopologyPage {
     this.actions = new Actions(route.at, signal);
     this.facts = h("span", { class: "facts" });
     this.links = h("span", { class: "facts" });
-    this.tabs = h("nav", { class: "tabs", "aria-label": "Pages of this topology" }, TABS.map((tab) => h("a", {}, LABELS[tab])));
+    this.tabs = h("nav", { class: "tabs", "aria-label": "Pages of this topology" }, TABS.map((tab) => h("a", { hidden: tab === "checkpoints" }, LABELS[tab])));
     this.times = new Segments("Time", INTERVALS, (interval) => choose({ interval: interval === "600" ? null : interval }));
     this.aged = h("span", { class: "pill warn", id: "as-of", hidden: true });
     this.banner = h("div", { class: "banner bad", role: "alert", hidden: true, id: "tmaster-lost" });
@@ -112,6 +113,11 @@ export class TopologyPage {
     showVerdict(this.health, health);
     this.reasons.show(health, Boolean(gone) || this.feed.tmaster !== "ok");
     if (!state) return;
+    const tab = this.tabs.children[TABS.indexOf("checkpoints")];
+    if (tab.hidden === this.feed.info.takes_checkpoints) {
+      tab.hidden = !this.feed.info.takes_checkpoints;
+      this.started();
+    }
     const containers = this.feed.info.packing_plan?.container_plans.length ?? 0;
     text(this.facts, `${state.instances.toLocaleString("en")} instances in ${containers} ${containers === 1 ? "container" : "containers"} · submitted ${f.ago(state.submission_time * 1000)} by ${state.submission_user} · heronpy ${state.release_version}`);
     set(this.facts, "tip", `${this.feed.info.id}\nsubmitted ${new Date(state.submission_time * 1000).toISOString()}`);
