@@ -192,18 +192,19 @@ class Simulator:
         for snapshots in self._snapshots.values() if tell else ():
             snapshots.commit(id)
 
-    def restore(self, parallelism: Mapping[str, int] = MappingProxyType({})) -> None:
+    def restore(self, parallelism: Mapping[str, int] = MappingProxyType({}), *, kill: bool = False) -> None:
         """Have all tasks replaced by others that go on from the last committed checkpoint. Effectively once only.
 
         Args:
             parallelism: how many tasks components have from now on, where it changes. The checkpoint must have been
                 taken with nothing on its way: see `drain`.
+            kill: whether the present tasks just end, as their processes would; else they are cleaned up.
         """
         checkpoints = self._checkpoints
         assert checkpoints is not None, "checkpoints are taken effectively once"
         to = checkpoints.committed
         assert not (parallelism and any(to.on_their_way.values())), "tuples are on their way to tasks that are no more"
-        for task in self.tasks.values():
+        for task in () if kill else self.tasks.values():
             component = task.user_object
             task.committed(to.id)
             if isinstance(component, ITwoPhaseStatefulComponent):

@@ -77,7 +77,7 @@ def check_exact(simulator: Simulator) -> None:
     assert counts(simulator, "keys") == Counter(n % KEYS for n in range(NUMBERS))
 
 
-STEPS = st.lists(st.sampled_from(["step", "step", "checkpoint", "abort", "unheard", "restore"]), max_size=40)
+STEPS = st.lists(st.sampled_from(["step", "step", "checkpoint", "abort", "unheard", "restore", "kill"]), max_size=40)
 
 
 @settings(max_examples=40, deadline=None)
@@ -90,6 +90,7 @@ def test_counts_are_exact_whatever_is_restored_between_two_steps(steps: list[str
             "abort": lambda: simulator.checkpoint(commit=False),
             "unheard": lambda: simulator.checkpoint(tell=False),
             "restore": simulator.restore,
+            "kill": lambda: simulator.restore(kill=True),
         }
         for step in steps:
             do[step]()

@@ -151,6 +151,7 @@ def outcome(make: Callable[[Builder], None], faults: Sequence[str], clock: Clock
             "abort": lambda: simulator.checkpoint(commit=False),
             "unheard": lambda: simulator.checkpoint(tell=False),
             "restore": simulator.restore,
+            "kill": lambda: simulator.restore(kill=True),
         }
         for each in faults:
             do[each]()
@@ -269,6 +270,11 @@ def windows_without_keys(builder: Builder) -> None:
     ).to_sink(OutSink())
 
 
+def windows_of_arrival(builder: Builder) -> None:
+    counts = numbers(builder).map(lambda n: (n % 3, 1)).count_by_key_and_window(WindowConfig(1, 1), lambda e: e[0])
+    counts.flat_map(lambda e: [e[0].key] * e[1]).to_sink(OutSink())  # which window it is depends on when it came
+
+
 def joins(builder: Builder) -> None:
     left = numbers(builder, TIMES).map(lambda n: (n % 4, n))
     right = numbers(builder, TIMES).filter(lambda n: n % 3 == 0).map(lambda n: (n % 4, -n))
@@ -289,6 +295,7 @@ PROGRAMS: dict[str, tuple[Callable[[Builder], None], int]] = {
     "sliding": (windows(WindowConfig(6, 2)), 57),
     "sessions": (windows(WindowConfig.create_session_window(4)), 9),
     "without keys": (windows_without_keys, 11),
+    "arrivals": (windows_of_arrival, 60),
     "joins": (joins, 60),
     "live views": (live_views, 60),
 }
@@ -300,7 +307,7 @@ def without_faults(name: str, clock: Clock) -> Counter[Any]:
     return outcome(PROGRAMS[name][0], [], clock)
 
 
-FAULTS = st.sampled_from(["step", "step", "step", "checkpoint", "abort", "unheard", "restore"])
+FAULTS = st.sampled_from(["step", "step", "step", "checkpoint", "abort", "unheard", "restore", "kill"])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -327,6 +334,26 @@ def test_the_output_is_the_same_with_other_numbers_of_tasks(clock: Clock, name: 
             assert {name: len(simulator.component(name)) for name in usual} == tasks
         steps(simulator, clock, QUIET_STEPS)
     assert results() == expected
+
+
+def test_an_archive_has_every_element_and_a_restore_repeats_only_what_has_the_same_id(clock: Clock) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+
+    def archiving(builder: Builder) -> None:
+        numbers(builder, TIMES).archive(clock.directory / "archive", codec="pickle").to_sink(OutSink())
+
+    with begun(archiving, clock) as simulator:
+        steps(simulator, clock, 3)
+        simulator.checkpoint()
+        steps(simulator, clock, 2)
+        simulator.checkpoint(commit=False)  # writes what is read again
+        simulator.restore(kill=True)
+        steps(simulator, clock, QUIET_STEPS)
+    assert results() == Counter(map(repr, NUMBERS))
+    files = (clock.directory / "archive").glob("batch=*/*.parquet")
+    rows = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+    assert len(rows) > len(NUMBERS)
+    assert len({repr(row) for row in rows}) == len(NUMBERS)
 
 
 def test_windows_fire_once_though_the_watermark_goes_back(clock: Clock) -> None:
