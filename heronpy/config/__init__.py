@@ -23,6 +23,7 @@ from heronpy.config._names import check_name
 from heronpy.config._reliability import (
     ALLOW_DROPPED_STATE,
     ALLOW_EMPTY_STATE,
+    ALLOW_LOSSY_SPOUTS,
     CHECKPOINT_INTERVAL_S,
     INEXACT_KEY,
     START_CLEAN,
@@ -35,6 +36,7 @@ from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_t
 __all__ = [
     "ALLOW_DROPPED_STATE",
     "ALLOW_EMPTY_STATE",
+    "ALLOW_LOSSY_SPOUTS",
     "CHECKPOINT_INTERVAL_S",
     "FILES_MAX",
     "INEXACT_KEY",

@@ -12,6 +12,7 @@ CHECKPOINT_INTERVAL_S: Final = 10.0
 
 ALLOW_EMPTY_STATE: Final = "topology.state.allow.empty"
 ALLOW_DROPPED_STATE: Final = "topology.state.allow.dropped"
+ALLOW_LOSSY_SPOUTS: Final = "topology.state.allow.lossy.spouts"
 START_CLEAN: Final = "topology.stateful.start.clean"
 INEXACT_KEY: Final = "refused.effectively.once"
 """Configuration key of a component: why it cannot be effectively once, in a line, for submit to refuse it."""

@@ -22,7 +22,7 @@ from heronpy.api.state import StatefulComponent
 from heronpy.api.task_hook import ITaskHook
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Tuple
-from heronpy.config import ALLOW_DROPPED_STATE, InstanceConfig, is_set
+from heronpy.config import ALLOW_DROPPED_STATE, ALLOW_LOSSY_SPOUTS, InstanceConfig, is_set
 from heronpy.errors import ConfigError, NotFoundError
 from heronpy.instance._edges import Fan, Taken
 from heronpy.instance._error_log import ErrorLog
@@ -188,6 +188,17 @@ class TaskCore:
             if is_set(self.user_config, ALLOW_DROPPED_STATE) and (dropped := self.states.unclaimed):
                 self.logger.warning("state that is not declared is dropped: %s", ", ".join(dropped))
             self.states.check_claimed(dropped)
+            if self.component.is_spout and not self.states.declared:
+                self._check_lossy()
+
+    def _check_lossy(self) -> None:
+        """Take note of a spout without state."""
+        if not is_set(self.user_config, ALLOW_LOSSY_SPOUTS):
+            raise ConfigError(
+                f"spout {self.component.name!r} keeps no position in a state, so a rollback would lose what is in "
+                f"flight: have it declare one, or set {ALLOW_LOSSY_SPOUTS} if that may be lost"
+            )
+        self.logger.warning("it keeps no position in a state: a rollback loses what is in flight")
 
     def serialized(self, taken: Taken) -> list[Part | Rejected]:
         """Tuples as parts of at most a frame; their number and size and the time that took are counted."""

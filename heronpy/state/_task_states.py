@@ -197,6 +197,11 @@ class TaskStates:
             state.touch_all()  # a generation of objects is complete in itself
 
     @property
+    def declared(self) -> list[str]:
+        """The names of the states that the component has declared."""
+        return sorted(self._states)
+
+    @property
     def unclaimed(self) -> list[str]:
         """The names of what the checkpoint has and the component has not declared."""
         return sorted(self._unclaimed)

@@ -141,6 +141,9 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
             raise ConfigError(f"{logical.name}: component {component.name!r} cannot be effectively once: {why}")
     # Here, because it is needed in one mode only.
     from heronpy.checkpoints import open_storage, storage_below
+    from heronpy.submit._positions import check_positions
+
+    check_positions(logical)
 
     if not engine.checkpoints.url and scheduler != "local":
         raise ConfigError(

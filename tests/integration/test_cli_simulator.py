@@ -144,5 +144,5 @@ def test_the_configuration_is_the_one_that_a_submitted_topology_would_get(tmp_pa
     assert wrong.returncode != 0
     assert "topology.max.spout.pending" in wrong.stderr
     script.write_text(TOPOLOGY.replace("ATLEAST_ONCE", "EFFECTIVELY_ONCE"))
-    exactly = simulate(script, "-")
+    exactly = simulate(script, "-", "--config-property", "topology.state.allow.lossy.spouts=true")
     assert exactly.returncode == 0, exactly.stderr

@@ -98,7 +98,8 @@ def test_a_cluster_may_require_role_and_environment(home: Path) -> None:
 
 
 def test_effectively_once_has_a_place_for_checkpoints_below_the_topology_and_its_id(home: Path) -> None:
-    planned = prepare(definition(), home=home, properties={"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    mode = {"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.state.allow.lossy.spouts": True}
+    planned = prepare(definition(), home=home, properties=mode)
     url = planned.launch.checkpoints
     assert url.endswith(f"/{planned.logical.name}/{planned.logical.id}"), url
     assert not prepare(definition(), home=home).launch.checkpoints

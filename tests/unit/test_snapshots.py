@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heronpy.api import BasicBolt, Bolt
-from heronpy.errors import TupleError
+from heronpy.api import BasicBolt, Bolt, Spout, TopologyBuilder
+from heronpy.checkpoints import NOTHING_SAVED
+from heronpy.config import InstanceConfig
+from heronpy.errors import ConfigError, TupleError
 from heronpy.instance.checkpoints import EpochEnded, RollbackNeeded
-from heronpy.instance.task import SpoutTask, TaskFailed, settles_tuples
+from heronpy.instance.task import SpoutTask, TaskCore, TaskFailed, make_task, settles_tuples
+from heronpy.packing import RoundRobinPacking
+from heronpy.plan import LogicalPlan, PhysicalPlan
 from tests.unit.snapshot_kit import Hand, Stored, numbers, plan_of
 
 
@@ -366,3 +371,26 @@ def test_a_bolt_without_an_ack_in_its_code_is_done_with_a_tuple_when_it_has_exec
     class Inherits(Acks): ...
 
     assert [settles_tuples(cls) for cls in (Silent, Acks, Inherits, BasicBolt)] == [False, True, True, True]
+
+
+# Spouts without a position
+
+
+class Lossy(Spout):
+    outputs = ("number",)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_spout_that_has_declared_no_state_does_not_begin_unless_that_is_allowed(
+    allowed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    builder = TopologyBuilder("lossy")
+    builder.add_spout("numbers", Lossy, 1)
+    keys = {"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.state.allow.lossy.spouts": allowed}
+    builder.set_config(keys)
+    logical = LogicalPlan.from_proto(builder.build().protobuf_topology)
+    plan = PhysicalPlan(1, logical, RoundRobinPacking(logical).pack(), ())
+    core = TaskCore(plan=plan, task_id=1, config=InstanceConfig(), send=lambda _: None, saved=NOTHING_SAVED)
+    with contextlib.nullcontext() if allowed else pytest.raises(ConfigError, match="'numbers' keeps no position"):
+        make_task(core).open()
+    assert ("loses what is in flight" in caplog.text) is allowed

@@ -7,24 +7,47 @@ from typing import Any
 
 import pytest
 
-from heronpy.api import Spout, TopologyBuilder
+from heronpy.api import Spout, StatefulComponent, TopologyBuilder, TopologyContext
 from heronpy.errors import ConfigError
 from heronpy.loader import Definition
 from heronpy.runtime import Launch
 from heronpy.submit import prepare
 
 
-class Words(Spout):
+class Words(Spout, StatefulComponent):
     outputs = ("word",)
+
+
+class Lossy(Spout):
+    """Uses nothing of its context."""
+
+    outputs = ("word",)
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.words = ["a"]
+
+
+class Helped(Spout):
+    """Has something else declare its state."""
+
+    outputs = ("word",)
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.helper = Helper(context)
+
+
+class Helper:
+    def __init__(self, context: TopologyContext) -> None:
+        self.state = context.task_state("state")
 
 
 @pytest.fixture
 def launch_with(tmp_path: Path) -> Any:
     """A launch file, as it is read, of a topology with these keys."""
 
-    def launch(mode: str = "EFFECTIVELY_ONCE", **properties: Any) -> Launch:
+    def launch(mode: str = "EFFECTIVELY_ONCE", spout: type[Spout] = Words, **properties: Any) -> Launch:
         builder = TopologyBuilder("counted")
-        builder.add_spout("words", Words, 1)
+        builder.add_spout("words", spout, 1)
         keys = {"topology.reliability.mode": mode, **properties}
         made = prepare(Definition.of(builder.build()), home=tmp_path, role="me", properties=keys).launch
         made.save()
@@ -54,3 +77,11 @@ def test_a_storage_that_cannot_be_is_refused_at_submit(launch_with: Any) -> None
         launch_with(**{"heron.statefulstorage.url": "ftp://nowhere"})
     with pytest.raises(ConfigError, match="must be absolute"):
         launch_with(**{"heron.statefulstorage.url": "data"})
+
+
+def test_a_spout_that_surely_keeps_no_position_is_refused_unless_that_is_allowed(launch_with: Any) -> None:
+    with pytest.raises(ConfigError, match="spout 'words' keeps no position in a state"):
+        launch_with(spout=Lossy)
+    assert launch_with(spout=Lossy, **{"topology.state.allow.lossy.spouts": "true"}).checkpoints
+    assert launch_with(spout=Helped).checkpoints
+    assert not launch_with("ATLEAST_ONCE", spout=Lossy).checkpoints

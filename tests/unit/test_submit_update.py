@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
+from heronpy.api import Bolt, Grouping, Spout, StatefulComponent, TopologyBuilder
 from heronpy.cli.parts import parallelism_of
 from heronpy.errors import TopologyError, UsageError
 from heronpy.loader import Definition
@@ -16,7 +16,7 @@ from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit import Update, plan_update, plans, prepare
 
 
-class Words(Spout):
+class Words(Spout, StatefulComponent):
     outputs = ("word",)
 
 
