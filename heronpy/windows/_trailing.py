@@ -163,6 +163,10 @@ class TrailingWindows:
             bisect.insort_right(rows, row, lo=self._settled, key=_time)
         if not self._eager:
             return ()
+        if self._by_count and self._slides_by_count and self._since + 1 < self._slide:
+            self._since += 1
+            self._settled += 1
+            return ()  # nothing expires but after a window
         effects: list[Evaluated | Expired] = []
         if self._slides_by_count:
             self._settle_by_count(len(rows), effects)

@@ -155,6 +155,8 @@ def time_ms(time: Any) -> int:
         ValueError: nan.
         OverflowError: infinite.
     """
+    if type(time) is int:
+        return time
     if isinstance(time, datetime.datetime):
         time = time.replace(tzinfo=datetime.UTC) if time.tzinfo is None else time
         return int((time - _EPOCH) // datetime.timedelta(milliseconds=1))

@@ -152,7 +152,8 @@ class BaseWindowedBolt(EventTimeBolt):
         if self._timestamp is not None and at_ms < self._watermarks.watermark:
             self.came_late(tup, at_ms)
             return
-        self._carry_out(self._windows.add(tup, at_ms))
+        if effects := self._windows.add(tup, at_ms):
+            self._carry_out(effects)
         if self._durable:
             self.ack(tup)
 
