@@ -73,7 +73,7 @@ class CheckpointCalls:
             if known > waiting.after:
                 answers.append((waiting.asked.call, ""))
             elif now_s >= waiting.deadline_s:
-                why = f"no checkpoint within {waiting.asked.timeout_s:g} s: {_problem(coordinator)}"
+                why = f"no checkpoint within {waiting.asked.timeout_s:g} s: {problem_of(coordinator)}"
                 answers.append((waiting.asked.call, why))
             else:
                 continue
@@ -81,7 +81,8 @@ class CheckpointCalls:
         return answers
 
 
-def _problem(coordinator: CheckpointCoordinator) -> str:
+def problem_of(coordinator: CheckpointCoordinator) -> str:
+    """Why there is no checkpoint."""
     if coordinator.fallback.problem:
         return coordinator.fallback.problem
     if coordinator.missing:

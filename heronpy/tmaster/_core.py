@@ -24,7 +24,7 @@ from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
 from heronpy.proto import plan_pb2, topology_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import _durable
-from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls, problem_of
 from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
 from heronpy.tmaster._checkpointing import CheckpointEvent, Checkpointing, KeepCopy, SendOrder
 from heronpy.tmaster._durable import DurableNodes
@@ -407,13 +407,10 @@ class Core:
             return [*effects, *self._end_update(now_s)]
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
-            update.problem = coordinator.counts.last_failure or update.problem
-            if coordinator.in_progress:
-                waiting = ", ".join(map(str, coordinator.missing[:10])) or "its manifest"
-                update.problem = f"checkpoint {coordinator.in_progress} waits for tasks {waiting}"
+            update.problem = problem_of(coordinator)
             update.committed(coordinator.record.newest, restored=coordinator.restores_divisible)
             resting = self._publisher.published_version == self.state.version
-            if update.stage is Stage.SETTLING and resting and not coordinator.in_progress:
+            if resting and update.wants_checkpoint(now_s) and not coordinator.in_progress:
                 effects += self.checkpoints.request(now_s)
         return [*effects, *update.next_write(self.leadership.fence, now_s)]
 

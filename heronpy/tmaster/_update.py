@@ -68,14 +68,13 @@ class PlanUpdate:
         """Begin with a checkpoint newer than `newest_begun`; None: there are none."""
         stage = Stage.WRITING if newest_begun is None else Stage.SETTLING
         deadline_s = request.now_s + request.timeout_s
-        return cls(request, stage, newest_begun or 0, deadline_s=deadline_s, problem="no checkpoint could begin")
+        return cls(request, stage, newest_begun or 0, deadline_s=deadline_s)
 
     @property
     def due_s(self) -> float:
         """When something is to be done, whatever happens."""
-        if self.stage is Stage.WRITING and self.write is None:
-            return min(self.deadline_s, self.retry_s)
-        return self.deadline_s
+        waits = self.stage is Stage.STARTING or self.write is not None
+        return self.deadline_s if waits else min(self.deadline_s, self.retry_s)
 
     @property
     def undecided(self) -> bool:
@@ -92,7 +91,14 @@ class PlanUpdate:
         """
         if self.stage is Stage.SETTLING and (restored or newest > self.checkpoint):
             log.info("checkpoint %d is what the new plan begins with", newest)
-            self.stage = Stage.WRITING
+            self.stage, self.retry_s = Stage.WRITING, 0.0
+
+    def wants_checkpoint(self, now_s: float) -> bool:
+        """Whether a checkpoint is to be begun, if there is none under way."""
+        due = self.stage is Stage.SETTLING and now_s >= self.retry_s
+        if due:
+            self.retry_s = now_s + RETRY_S
+        return due
 
     def next_write(self, fence: bytes, now_s: float) -> list[WriteNode]:
         """What is to be written now."""

@@ -16,7 +16,7 @@ from heron_tracker._query_parse import DEPTH_MAX, SERIES_MAX, Call, Node, Number
 from heron_tracker._remembered import INTERVALS_MAX, Numbers, Remembered
 from heron_tracker._stored_checkpoints import Stored, StoredCheckpoints
 from heron_tracker._tmasters import CALLS_PER_TOPOLOGY_MAX, iso_time
-from heron_tracker._topology import Topology
+from heron_tracker._topology import Topology, assemble
 from heron_tracker._tracker import Tracker
 from heron_tracker._trust import check_address, is_this_host
 
@@ -41,6 +41,7 @@ __all__ = [
     "StoredCheckpoints",
     "Topology",
     "Tracker",
+    "assemble",
     "check_address",
     "checkpoints_model",
     "download_log",
