@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from heronpy.errors import HeronError
+from heronpy.errors import CheckpointError, HeronError
 from heronpy.runtime import Launch
 from heronpy.tmaster.checkpoints import (
     CheckpointSize,
@@ -66,7 +66,8 @@ async def _written(client: CheckpointClient, effect: WriteManifest) -> Answer:
             duration_s=effect.duration_s,
         )
     except HeronError as e:
-        return ManifestFailed(effect.checkpoint, effect.epoch, str(e), time.monotonic())
+        damage = isinstance(e, CheckpointError)
+        return ManifestFailed(effect.checkpoint, effect.epoch, str(e), time.monotonic(), damage)
     log.info("checkpoint %d has %d bytes, %d of them new", effect.checkpoint, size.total, size.added)
     stored = CheckpointSize(size.total, size.added, size.logged)
     return ManifestWritten(effect.checkpoint, effect.epoch, time.monotonic(), stored)

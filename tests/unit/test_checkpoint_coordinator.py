@@ -750,6 +750,35 @@ def test_storage_that_is_away_is_not_damage() -> None:
     assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)
 
 
+def test_a_checkpoint_that_none_can_follow_is_passed_over_while_all_run() -> None:
+    world = world_with_commits(damaged={3})
+    world.stores_manifests = False
+    world.pass_time()
+    for task in TASKS:
+        world.snapshot(task, 4)
+    world.feed(ManifestFailed(4, 1, "the storage does not answer", world.now_s))
+    assert world.take(FindIntact) == [], "that says nothing about what is stored"
+    world.pass_time()
+    world.feed(ManifestFailed(5, 1, "the manifest of checkpoint 3 is damaged", world.now_s, damage=True))
+    world.stores_manifests = True
+    world.all_report()
+    assert {(e.epoch, e.checkpoint) for e in world.take(RestoreTasks)} == {(2, 2)}
+    world.commit(6)
+    assert world.durable.committed == (1, 2, 6)
+
+
+def test_without_an_intact_checkpoint_what_runs_goes_on_with_its_state() -> None:
+    world = world_with_commits(damaged={1, 2, 3}, allow_empty=True)
+    world.stores_manifests = False
+    world.pass_time()
+    world.feed(ManifestFailed(4, 1, "the manifest of checkpoint 3 is damaged", world.now_s, damage=True))
+    assert (world.coordinator.phase, world.epoch, world.durable.committed) == (Phase.RUNNING, 1, (1, 2, 3))
+    assert world.coordinator.fallback.problem.startswith("no checkpoint can be restored, and none can be taken: ")
+    world.stores_manifests, world.damaged = True, set()
+    world.commit(5)
+    assert world.coordinator.fallback.problem == ""
+
+
 def test_a_checkpoint_that_is_intact_is_tried_again() -> None:
     world = world_with_commits(damaged=set())
     world.obeys = False

@@ -241,7 +241,10 @@ class CheckpointCoordinator:
             case ManifestWritten():
                 return self._manifest_written(event)
             case ManifestFailed():
-                return self._abort(Failure.STORAGE, event.reason, event.now_s) if self._is_current(event) else ()
+                if not self._is_current(event):
+                    return ()
+                aborted = self._abort(Failure.STORAGE, event.reason, event.now_s)
+                return [*aborted, *self.fallback.not_followed(event, self.record)]
             case NodesRead():
                 return self._read(event)
             case NodeWritten():
@@ -405,12 +408,16 @@ class CheckpointCoordinator:
         return [*effects, RaiseRestoreEpoch(self.epoch, reason)]
 
     def _looked(self, event: IntactFound | IntactUnknown) -> Iterable[Effect]:
-        if event.epoch != self.epoch or self.phase is not Phase.RESTORING or self._falls_back:
+        running = self.phase is Phase.RUNNING
+        if event.epoch != self.epoch or not (running or self.phase is Phase.RESTORING) or self._falls_back:
             return ()
         if isinstance(event, IntactUnknown):
             self.fallback.unknown(event)
             return ()
-        record = self.fallback.found(event, self.record)
+        if running and (self._current is not None or self._sent is not None):
+            self.fallback.look_again()  # when the checkpoint that is under way meanwhile fails, too
+            return ()
+        record = self.fallback.found(event, self.record, running=running)
         if record is None:
             return ()
         self._falls_back = True
@@ -483,6 +490,7 @@ class CheckpointCoordinator:
         took_s = now_s - checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()
+        self.fallback.committed()
         log.info("checkpoint %d is committed after %.1f s", checkpoint.id, took_s)
 
     def _count_failure(

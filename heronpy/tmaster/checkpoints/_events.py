@@ -125,6 +125,8 @@ class ManifestFailed:
     epoch: int
     reason: str
     now_s: float
+    damage: bool = False
+    """Something that it would be made of is damaged: maybe the checkpoint before."""
 
 
 @dataclass(frozen=True, slots=True)

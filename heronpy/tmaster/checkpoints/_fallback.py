@@ -4,6 +4,8 @@ A task that finds a checkpoint damaged says so, and tries again. All that are ke
 that is intact becomes the newest of the record, durably, before a newer epoch restores it: one epoch restores one
 checkpoint. What the topology did after it is done again; so a sink that has committed more since then repeats it.
 
+The same is done if no checkpoint can be made that follows the newest, which is damaged while all run.
+
 If none is intact, the record stays as it is and nothing runs, unless that is allowed: storage that is put right is
 found by the next look. A storage that does not answer says nothing about a checkpoint.
 """
@@ -13,7 +15,14 @@ from __future__ import annotations
 import logging
 
 from heronpy.tmaster.checkpoints._counts import CheckpointCounts
-from heronpy.tmaster.checkpoints._events import INITIAL, CheckpointDamaged, FindIntact, IntactFound, IntactUnknown
+from heronpy.tmaster.checkpoints._events import (
+    INITIAL,
+    CheckpointDamaged,
+    FindIntact,
+    IntactFound,
+    IntactUnknown,
+    ManifestFailed,
+)
 from heronpy.tmaster.checkpoints._record import Record
 
 log = logging.getLogger(__name__)
@@ -53,11 +62,26 @@ class Fallback:
         if event.checkpoint == INITIAL:
             self.problem = f"what the topology was submitted from cannot be restored: {event.reason}"
             return []
-        if self._looking == event.epoch or event.now_s < self._next_s:
+        return self._look(event.epoch, f"task {event.task}: {event.reason}", record, event.now_s)
+
+    def not_followed(self, event: ManifestFailed, record: Record) -> list[FindIntact]:
+        """No checkpoint can be made that follows the newest."""
+        return self._look(event.epoch, event.reason, record, event.now_s) if event.damage else []
+
+    def _look(self, epoch: int, reason: str, record: Record, now_s: float) -> list[FindIntact]:
+        if not record.committed or self._looking == epoch or now_s < self._next_s:
             return []
-        log.error("task %d cannot restore checkpoint %d: %s", event.task, event.checkpoint, event.reason)
-        self._looking = event.epoch
-        return [FindIntact(event.epoch, record.committed)]
+        log.error("checkpoint %d may be damaged: %s", record.newest, reason)
+        self._looking = epoch
+        return [FindIntact(epoch, record.committed)]
+
+    def look_again(self) -> None:
+        """What was found cannot be used."""
+        self._looking = 0
+
+    def committed(self) -> None:
+        """There is a newer checkpoint."""
+        self.problem = ""
 
     def unknown(self, event: IntactUnknown) -> None:
         """Nobody can say now."""
@@ -65,18 +89,17 @@ class Fallback:
         self.problem = f"the storage of checkpoints does not answer: {event.reason}"
         log.warning("%s", self.problem)
 
-    def found(self, event: IntactFound, record: Record) -> Record | None:
-        """The record to go on with; None: as it is."""
+    def found(self, event: IntactFound, record: Record, *, running: bool) -> Record | None:
+        """The record to go on with; None: as it is. While all run, none intact is no reason to begin without state."""
         self._looking, self._next_s = 0, event.now_s + AGAIN_S
         why = "; ".join(event.refused[:_REFUSED_SHOWN])
         if event.checkpoint == record.newest:
             log.warning("checkpoint %d is intact, as its Checkpoint Manager sees it", record.newest)
             return None
-        if event.checkpoint == INITIAL and not self._allow_empty:
-            self.problem = (
-                f"no checkpoint can be restored, and the topology does not begin without state: {why}; "
-                "put its storage right, or submit it with --allow-empty-state"
-            )
+        if event.checkpoint == INITIAL and (running or not self._allow_empty):
+            what = "none can be taken" if running else "the topology does not begin without state"
+            way_out = "" if running else ", or submit it with --allow-empty-state"
+            self.problem = f"no checkpoint can be restored, and {what}: {why}; put its storage right{way_out}"
             log.error("%s", self.problem)
             return None
         instead = f"checkpoint {event.checkpoint} is" if event.checkpoint else "no state is"
