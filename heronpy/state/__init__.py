@@ -13,8 +13,8 @@
 | `ComponentState` | Heron's `init_state` | it cannot change |
 
 The contract with the engine, see `TaskStates`: `begin` at the marker is O(1) in the size of the state; `write`, called
-between batches, writes in slices of 4 ms what has changed since the last *committed* checkpoint, with the values of the
-marker, while the task goes on; an aborted checkpoint gives its changes back. A value that cannot be saved fails the
+between batches, writes in slices of 3.5 ms what has changed since the last *committed* checkpoint, with the values of
+the marker, while the task goes on; an aborted checkpoint gives its changes back. A value that cannot be saved fails the
 checkpoint, named by component, state and key, and never the tuple at hand.
 
 The contract with user code: a mutable value that was read may be changed until the call of user code ends in which it

@@ -19,7 +19,7 @@ from heronpy.state._restored import decoded, restored_splits, restored_value
 from heronpy.state._schema import Kind, Schema
 from heronpy.state._tracked import BASE_FRACTION, Tracked
 
-SLICE_S: Final = 0.004
+SLICE_S: Final = 0.0035
 """How long a task may be busy with a checkpoint between two batches."""
 
 COMPONENT_STATE: Final = "init_state"

@@ -38,8 +38,10 @@ from heronpy.state._schema import Schema
 
 BASE_FRACTION: Final = 0.5
 """If so large a part of the keys has changed, all of them are written."""
-IN_PLACE: Final = 8
+IN_PLACE: Final = 32
 """So many bases are written in place before changes are told apart again."""
+STILL_FRACTION: Final = 1 / 128
+"""If less than this part of the keys changes while all of them are written, they are told apart at once."""
 _ABSENT: Final = object()
 
 
@@ -335,6 +337,8 @@ class Tracked(DictLike):
             layer = self._layer[0]
             if not sunk(self._front, self._deleted, layer, deadline_s, clock):
                 return False
+            if len(owed.saved) < STILL_FRACTION * self._size:
+                self._in_place = 0
             self._garbage.append(owed.saved)
             self._layer = None
             self._set_in_place(False)

@@ -312,20 +312,29 @@ def test_a_layer_that_is_written_in_place_has_the_values_of_the_marker(slices: i
     assert {key: value for each in component.declared for key, value in each.items()} == expected
 
 
-def test_after_some_bases_changes_are_told_apart_again() -> None:
+def test_changes_are_told_apart_again_after_some_bases_or_when_little_changes() -> None:
     component = hot()
     state = component.declared[0]
     since = []
-    for number in range(20):
-        state[WORDS[0]] = number
-        del state[WORDS[number + 10]]
+    for number in range(40):
+        state[WORDS[number % 7]] = number
+        del state[WORDS[number % 8 + 10]]
         since.append(component.commit().objects[-1].since)
+        state[WORDS[number % 8 + 10]] = 0
         component.begin()
-    assert since == [0] * 9 + list(range(10, 21))
+    assert since == [0] * 33 + list(range(34, 41))
     component.commit()
     live = dict(state)
     component.restart(2)
     assert {key: value for each in component.declared for key, value in each.items()} == live
+
+    component = hot()
+    since = []
+    for number in range(3):
+        since.append(component.commit().objects[-1].since)
+        component.declared[0][WORDS[0]] = number
+        component.begin()
+    assert since == [0, 0, 3]
 
 
 def test_keys_are_counted_and_iterated_once_whatever_layer_they_are_in() -> None:
