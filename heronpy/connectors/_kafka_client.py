@@ -8,15 +8,16 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from heronpy.connectors._optional import need
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _OURS = (
@@ -154,38 +155,53 @@ class Admin:
             found |= self.offsets(none_later, LATEST)
         return found
 
+    # An AdminClient can ask for a group's offsets, too. But librdkafka (2.16.0) crashes when the answer is that the
+    # group's coordinator is only taking office: it looks for the consumer that it takes the client for.
+
     def group_offsets(self, group: str, partitions: Iterable[int]) -> dict[int, int]:
         """What a group has committed, of the partitions of which it has something."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+        from confluent_kafka import TopicPartition
 
         places = [TopicPartition(self._cluster.topic, number) for number in partitions]
-        asked = [ConsumerGroupTopicPartitions(group, places)]
-        found = self._answer(
-            lambda: self.client.list_consumer_group_offsets(asked, request_timeout=self._cluster.timeout_s)[group]
-        )
-        return {each.partition: each.offset for each in found.topic_partitions if each.offset >= 0}
+        with self._consumer(group) as consumer:
+            found = self._retried(lambda: consumer.committed(places, timeout=self._cluster.timeout_s))
+        return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def commit_group(self, group: str, offsets: Mapping[int, int]) -> None:
         """Commit offsets for a group, all or none."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+        from confluent_kafka import TopicPartition
 
         places = [TopicPartition(self._cluster.topic, number, offset) for number, offset in offsets.items()]
-        asked = [ConsumerGroupTopicPartitions(group, places)]
-        self._answer(
-            lambda: self.client.alter_consumer_group_offsets(asked, request_timeout=self._cluster.timeout_s)[group]
-        )
+        with self._consumer(group) as consumer:
+            self._retried(lambda: consumer.commit(offsets=places, asynchronous=False))
+
+    @contextlib.contextmanager
+    def _consumer(self, group: str) -> Iterator[Any]:
+        from confluent_kafka import Consumer
+
+        ours = {"group.id": group, "enable.auto.commit": False, "error_cb": self._errors.heard}
+        with opened(self._cluster.who):
+            consumer = Consumer(self._cluster.config(ours))
+        try:
+            yield consumer
+        finally:
+            consumer.close()
 
     def _answer(self, ask: Callable[[], Future[Any]]) -> Any:
         return self._answers(lambda: [ask()])[0]
 
     def _answers(self, ask: Callable[[], list[Future[Any]]], *passing: int) -> list[Any]:
+        deadline_s = time.monotonic() + self._cluster.timeout_s
+        return self._retried(lambda: [self._awaited(future, deadline_s) for future in ask()], *passing)
+
+    def _retried(self, ask: Callable[[], T], *passing: int) -> T:
         """What is answered; asked again while a broker is only taking office. Raises one line of why there is none."""
         from confluent_kafka import KafkaException
 
         deadline_s = time.monotonic() + self._cluster.timeout_s
         while True:
             try:
-                return [self._awaited(future, deadline_s) for future in ask()]
+                return ask()
             except KafkaException as e:
                 if e.args[0].code() not in (*self._passing, *passing) or time.monotonic() > deadline_s:
                     raise self._cluster_error(e.args[0]) from None
@@ -215,17 +231,21 @@ class Admin:
         return refused(error, self._cluster)
 
 
-def locate(admin: Admin, group: str, start: str | int, bounded: bool) -> dict[int, Partition]:
+def locate(
+    admin: Admin, group: str, start: str | int, bounded: bool, known: Collection[int] = ()
+) -> dict[int, Partition]:
     """The partitions of a topic, and where a group begins in each.
 
     That is what the group has committed. A group that has committed nothing begins at `start`, and that is committed at
     once for all partitions. So one without a committed offset, where others have some, is a partition that was added
-    later: it is read from its beginning.
+    later: it is read from its beginning. Nothing more is asked if all are `known`.
 
     Raises:
         HeronError: as `Admin.describe`.
     """
     topic_id, numbers = admin.describe()
+    if known and set(numbers) <= set(known):
+        return {}
     committed = admin.group_offsets(group, numbers)
     if missing := [number for number in numbers if number not in committed]:
         begin = admin.offsets(missing, EARLIEST if committed else start)

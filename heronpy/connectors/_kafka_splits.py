@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -84,18 +84,18 @@ class Partitions:
         assert self._admin is not None
         return self._admin.offsets([partition], at)[partition]
 
-    def _located(self) -> dict[int, Partition]:
+    def _located(self, known: Collection[int] = ()) -> dict[int, Partition]:
         assert self._admin is not None
         reading = self.reading
-        return locate(self._admin, reading.group, reading.start, reading.bounded)
+        return locate(self._admin, reading.group, reading.start, reading.bounded, known)
 
     def _look_again(self) -> None:
+        assert self._known is not None
         try:
-            found = self._located()
+            found = self._located(self._known)
         except HeronError as e:
             _log.warning("new partitions cannot be looked for, trying again: %s", e)
             return
-        assert self._known is not None
         self._known = found | self._known
 
 

@@ -124,6 +124,18 @@ class KafkaServer(Server):
             self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
+    def group_offsets(self, group: str, topic: str) -> dict[int, int]:
+        """What a group has committed, by partition."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "log_level": 0})
+        try:
+            partitions = self.admin().list_topics(topic, timeout=60).topics[topic].partitions
+            found = consumer.committed([TopicPartition(topic, number) for number in partitions], timeout=60)
+        finally:
+            consumer.close()
+        return {each.partition: each.offset for each in found if each.offset >= 0}
+
     def _command(self) -> Sequence[str]:
         jars = kafka_jars()
         assert jars is not None, kafka_missing()

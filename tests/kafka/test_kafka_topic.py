@@ -162,7 +162,7 @@ def test_what_is_acked_without_a_gap_is_committed_to_the_group(kafka: KafkaServe
     assert {record.id.split(":")[0] for record in records} == {"1"}
     reader.ack(records[:5] + records[7:])
     reader.close()
-    assert group_offsets(kafka, topic, topic) == {1: 5}
+    assert kafka.group_offsets(topic, topic) == {1: 5}
     again = open_source(source, task=1, of=PARTITIONS)
     assert [record.id for record in read(again, 15)] == [f"1:{offset}" for offset in range(5, 20)]
     again.close()
@@ -176,14 +176,7 @@ def test_the_position_of_a_committed_checkpoint_is_committed_to_the_group(kafka:
     read(reader, 5)
     reader.committed(position)
     reader.close()
-    assert group_offsets(kafka, "shown", topic) == {2: 5}
-
-
-def group_offsets(kafka: KafkaServer, group: str, topic: str) -> dict[int, int]:
-    from confluent_kafka import ConsumerGroupTopicPartitions
-
-    found = kafka.admin().list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
-    return {each.partition: each.offset for each in found.topic_partitions if each.topic == topic and each.offset >= 0}
+    assert kafka.group_offsets("shown", topic) == {2: 5}
 
 
 def remove_before(kafka: KafkaServer, topic: str, offset: int) -> None:
