@@ -22,7 +22,7 @@ from heronpy.api.api_constants import TOPOLOGY_KEYS
 from heronpy.api.topology import TopologyType
 from heronpy.config import INEXACT_KEY, EngineConfig, ReliabilityMode, check_name
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
-from heronpy.errors import ConfigError, nearest
+from heronpy.errors import ConfigError, TopologyError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
 from heronpy.proto import topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec
@@ -128,6 +128,20 @@ def prepare(
     return Submission(definition, launch, logical, packing_of(logical, config.packing).pack())
 
 
+def check_divisible(logical: LogicalPlan) -> None:
+    """Refuse more tasks than state can be divided among.
+
+    Raises:
+        TopologyError: a component has more than there are key groups.
+    """
+    for component in logical.components.values():
+        if component.parallelism > logical.key_groups:
+            raise TopologyError(
+                f"{component.name!r} cannot have {component.parallelism} tasks: its state is divided into "
+                f"{logical.key_groups} key groups (topology.state.key.groups)"
+            )
+
+
 def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, default: Path) -> str:
     """Where the topology's checkpoints will be stored; empty if it takes none.
 
@@ -136,6 +150,7 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
     """
     if not ReliabilityMode.of(logical.config).takes_checkpoints:
         return ""
+    check_divisible(logical)
     for component in logical.components.values():
         if why := component.config.get(INEXACT_KEY):
             raise ConfigError(f"{logical.name}: component {component.name!r} cannot be effectively once: {why}")

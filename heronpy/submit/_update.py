@@ -10,12 +10,12 @@ from typing import Any
 
 from heronpy.config import ReliabilityMode
 from heronpy.config.cluster import load_cluster
-from heronpy.errors import TopologyError, UnavailableError
+from heronpy.errors import UnavailableError
 from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.submit._control import ask, plans, status
-from heronpy.submit._plan import packing_of
+from heronpy.submit._plan import check_divisible, packing_of
 from heronpy.submit._submit import check_ports
 
 TIMEOUT_S = 120.0
@@ -72,12 +72,7 @@ def plan_update(
     logical, before = plans(launch)
     wanted = logical.with_parallelism(tasks)
     if ReliabilityMode.of(wanted.config).takes_checkpoints:
-        for component in wanted.components.values():
-            if component.parallelism > wanted.key_groups:
-                raise TopologyError(
-                    f"{component.name!r} cannot have {component.parallelism} tasks: its state is divided into "
-                    f"{wanted.key_groups} key groups (topology.state.key.groups)"
-                )
+        check_divisible(wanted)
     now = before.parallelism
     changes = {name: count - now[name] for name, count in tasks.items() if count != now[name]}
     cluster = load_cluster(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heronpy.api import Spout, StatefulComponent, TopologyBuilder, TopologyContext
-from heronpy.errors import ConfigError
+from heronpy.errors import ConfigError, TopologyError
 from heronpy.loader import Definition
 from heronpy.runtime import Launch
 from heronpy.submit import prepare
@@ -45,9 +45,9 @@ class Helper:
 def launch_with(tmp_path: Path) -> Any:
     """A launch file, as it is read, of a topology with these keys."""
 
-    def launch(mode: str = "EFFECTIVELY_ONCE", spout: type[Spout] = Words, **properties: Any) -> Launch:
+    def launch(mode: str = "EFFECTIVELY_ONCE", spout: type[Spout] = Words, par: int = 1, **properties: Any) -> Launch:
         builder = TopologyBuilder("counted")
-        builder.add_spout("words", spout, 1)
+        builder.add_spout("words", spout, par)
         keys = {"topology.reliability.mode": mode, **properties}
         made = prepare(Definition.of(builder.build()), home=tmp_path, role="me", properties=keys).launch
         made.save()
@@ -85,3 +85,8 @@ def test_a_spout_that_surely_keeps_no_position_is_refused_unless_that_is_allowed
     assert launch_with(spout=Lossy, **{"topology.state.allow.lossy.spouts": "true"}).checkpoints
     assert launch_with(spout=Helped).checkpoints
     assert not launch_with("ATLEAST_ONCE", spout=Lossy).checkpoints
+
+
+def test_more_tasks_than_state_can_be_divided_among_are_refused_by_name(launch_with: Any) -> None:
+    with pytest.raises(TopologyError, match="'words' cannot have 9 tasks"):
+        launch_with(**{"topology.state.key.groups": 8}, par=9)
