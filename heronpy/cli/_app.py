@@ -35,6 +35,7 @@ VERBS = {
     "metrics": "heronpy.cli._metrics",
     "checkpoints": "heronpy.cli._checkpoints",
     "checkpoint": "heronpy.cli._checkpoints",
+    "state": "heronpy.cli._state",
     "components": "heronpy.cli._plans",
     "logical-plan": "heronpy.cli._plans",
     "physical-plan": "heronpy.cli._plans",

@@ -29,6 +29,7 @@ from heronpy.state._keyed import BoundedKeyedState, KeyedState
 from heronpy.state._other_kinds import BroadcastState, ComponentState, SplitState, TaskState
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
+from heronpy.state._stored import StoredEntry, Undecoded, stored_entries
 from heronpy.state._task_states import SLICE_S, TaskStates
 
 __all__ = [
@@ -40,6 +41,9 @@ __all__ = [
     "Place",
     "Schema",
     "SplitState",
+    "StoredEntry",
     "TaskState",
     "TaskStates",
+    "Undecoded",
+    "stored_entries",
 ]

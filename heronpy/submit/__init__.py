@@ -25,6 +25,7 @@ from heronpy.submit._find import find, find_by_name, running
 from heronpy.submit._listed import Listed, listed
 from heronpy.submit._plan import Submission, default_role, prepare
 from heronpy.submit._savepoints import save_checkpoint, starting_checkpoint, storage_url
+from heronpy.submit._stored_state import StateName, StoredState, stored_state, stored_states
 from heronpy.submit._submit import submit, uninterrupted
 from heronpy.submit._update import Update, plan_update, update
 
@@ -32,7 +33,9 @@ __all__ = [
     "CHECKPOINT_TIMEOUT_S",
     "Listed",
     "Setting",
+    "StateName",
     "StoredCheckpoint",
+    "StoredState",
     "Submission",
     "Update",
     "activate",
@@ -59,6 +62,8 @@ __all__ = [
     "status",
     "status_and_metrics",
     "storage_url",
+    "stored_state",
+    "stored_states",
     "submit",
     "take_checkpoint",
     "uninterrupted",

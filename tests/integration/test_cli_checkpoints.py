@@ -92,7 +92,7 @@ def test_checkpoints_are_listed_with_what_can_be_restored(tmp_path: Path, launch
     first, second, last = listed(tmp_path)
     assert [(one["id"], one["committed"]) for one in (first, second, last)] == [(3, True), (5, True), (8, False)]
     assert first["size"] == first["added"] == first["components"][COMPONENT]["size"] > 0
-    assert second["size"] == first["size"] + second["added"]
+    assert second["size"] > second["added"] > 0
     assert first["components"][COMPONENT]["tasks"] == 2
     assert last["logged"] > 5000 > second["logged"] == 0
     assert (first["duration_ms"], first["error"]) == (500, None)
@@ -102,6 +102,39 @@ def test_checkpoints_are_listed_with_what_can_be_restored(tmp_path: Path, launch
     assert "count ×2" in rows["3"]
     assert ("not committed" in rows["8"], "not committed" in rows["5"]) == (True, False)
     assert first["time"][:10] in rows["3"]
+
+
+def test_state_is_shown_by_name_and_by_key(tmp_path: Path, launch: Launch) -> None:
+    asyncio.run(take(launch, 3, 5, 8))
+    names = heron(tmp_path, "state", "show", *PLACE, "--json")
+    assert names.returncode == 0, names.stderr
+    about = {"component": COMPONENT, "name": "counts", "kind": "keyed", "codec": "pickle", "version": 1, "tasks": 2}
+    assert json.loads(names.stdout) == {"checkpoint": 5, "states": [about]}
+    shown = json.loads(heron(tmp_path, "state", "show", *PLACE, COMPONENT, "counts", "--json").stdout)
+    counts = {one["key"]: one["value"] for one in shown["entries"]}
+    assert counts == {"a": 2, "b": 2, "3": 1, "5": 1}, "those of the newest that is committed"
+    one = heron(tmp_path, "state", "show", *PLACE, COMPONENT, "counts", "a")
+    assert "counts of count in checkpoint 5: 1 entries" in one.stdout
+    assert one.stdout.split()[-2:] == ["'a'", "2"]
+
+
+@pytest.mark.long
+def test_what_there_is_not_is_said_and_what_others_can_write_is_not_unpickled(tmp_path: Path, launch: Launch) -> None:
+    none = heron(tmp_path, "state", "show", *PLACE)
+    assert (none.returncode, none.stderr) == (3, "heron: words has no checkpoint yet\n")
+    asyncio.run(take(launch, 3, 5))
+    for words, message in (
+        (["cuont"], "checkpoint 3 has no component 'cuont'; it has: count"),
+        ([COMPONENT, "sums"], "component 'count' has no state 'sums' in checkpoint 3; it has: counts"),
+        ([COMPONENT, "counts", "z"], "state 'counts' of 'count' has no key z in checkpoint 3"),
+    ):
+        done = heron(tmp_path, "state", "show", *PLACE, *words)
+        assert (done.returncode, done.stdout) == (3, "")
+        assert message in done.stderr
+    (Path(launch.checkpoints) / "objects").chmod(0o777)
+    refused = heron(tmp_path, "state", "show", *PLACE, COMPONENT, "counts")
+    assert refused.returncode != 0
+    assert "others can write to it: nothing of it is unpickled" in refused.stderr
 
 
 def test_a_damaged_checkpoint_is_shown_as_one(tmp_path: Path, launch: Launch) -> None:

@@ -60,7 +60,7 @@ export class CheckpointsPage {
     const missing = current?.missing ?? [];
     const names = missing.slice(0, NAMED).map((one) => one.instance || one.task).join(", ") + (missing.length > NAMED ? ` and ${missing.length - NAMED} more` : "");
     const waits = names ? `${ms(current.elapsed_ms)}, waits for ${names}` : current ? ms(current.elapsed_ms) : `restore epoch ${told.restore_epoch ?? f.NONE}`;
-    this.now.show(current ? `checkpoint ${current.id}` : told.phase ?? f.NONE, waits, { exact: told.phase ?? "" });
+    this.now.show(current ? `checkpoint ${current.id}` : told.phase ?? f.NONE, waits, { exact: waits });
     const last = told.checkpoints.find((one) => one.state === "committed");
     this.took.show(ms(last?.duration_ms ?? null), last?.aligned_ms ? `${ms(last.aligned_ms)} until the last marker` : "", { exact: `${f.exact(last?.duration_ms)} ms` });
     this.size.show(f.bytes(last?.size), last ? `${f.bytes(last.added)} new` : "", { exact: `${f.exact(last?.size)} bytes, ${f.exact(last?.added)} of them new` });

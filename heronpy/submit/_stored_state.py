@@ -1,0 +1,152 @@
+"""The state that a topology has stored: seen from outside, without any of its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from heronpy.errors import CheckpointError, NotFoundError, StateError, UntrustedError, UsageError
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+
+if TYPE_CHECKING:
+    from heronpy.checkpoints import CheckpointStorage, Manifest
+    from heronpy.state import StoredEntry
+
+# heronpy.checkpoints and heronpy.state are imported in functions: most commands need nothing of them.
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_ATTEMPTS = 3
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StateName:
+    """A state in a checkpoint."""
+
+    component: str
+    name: str
+    kind: str
+    """keyed, split, task, broadcast."""
+    codec: str
+    version: int
+    tasks: int
+    """Of the component."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """The entries of one state in a checkpoint."""
+
+    checkpoint: int
+    kind: str
+    entries: Sequence[StoredEntry]
+
+
+def stored_states(launch: Launch, component: str | None = None) -> tuple[int, list[StateName]]:
+    """The states in the newest committed checkpoint, by their names; with its id.
+
+    Args:
+        launch: The topology.
+        component: Only of this one.
+
+    Raises:
+        UsageError: the topology takes no checkpoints.
+        NotFoundError: there is no checkpoint, or no such component in it.
+        CheckpointError: it is damaged.
+        StateError, UnavailableError: the state manager or the storage cannot be read.
+    """
+    from heronpy.checkpoints import open_object
+
+    def read(storage: CheckpointStorage, manifest: Manifest) -> list[StateName]:
+        found: dict[tuple[str, str], StateName] = {}
+        for ref in manifest.objects:
+            if component in (None, ref.component):
+                tasks = manifest.components[ref.component].tasks
+                for one in open_object(storage, ref).header.states:
+                    state = StateName(ref.component, one.name, one.kind.value, one.codec, one.version, tasks)
+                    found[ref.component, one.name] = state
+        return [found[key] for key in sorted(found)]
+
+    return _read_newest(launch, component, read)
+
+
+def stored_state(launch: Launch, component: str, name: str) -> StoredState:
+    """The entries of a state in the newest committed checkpoint.
+
+    What it has of classes of the topology is unpickled when it is asked for, and that runs code that the checkpoint
+    names. So a storage in a directory must be the caller's own.
+
+    Raises:
+        UntrustedError: others could have written the storage.
+        NotFoundError: there is no checkpoint, or nothing of this component or state in it.
+        Otherwise as `stored_states`.
+    """
+    from heronpy.checkpoints import open_object, read_saved
+    from heronpy.state import stored_entries
+
+    def read(storage: CheckpointStorage, manifest: Manifest) -> StoredState:
+        _check_own(storage)
+        saved = read_saved(manifest, component, 0, 1, lambda ref: open_object(storage, ref))
+        if name not in saved.states:
+            known = ", ".join(sorted(saved.states)) or "none"
+            raise NotFoundError(
+                f"component {component!r} has no state {name!r} in checkpoint {manifest.checkpoint_id}; it has: {known}"
+            )
+        state = saved.states[name]
+        return StoredState(manifest.checkpoint_id, state.kind.value, [*stored_entries(state)])
+
+    return _read_newest(launch, component, read)[1]
+
+
+def _read_newest(
+    launch: Launch, component: str | None, read: Callable[[CheckpointStorage, Manifest], T]
+) -> tuple[int, T]:
+    """What `read` finds in the newest committed checkpoint, and its id."""
+    from heronpy.checkpoints import manifest_name, open_storage, read_manifest
+
+    if not launch.checkpoints:
+        raise UsageError(f"topology {launch.topology} takes no checkpoints: there is no state to see")
+    with (
+        contextlib.closing(open_statemgr(launch.statemgr)) as statemgr,
+        open_storage(launch.checkpoints) as storage,
+    ):
+        for _ in range(_ATTEMPTS):
+            newest = _newest(statemgr, launch)
+            try:
+                manifest = read_manifest(storage, manifest_name(newest))
+                if component is not None and component not in manifest.components:
+                    known = ", ".join(sorted(manifest.components)) or "none"
+                    raise NotFoundError(f"checkpoint {newest} has no component {component!r}; it has: {known}")
+                return newest, read(storage, manifest)
+            except (NotFoundError, CheckpointError):
+                if _newest(statemgr, launch) == newest:
+                    raise
+    raise StateError(f"checkpoints of {launch.topology} are deleted faster than they can be read: try again")
+
+
+def _newest(statemgr: StateManager, launch: Launch) -> int:
+    record = state_pb2.Checkpoints.FromString(statemgr.get(Kind.STATEFULCHECKPOINTS, launch.topology) or b"")
+    if record.topology_id != launch.topology_id or not record.committed:
+        raise NotFoundError(f"{launch.topology} has no checkpoint yet")
+    return record.committed[-1]
+
+
+def _check_own(storage: CheckpointStorage) -> None:
+    """Refuse a directory that somebody else could have written to. Of other storages the launch file must do."""
+    from heronpy.checkpoints import MANIFESTS, OBJECTS, DirectoryStorage
+
+    if not isinstance(storage, DirectoryStorage):
+        return
+    for path in (storage.directory, storage.directory / OBJECTS, storage.directory / MANIFESTS):
+        found = path.stat()
+        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & _OTHERS_WRITE:
+            raise UntrustedError(
+                f"{path} belongs to another user, or others can write to it: nothing of it is unpickled"
+            )
