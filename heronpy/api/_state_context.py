@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from heronpy.api.timers import Timers
     from heronpy.checkpoints import Saved
     from heronpy.plan import PhysicalPlan
-    from heronpy.state import BroadcastState, KeyedState, SplitState, TaskState, TaskStates
+    from heronpy.state import BroadcastState, KeyedState, Place, SplitState, TaskState, TaskStates
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ class StateContext:
         self._task_id = task_id
         self._instance = plan.tasks[task_id][1]
         self._states: TaskStates | None = None
+        self._saved = False
+        """Whether they are saved at checkpoints."""
         self._timers: Timers | None = None
         self._before_snapshot: list[Callable[[], None]] = []
         self._initialized = False
@@ -192,7 +194,7 @@ class StateContext:
             CheckpointError: it is of another number of key groups.
         """
         assert self._states is None, "a state is declared already"
-        self._states = self._make(saved)
+        self._states, self._saved = self._make(saved), True
         return self._states
 
     def component_state(self) -> State:
@@ -223,13 +225,23 @@ class StateContext:
                 )
         return self._states
 
+    def replan(self, plan: PhysicalPlan) -> None:
+        """Take a new plan of the same topology. For the engine."""
+        self._plan = plan
+        if self._states is not None and not self._saved:  # what is saved is restored for another number of tasks
+            self._states.relocate(self._place())
+
     def _make(self, saved: Saved) -> TaskStates:
-        from heronpy.state import Place, TaskStates  # by those who have state
+        from heronpy.state import TaskStates  # by those who have state
+
+        return TaskStates(self._place(), saved)
+
+    def _place(self) -> Place:
+        from heronpy.state import Place
 
         component, plan = self._instance.component, self._plan
         tasks = plan.component_tasks[component]
-        index, groups = tasks.index(self._task_id), plan.logical.key_groups
-        return TaskStates(Place(plan.logical.id, component, index, len(tasks), groups), saved)
+        return Place(plan.logical.id, component, tasks.index(self._task_id), len(tasks), plan.logical.key_groups)
 
     def _check_grouped_by_key(self, name: str) -> None:
         from heronpy.plan import GroupingKind

@@ -65,10 +65,6 @@ class TopologyContext(StateContext):
         """Effectively once: in which restore the component was made; it grows with each. A fence for what is written
         outside of the topology: an object of an older epoch may still run somewhere."""
 
-    def replan(self, plan: PhysicalPlan) -> None:
-        """Take a new plan of the same topology. For the engine."""
-        self._plan = plan
-
     def get_task_id(self) -> int:
         """Id of this task, unique in the topology."""
         return self._task_id

@@ -68,7 +68,8 @@ class KafkaReader(SourceReader):
     def ack(self, records: Sequence[Record]) -> None:
         for record in records:
             partition, offset = record.token
-            self._mine[partition].out.pop(offset, None)
+            if partition in self._mine:  # else it is of a reader before this one, with other partitions
+                self._mine[partition].out.pop(offset, None)
         self._commit_if_due()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 from collections import deque
@@ -91,10 +92,13 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         except Exception as e:  # unpickling runs the user's code
             raise UserCodeError(f"the source cannot be unpickled: {type(e).__name__}: {e}") from e
         mode = config.get(TOPOLOGY_RELIABILITY_MODE)
-        source_context = SourceContext(
+        self._context = context
+        self._source = spout.source
+        task_index, num_tasks = self._share()
+        self._source_context = source_context = SourceContext(
             name=context.get_component_id(),
-            task_index=context.get_this_task_index(),
-            num_tasks=len(context.get_component_tasks(context.get_component_id()) or ()),
+            task_index=task_index,
+            num_tasks=num_tasks,
             config=config,
             directory=spout.directory,
             dead_letter=self._dead_letter,
@@ -132,6 +136,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             return
         assert self._reader is not None
         if not self._queue:
+            if self._share() != (self._source_context.task_index, self._source_context.num_tasks):
+                self._reader = self._opened_anew(self._reader)
             self._queue.extend(self._reader.read(READ_LIMIT))
             if not self._queue:
                 return
@@ -142,6 +148,23 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         else:
             self.emit([record.value, record.time_ms, record.id])
             self._reader.ack([record])
+
+    def _share(self) -> tuple[int, int]:
+        """Index of this task, and how many there are: together they read everything."""
+        tasks = self._context.get_component_tasks(self._context.get_component_id()) or ()
+        return self._context.get_this_task_index(), len(tasks)
+
+    def _opened_anew(self, reader: SourceReader) -> SourceReader:
+        """A reader as that of a task that is restarted, since an update has changed the number of tasks.
+
+        What is not acked is read again, by whoever has it now.
+        """
+        reader.close()
+        self._out.clear()
+        task_index, num_tasks = self._share()
+        self.logger.info("this is task %d of %d now: the source is opened anew", task_index, num_tasks)
+        self._source_context = dataclasses.replace(self._source_context, task_index=task_index, num_tasks=num_tasks)
+        return self._source.open(self._source_context)
 
     def pre_save(self, checkpoint_id: str) -> None:
         if self._splits is not None:

@@ -71,19 +71,19 @@ class SplitState(MutableMapping[Any, Any]):
             index: The number of a split, where splits are to be divided by number.
         """
         self._index = index
-        self._place = place
         self.entries = SplitEntries(schema, place)
         self.entries.owner = self.owner
 
     def owner(self, split: Any) -> int:
         """Index of the task that a split belongs to."""
+        place = self.entries.place
         if self._index is not None:
-            return self._index(split) % self._place.tasks
-        return index_of_group(key_group(split, self._place.groups), self._place.tasks, self._place.groups)
+            return self._index(split) % place.tasks
+        return index_of_group(key_group(split, place.groups), place.tasks, place.groups)
 
     def owns(self, split: Any) -> bool:
         """Whether it belongs to this task."""
-        return self.owner(split) == self._place.index
+        return self.owner(split) == self.entries.place.index
 
     def finish(self, split: Any) -> None:
         """Note down that nothing more comes of a split. Its position is forgotten."""

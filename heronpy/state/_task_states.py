@@ -222,6 +222,12 @@ class TaskStates:
             )
         self._unclaimed.clear()
 
+    def relocate(self, place: Place) -> None:
+        """The number of tasks has changed, and there are no checkpoints: other keys and splits belong to this task."""
+        self.place = place
+        for state in self._states.values():
+            state.place = place
+
     # --- Checkpoints
 
     @property

@@ -10,6 +10,7 @@ one call, as snapshots are taken between two.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +27,7 @@ from heronpy.connectors import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.streamlet._definition import loads
-from heronpy.streamlet._generated import GeneratorSource
+from heronpy.streamlet._generated import GeneratorSource, SupplierSource
 from heronpy.streamlet._split_clocks import SplitClocks
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
@@ -86,16 +87,20 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         self._put: Put = after(stage.head, task)
         node = stage.head.node
         assert isinstance(node, SourceNode)
-        source_context = SourceContext(
+        self._context = context
+        task_index, num_tasks = self._share()
+        self._source_context = source_context = SourceContext(
             name=stage.name,
-            task_index=context.get_this_task_index(),
-            num_tasks=len(context.get_component_tasks(context.get_component_id()) or ()),
+            task_index=task_index,
+            num_tasks=num_tasks,
             config=config,
             directory=definition.directory,
             dead_letter=task.dead_letter_of(stage.name),
         )
         self._splits: SplitSet | None = None
         self._reader: SourceReader | None = None
+        self._divided = None if isinstance(node.source, (GeneratorSource, SupplierSource)) else node.source
+        """The source, if tasks divide it among themselves."""
         if not task.checkpoints:
             self._reader = node.source.open(source_context)
             return
@@ -165,9 +170,26 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         """Read the next records, and do what is to be done now and then."""
         self._chores()
         assert self._reader is not None
+        context = self._source_context
+        if self._divided is not None and self._share() != (context.task_index, context.num_tasks):
+            self._reader = self._opened_anew(self._divided, self._reader)
         if self._held_elements < HELD_MAX and not self._reader.ended:
             self._queue.extend(self._reader.read(READ_LIMIT))
         return self._queue
+
+    def _share(self) -> tuple[int, int]:
+        """Index of this task, and how many there are: together they read everything."""
+        tasks = self._context.get_component_tasks(self._context.get_component_id()) or ()
+        return self._context.get_this_task_index(), len(tasks)
+
+    def _opened_anew(self, source: Source, reader: SourceReader) -> SourceReader:
+        """A reader as that of a task that is restarted, since an update has changed the number of tasks."""
+        self._tell()
+        reader.close()
+        task_index, num_tasks = self._share()
+        self.logger.info("this is task %d of %d now: the source is opened anew", task_index, num_tasks)
+        self._source_context = dataclasses.replace(self._source_context, task_index=task_index, num_tasks=num_tasks)
+        return source.open(self._source_context)
 
     def _process(self, record: Record) -> bool:
         """Send a record through the stage. Returns whether it emitted anything."""
