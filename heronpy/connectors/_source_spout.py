@@ -14,7 +14,7 @@ import cloudpickle
 
 from heronpy.api import HeronComponentSpec, ITwoPhaseStatefulComponent, Spout, State, Stream, TopologyContext
 from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
-from heronpy.config import INEXACT_KEY
+from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UserCodeError
@@ -105,7 +105,10 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         )
         self._splits: SplitSet | None = None
         self._reader: SourceReader | None = None
-        if mode == TopologyReliabilityMode.EFFECTIVELY_ONCE:
+        exact = mode == TopologyReliabilityMode.EFFECTIVELY_ONCE
+        if exact and not spout.source.rewindable and is_set(config, ALLOW_LOSSY_SPOUTS):
+            exact = False  # records are acked to the source as they are emitted
+        if exact:
             if not spout.source.rewindable:
                 raise ConfigError(
                     f"{spout.source!r} has no positions to go back to: it cannot be read effectively once"

@@ -23,6 +23,7 @@ from heronpy.api import (
     TopologyReliabilityMode,
     api_constants,
 )
+from heronpy.config import ALLOW_LOSSY_SPOUTS, is_set
 from heronpy.connectors import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UnavailableError
@@ -106,7 +107,11 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             return
         self.next_tuple = self._next_read  # type: ignore[method-assign]  # no test of the mode for each tuple
         if not can_go_back(node.source):
-            raise ConfigError(f"{stage.name} cannot be effectively once: {no_positions(node.source)}")
+            if not is_set(config, ALLOW_LOSSY_SPOUTS):
+                raise ConfigError(f"{stage.name} cannot be effectively once: {no_positions(node.source)}")
+            self.logger.warning("%s: a rollback loses what is in flight", no_positions(node.source))
+            self._reader = node.source.open(source_context)
+            return
         if isinstance(node.source, GeneratorSource):
             memory = task.memory
             self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(f"{stage.name}/ids"))
@@ -147,6 +152,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
                 assert self._reader is not None
                 records = self._reader.read(1)
                 emitted = self._pass_on(records, self._clock)
+                self._done += records
             if emitted or not records or now_ms() >= until_ms:
                 return
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMode, api_constants
 from heronpy.api.component import GlobalStreamId
-from heronpy.config import INEXACT_KEY
+from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
 from heronpy.errors import TopologyError
 from heronpy.loader import MODULES_KEY
 from heronpy.plan import OPERATORS_KEY, write_operators
@@ -62,8 +62,9 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
     given = {**bldr._topology_config, **config.api_config}
     _check(graph, config)
     if given.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE:
+        allowed = is_set(given, ALLOW_LOSSY_SPOUTS)
         for node in graph.nodes():
-            if why := inexact(node):
+            if (why := inexact(node)) and not (allowed and isinstance(node, SourceNode)):
                 raise TopologyError(f"{node.stage} cannot be effectively once: {why}")
     stages = plan_stages(
         graph,

@@ -20,7 +20,7 @@ from heronpy import packing as packings
 from heronpy.api import validate_config, without_effect
 from heronpy.api.api_constants import TOPOLOGY_KEYS
 from heronpy.api.topology import TopologyType
-from heronpy.config import INEXACT_KEY, EngineConfig, ReliabilityMode, check_name
+from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, EngineConfig, ReliabilityMode, check_name, is_set
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, TopologyError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
@@ -152,7 +152,8 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
         return ""
     check_divisible(logical)
     for component in logical.components.values():
-        if why := component.config.get(INEXACT_KEY):
+        allowed = component.is_spout and is_set(logical.config, ALLOW_LOSSY_SPOUTS)
+        if not allowed and (why := component.config.get(INEXACT_KEY)):
             raise ConfigError(f"{logical.name}: component {component.name!r} cannot be effectively once: {why}")
     # Here, because it is needed in one mode only.
     from heronpy.checkpoints import open_storage, storage_below

@@ -118,6 +118,8 @@ def test_what_cannot_be_effectively_once_is_refused_though_the_mode_comes_with_t
             ConfigError, match=r"component 'letters' cannot be effectively once: ListSource\(1 items\) has no positions"
         ):
             prepare(Definition.of(refused), home=home, properties=mode)
+        allowed = {**mode, "topology.state.allow.lossy.spouts": "true"}
+        assert prepare(Definition.of(refused), home=home, properties=allowed).launch.checkpoints
 
 
 def test_a_port_that_does_not_exist_is_no_taken_one(home: Path) -> None:

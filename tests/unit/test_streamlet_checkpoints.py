@@ -225,8 +225,14 @@ def operators_with_state(builder: Builder) -> None:
 
 
 class Forgetful(Generator):
+    """Three elements in each life."""
+
+    def setup(self, context: Context) -> None:
+        self.left = 3
+
     def get(self) -> Any:
-        return 1
+        self.left -= 1
+        return None if self.left < 0 else self.left
 
 
 class Squares(Generator):
@@ -369,6 +375,19 @@ def test_windows_fire_once_though_the_watermark_goes_back(clock: Clock) -> None:
         simulator.restore()
         steps(simulator, clock, QUIET_STEPS)
     assert results() == without_faults("sliding", clock)
+
+
+def test_a_source_without_positions_is_read_if_it_may_lose_what_is_in_flight() -> None:
+    COMMITTED.clear()
+    builder, config, topology = Builder(), Config(), TopologyBuilder("program")
+    builder.new_source(Forgetful()).to_sink(OutSink())
+    config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
+    config.set_user_config("topology.state.allow.lossy.spouts", True)
+    builder.build(topology, config)
+    with Simulator(topology) as simulator:
+        for _ in range(5):
+            simulator.step()
+    assert results() == Counter(["2", "1", "0"])
 
 
 @pytest.mark.parametrize(
