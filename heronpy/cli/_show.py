@@ -118,12 +118,25 @@ def _print(found: dict[str, Any]) -> None:
     console.print(_service(found["scheduler"]), markup=False)
     if found["stop_reason"]:
         console.print(f"paused by the engine: {found['stop_reason']}", markup=False)
+    if found["checkpoints"] is not None:
+        console.print(checkpoints_line(found["checkpoints"]), markup=False)
     console.print(_components(found["components"]))
     console.print(_processes(found["processes"]))
     for culprit in found["backpressure"]:
         console.print(f"{culprit['culprit']} has throttled the spouts for {duration(culprit['held_s'])}", markup=False)
     for line in exception_lines(found["exceptions"]):
         console.print(line, markup=False)
+
+
+def checkpoints_line(found: dict[str, Any]) -> str:
+    """How checkpoints go, in one line."""
+    wanted = f"one every {found['interval_ms'] / 1000:g} s"
+    if found["age_ms"] is None:
+        last = "none yet"
+    else:
+        last = f"the last {duration(found['age_ms'] / 1000)} ago in {found['duration_ms'] / 1000:.1f} s"
+    counts = f"{found['committed']} committed, {found['failed']} failed, {found['restores']} rollbacks"
+    return f"checkpoints: {found['phase']}, {last}, {wanted}; {counts}"
 
 
 def exception_lines(exceptions: Iterable[dict[str, Any]]) -> list[str]:

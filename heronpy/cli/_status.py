@@ -44,6 +44,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "stop_reason": reply.stop_reason,
         "health": health_of(health),
         "plan_version": reply.plan_version,
+        "checkpoints": checkpoints_of(reply),
         "components": [
             {**_component(c, reply if silent is None else None), "latencies_ms": _latencies(c.name, history)}
             for c in logical.components.values()
@@ -53,6 +54,27 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "backpressure": _culprits(reply),
         "exceptions": [_exception(e) for e in reply.exceptions],
     }, silent
+
+
+def checkpoints_of(reply: tmaster_pb2.StatusReply) -> dict[str, Any] | None:
+    """How checkpoints go; None if there are none, or nobody says. Counts are of the present Topology Master."""
+    if not reply.HasField("checkpoints"):
+        return None
+    told = reply.checkpoints
+    return {
+        "phase": told.phase,
+        "newest": told.newest,
+        "under_way": told.in_progress or None,
+        "interval_ms": told.interval_ms,
+        "age_ms": told.age_ms if told.age_ms >= 0 and told.committed else None,
+        "duration_ms": int(told.last_took_s * 1000) if told.committed else None,
+        "committed": told.committed,
+        "failed": told.failed,
+        "restores": told.restores,
+        "last_failure": told.last_failure or None,
+        "problem": told.problem or None,
+        "fallback": told.fallback or None,
+    }
 
 
 def _component(component: Component, reply: tmaster_pb2.StatusReply | None) -> dict[str, Any]:

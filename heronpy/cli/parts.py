@@ -15,8 +15,10 @@ from heronpy.cli._plans import ComponentType, by_stage
 from heronpy.cli._plans import _ranges as task_ranges
 from heronpy.cli._plans import drawn as drawn_plan
 from heronpy.cli._plans import wanted as wanted_components
+from heronpy.cli._show import checkpoints_line
 from heronpy.cli._show import duration as shown_duration
 from heronpy.cli._status import _component as component_status
+from heronpy.cli._status import checkpoints_of
 from heronpy.cli._submit import end_options
 from heronpy.cli._target import Place
 from heronpy.cli._target import resolve as resolve_target
@@ -45,6 +47,8 @@ __all__ = [
     "asked_metrics",
     "by_stage",
     "check_column",
+    "checkpoints_line",
+    "checkpoints_of",
     "columns_for",
     "component_status",
     "counted_progress",

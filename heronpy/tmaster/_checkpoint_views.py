@@ -62,18 +62,21 @@ def checkpoint_progress(coordinator: CheckpointCoordinator, now_s: float) -> Che
     return CheckpointProgress(
         interval_s=coordinator.interval_s,
         age_s=now_s - counts.since_s if counts.since_s is not None else None,
-        obstacle=_obstacle(coordinator),
+        obstacle=_obstacle(coordinator, now_s),
         rollbacks=len(recent),
         last_rollback=recent[-1].reason if recent else "",
     )
 
 
-def _obstacle(coordinator: CheckpointCoordinator) -> str:
-    if missing := coordinator.missing:
+def _obstacle(coordinator: CheckpointCoordinator, now_s: float) -> str:
+    ended, began_s, missing = coordinator.counts.ended, coordinator.began_s, coordinator.missing
+    failed = bool(ended) and bool(ended[-1].failure)
+    # One that has just begun would hide why those before it have failed.
+    if missing and began_s is not None and (not failed or now_s - began_s > coordinator.interval_s):
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
         tasks = ", ".join(map(str, missing[:_SHOWN]))
         return f"checkpoint {coordinator.in_progress} waits for the snapshots of tasks {tasks}{more}"
-    return coordinator.counts.last_failure
+    return coordinator.counts.last_failure if failed else ""
 
 
 class CheckpointMetrics:

@@ -9,6 +9,8 @@ from heronpy.cli.parts import (
     ComponentType,
     asked_metrics,
     by_stage,
+    checkpoints_line,
+    checkpoints_of,
     component_status,
     drawn_plan,
     logical_shape,
@@ -25,7 +27,7 @@ from heronpy.cli.parts import (
 from heronpy.errors import UsageError
 from heronpy.loader import Definition
 from heronpy.plan import LogicalPlan
-from heronpy.proto.tmaster_pb2 import StatusReply
+from heronpy.proto.tmaster_pb2 import CheckpointStatus, StatusReply
 
 
 class Source(Spout):
@@ -141,3 +143,19 @@ def test_lines_of_json_are_shown_as_text_and_others_as_they_are() -> None:
     )
     assert readable_line(b"only\nplain\n") == b"only\nplain\n"
     assert readable_line(b'{"ts": "T", "level": "I", "logger": "x", "message": "\\udc80"}\n') == b"T I  x: \\udc80\n"
+
+
+def test_the_status_says_in_a_line_how_checkpoints_go() -> None:
+    assert checkpoints_of(StatusReply()) is None, "it takes none, or nobody says"
+    told = CheckpointStatus(phase="running", interval_ms=2500, age_ms=400, failed=1, last_failure="checkpoint 1: why")
+    none = checkpoints_of(StatusReply(checkpoints=told))
+    assert none is not None
+    assert (none["age_ms"], none["duration_ms"], none["last_failure"]) == (None, None, "checkpoint 1: why")
+    line = "checkpoints: running, none yet, one every 2.5 s; 0 committed, 1 failed, 0 rollbacks"
+    assert checkpoints_line(none) == line
+    told.MergeFrom(CheckpointStatus(age_ms=65_000, committed=9, last_took_s=0.25, restores=2))
+    some = checkpoints_of(StatusReply(checkpoints=told))
+    assert some is not None
+    assert checkpoints_line(some) == (
+        "checkpoints: running, the last 1 min 5 s ago in 0.2 s, one every 2.5 s; 9 committed, 1 failed, 2 rollbacks"
+    )

@@ -349,6 +349,22 @@ def test_the_verdict_is_told_what_a_checkpoint_waits_for(world: Stmgrs) -> None:
     assert progress.obstacle == "checkpoint 1 waits for the snapshots of tasks 2"
 
 
+def test_the_verdict_is_told_why_checkpoints_fail_also_when_the_next_has_begun(world: Stmgrs) -> None:
+    world.pass_time(INTERVAL_S)
+    failed = checkpoint_pb2.SnapshotFailed(task=2, checkpoint=1, epoch=1, reason="no storage")
+    world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
+    why = "checkpoint 1: a task failed: task 2: no storage"
+    assert checkpoint_progress(world.coordinator, world.now_s).obstacle == why
+    world.pass_time(INTERVAL_S)
+    assert checkpoint_progress(world.coordinator, world.now_s + 1).obstacle == why
+    slow = checkpoint_progress(world.coordinator, world.now_s + INTERVAL_S + 1).obstacle
+    assert slow == "checkpoint 2 waits for the snapshots of tasks 1, 2"
+    for task in (1, 2):
+        world.stored(task, 2)
+    world.settle(time=False)
+    assert checkpoint_progress(world.coordinator, world.now_s).obstacle == ""
+
+
 def test_counts_are_reported_as_what_was_added_since_the_last_report(world: Stmgrs) -> None:
     metrics = CheckpointMetrics()
 

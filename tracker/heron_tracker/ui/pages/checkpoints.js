@@ -54,7 +54,7 @@ export class CheckpointsPage {
 
   #figures(told) {
     const { under_way: current } = told;
-    const late = told.age_ms !== null && told.age_ms > 5 * told.interval_ms;
+    const late = told.age_ms !== null && told.age_ms > Math.max(5 * told.interval_ms, 60_000); // as the verdict on health
     const wanted = told.interval_ms === null ? "" : `one every ${ms(told.interval_ms)}`;
     this.age.show(told.age_ms === null ? f.NONE : told.committed ? `${ms(told.age_ms)} ago` : "none yet", wanted, { exact: `${f.exact(told.age_ms)} ms`, look: late ? "warn" : "" });
     const missing = current?.missing ?? [];
