@@ -36,6 +36,9 @@ class TestKafkaSink(TransactionalSinkKit):
         "test_another_submission_begins_anew",
         "test_another_submission_starts_from_a_savepoint",
         "test_a_commit_of_one_task_spares_what_another_has_to_recover",
+        "test_a_commit_that_comes_late_from_a_fenced_writer_counts_once",
+        "test_what_was_aborted_is_never_visible",
+        "test_what_older_writers_left_is_removed",
         "test_a_race_between_two_commits_once",
         "test_the_output_is_exact_wherever_the_process_is_killed",
     )

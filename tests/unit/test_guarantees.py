@@ -1,4 +1,4 @@
-"""What docs/guarantees.md says of sources and sinks is what they say of themselves, and its program builds."""
+"""What docs/guarantees.md says of sources and sinks is what they say of themselves; the documents' programs build."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 import heronpy.connectors
 from heronpy.connectors import Sink, Source
 
-TEXT = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "guarantees.md").read_text()
 CONNECTORS = [getattr(heronpy.connectors, name) for name in heronpy.connectors.__all__]
 
 
@@ -35,8 +36,9 @@ def test_the_table_says_which_sources_have_positions(source: type[Source]) -> No
     assert ("refused" not in row_of(source.__name__)) == source.rewindable
 
 
-def test_its_program_builds() -> None:
-    program = TEXT.split("```python")[1].split("```")[0]
+@pytest.mark.parametrize("document", ["guarantees", "kafka"])
+def test_its_program_builds(document: str) -> None:
+    program = (DOCS / f"{document}.md").read_text().split("```python")[1].split("```")[0]
     names: dict[str, Any] = {}
     exec(program, names)
     proto = names["builder"].build().protobuf_topology
