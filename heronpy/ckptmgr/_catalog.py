@@ -31,6 +31,7 @@ from heronpy.checkpoints import (
     manifest_id,
     manifest_name,
     next_manifest,
+    object_checkpoint_id,
     open_object,
     read_manifest,
     removable_objects,
@@ -100,7 +101,10 @@ class Catalog:
         if not groups:
             groups = KEY_GROUPS if previous is None else previous.groups
         with self._lock:
-            merged = dict(self._merged)
+            # After a fallback: what is merged, or being merged, of a newer checkpoint has no successors.
+            self._pinned = {n for n in self._pinned if (object_checkpoint_id(n) or 0) <= wanted.previous}
+            merged = {name: ref for name, ref in self._merged.items() if name in self._pinned}
+            self._merged = dict(merged)
         manifest = next_manifest(
             previous,
             Manifest(
@@ -182,7 +186,7 @@ class Catalog:
     ) -> Iterator[ObjectRef]:
         """What was merged out of a checkpoint that the new one follows, and is still there."""
         for ref in merged:
-            if previous is None or ref.checkpoint_id > previous.checkpoint_id:
+            if previous is None:
                 continue
             try:
                 open_object(storage, ref)
@@ -194,7 +198,7 @@ class Catalog:
     # --- Merges
 
     def merge(self, storage: CheckpointStorage, wanted: Merge) -> ObjectRef | None:
-        """Merge the objects of a task, for the next manifest. None if that was done already.
+        """Merge the objects of a task, for the next manifest. None if that was done already, or is not wanted any more.
 
         Raises:
             CheckpointError: an object is missing or damaged.
@@ -222,6 +226,8 @@ class Catalog:
             (ref,) = merged
             assert ref.name == name, f"the merged object is called {ref.name}"
             with self._lock:
+                if name not in self._pinned:
+                    return None
                 self._merged[name] = ref
         except BaseException:
             with self._lock:

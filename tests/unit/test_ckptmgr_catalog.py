@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -312,6 +312,33 @@ def test_a_merge_of_a_newer_checkpoint_than_the_one_before_is_not_used() -> None
     world.committed = {id: counted for id, counted in world.committed.items() if id <= older}
     world.restore(1)
     world.count([1])
+    world.write(world.snapshot())
+    world.commit()
+    world.check()
+
+
+def test_a_merge_that_ends_after_an_older_checkpoint_was_restored_is_not_used() -> None:
+    world = running(1)
+    while not world.due:
+        world.count([world.newest])
+        world.write(world.snapshot())
+        world.commit()
+    (slow,), world.due = world.due, []
+    put = world.storage.put
+
+    def falls_back(name: str, pieces: Iterable[bytes]) -> None:
+        put(name, pieces)
+        world.storage.put = put  # type: ignore[method-assign]
+        older = world.newest - 2
+        world.committed = {id: counted for id, counted in world.committed.items() if id <= older}
+        world.restore(1)
+        world.count([19])
+        world.write(world.snapshot())
+        world.commit()
+
+    world.storage.put = falls_back  # type: ignore[method-assign]
+    world.catalog.merge(world.storage, slow)
+    world.count([19])
     world.write(world.snapshot())
     world.commit()
     world.check()
