@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import functools
-import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from committed_kit import OutSink, OutStore, Twice, forget, results
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heronpy.api import TopologyBuilder
-from heronpy.connectors import ListSource, Sink, SinkContext, SinkWriter, TransactionalSinkWriter
+from heronpy.connectors import ListSource
 from heronpy.errors import TopologyError
-from heronpy.stores import Store, StoreContext, StoreReader, StoreWriter
 from heronpy.streamlet import (
     Builder,
     Config,
@@ -30,83 +29,9 @@ from heronpy.streamlet import (
 from heronpy.testing import Simulator
 from heronpy.windows import NEVER
 
-COMMITTED: dict[tuple[int, int], list[Any]] = {}
-"""By task and checkpoint: what a sink has made visible."""
-VIEW: Counter[str] = Counter()
-"""What the live view has by batch and key, and under what numbers it was committed."""
-PROGRESS: dict[tuple[str, str], int] = {}
 STEP_MS = 20
 QUIET_STEPS = 120
 """So long nothing new comes, and nothing will: longer than ticks and the grace of late panes."""
-
-
-class OutSink(Sink):
-    """Exactly once, in this process."""
-
-    exactly_once = True
-
-    def open(self, context: SinkContext) -> SinkWriter:
-        raise NotImplementedError
-
-    def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
-        return OutWriter(context.task_index)
-
-
-class OutWriter(TransactionalSinkWriter):
-    def __init__(self, task: int) -> None:
-        self.task = task
-        self.rows: list[Any] = []
-
-    def write(self, element: Any) -> None:
-        self.rows.append(pickle.loads(pickle.dumps(element)))
-
-    def prepare(self, checkpoint_id: int) -> Any:
-        rows, self.rows = self.rows, []
-        return (self.task, checkpoint_id, rows) if rows else None
-
-    def commit(self, prepared: Any) -> None:
-        task, checkpoint_id, rows = prepared
-        COMMITTED[task, checkpoint_id] = rows
-
-    def abort(self, prepared: Any) -> None:
-        pass
-
-
-class OutStore(Store):
-    """Exactly once, in this process."""
-
-    exactly_once = True
-
-    def writer(self, context: StoreContext, writer_id: str) -> StoreWriter:
-        return OutStoreWriter(writer_id)
-
-    def reader(self, context: StoreContext) -> StoreReader:
-        raise NotImplementedError
-
-
-class Twice(OutStore):
-    exactly_once = False
-
-
-class OutStoreWriter(StoreWriter):
-    def __init__(self, writer_id: str) -> None:
-        self.writer_id = writer_id
-        self.waiting: Counter[str] = Counter()
-
-    def merge(self, key: Any, delta: Any, batch: int = 0) -> None:
-        self.waiting[repr((batch, key))] += delta
-
-    def commit(self) -> None:
-        raise AssertionError("a restore would repeat it")
-
-    def commit_once(self, name: str, number: int) -> None:
-        if PROGRESS.get((self.writer_id, name), 0) < number:
-            PROGRESS[self.writer_id, name] = number
-            VIEW.update(self.waiting)
-        self.waiting.clear()
-
-    def close(self) -> None:
-        pass
 
 
 class Clock:
@@ -161,9 +86,7 @@ def outcome(make: Callable[[Builder], None], faults: Sequence[str], clock: Clock
 
 def begun(make: Callable[[Builder], None], clock: Clock) -> Simulator:
     """The program, with sinks and views that have nothing."""
-    COMMITTED.clear()
-    VIEW.clear()
-    PROGRESS.clear()
+    forget()
     return simulated(make, clock)
 
 
@@ -171,11 +94,6 @@ def steps(simulator: Simulator, clock: Clock, count: int) -> None:
     for _ in range(count):
         clock.now_ms += STEP_MS
         simulator.step()
-
-
-def results() -> Counter[str]:
-    """What is visible."""
-    return Counter(repr(row) for rows in COMMITTED.values() for row in rows) + VIEW
 
 
 # Programs: one for each family of operators.
@@ -378,7 +296,7 @@ def test_windows_fire_once_though_the_watermark_goes_back(clock: Clock) -> None:
 
 
 def test_a_source_without_positions_is_read_if_it_may_lose_what_is_in_flight() -> None:
-    COMMITTED.clear()
+    forget()
     builder, config, topology = Builder(), Config(), TopologyBuilder("program")
     builder.new_source(Forgetful()).to_sink(OutSink())
     config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
