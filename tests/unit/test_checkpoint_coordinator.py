@@ -63,7 +63,7 @@ class World:
         )
         self.damaged: set[int] = set()
         """Checkpoints that no task can restore."""
-        self.storage_away = False
+        self.storage_away = self.looks_are_held = False
         self.now_s = 0.0
         self.term = self.epoch = 0
         self.record: bytes | None = None
@@ -130,6 +130,8 @@ class World:
                         self.tasks[task] = TaskStatus(status.incarnation, epoch, TaskPhase.RESTORED)
                 if before != (self.tasks, self.stmgr_epochs):
                     self.report(id)
+            case FindIntact() if self.looks_are_held:
+                pass
             case FindIntact(epoch) if self.storage_away:
                 self.feed(IntactUnknown(epoch, "no route to host", self.now_s))
             case FindIntact(epoch, committed):
@@ -765,6 +767,18 @@ def test_a_checkpoint_that_none_can_follow_is_passed_over_while_all_run() -> Non
     assert {(e.epoch, e.checkpoint) for e in world.take(RestoreTasks)} == {(2, 2)}
     world.commit(6)
     assert world.durable.committed == (1, 2, 6)
+
+
+def test_a_look_that_knows_nothing_of_a_newer_commit_passes_nothing_over() -> None:
+    world = world_with_commits(damaged=set())
+    world.stores_manifests, world.looks_are_held = False, True
+    world.pass_time()
+    world.feed(ManifestFailed(4, 1, "an object of checkpoint 4 is missing", world.now_s, damage=True))
+    (look,) = world.take(FindIntact)
+    world.stores_manifests = True
+    world.commit(5)
+    world.feed(IntactFound(look.epoch, 3, (), world.now_s))
+    assert (world.coordinator.phase, world.epoch, world.durable.committed) == (Phase.RUNNING, 1, (2, 3, 5))
 
 
 def test_without_an_intact_checkpoint_what_runs_goes_on_with_its_state() -> None:

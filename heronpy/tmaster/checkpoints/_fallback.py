@@ -47,6 +47,8 @@ class Fallback:
         self._used_s = 0.0
         self._looking = 0
         """In which epoch; 0: not now."""
+        self._asked: tuple[int, ...] = ()
+        """About which checkpoints."""
         self._next_s = 0.0
 
     def recent(self, now_s: float) -> str:
@@ -72,7 +74,7 @@ class Fallback:
         if not record.committed or self._looking == epoch or now_s < self._next_s:
             return []
         log.error("checkpoint %d may be damaged: %s", record.newest, reason)
-        self._looking = epoch
+        self._looking, self._asked = epoch, record.committed
         return [FindIntact(epoch, record.committed)]
 
     def look_again(self) -> None:
@@ -91,7 +93,10 @@ class Fallback:
 
     def found(self, event: IntactFound, record: Record, *, running: bool) -> Record | None:
         """The record to go on with; None: as it is. While all run, none intact is no reason to begin without state."""
+        stale = self._looking != event.epoch or self._asked != record.committed
         self._looking, self._next_s = 0, event.now_s + AGAIN_S
+        if stale:
+            return None  # there is a newer one by now, or this one was restored
         why = "; ".join(event.refused[:_REFUSED_SHOWN])
         if event.checkpoint == record.newest:
             log.warning("checkpoint %d is intact, as its Checkpoint Manager sees it", record.newest)
