@@ -31,6 +31,7 @@ listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.secu
 user_{user}="{password}";
 log.dirs={data}
 auto.create.topics.enable=false
+log.retention.ms=-1
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=1

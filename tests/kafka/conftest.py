@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heronpy.testing import connectors_kit, positions_kit
 from heronpy.testing.kafka import KafkaServer, kafka_missing
 
 _numbers = itertools.count()
@@ -30,6 +31,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kits read here comes to an end: what has nothing for a second is slow, not at its end."""
+    for kit in (connectors_kit, positions_kit):
+        monkeypatch.setattr(kit, "QUIET_S", 120.0)
 
 
 @pytest.fixture
