@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 0.25
 """How soon the death of an executor is noticed."""
+RETRY_S = 5.0
+"""How soon what has failed of an update is tried again."""
 OPERATORS = frozenset({CLI, TRACKER, container_identity(0)})
 """Whose calls it answers: not those of containers that run user code."""
 
@@ -52,6 +54,10 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         # One method of the scheduler at a time: it starts and ends the same containers in all of them.
         self._turn = asyncio.Lock()
         self._killed = asyncio.Event()
+        self._wanted: PackingPlan
+        self._scheduled: PackingPlan
+        """Set before `started`. They differ while an update is carried out, or has failed."""
+        self._retry_s = 0.0
 
     async def run(self) -> None:
         """Serve until cancelled or killed.
@@ -75,11 +81,11 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             scheduler_pb2_grpc.add_SchedulerServicer_to_server(self, grpc_server)  # type: ignore[no-untyped-call]  # generated
             await grpc_server.start()
             try:
-                plan = await asyncio.to_thread(self._register, listener.address)
-                await self._in_turn(self._schedule, plan)
+                self._wanted = self._scheduled = await asyncio.to_thread(self._register, listener.address)
+                await self._in_turn(self._schedule, self._wanted)
                 end_submission(self._launch.dir)  # also if the submitter has died meanwhile
                 self.started.set()
-                await until_one_ends(self._keep_running(directory), self._follow_plan(plan), keep_renewed(launch))
+                await until_one_ends(self._keep_running(directory), self._follow_plan(), keep_renewed(launch))
             finally:
                 await grpc_server.stop(grace=1.0)  # time for the reply to the kill
 
@@ -111,28 +117,40 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
                 await self._in_turn(self._scheduler.on_kill)
                 return
             await self._in_turn(self._scheduler.on_tick)
+            if time.monotonic() >= self._retry_s:
+                await self._update()
 
     def _schedule(self, plan: PackingPlan) -> None:
         issue_missing(self._launch, (container.id for container in plan.containers))
         self._scheduler.on_schedule(plan)
 
-    async def _follow_plan(self, plan: PackingPlan) -> None:
-        """Start and end containers as the packing plan has it, from `plan` on."""
+    async def _follow_plan(self) -> None:
+        """Start and end containers as the packing plan has it."""
         async with opened(self._launch.statemgr) as statemgr:
             async for value in follow(statemgr, Kind.PACKINGPLANS, self._launch.topology):
                 if value is None:
                     continue  # killed, or the state manager has lost it: the Topology Master writes it again
-                before, plan = plan, PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
-                if plan != before:
-                    try:
-                        await self._in_turn(self._update, before, plan)
-                    except (HeronError, OSError) as e:
-                        log.error("%s", e)
+                self._wanted = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+                await self._update()
 
-    def _update(self, before: PackingPlan, plan: PackingPlan) -> None:
+    async def _update(self) -> None:
+        """Carry out the newest packing plan, unless that is done. What fails is tried again: all others follow it."""
+        if self._wanted == self._scheduled:
+            return
+        try:
+            await self._in_turn(self._carry_out_update)
+        except (HeronError, OSError) as e:
+            self._retry_s = time.monotonic() + RETRY_S
+            log.error("the new packing plan is not carried out, trying again: %s", e)
+
+    def _carry_out_update(self) -> None:
+        before, plan = self._scheduled, self._wanted
+        if plan == before:
+            return
         log.info("the packing plan has changed: %d containers", len(plan.containers))
         issue_missing(self._launch, (container.id for container in plan.containers))
         self._scheduler.on_update(before, plan)
+        self._scheduled = plan
 
     async def _kill(self) -> None:
         loop = asyncio.get_running_loop()

@@ -15,7 +15,8 @@ from pathlib import Path
 import grpc.aio
 import heron_scheduler
 import pytest
-from heron_scheduler import LocalScheduler
+from heron_scheduler import LocalScheduler, Scheduler
+from heron_scheduler.service import SchedulerService
 from topology_on_disk import remove
 
 from heronpy.config import EngineConfig, ExecutorConfig
@@ -347,6 +348,52 @@ def test_an_update_starts_added_containers_and_ends_removed_ones(topology: Topol
     assert topology.statemgr.get(Kind.PACKINGPLANS, topology.launch.topology) is not None
     heron_scheduler.remove_engine_state(topology.launch)
     assert topology.left() == []
+
+
+class Busy(Scheduler):
+    """A cluster that takes no update at first."""
+
+    def __init__(self, launch: Launch) -> None:
+        super().__init__(launch)
+        self.updates: list[tuple[PackingPlan, PackingPlan]] = []
+
+    def on_schedule(self, plan: PackingPlan) -> None:
+        pass
+
+    def on_kill(self) -> None:
+        pass
+
+    def on_restart(self, container: int | None) -> None:
+        pass
+
+    def on_update(self, old: PackingPlan, new: PackingPlan) -> None:
+        self.updates.append((old, new))
+        if len(self.updates) == 1:
+            raise UnavailableError("the cluster is busy")
+
+    def job_links(self) -> list[str]:
+        return []
+
+
+def test_an_update_that_fails_is_tried_again(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heron_scheduler._service.RETRY_S", 0.01, raising=False)
+    topology.submitted(plan(1))
+    scheduler = Busy(topology.launch)
+
+    async def serve() -> None:
+        service = asyncio.create_task(SchedulerService(topology.launch, scheduler).run())
+        try:
+            async with asyncio.timeout(30):
+                while len(scheduler.updates) < 2:
+                    if topology.statemgr.get(Kind.SCHEDULERS, topology.launch.topology) is not None:
+                        topology.submitted(plan(1, 2))
+                    await asyncio.sleep(0.02)
+        finally:
+            service.cancel()
+            await asyncio.gather(service, return_exceptions=True)
+
+    asyncio.run(serve())
+    assert scheduler.updates == [(plan(1), plan(1, 2))] * 2
 
 
 def test_everything_owned_ends_with_its_owner(topology: Topology) -> None:
