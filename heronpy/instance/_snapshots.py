@@ -99,7 +99,7 @@ class Snapshots:
         self._rollback = ""
         self._ended = False
         task.core.roll_back = self.roll_back
-        signal.interrupt = self.service
+        signal.interrupt = self._interrupt
 
     # Any thread
 
@@ -139,6 +139,15 @@ class Snapshots:
         if self._now:
             checkpoint, self._now = self._now, 0
             self.take(checkpoint)
+
+    def _interrupt(self) -> None:
+        """Within a batch: the same, and a slice, since a batch takes longer than one.
+
+        The sooner all is written, the less changes meanwhile, which has to be kept apart.
+        """
+        self.service()
+        if self._states.pending and self._task.begun:
+            self.write()
 
     def take(self, checkpoint: int) -> None:
         """Take a snapshot: what was executed and emitted before belongs to it. An older one is given up.

@@ -267,8 +267,7 @@ def test_a_snapshot_between_two_tuples_and_what_it_does_not_cover_are_everything
     for batch in given:
         before = len(count.reports.said)
         count.task.offer(batch)
-        if any(said[0] == "taken" for said in count.reports.said[before:]):
-            covered.append((done, count.reports.said[-1][2]))
+        covered += [(done, said[2]) for said in count.reports.said[before:] if said[0] == "taken"]
         done += 1
     if not covered:
         count.snapshots.take(1)
@@ -282,6 +281,24 @@ def test_a_snapshot_between_two_tuples_and_what_it_does_not_cover_are_everything
         restored.task.offer(batch, skip)
         skip = 0
     assert dict(restored.user.counts) == dict(count.user.counts)
+
+
+def test_a_snapshot_is_written_within_a_batch_and_not_only_after_it(stored: Stored) -> None:
+    count = Hand(stored, 2)
+    process = count.user.process
+    said: list[list[str]] = []
+
+    def counted(tup: Any) -> None:
+        process(tup)
+        said.append([each[0] for each in count.reports.said])
+        if len(said) == 1:
+            count.snapshots.take_now(1)
+
+    count.user.process = counted
+    count.task.offer(numbers([1, 2, 3]))
+    assert said[0] == []
+    assert said[1] == ["taken", "written"]
+    assert not count.snapshots.writing
 
 
 def test_a_batch_of_which_tuples_were_skipped_can_be_interrupted_again(stored: Stored) -> None:
