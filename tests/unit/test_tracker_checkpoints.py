@@ -53,7 +53,12 @@ def test_each_checkpoint_is_what_both_say_of_it() -> None:
         missing_tasks=[7, 9],
         ended=[ended(3, size=300), ended(4, "timed out: no snapshot"), ended(6), ended(7, size=700)],
     )
-    on_disk = (stored(2, committed=False), replace(stored(5), error="it is torn", size=0), stored(6), stored(8))
+    on_disk = (
+        stored(2, committed=False),
+        replace(stored(5), error="it is torn", size=0),
+        stored(6),
+        stored(8, committed=False),
+    )
     found = checkpoints_model(topology(), told, "ok", Stored(on_disk, "/data"))
     rows = {one.id: (one.state, one.size, one.reason) for one in found.checkpoints}
     assert rows == {
@@ -78,6 +83,14 @@ def test_what_was_committed_after_the_storage_was_read_is_kept_as_far_as_is_know
     silent = checkpoints_model(topology(), told, "ok", Stored((), problem="it has not answered for 9 s"))
     assert [one.state for one in silent.checkpoints] == ["committed"] * 3
     assert silent.storage == "it has not answered for 9 s"
+
+
+def test_what_was_under_way_when_the_topology_master_fell_silent_may_be_committed_by_now() -> None:
+    told = tmaster_pb2.CheckpointStatus(in_progress=3, ended=[ended(2)])
+    stored_now = Stored((stored(2), stored(3), stored(4)))
+    found = checkpoints_model(topology(), told, "unreachable since 2026", stored_now)
+    assert [(one.id, one.state) for one in found.checkpoints] == [(4, "committed"), (3, "committed"), (2, "committed")]
+    assert found.under_way is None
 
 
 def test_a_topology_master_that_never_answered_leaves_what_is_stored() -> None:

@@ -26,7 +26,10 @@ def checkpoints_model(
     by_id = {one.id: one for one in stored.checkpoints}
     ended = {one.checkpoint: one for one in status.ended}
     read_to = max(by_id, default=0)  # what is newer may be stored by now
-    ids = sorted((by_id.keys() | ended.keys()) - {status.in_progress}, reverse=True)
+    # A Topology Master that is silent since then does not know that it is committed.
+    done = status.in_progress in by_id and by_id[status.in_progress].committed
+    under_way = 0 if done else status.in_progress
+    ids = sorted((by_id.keys() | ended.keys()) - {under_way}, reverse=True)
     return m.Checkpoints(
         tmaster=tmaster,
         storage=stored.problem or "ok",
@@ -38,7 +41,7 @@ def checkpoints_model(
         newest=status.newest if known else None,
         interval_ms=status.interval_ms if known else None,
         age_ms=status.age_ms if status.age_ms >= 0 else None,
-        under_way=_under_way(topology, status) if status.in_progress else None,
+        under_way=_under_way(topology, status) if under_way else None,
         problem=status.problem or None,
         fallback=status.fallback or None,
         committed=status.committed if known else None,
