@@ -20,6 +20,10 @@ log = logging.getLogger(__name__)
 _GONE = (FileNotFoundError, ProcessLookupError)
 """What /proc answers for a process that is not there, the latter if it ended between opening and reading."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_FLAGS, _ENV_END = 6, 48
+_KERNEL_THREAD = 0x00200000
+_EXEC_S = 2.0
+"""How long a process is waited for that is in the middle of exec()."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +116,23 @@ def find_by_environment(wanted: Mapping[str, str]) -> Iterator[tuple[HostProcess
             continue
         try:
             process = HostProcess.of(int(entry))
-            pairs = Path("/proc", entry, "environ").read_bytes().split(b"\0")
+            pairs = _environment(int(entry)).split(b"\0")
         except (*_GONE, PermissionError):  # the latter: of another user
             continue
         if process is not None and all(needle in pairs for needle in needles):
             decoded = (os.fsdecode(pair).partition("=") for pair in pairs if pair)
             yield process, {key: value for key, _, value in decoded}
+
+
+def _environment(pid: int) -> bytes:
+    """What a process was started with. In the middle of exec() it has none yet, for as long as it gets no CPU."""
+    deadline = time.monotonic() + _EXEC_S
+    while not (found := Path("/proc", str(pid), "environ").read_bytes()) and time.monotonic() < deadline:
+        fields = _fields(pid)
+        if fields is None or int(fields[_FLAGS]) & _KERNEL_THREAD or int(fields[_ENV_END]) or fields[0] in "ZX":
+            break
+        time.sleep(0.001)
+    return found
 
 
 def sweep(wanted: Mapping[str, str], *, within_s: float = 5.0) -> int:
@@ -139,13 +154,17 @@ def sweep(wanted: Mapping[str, str], *, within_s: float = 5.0) -> int:
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
+    fields = _fields(pid)
+    return None if fields is None else (fields[0], int(fields[19]))
+
+
+def _fields(pid: int) -> list[str] | None:
+    """Of /proc/<pid>/stat (proc(5)) from the third on, the state; None if there is no such process."""
     try:
         text = Path("/proc", str(pid), "stat").read_text(errors="replace")
     except _GONE:
         return None
-    # The name, second, may contain blanks and parentheses: fields are counted from its end (proc(5): 3 and 22).
-    fields = text[text.rindex(")") + 2 :].split()
-    return fields[0], int(fields[19])
+    return text[text.rindex(")") + 2 :].split()  # the name, second, may contain blanks and parentheses
 
 
 @functools.lru_cache(maxsize=64)
