@@ -241,6 +241,8 @@ class CheckpointedTask:
             self._report_exception(f"checkpoint {checkpoint} cannot be loaded: {error}")
             self._gateway.not_loaded(epoch, checkpoint, str(error) if isinstance(error, CheckpointError) else "")
             return
+        if self._plan.component_tasks[self._component] != tasks:
+            return  # what it is of is over: the order of the epoch that came with this plan is on its way
         self._gateway.loaded(epoch, [from_log(each) for each in found.log])
         self.thread.restore(self._plan, found.saved, epoch, checkpoint, set_aside)
 

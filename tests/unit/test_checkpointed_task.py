@@ -13,6 +13,7 @@ from heronpy.config import InstanceConfig
 from heronpy.errors import UnavailableError
 from heronpy.instance.checkpoints import RESTORED, RUNNING, CheckpointedTask
 from heronpy.instance.task import Signal, TaskCore, ThreadChannel
+from heronpy.packing import RoundRobinPacking
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import checkpoint_pb2, stmgr_pb2
 from heronpy.wire import CONTROL, control_batch, decode_control
@@ -204,6 +205,33 @@ async def test_what_was_stored_is_restored_in_place() -> None:
         run.store.commit(stored)
         await run.start(1, epoch=2)
         assert dict(run.user.counts) == {1: 1, 2: 2}
+        assert len(run.cores) == 2
+
+
+async def test_what_was_loaded_for_another_number_of_tasks_is_not_restored() -> None:
+    async with running(COUNT) as run:
+        await run.start()
+        await run.send(batch([1, 2, 2]), *markers(1))
+        run.store.commit(await run.report("stored"))
+        loaded, load = asyncio.Event(), run.store.restore
+
+        async def slow(*args: Any) -> Found:
+            found = await load(*args)
+            await loaded.wait()
+            return found
+
+        run.store.restore = slow  # type: ignore[method-assign]
+        await run.order(restore=checkpoint_pb2.RestoreTasks(epoch=2, checkpoint=1, tasks=[COUNT]))
+        await asyncio.sleep(0)
+        packing = RoundRobinPacking(run.plan.logical).repack(run.plan.packing, {"count": 1})
+        logical = run.plan.logical.with_parallelism(packing.parallelism)
+        run.store.stored.plan = PhysicalPlan(2, logical, packing, (), restore_epoch=3)
+        run.task.planned(run.store.stored.plan)
+        loaded.set()
+        for _ in range(5):
+            await asyncio.sleep(0)  # it goes on before the order of the next epoch comes
+        await run.start(1, epoch=3)
+        assert run.user.counts.place.tasks == 2
         assert len(run.cores) == 2
 
 
