@@ -152,6 +152,8 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
         ("/heronpy.Tmaster/SetLogLevel", tmaster_of, tmaster_pb2.LogLevelRequest(target="tmaster", level="DEBUG")),
         ("/heronpy.Tmaster/GetLogLevels", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/PublishMetrics", tmaster_of, metrics_pb2.MetricsReports()),
+        ("/heronpy.Tmaster/Update", tmaster_of, tmaster_pb2.UpdateRequest(timeout_s=1)),
+        ("/heronpy.Tmaster/TakeCheckpoint", tmaster_of, tmaster_pb2.CheckpointRequest(timeout_ms=1000)),
         (
             "/heronpy.Metricsmgr/Publish",
             lambda n: socket_of(n, "metricsmgr.sock"),

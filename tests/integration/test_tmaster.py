@@ -316,6 +316,8 @@ async def test_every_call_needs_the_token(launch: Launch, sm: StateManager, toke
         "GetExceptionSummary": tmaster_pb2.ExceptionsRequest(),
         "SetLogLevel": tmaster_pb2.LogLevelRequest(target="tmaster", level="DEBUG"),
         "GetLogLevels": tmaster_pb2.TopologyRequest(),
+        "Update": tmaster_pb2.UpdateRequest(timeout_s=1),
+        "TakeCheckpoint": tmaster_pb2.CheckpointRequest(timeout_ms=1000),
     }
     service = tmaster_pb2.DESCRIPTOR.services_by_name["Tmaster"]
     assert {m.name for m in service.methods} == {*unary, "Register"}, "a new call needs this test, too"
