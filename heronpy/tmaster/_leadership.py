@@ -113,7 +113,7 @@ class Leadership:
         if pending is None or answered != pending:
             return []
         self._pending = None
-        self._due_s = event.now_s + RETRY_S
+        self._due_s = event.now_s + (CHECK_S if self.role is Role.LEADER else RETRY_S)
         match event:
             case NodeClaimed():
                 self._claimed(event)
@@ -137,7 +137,8 @@ class Leadership:
         if self.role is Role.LEADER:
             if not event.owned:
                 self._depose("another Topology Master has taken its node")
-            self._due_s = event.now_s + CHECK_S
+            # Changes that follow each other closely are seen as one, or none: an epoch that was written and removed.
+            self._check = True
         elif event.owned:
             self.role, self._due_s = Role.ELECTED, event.now_s
         else:

@@ -210,6 +210,14 @@ def test_a_node_that_vanished_with_the_session_is_made_again_and_the_term_goes_o
     assert world.finished is None
 
 
+def test_an_epoch_whose_end_nobody_reports_is_written_again(world: World) -> None:
+    epoch = world.store.nodes[Kind.EPOCHS]
+    del world.store.nodes[Kind.EPOCHS]  # as when it was written and removed between two looks of a watch
+    world.pass_time(10)
+    assert world.store.nodes[Kind.EPOCHS] == epoch
+    assert world.core.leadership.role is Role.LEADER
+
+
 @pytest.mark.parametrize("lost", range(1, 9))
 def test_a_lost_answer_at_any_step_of_the_election_is_made_good(store: Store, lost: int) -> None:
     world = World(store)
