@@ -207,12 +207,12 @@ MUTANTS = {
     ),
     "a checkpoint of a tainted epoch is committed": Mutant(f"{MEMBERS}_stmgr_problem", _no_problem, 0),
     "a task that was restarted belongs to the epoch": Mutant(f"{MEMBERS}_task_problem", _no_problem, 2),
-    "what was set aside is forgotten": Mutant(f"{ALIGNMENT}_release", _nothing, 0),
-    "a checkpoint that is not committed is restored": Mutant(f"{COORDINATOR}_record_of", _uncommitted, 0),
-    "a commit whose answer was lost is not restored": Mutant(f"{COORDINATOR}_record_of", _remembered, 4),
+    "what was set aside is forgotten": Mutant(f"{ALIGNMENT}_release", _nothing, 1),
+    "a checkpoint that is not committed is restored": Mutant(f"{COORDINATOR}_record_of", _uncommitted, 2),
+    "a commit whose answer was lost is not restored": Mutant(f"{COORDINATOR}_record_of", _remembered, 9),
     "a back edge is not logged": Mutant(f"{ALIGNMENT}_log", _no_back_edges, 4),
     "what waits for an unaligned task is not logged": Mutant(f"{ALIGNMENT}snapshot_taken", _only_what_comes, 1),
-    "the batch in hand is logged as a whole": Mutant(f"{ALIGNMENT}snapshot_taken", _whole_batches, 6),
+    "the batch in hand is logged as a whole": Mutant(f"{ALIGNMENT}snapshot_taken", _whole_batches, 7),
     "what comes during an unaligned snapshot is not logged": Mutant(f"{ALIGNMENT}snapshot_taken", _not_what_waited, 4),
     "a restore does not deliver the log": Mutant(f"{ALIGNMENT}restored", _no_log_delivered, 2),
     "a marker of another checkpoint counts": Mutant(f"{ALIGNMENT}marked", _old_marker, 8),
@@ -220,15 +220,15 @@ MUTANTS = {
     "strangers are adopted": Mutant(f"{MEMBERS}strangers", _nothing, 0),
     "a new incarnation keeps what it has": Mutant(f"{MEMBERS}keepers", _any_incarnation, 2, at_least_once=True),
     "a commit acks what an unaligned task has only in its log": Mutant(
-        f"{RECORD}with_commit", _always_aligned, 34, at_least_once=True
+        f"{RECORD}with_commit", _always_aligned, 6, at_least_once=True
     ),
     "the marker of an aborted checkpoint settles trees": Mutant(
-        f"{RECORD}with_commit", _last_marker, 497, at_least_once=True
+        f"{RECORD}with_commit", _last_marker, 76, at_least_once=True
     ),
     "a commit acks trees that were complete after its marker": Mutant(
         f"{LEDGER}completed", _at_once, 0, at_least_once=True
     ),
-    "a restore does not fail what no commit covers": Mutant(f"{LEDGER}restored", _nothing_fails, 2, at_least_once=True),
+    "a restore does not fail what no commit covers": Mutant(f"{LEDGER}restored", _nothing_fails, 10, at_least_once=True),
 }
 
 
