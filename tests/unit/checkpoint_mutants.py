@@ -228,7 +228,9 @@ MUTANTS = {
     "a commit acks trees that were complete after its marker": Mutant(
         f"{LEDGER}completed", _at_once, 0, at_least_once=True
     ),
-    "a restore does not fail what no commit covers": Mutant(f"{LEDGER}restored", _nothing_fails, 10, at_least_once=True),
+    "a restore does not fail what no commit covers": Mutant(
+        f"{LEDGER}restored", _nothing_fails, 10, at_least_once=True
+    ),
 }
 
 
