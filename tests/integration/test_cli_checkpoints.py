@@ -22,6 +22,7 @@ from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
 
+TOPOLOGY_ID = "words-2"  # not that of tests beside these, which are not to be killed
 PLACE = ("local/tests", "words")
 
 
@@ -49,6 +50,7 @@ def on_disk(home: Path, checkpoints: str) -> Launch:
         home / "topologies" / "local" / "tests" / "default",
         statemgr=StatemgrSpec(type="file", root=str(home / "state" / "local")),
         checkpoints=checkpoints,
+        topology_id=TOPOLOGY_ID,
     )
     with open_statemgr(launch.statemgr) as state:
         submit(state, 1)
@@ -68,7 +70,7 @@ async def take(launch: Launch, *ids: int) -> None:
     """Take checkpoints of a counting component; the last one is not committed."""
     with EngineProcess("ckptmgr", launch, 0):
         async with CheckpointClient(launch, container=0, process="tmaster") as client:
-            counting = Counting(client)
+            counting = Counting(client, topology_id=TOPOLOGY_ID)
             await counting.restore(0)
             for id in ids:
                 counting.count(["a", "b", str(id)])
@@ -80,7 +82,7 @@ async def take(launch: Launch, *ids: int) -> None:
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
-    launch = on_disk(tmp_path, str(tmp_path / "checkpoints" / "words" / "words-1"))
+    launch = on_disk(tmp_path, str(tmp_path / "checkpoints" / "words" / TOPOLOGY_ID))
     yield launch
     shutil.rmtree(launch.socket_root(), ignore_errors=True)
 

@@ -25,11 +25,15 @@ def launch_in(
     *,
     statemgr: StatemgrSpec | None = None,
     checkpoints: str = "",
+    topology_id: str = "words-1",
 ) -> Launch:
-    """A topology directory, by default with a state manager in files beside it."""
+    """A topology directory, by default with a state manager in files beside it.
+
+    A test that kills its topology needs an id of its own: a kill ends all processes that are marked with it.
+    """
     launch = Launch(
         topology="words",
-        topology_id="words-1",
+        topology_id=topology_id,
         cluster="local",
         role="tests",
         environ="default",
