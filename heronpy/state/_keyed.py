@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, ItemsView, Iterator, ValuesView
 from typing import Any
 
@@ -117,8 +118,9 @@ class BoundedKeyedState(KeyedState):
         self._now_ms = 0
         self._ttl_ms = None if ttl_s is None else max(1, int(ttl_s * 1000))
         self._max_keys = max_keys
-        self._written: dict[Any, int] = {}  # in the order of writes
-        self._used: dict[Any, None] = {}  # in the order of uses; only with max_keys
+        # A plain dict takes longer to find its first key the more have been deleted before it.
+        self._written: OrderedDict[Any, int] = OrderedDict()  # in the order of writes
+        self._used: OrderedDict[Any, None] = OrderedDict()  # in the order of uses; only with max_keys
         self._at_marker: dict[Any, int] = {}  # times of what was written or deleted since, while that is being written
 
     def __getitem__(self, key: Any) -> Any:
@@ -185,7 +187,7 @@ class BoundedKeyedState(KeyedState):
 
     def load(self, data: dict[Any, Any], stamps: dict[Any, int]) -> None:
         super().load(data, stamps)
-        self._written = dict(sorted(((key, stamps.get(key, 0)) for key in data), key=lambda item: item[1]))
+        self._written = OrderedDict(sorted(((key, stamps.get(key, 0)) for key in data), key=lambda item: item[1]))
         # Before there were bounds no time was noted down; such keys were written now.
         self._now_ms = max(self._written.values(), default=0)
         now_ms = self._now()
@@ -193,7 +195,7 @@ class BoundedKeyedState(KeyedState):
             del self._written[key]
             self._written[key] = now_ms
         if self._max_keys is not None:
-            self._used = dict.fromkeys(self._written)
+            self._used = OrderedDict.fromkeys(self._written)
             self._evict()
 
     def check_invariants(self) -> None:

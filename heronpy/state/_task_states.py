@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Final
 
@@ -67,7 +68,7 @@ class TaskStates:
             )
         assert not saved.groups or (saved.index, saved.tasks) == (place.index, place.tasks), "another task's state"
         self.place = place
-        self._saved = saved
+        self._saved = replace(saved, states={})  # else what was read would stay as long as the task does
         self._unclaimed: dict[str, SavedState] = dict(saved.states)
         self._clock_ms = clock_ms
         self._at_once = entries_at_once

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import decimal
+import gc
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 from state_kit import GROUPS, Component, Ticks
 
-from heronpy.checkpoints import DELETED
+from heronpy.checkpoints import DELETED, Block
 from heronpy.errors import CheckpointError, ConfigError, TopologyError, TupleError, UsageError
 from heronpy.hashing import index_of_group, key_group
 from heronpy.state import KeyedState, Place, TaskStates
@@ -525,3 +527,30 @@ def test_a_task_that_declares_no_state_writes_nothing() -> None:
     states.commit(1)
     assert not states.begin(2, 0)
     states.check_invariants()
+
+
+@pytest.mark.parametrize("options", [{"ttl_s": 1}, {"max_keys": 60_000}], ids=str)
+def test_to_forget_a_key_takes_no_longer_after_many_were_forgotten(options: dict[str, Any]) -> None:
+    def least_s(keys: int) -> float:
+        now_ms = [0]
+        states = TaskStates(Place("words-1", "count"), clock_ms=lambda: now_ms[0])
+        state = states.keyed_state("sessions", **options | ({"max_keys": keys} if "max_keys" in options else {}))
+        rounds = []
+        for key in range(int(1.8 * keys)):
+            now_ms[0] = key * 1000 // keys
+            if key % 200 == 0:
+                rounds.append(time.thread_time())
+            state[key] = 0
+        return min(after - before for before, after in zip(rounds[-6:], rounds[-5:], strict=False))
+
+    assert least_s(60_000) < 3 * least_s(2_000)
+
+
+def test_what_was_read_of_a_checkpoint_is_not_kept() -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    component.declared[0].update(dict.fromkeys(WORDS, 1))
+    component.checkpoint()
+    component.restart(1)
+    assert dict(component.declared[0]) == dict.fromkeys(WORDS, 1)
+    gc.collect()
+    assert not [each for each in gc.get_objects() if isinstance(each, Block)]
