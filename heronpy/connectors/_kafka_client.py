@@ -34,6 +34,7 @@ _QUIET = {"log_level": 2}
 """What librdkafka would print while it connects, again and again, comes as an error, too, and is logged once."""
 _RETRY_S = 0.1
 _POLL_S = 0.05
+_LISTEN_EVERY_S = 2.0
 _GRACE_S = 5.0
 """Clients time out by themselves."""
 
@@ -164,7 +165,7 @@ class Admin:
 
         places = [TopicPartition(self._cluster.topic, number) for number in partitions]
         with self._consumer(group) as consumer:
-            found = self._retried(lambda: consumer.committed(places, timeout=self._cluster.timeout_s))
+            found = self._retried(lambda: self._committed(consumer, places))
         return {each.partition: each.offset for each in found if each.offset >= 0}
 
     def commit_group(self, group: str, offsets: Mapping[int, int]) -> None:
@@ -174,6 +175,21 @@ class Admin:
         places = [TopicPartition(self._cluster.topic, number, offset) for number, offset in offsets.items()]
         with self._consumer(group) as consumer:
             self._retried(lambda: consumer.commit(offsets=places, asynchronous=False))
+
+    def _committed(self, consumer: Any, places: list[Any]) -> Any:
+        """What is committed. That a group is denied is heard only by polling: the call itself would just time out."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        deadline_s = time.monotonic() + self._cluster.timeout_s
+        while True:
+            left_s = deadline_s - time.monotonic()
+            try:
+                return consumer.committed(places, timeout=max(0.0, min(left_s, _LISTEN_EVERY_S)))
+            except KafkaException as e:
+                if (message := consumer.poll(0)) is not None and message.error() is not None:
+                    raise KafkaException(message.error()) from None
+                if e.args[0].code() != KafkaError._TIMED_OUT or left_s <= _LISTEN_EVERY_S:
+                    raise
 
     @contextlib.contextmanager
     def _consumer(self, group: str) -> Iterator[Any]:
@@ -270,12 +286,17 @@ class Errors:
         """As the `error_cb` of a client."""
         from confluent_kafka import KafkaError
 
-        self.denied |= error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+        denied = error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+        self.denied |= denied
         if self.last and error.code() in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT):
             return  # the first says why
+        text = said(error)
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            text += ", or close connections at once: is this their port, and security.protocol what they expect there?"
         if not self.last:
-            _log.warning("%s: Kafka does not answer, trying again: %s", self._who, said(error))
-        self.last = said(error)
+            what = "denies access" if denied else "does not answer"
+            _log.warning("%s: Kafka %s, trying again: %s", self._who, what, text)
+        self.last = text
 
     def well(self) -> None:
         """Kafka has answered."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from heronpy.testing._certificates import make_certificates
 from heronpy.testing._eventually import eventually_sync
 from heronpy.testing._server_process import Server, free_port, listening
 
@@ -22,13 +23,23 @@ _CONFIG = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{sasl_port},SSL://127.0.0.1:{tls_port},\
+CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{sasl_port},SSL://127.0.0.1:{tls_port}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT
-sasl.enabled.mechanisms=PLAIN
-listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_{user}="{password}";
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required;
+ssl.keystore.type=PEM
+ssl.keystore.location={directory}/server.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={directory}/ca.pem
+listener.name.ssl.ssl.client.auth=required
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS;User:{user};User:CN={user}
 log.dirs={data}
 auto.create.topics.enable=false
 log.retention.ms=-1
@@ -86,6 +97,7 @@ class KafkaServer(Server):
         """
         super().__init__(directory, port)
         self._sasl_port = 0
+        self._tls_port = 0
         self._admin: Any = None
 
     @property
@@ -95,13 +107,34 @@ class KafkaServer(Server):
 
     @property
     def sasl_servers(self) -> str:
-        """The same, where `user` and `password` are asked for."""
+        """The same, where clients prove who they are by SASL, over TLS: `user` with `password` by PLAIN, those of
+        `add_user` by SCRAM."""
         return f"127.0.0.1:{self._sasl_port}"
 
     @property
-    def sasl_options(self) -> dict[str, str]:
+    def tls_servers(self) -> str:
+        """The same, where clients prove who they are by a certificate."""
+        return f"127.0.0.1:{self._tls_port}"
+
+    def sasl_options(self, mechanism: str = "PLAIN", user: str = user) -> dict[str, str]:
         """What a client of `sasl_servers` needs, less the password."""
-        return {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": self.user}
+        sasl = {"security.protocol": "SASL_SSL", "sasl.mechanism": mechanism, "sasl.username": user}
+        return sasl | {"ssl.ca.location": str(self.directory / "ca.pem")}
+
+    @property
+    def tls_options(self) -> dict[str, str]:
+        """What a client of `tls_servers` needs: certificate and key of `user` are in one file."""
+        own = str(self.directory / "client.pem")
+        files = {"ssl.certificate.location": own, "ssl.key.location": own}
+        return {"security.protocol": "SSL", "ssl.ca.location": str(self.directory / "ca.pem"), **files}
+
+    def add_user(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
+        """Make a user, who may do nothing unless it is `KafkaServer.user`."""
+        from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+        how = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], 4096)
+        new = UserScramCredentialUpsertion(user, how, password.encode())
+        self.admin().alter_user_scram_credentials([new])[user].result(60)
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Make a topic, and wait until it is there."""
@@ -142,16 +175,19 @@ class KafkaServer(Server):
         assert jars is not None, kafka_missing()
         config, data = self.directory / "server.properties", self.directory / "data"
         if not self._fixed_port or not config.exists():
-            self._sasl_port = free_port()
+            self._sasl_port, self._tls_port = free_port(), free_port()
+            make_certificates(self.directory, "broker", self.user)
             data.mkdir(exist_ok=True)
             (data / "meta.properties").write_text(_META)
             settings = _CONFIG.format(
                 port=self.port,
                 sasl_port=self._sasl_port,
+                tls_port=self._tls_port,
                 controller_port=free_port(),
                 user=self.user,
                 password=self.password,
                 data=data,
+                directory=self.directory,
             )
             config.write_text(settings)
         options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

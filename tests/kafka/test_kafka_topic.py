@@ -300,22 +300,6 @@ def test_a_kafka_that_is_away_is_named() -> None:
     assert "\n" not in str(error.value)
 
 
-def test_credentials_come_from_the_environment_and_wrong_ones_are_refused(
-    kafka: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    secrets = {"sasl.password": "TEST_KAFKA_PASSWORD"}
-    source = KafkaTopic(kafka.sasl_servers, topic, group=topic, options=kafka.sasl_options, secrets=secrets)
-    with pytest.raises(ConfigError, match=r"TEST_KAFKA_PASSWORD must have sasl.password"):
-        source.stream_splits()
-    monkeypatch.setenv("TEST_KAFKA_PASSWORD", "wr0ng")
-    with pytest.raises(ConfigError, match=r"access denied: .*[Aa]uthentication") as error:
-        source.stream_splits()
-    assert "wr0ng" not in str(error.value) + caplog.text
-    monkeypatch.setenv("TEST_KAFKA_PASSWORD", kafka.password)
-    assert len(source.stream_splits()) == PARTITIONS
-    assert kafka.password.encode() not in pickle.dumps(source)
-
-
 def test_what_makes_no_sense_is_refused() -> None:
     def topic(**options: Any) -> KafkaTopic:
         return KafkaTopic("h:1", "t", **{"group": "g", **options})

@@ -1,0 +1,144 @@
+"""TLS, SASL and access rights: what is right works, and what is wrong is one clear line."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+from heronpy.connectors import KafkaSink, KafkaTopic
+from heronpy.errors import ConfigError, UnavailableError
+from heronpy.testing.kafka import KafkaServer
+from heronpy.testing.positions_kit import opened, rest_of
+from heronpy.testing.transactions_kit import open_transactional, prepared
+
+PASSWORD_ENV = "TEST_KAFKA_PASSWORD"
+SECRETS = {"sasl.password": PASSWORD_ENV}
+SCRAM = "SCRAM-SHA-256", "SCRAM-SHA-512"
+Options = Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def passwords(kafka: KafkaServer) -> Mapping[str, str]:
+    """The password of `KafkaServer.user`, by mechanism."""
+    for mechanism in SCRAM:
+        kafka.add_user(kafka.user, f"pw of {mechanism}", mechanism)
+    return {"PLAIN": kafka.password, **{mechanism: f"pw of {mechanism}" for mechanism in SCRAM}}
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    return make_topic()
+
+
+def round_trip(servers: str, topic: str, options: Options, secrets: Mapping[str, str]) -> None:
+    """A message goes there in a transaction, and comes back."""
+    sink = KafkaSink(servers, topic, options=options, secrets=secrets)
+    writer = open_transactional(sink)
+    writer.commit(prepared(writer, 1, ["é"]))
+    writer.close()
+    source = KafkaTopic(servers, topic, group=topic, bounded=True, options=options, secrets=secrets)
+    assert [record.value for record in rest_of(opened(source, f"{topic}-0"))] == ["é"]
+
+
+def refusal(kind: type[Exception], servers: str, topic: str, options: Options, timeout_s: float = 60) -> str:
+    secrets = SECRETS if "sasl.mechanism" in options else {}
+    source = KafkaTopic(servers, topic, group=topic, timeout_s=timeout_s, options=options, secrets=secrets)
+    with pytest.raises(kind) as error:
+        source.stream_splits()
+    text = str(error.value)
+    assert f"KafkaTopic('{topic}', group='{topic}')" in text
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+def test_right_credentials_write_and_read_and_wrong_ones_are_refused(
+    kafka: KafkaServer,
+    passwords: Mapping[str, str],
+    topic: str,
+    mechanism: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = kafka.sasl_options(mechanism)
+    monkeypatch.setenv(PASSWORD_ENV, "wr0ng")
+    text = refusal(ConfigError, kafka.sasl_servers, topic, options)
+    assert "access denied" in text
+    assert "Authentication failed" in text
+    assert "Kafka denies access" in caplog.text
+    assert "wr0ng" not in text + caplog.text
+    monkeypatch.setenv(PASSWORD_ENV, passwords[mechanism])
+    round_trip(kafka.sasl_servers, topic, options, SECRETS)
+
+
+def test_passwords_come_from_the_environment_and_do_not_travel(
+    kafka: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PASSWORD_ENV, raising=False)
+    text = refusal(ConfigError, kafka.sasl_servers, topic, kafka.sasl_options())
+    assert f"{PASSWORD_ENV} must have sasl.password" in text
+    monkeypatch.setenv(PASSWORD_ENV, kafka.password)
+    source = KafkaTopic(kafka.sasl_servers, topic, group=topic, options=kafka.sasl_options(), secrets=SECRETS)
+    assert len(source.stream_splits()) == 1
+    assert kafka.password.encode() not in pickle.dumps(source)
+
+
+def test_a_certificate_writes_and_reads(kafka: KafkaServer, topic: str) -> None:
+    round_trip(kafka.tls_servers, topic, kafka.tls_options, {})
+
+
+def test_a_client_without_a_certificate_is_refused(kafka: KafkaServer, topic: str) -> None:
+    options = {name: value for name, value in kafka.tls_options.items() if name.startswith(("security", "ssl.ca"))}
+    text = refusal(UnavailableError, kafka.tls_servers, topic, options, timeout_s=1)
+    assert "bad certificate" in text
+
+
+def test_a_broker_that_the_authority_does_not_vouch_for_is_not_trusted(
+    kafka: KafkaServer, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PASSWORD_ENV, kafka.password)
+    options = {name: value for name, value in kafka.sasl_options().items() if name != "ssl.ca.location"}
+    text = refusal(UnavailableError, kafka.sasl_servers, topic, options, timeout_s=1)
+    assert "certificate verify failed" in text
+
+
+def test_a_missing_file_names_its_option(kafka: KafkaServer, topic: str, tmp_path: Path) -> None:
+    options = {**kafka.tls_options, "ssl.certificate.location": str(tmp_path / "none.pem")}
+    assert "ssl.certificate.location" in refusal(ConfigError, kafka.tls_servers, topic, options)
+
+
+def test_a_client_without_tls_is_told_what_to_look_at(kafka: KafkaServer, topic: str) -> None:
+    assert "security.protocol" in refusal(UnavailableError, kafka.tls_servers, topic, {}, timeout_s=1)
+
+
+def test_a_user_without_rights_is_refused(
+    kafka: KafkaServer, topic: str, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.add_user("guest", "guest's")
+    monkeypatch.setenv(PASSWORD_ENV, "guest's")
+    options = kafka.sasl_options("SCRAM-SHA-512", "guest")
+    text = refusal(ConfigError, kafka.sasl_servers, topic, options)
+    assert "access denied" in text
+    assert "Topic authorization failed" in text
+    progress = make_topic(2)
+
+    def may(kind: ResourceType, name: str, pattern: ResourcePatternType = ResourcePatternType.LITERAL) -> None:
+        what = (AclOperation.ALL, AclPermissionType.ALLOW)
+        right = AclBinding(kind, name, pattern, "User:guest", "*", *what)
+        kafka.admin().create_acls([right])[right].result(60)
+
+    for name in (topic, progress):
+        may(ResourceType.TOPIC, name)
+    sink = KafkaSink(kafka.sasl_servers, topic, progress_topic=progress, options=options, secrets=SECRETS)
+    with pytest.raises(ConfigError, match="access denied") as error:
+        open_transactional(sink)
+    assert "\n" not in str(error.value)
+    may(ResourceType.TRANSACTIONAL_ID, "heron-", ResourcePatternType.PREFIXED)
+    may(ResourceType.GROUP, "heron-progress")
+    writer = open_transactional(sink)
+    writer.commit(prepared(writer, 1, ["é"]))
+    assert "access denied" in refusal(ConfigError, kafka.sasl_servers, topic, options)  # its group
