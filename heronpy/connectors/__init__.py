@@ -11,6 +11,7 @@ One of your own implements `Source` or `Sink` and passes the tests of `heronpy.t
 from heronpy.connectors._csv import CsvFile
 from heronpy.connectors._kafka import KafkaTopic
 from heronpy.connectors._kafka_messages import KafkaMessage
+from heronpy.connectors._kafka_registry import RegistryFormat
 from heronpy.connectors._kafka_sink import KafkaSink
 from heronpy.connectors._lists import ListSource
 from heronpy.connectors._parquet import ParquetFile
@@ -52,6 +53,7 @@ __all__ = [
     "Record",
     "RedisStream",
     "RedisStreamSink",
+    "RegistryFormat",
     "Sink",
     "SinkBolt",
     "SinkContext",

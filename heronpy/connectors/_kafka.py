@@ -55,8 +55,8 @@ class KafkaTopic(Source):
             servers: some of the brokers, `host:port,…`.
             topic: its name. It exists.
             group: the consumer group. What it has committed is where a topology without a checkpoint begins.
-            value: `json`, `text`, `bytes`, or a function of the bytes, for Avro or Protobuf, say. What it raises makes
-                the message a dead letter.
+            value: `json`, `text`, `bytes`, a `RegistryFormat` (Avro, JSON Schema, Protobuf), or a function of the
+                bytes. What it raises makes the message a dead letter, unless it is a `HeronError`.
             key: the same, for `whole`.
             whole: records are `KafkaMessage`s, with key, headers and offset.
             start: where a group begins that has committed nothing: `earliest`, `latest`, or a time (with its zone).
@@ -94,7 +94,7 @@ class KafkaTopic(Source):
                 who=who,
             ),
             group=group,
-            decoder=Decoder(decoder(value, who), decoder(key, who), whole=whole),
+            decoder=Decoder(decoder(value, who, topic, "value"), decoder(key, who, topic, "key"), whole=whole),
             start=start if isinstance(start, str) else round(start.timestamp() * 1000),
             out_of_range=out_of_range,
             bounded=bounded,

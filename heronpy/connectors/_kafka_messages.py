@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from heronpy.errors import ConfigError
+from heronpy.connectors._kafka_registry import RegistryFormat
+from heronpy.errors import ConfigError, HeronError
 
 Decode = Callable[[bytes], Any]
 Encode = Callable[[Any], bytes | None]
@@ -53,23 +54,25 @@ def _encode_text(value: Any) -> bytes:
 _ENCODERS: Final[dict[str, Encode]] = {"bytes": _encode_bytes, "json": msgspec.json.encode, "text": _encode_text}
 
 
-def decoder(given: str | Decode, who: str) -> Decode:
-    """The function of a format's name, or the user's own.
+def decoder(given: str | Decode, who: str, topic: str, field: str) -> Decode:
+    """The function of a format's name, or the user's own, for `key` or `value` of a topic's messages.
 
     Raises:
         ConfigError: no such format.
     """
-    found: Decode = _found(given, _DECODERS, who)
+    found: Decode = _found(given, _DECODERS, who, topic, field)
     return found
 
 
-def encoder(given: str | Encode, who: str) -> Encode:
+def encoder(given: str | Encode, who: str, topic: str, field: str) -> Encode:
     """As `decoder`."""
-    found: Encode = _found(given, _ENCODERS, who)
+    found: Encode = _found(given, _ENCODERS, who, topic, field)
     return found
 
 
-def _found(given: Any, known: dict[str, Any], who: str) -> Any:
+def _found(given: Any, known: dict[str, Any], who: str, topic: str, field: str) -> Any:
+    if isinstance(given, RegistryFormat):
+        return given.of(topic, field)
     if callable(given):
         return given
     if given not in known:
@@ -90,6 +93,7 @@ class Decoder:
 
         Raises:
             ValueError: malformed; says why.
+            HeronError: a schema registry does not answer, or its configuration is wrong.
         """
         data = message.value()
         value = None if data is None else _decoded(self._value, data, "value")
@@ -104,6 +108,8 @@ class Decoder:
 def _decoded(decode: Decode, data: bytes, what: str) -> Any:
     try:
         return decode(data)
+    except HeronError:
+        raise
     except Exception as e:  # it may be the user's own
         text = " ".join(str(e).split())
         raise ValueError(f"its {what} is malformed: {type(e).__name__}: {text}") from e

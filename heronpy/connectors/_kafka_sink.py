@@ -12,7 +12,7 @@ from heronpy.connectors._kafka_producer import produce, producer, refusal
 from heronpy.connectors._kafka_transactions import TransactionalWriter
 from heronpy.connectors._row_sinks import unfit
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
-from heronpy.errors import ConfigError, UnavailableError
+from heronpy.errors import ConfigError, HeronError, UnavailableError
 
 _MESSAGE_BYTES: Final = "message.max.bytes"
 _MESSAGE_BYTES_DEFAULT: Final = 1_000_000
@@ -61,7 +61,8 @@ class KafkaSink(Sink):
         Args:
             servers: some of the brokers, `host:port,…`.
             topic: its name. It exists.
-            value: `json`, `text`, `bytes`, or a function that makes bytes of an element.
+            value: `json`, `text`, `bytes`, a `RegistryFormat` (Avro, JSON Schema, Protobuf), or a function that makes
+                bytes of an element.
             key: a function that makes the key of an element, or the name of a field of dicts. Messages with equal keys
                 go to one partition, by the same hash as Java's clients have.
             progress_topic: where a transaction notes which checkpoint it is of; the topic's name and
@@ -85,7 +86,7 @@ class KafkaSink(Sink):
         self.progress_topic = progress_topic or f"{topic}-heron-progress"
         if self.progress_topic == topic:
             raise ConfigError(f"{who}: the progress needs a topic of its own")
-        self._encode = encoder(value, who)
+        self._encode = encoder(value, who, topic, "value")
         self._key = key
         self._bytes_max = int(self.cluster.options.get(_MESSAGE_BYTES, _MESSAGE_BYTES_DEFAULT)) - _OVERHEAD_BYTES
 
@@ -100,12 +101,14 @@ class KafkaSink(Sink):
         return TransactionalWriter(self.cluster, self.progress_topic, self.row, context)
 
     def row(self, element: Any) -> Row:
-        """An element as it is written. Raises ValueError."""
+        """An element as it is written. Raises ValueError, or HeronError if a schema registry does not answer."""
         message = element if isinstance(element, KafkaMessage) else KafkaMessage(element, self._key_of(element))
         try:
             value = None if message.value is None else self._encode(message.value)
             key = message.key.encode() if isinstance(message.key, str) else message.key
             headers = tuple((name, value) for name, value in message.headers)
+        except HeronError:
+            raise
         except Exception as e:  # it may be the user's own
             raise unfit(self, element, why(e)) from e
         if not isinstance(value, bytes | None) or not isinstance(key, bytes | None):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -12,11 +13,12 @@ from heronpy.connectors._kafka_client import EARLIEST, LATEST, Admin, Cluster, P
 from heronpy.connectors._kafka_consumer import OutOfRangeError, PartitionConsumer
 from heronpy.connectors._kafka_messages import Decoder, shown
 from heronpy.connectors.spi import Record, SplitReader
-from heronpy.errors import CheckpointError, HeronError
+from heronpy.errors import CheckpointError, HeronError, UnavailableError
 
 _log = logging.getLogger(__name__)
 FAIL: Final = "fail"
 _NO_EPOCH = -1
+_DECODE_AGAIN_S: Final = 1.0
 
 
 class PartitionPosition(NamedTuple):
@@ -120,6 +122,10 @@ class PartitionReader(SplitReader):
         at = begin if position is None else PartitionPosition(*position)
         self._offset, self._leader_epoch = at.offset, at.leader_epoch
         self._ended = partition.end is not None and self._offset >= partition.end
+        self._undecoded: Sequence[Any] = ()
+        """Messages whose schema could not be had."""
+        self._decode_s = 0.0
+        """When they are tried again."""
         if at.topic_id != partition.topic_id:
             self._lost("the topic was deleted, and made again", 0)
         self._consumer.open(self._number, self._offset, self._leader_epoch)
@@ -145,31 +151,48 @@ class PartitionReader(SplitReader):
     def read(self, limit: int) -> Sequence[Record]:
         if self._ended or limit <= 0:
             return []
+        if self._undecoded:
+            return self._decoded(self._undecoded, limit) if time.monotonic() >= self._decode_s else []
         try:
             messages = self._consumer.take(self._number, limit)
         except OutOfRangeError as e:
             self._go_on_elsewhere(str(e))
             return []
+        return self._decoded(messages, limit)
+
+    def _decoded(self, messages: Sequence[Any], limit: int) -> Sequence[Record]:
+        """At most `limit` of them; the others wait."""
         end = self._partition.end
-        records = []
-        for message in messages:
+        records: list[Record] = []
+        waited, self._undecoded = bool(self._undecoded), messages[limit:]
+        for index, message in enumerate(messages[:limit]):
             offset = message.offset()
             if end is not None and offset >= end:
                 self._ended = True
                 break
-            self._offset = offset + 1
-            self._leader_epoch = epoch if (epoch := message.leader_epoch()) is not None else _NO_EPOCH
             try:
                 value = self._reading.decoder.decode(message)
             except ValueError as e:
+                self._pass(message)
                 self._dead_letter(f"{self.where}@{offset}", shown(message), str(e))
                 continue
+            except UnavailableError as e:
+                if index or not waited:
+                    _log.warning("%s@%d cannot be decoded now, trying again: %s", self.where, offset, e)
+                self._undecoded, self._decode_s = messages[index:], time.monotonic() + _DECODE_AGAIN_S
+                break
+            self._pass(message)
             records.append(Record(value, message.timestamp()[1], f"{self._number}:{offset}"))
-        if (reached := self._consumer.end_of(self._number)) > self._offset:
+        if not self._undecoded and (reached := self._consumer.end_of(self._number)) > self._offset:
             self._offset = reached  # behind what is no message: where transactions ended
         if end is not None and self._offset >= end:
             self._ended = True
         return records
+
+    def _pass(self, message: Any) -> None:
+        """The position is behind it."""
+        self._offset = message.offset() + 1
+        self._leader_epoch = epoch if (epoch := message.leader_epoch()) is not None else _NO_EPOCH
 
     def _go_on_elsewhere(self, reason: str) -> None:
         """What is at the position is gone: as `out_of_range` has it."""

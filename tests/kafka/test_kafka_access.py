@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from heronpy.connectors import KafkaSink, KafkaTopic
 from heronpy.errors import ConfigError, UnavailableError
@@ -115,6 +114,14 @@ def test_a_client_without_tls_is_told_what_to_look_at(kafka: KafkaServer, topic:
     assert "security.protocol" in refusal(UnavailableError, kafka.tls_servers, topic, {}, timeout_s=1)
 
 
+def allow_guest(kafka: KafkaServer, kind: str, name: str, pattern: str = "LITERAL") -> None:
+    from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+    what, how = (ResourceType[kind], name, ResourcePatternType[pattern]), (AclOperation.ALL, AclPermissionType.ALLOW)
+    right = AclBinding(*what, "User:guest", "*", *how)
+    kafka.admin().create_acls([right])[right].result(60)
+
+
 def test_a_user_without_rights_is_refused(
     kafka: KafkaServer, topic: str, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,19 +133,14 @@ def test_a_user_without_rights_is_refused(
     assert "Topic authorization failed" in text
     progress = make_topic(2)
 
-    def may(kind: ResourceType, name: str, pattern: ResourcePatternType = ResourcePatternType.LITERAL) -> None:
-        what = (AclOperation.ALL, AclPermissionType.ALLOW)
-        right = AclBinding(kind, name, pattern, "User:guest", "*", *what)
-        kafka.admin().create_acls([right])[right].result(60)
-
     for name in (topic, progress):
-        may(ResourceType.TOPIC, name)
+        allow_guest(kafka, "TOPIC", name)
     sink = KafkaSink(kafka.sasl_servers, topic, progress_topic=progress, options=options, secrets=SECRETS)
     with pytest.raises(ConfigError, match="access denied") as error:
         open_transactional(sink)
     assert "\n" not in str(error.value)
-    may(ResourceType.TRANSACTIONAL_ID, "heron-", ResourcePatternType.PREFIXED)
-    may(ResourceType.GROUP, "heron-progress")
+    allow_guest(kafka, "TRANSACTIONAL_ID", "heron-", "PREFIXED")
+    allow_guest(kafka, "GROUP", "heron-progress")
     writer = open_transactional(sink)
     writer.commit(prepared(writer, 1, ["é"]))
     assert "access denied" in refusal(ConfigError, kafka.sasl_servers, topic, options)  # its group
