@@ -8,7 +8,9 @@ kazoo keeps the connection; this file adds what it leaves to its users:
   attempt went through.
 - A server refuses a client that has seen newer data than it has: for good, if it came back without its data. After a
   session's time without a connection the client forgets what it has seen. Reads are preceded by a sync, so a follower
-  that lags behind is not a danger.
+  that lags behind is not a danger. The leader applies a change shortly after its followers may (ZOOKEEPER-1675): a
+  read there may miss, for a moment, what a client of a follower has just been told. So a read is never older than an
+  earlier one or than one's own writes, and what depends on more is a compare-and-set.
 - Ephemeral nodes and watches end with the session (watches already with the connection). One thread, the *keeper*,
   makes them again. kazoo's own threads only mark what changed and wake it, so nothing of ours can hold them up.
 
@@ -644,10 +646,10 @@ class _Attempt:
         return self._deadline_s - time.monotonic()
 
     def read(self, path: str, request: Callable[[str], Any]) -> Any:
-        """The answer to a request that reads, and sees everything that anybody knew to be written.
+        """The answer to a request that reads what the leader has applied.
 
-        A follower may lag behind, so a sync goes before. It may be lost with its connection while the request reaches
-        another follower over the next one: an answer counts only if the sync before it was answered.
+        A follower may lag behind it, so a sync goes before. It may be lost with its connection while the request
+        reaches another follower over the next one: an answer counts only if the sync before it was answered.
         """
         synced, result = self.client.sync_async(path), request(path)
         self.wait(synced)
