@@ -15,7 +15,7 @@ def _main() -> None:
     args = parser.parse_args()
     launch = Launch.load(args.dir)
     name = f"ckptmgr-{args.container}"
-    log_to(launch.log_dir(args.container) / f"{name}.log", launch.config.logging, topology=launch.topology)
+    log_to(launch.make_log_dir(args.container) / f"{name}.log", launch.config.logging, topology=launch.topology)
 
     async def make() -> CheckpointManager:
         return CheckpointManager(launch, args.container)

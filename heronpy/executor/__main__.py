@@ -19,7 +19,7 @@ def _main() -> None:
 
     async def make() -> Executor:
         launch = Launch.load(args.dir)
-        log_to(launch.log_dir(args.container) / "executor.log", launch.config.logging, topology=launch.topology)
+        log_to(launch.make_log_dir(args.container) / "executor.log", launch.config.logging, topology=launch.topology)
         owner = os.environ.get(OWNER_ENV)
         return Executor(
             launch,

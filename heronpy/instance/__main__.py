@@ -25,7 +25,9 @@ def _main() -> None:
     args = parser.parse_args()
     os.environ["HERON_INSTANCE"] = args.instance
     launch = Launch.load(args.dir)
-    log_to(launch.log_dir(args.container) / f"{args.instance}.log", launch.config.logging, topology=launch.topology)
+    log_to(
+        launch.make_log_dir(args.container) / f"{args.instance}.log", launch.config.logging, topology=launch.topology
+    )
     activate(launch)
     os.nice(launch.config.instance.nice)
     if launch.config.instance.batch_scheduling:

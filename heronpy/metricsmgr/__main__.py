@@ -13,7 +13,7 @@ async def _make() -> MetricsManager:
     args = parser.parse_args()
     launch = Launch.load(args.dir)
     log_to(
-        launch.log_dir(args.container) / f"metricsmgr-{args.container}.log",
+        launch.make_log_dir(args.container) / f"metricsmgr-{args.container}.log",
         launch.config.logging,
         topology=launch.topology,
     )

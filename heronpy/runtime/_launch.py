@@ -198,6 +198,17 @@ class Launch:
     def log_dir(self, container: int) -> Path:
         return self.container_dir(container) / "log-files"
 
+    def make_log_dir(self, container: int) -> Path:
+        """The same for a process that writes there; made here, but never a directory of the topology anew.
+
+        Raises:
+            FileNotFoundError: the topology's directory is gone.
+        """
+        path = self.log_dir(container)
+        for directory in (path.parent, path):
+            directory.mkdir(exist_ok=True)
+        return path
+
     def socket_root(self) -> Path:
         """Where the topology's sockets are; removed when it is killed."""
         digest = hashlib.sha256(f"{self.topology_id}:{self.dir}".encode()).hexdigest()[:12]

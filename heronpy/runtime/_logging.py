@@ -179,12 +179,15 @@ def log_to(path: Path | None, config: LoggingConfig, *, topology: str = "") -> N
         path: The file; its name without the suffix is the process's id.
         config: Level, format and sizes.
         topology: Its name, for logs as JSON.
+
+    Raises:
+        OSError: the file cannot be opened; FileNotFoundError also if what its directory was in is gone.
     """
     handler: logging.Handler
     if path is None:
         handler = logging.StreamHandler()
     else:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(exist_ok=True)  # but not what it is in: that was removed
         _print_to(path.with_suffix(".out"))
         handler = LogFile(path, file_bytes=config.file_bytes, files=config.files)
     process = path.stem if path is not None else ""

@@ -180,7 +180,9 @@ class FileStateManager(StateManager):
             yield new
 
     def _make_tree(self) -> None:
-        os.makedirs(self._root, mode=0o700, exist_ok=True)
+        """Make the root and its folders where they are missing; but never what the root is in: that was removed."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._root, 0o700)
         if os.geteuid() == 0 != os.stat(self._root).st_uid:
             return  # somebody else's tree, read by root: what root makes here its owner could not enter
         for kind in Kind:

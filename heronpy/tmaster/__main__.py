@@ -12,7 +12,7 @@ async def _make() -> TopologyMaster:
     parser.add_argument("--container", type=int, default=0)
     args = parser.parse_args()
     launch = Launch.load(args.dir)
-    log_to(launch.log_dir(args.container) / "tmaster.log", launch.config.logging, topology=launch.topology)
+    log_to(launch.make_log_dir(args.container) / "tmaster.log", launch.config.logging, topology=launch.topology)
     return TopologyMaster(launch, args.container)
 
 

@@ -67,7 +67,7 @@ def _main() -> None:
 
     async def make() -> Executor:
         launch = Launch.load(args.dir)
-        log_to(launch.log_dir(args.container) / "executor.log", launch.config.logging)
+        log_to(launch.make_log_dir(args.container) / "executor.log", launch.config.logging)
         owner = os.environ.get(OWNER_ENV)
         return Executor(launch, args.container, table=table, owner=HostProcess.parse(owner) if owner else None)
 

@@ -57,6 +57,13 @@ def test_log_files_are_rotated_within_their_bounds_and_lose_nothing_that_is_kept
     assert numbers == list(range(numbers[0], 500))
 
 
+def test_a_process_whose_directory_was_removed_does_not_make_it_again(tmp_path: Path) -> None:
+    container = tmp_path / "topology" / "1"
+    with pytest.raises(FileNotFoundError):
+        log_to(container / "log-files" / "stmgr-1.log", config())
+    assert not container.exists()
+
+
 def test_a_line_that_is_too_large_is_alone_in_its_file(own_logging: logging.Logger, tmp_path: Path) -> None:
     path = tmp_path / "p.log"
     log_to(path, config(maximum_size_mb=100 / 2**20, maximum_files=2))

@@ -111,6 +111,16 @@ def test_root_reads_the_tree_of_a_user_and_leaves_nothing_of_its_own_in_it(root:
     assert {path.stat().st_uid for path in root.rglob("*")} == {SOMEBODY_ELSE}
 
 
+def test_what_the_tree_was_in_is_not_made_again(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with FileStateManager(home / "state") as sm:
+        sm.set(Kind.TOPOLOGIES, "words", b"x")
+        home.rename(tmp_path / "gone")
+        with pytest.raises(StateError, match="No such file"):
+            sm.set(Kind.TOPOLOGIES, "words", b"y")
+    assert not home.exists()
+
+
 def test_a_tree_that_was_removed_is_made_again_by_the_next_write(sm: FileStateManager, root: Path) -> None:
     sm.create(Kind.TMASTERS, "words", b"here", ephemeral=True)
     root.rename(root.with_name("gone"))
