@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,11 +14,12 @@ from urllib.parse import unquote, urlsplit
 
 from heronpy.checkpoints._names import MANIFESTS, OBJECTS
 from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
-from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError
+from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError, UntrustedError
 from heronpy.files import ABSENT, create_file, replacing
 
 _TORN_S = 6 * 3600
 """A file that nobody has written to for so long is not being written."""
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MODE = 0o600  # what flows through a topology is its owner's
 
 
@@ -77,6 +79,15 @@ class DirectoryStorage(CheckpointStorage):
 
     def is_there(self) -> bool:
         return self.directory.is_dir()
+
+    def check_own(self) -> None:
+        for path in (self.directory, self.directory / OBJECTS, self.directory / MANIFESTS):
+            with self._errors(path.name, ReadFailedError):
+                found = path.stat()
+            if found.st_uid not in (os.geteuid(), 0) or found.st_mode & _OTHERS_WRITE:
+                raise UntrustedError(
+                    f"{path} belongs to another user, or others can write to it: nothing of it is unpickled"
+                )
 
     def remove_torn(self) -> None:
         for folder, _, files in os.walk(self.directory):

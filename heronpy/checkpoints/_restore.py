@@ -126,7 +126,9 @@ def check_complete(manifest: Manifest) -> None:
                 raise _missing(manifest, component, task)
 
 
-def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opened: Opened) -> Saved:
+def read_saved(
+    manifest: Manifest, component: str, index: int, tasks: int, opened: Opened, *, only: str | None = None
+) -> Saved:
     """What a checkpoint has for task `index` of `tasks`, whatever the number of tasks was that wrote it.
 
     Args:
@@ -135,6 +137,7 @@ def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opene
         index: Of the task in it.
         tasks: How many the component has now.
         opened: Opens an object; the header is checked against the manifest here.
+        only: The name of a state; others are not read.
 
     Raises:
         CheckpointError: a part is missing, damaged or another object's; or the tasks are more than the key groups.
@@ -156,7 +159,7 @@ def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opene
     parts = parts_for(refs, groups_of(index, tasks, manifest.groups), manifest.name)
     states: dict[str, SavedState] = {}
     for part in parts:
-        _add_keyed(states, reader(part.ref), part.groups)
+        _add_keyed(states, reader(part.ref), part.groups, only)
     rescaled = tasks != entry.tasks
     for task in range(entry.tasks) if rescaled else (index,):
         own = [ref for ref in refs if (ref.generation, ref.index) == (entry.generation, task)]
@@ -164,7 +167,7 @@ def read_saved(manifest: Manifest, component: str, index: int, tasks: int, opene
             raise _missing(manifest, component, task)
         bases = [at for at, ref in enumerate(own) if ref.since == 0]
         for ref in own[bases[-1] if bases else 0 :]:
-            _add_otherwise(states, reader(ref), task, entry.tasks)
+            _add_otherwise(states, reader(ref), task, entry.tasks, only)
     newest: dict[int, int] = {}
     for part in parts:
         newest.update(dict.fromkeys(part.groups, part.ref.checkpoint_id))
@@ -185,25 +188,26 @@ def _missing(manifest: Manifest, component: str, task: int) -> CheckpointError:
     return CheckpointError(f"{manifest.name}: no object of {component!r}, task {task} of {tasks}, is named")
 
 
-def _add_keyed(states: dict[str, SavedState], reader: ObjectReader, groups: frozenset[int]) -> None:
+def _add_keyed(states: dict[str, SavedState], reader: ObjectReader, groups: frozenset[int], only: str | None) -> None:
     """Add the blocks of some key groups."""
-    for entry in reader.header.states:
-        if entry.kind == Kind.KEYED:
-            states.setdefault(entry.name, SavedState(entry.name, entry.kind))
-    for block in reader.blocks(lambda state: state.kind == Kind.KEYED, groups):
+    wanted = {state for state in reader.header.states if state.kind == Kind.KEYED and only in (None, state.name)}
+    for entry in wanted:
+        states.setdefault(entry.name, SavedState(entry.name, entry.kind))
+    for block in reader.blocks(wanted.__contains__, groups):
         states[block.state.name].blocks.append(block)
 
 
-def _add_otherwise(states: dict[str, SavedState], reader: ObjectReader, task: int, tasks: int) -> None:
+def _add_otherwise(
+    states: dict[str, SavedState], reader: ObjectReader, task: int, tasks: int, only: str | None
+) -> None:
     """Add the blocks of one of the tasks that is not divided by key."""
-    for entry in reader.header.states:
-        if entry.kind == Kind.KEYED:
-            continue
+    wanted = {state for state in reader.header.states if state.kind != Kind.KEYED and only in (None, state.name)}
+    for entry in wanted:
         saved = states.setdefault(entry.name, SavedState(entry.name, entry.kind, tasks=tasks))
         if saved.kind != entry.kind:
             raise CheckpointError(
                 f"checkpoint object {reader.name}: its state {entry.name!r} is of another kind elsewhere"
             )
         saved.by_task.setdefault(task, [])
-    for block in reader.blocks(lambda state: state.kind != Kind.KEYED):
+    for block in reader.blocks(wanted.__contains__):
         states[block.state.name].by_task[task].append(block)

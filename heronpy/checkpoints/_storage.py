@@ -70,6 +70,15 @@ class CheckpointStorage(ABC):
         """False if it is known that nothing was ever stored in it, or that it is not mounted."""
         return True
 
+    def check_own(self) -> None:
+        """Before anything of it is unpickled: refuse what others than this user could have written.
+
+        Only a directory says that of itself. Whoever is given the URL of another storage must trust it.
+
+        Raises:
+            UntrustedError: they could have.
+        """
+
     def remove_torn(self) -> None:
         """Delete what killed processes have left half-written. Nobody sees it, but it takes room."""
 

@@ -1,4 +1,4 @@
-"""The batch twin: a streamlet program as a Spark job, and reads that merge both.
+"""The batch twin: a streamlet program as a Spark job, and reads that merge both; state in checkpoints as tables.
 
 Needs the extra `spark`: pip install 'heron-engine[spark]', and Java 17 or newer. Names are imported when they are used.
 """
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heronpy.pipeline._progress import Progress
+    from heronpy.pipeline._state_tables import StateTable, write_checkpoint
     from heronpy.pipeline._states import states
     from heronpy.pipeline.job import Job
     from heronpy.pipeline.manifest import Manifest
     from heronpy.pipeline.merged import Explained, MergedStore
     from heronpy.pipeline.running import RunReport, run
     from heronpy.pipeline.session import spark_session
+    from heronpy.pipeline.state_source import read_state, state_pairs
     from heronpy.pipeline.views import ViewReader
 
 __all__ = [
@@ -24,10 +26,14 @@ __all__ = [
     "MergedStore",
     "Progress",
     "RunReport",
+    "StateTable",
     "ViewReader",
+    "read_state",
     "run",
     "spark_session",
+    "state_pairs",
     "states",
+    "write_checkpoint",
 ]
 
 _IN = {
@@ -37,10 +43,14 @@ _IN = {
     "MergedStore": "merged",
     "Progress": "_progress",
     "RunReport": "running",
+    "StateTable": "_state_tables",
     "ViewReader": "views",
+    "read_state": "state_source",
     "run": "running",
     "spark_session": "session",
+    "state_pairs": "state_source",
     "states": "_states",
+    "write_checkpoint": "_state_tables",
 }
 
 

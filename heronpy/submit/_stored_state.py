@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from heronpy.errors import CheckpointError, NotFoundError, StateError, UntrustedError, UsageError
+from heronpy.errors import CheckpointError, NotFoundError, StateError, UsageError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
 
 # heronpy.checkpoints and heronpy.state are imported in functions: most commands need nothing of them.
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ATTEMPTS = 3
 
 T = TypeVar("T")
@@ -92,7 +89,7 @@ def stored_state(launch: Launch, component: str, name: str) -> StoredState:
     from heronpy.state import stored_entries
 
     def read(storage: CheckpointStorage, manifest: Manifest) -> StoredState:
-        _check_own(storage)
+        storage.check_own()
         saved = read_saved(manifest, component, 0, 1, lambda ref: open_object(storage, ref))
         if name not in saved.states:
             known = ", ".join(sorted(saved.states)) or "none"
@@ -136,17 +133,3 @@ def _newest(statemgr: StateManager, launch: Launch) -> int:
     if record.topology_id != launch.topology_id or not record.committed:
         raise NotFoundError(f"{launch.topology} has no checkpoint yet")
     return record.committed[-1]
-
-
-def _check_own(storage: CheckpointStorage) -> None:
-    """Refuse a directory that somebody else could have written to. Of other storages the launch file must do."""
-    from heronpy.checkpoints import MANIFESTS, OBJECTS, DirectoryStorage
-
-    if not isinstance(storage, DirectoryStorage):
-        return
-    for path in (storage.directory, storage.directory / OBJECTS, storage.directory / MANIFESTS):
-        found = path.stat()
-        if found.st_uid not in (os.geteuid(), 0) or found.st_mode & _OTHERS_WRITE:
-            raise UntrustedError(
-                f"{path} belongs to another user, or others can write to it: nothing of it is unpickled"
-            )
