@@ -76,6 +76,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What a class says of the tests of its kit: those in `long` take long."""
+    if isinstance(item, pytest.Function) and item.originalname in getattr(item.cls, "long", ()):
+        item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_process_is_left() -> Iterator[None]:
     """Every process of a topology that this run started, however deep, carries the run's id in its environment."""

@@ -147,6 +147,15 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServe
 
 @pytest.mark.skipif(postgres_missing() is not None, reason=postgres_missing() or "")
 class TestPostgres(SqlKit):
+    long = (  # SQLite shows the same
+        "test_a_race_between_two_commits_once",
+        "test_another_number_of_tasks_commits_it",
+        "test_tasks_that_are_no_more_are_fenced_too",
+        "test_the_output_is_exact_wherever_the_process_is_killed",
+        "test_there_is_one_progress_row_for_each_task",
+        "test_what_older_writers_left_is_removed",
+    )
+
     @pytest.fixture
     def url(self, postgres: PostgresServer) -> str:
         return postgres.url

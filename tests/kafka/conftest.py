@@ -21,12 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=_missing))
 
 
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """What a class says of the tests of its kit: those in `long` take long."""
-    if isinstance(item, pytest.Function) and item.originalname in getattr(item.cls, "long", ()):
-        item.add_marker(pytest.mark.long)
-
-
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
     with KafkaServer(tmp_path_factory.mktemp("kafka")) as server:
