@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from heronpy.connectors._kafka_batch import offset_ranges
 from heronpy.connectors._kafka_client import EARLIEST, LATEST, Cluster, Partition
 from heronpy.connectors._kafka_messages import Decode, Decoder, decoder
 from heronpy.connectors._kafka_reader import KafkaReader
 from heronpy.connectors._kafka_splits import FAIL, PartitionReader, Partitions, Reading
-from heronpy.connectors.spi import Source, SourceContext, SourceReader, SplitReader, StreamSplit
+from heronpy.connectors.spi import Source, SourceContext, SourceReader, Split, SplitReader, StreamSplit
 from heronpy.errors import ConfigError
 
 
@@ -26,6 +27,9 @@ class KafkaTopic(Source):
     protocol, so no other consumer may be subscribed in this group. Partitions that are added are found while it runs.
 
     While Kafka is away there are no records. What is in transactions is read when they are committed.
+
+    A batch job reads ranges of offsets, from `start` to where the partitions end when it begins, whatever the group has
+    committed. With `start="latest"` it has no past.
     """
 
     timed = True
@@ -120,6 +124,9 @@ class KafkaTopic(Source):
             f"{topic}-{number}": _PartitionSplit(self._partitions, partition)
             for number, partition in self._partitions.known().items()
         }
+
+    def splits(self, target_bytes: int) -> Sequence[Split] | None:
+        return None if self._reading.start == LATEST else offset_ranges(self._reading, target_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,8 @@ class Partitions:
 
     def offset_of(self, partition: int, at: str) -> int:
         """The first or the last offset there is now."""
-        assert self._admin is not None
+        if self._admin is None:
+            self._admin = self.reading.cluster.admin()
         return self._admin.offsets([partition], at)[partition]
 
     def _located(self, known: Collection[int] = ()) -> dict[int, Partition]:

@@ -17,8 +17,15 @@ from heronpy.testing._server_process import Server
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _USER = "postgres"
-_OPTIONS = ("listen_addresses=127.0.0.1", "unix_socket_directories=", "shared_buffers=16MB", "max_connections=50")
-_OPTIONS += ("fsync=off", "autovacuum=off", "jit=off")  # what it has written survives a kill, not a power cut
+_OPTIONS = (
+    "listen_addresses=127.0.0.1",
+    "unix_socket_directories=",
+    "shared_buffers=16MB",
+    "max_connections=50",
+    "fsync=off",  # what it has written survives a kill, not a power cut
+    "autovacuum=off",
+    "jit=off",
+)
 _STATUS_LINE = 7
 """Of postmaster.pid; as `pg_ctl --wait` reads it."""
 _READY = "ready   "

@@ -21,6 +21,8 @@ WORDS = ["a", "b", "c", "d", "e"]
 PARTITIONS = 3
 PACE_S = 0.05
 """Between two chunks: so that some are committed, some prepared and some on their way when a process dies."""
+BROKER_AWAY_S = 5.0
+"""So that checkpoints come and go meanwhile: their commits fail, and tasks are rolled back."""
 Make = Callable[..., str]
 Produce = Callable[..., None]
 
@@ -155,11 +157,16 @@ def running_words(kafka: KafkaServer, topics: tuple[str, str]) -> Words:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("process", ["", "words", "numbering", "out", "stmgr-1", "tmaster"])
+@pytest.mark.parametrize("process", ["", "words", "numbering", "out", "stmgr-1", "tmaster", "kafka"])
 def test_every_message_counts_once_though_a_process_is_killed(
-    topology: TopologyHandle, running_words: Words, process: str
+    kafka: KafkaServer, topology: TopologyHandle, running_words: Words, process: str
 ) -> None:
     for chunk in range(30):
+        if process == "kafka" and chunk == 15:
+            kafka.kill()
+            time.sleep(BROKER_AWAY_S)
+            kafka.start()
+            continue
         running_words.produce(20)
         time.sleep(PACE_S)
         if process and chunk == 15:
