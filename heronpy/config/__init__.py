@@ -27,9 +27,11 @@ from heronpy.config._reliability import (
     CHECKPOINT_INTERVAL_S,
     INEXACT_KEY,
     START_CLEAN,
+    UNSAVED_KEY,
     ReliabilityMode,
     checkpoint_interval_s,
     is_set,
+    takes_checkpoints,
 )
 from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
 
@@ -45,6 +47,7 @@ __all__ = [
     "MIB",
     "SINKS_FILE",
     "START_CLEAN",
+    "UNSAVED_KEY",
     "CheckpointsConfig",
     "EngineConfig",
     "ExecutorConfig",
@@ -63,4 +66,5 @@ __all__ = [
     "sinks_from",
     "sinks_from_text",
     "sinks_to_text",
+    "takes_checkpoints",
 ]

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
+CHECKPOINT_INTERVAL_KEY: Final = "topology.stateful.checkpoint.interval.seconds"
 CHECKPOINT_INTERVAL_S: Final = 10.0
-"""`topology.stateful.checkpoint.interval.seconds`, unless it is set."""
-
+"""Its value, unless it is set."""
 
 ALLOW_EMPTY_STATE: Final = "topology.state.allow.empty"
 ALLOW_DROPPED_STATE: Final = "topology.state.allow.dropped"
@@ -16,6 +16,8 @@ ALLOW_LOSSY_SPOUTS: Final = "topology.state.allow.lossy.spouts"
 START_CLEAN: Final = "topology.stateful.start.clean"
 INEXACT_KEY: Final = "refused.effectively.once"
 """Configuration key of a component: why it cannot be effectively once, in a line, for submit to refuse it."""
+UNSAVED_KEY: Final = "refused.at.least.once.checkpoints"
+"""The same: why it cannot take checkpoints at least once."""
 
 
 class ReliabilityMode(enum.StrEnum):
@@ -34,19 +36,22 @@ class ReliabilityMode(enum.StrEnum):
         return cls(str(config.get("topology.reliability.mode", cls.ATMOST_ONCE)))
 
     @property
-    def takes_checkpoints(self) -> bool:
-        """Whether checkpoints are taken, and containers have a Checkpoint Manager."""
-        return self is ReliabilityMode.EFFECTIVELY_ONCE
-
-    @property
     def tracks_trees(self) -> bool:
         """Whether tuples carry ids, and bolts ack them to the spout."""
         return self is ReliabilityMode.ATLEAST_ONCE
 
 
+def takes_checkpoints(config: Mapping[str, Any]) -> bool:
+    """Whether a topology takes checkpoints: effectively once always, at least once if their interval is set."""
+    mode = ReliabilityMode.of(config)
+    if mode is ReliabilityMode.ATLEAST_ONCE:
+        return config.get(CHECKPOINT_INTERVAL_KEY) is not None
+    return mode is ReliabilityMode.EFFECTIVELY_ONCE
+
+
 def checkpoint_interval_s(config: Mapping[str, Any]) -> float:
     """From the beginning of a checkpoint to that of the next, as a topology's configuration asks for."""
-    return float(config.get("topology.stateful.checkpoint.interval.seconds", CHECKPOINT_INTERVAL_S))
+    return float(config.get(CHECKPOINT_INTERVAL_KEY, CHECKPOINT_INTERVAL_S))
 
 
 def is_set(config: Mapping[str, Any], key: str) -> bool:

@@ -69,12 +69,12 @@ class BoltTask(Task):
         self._acks = Acks(core, self._since_start_ms)
         self._holding = HoldingReports(core.task_id)
         delegate = Delegate(core)
-        self._fail = self._acks.fail if core.states is None else self._roll_back
+        self._fail = self._acks.fail if core.states is None or core.tracking else self._roll_back
         delegate.emit, delegate.ack, delegate.fail = self._emitter.emit, self._acks.ack, self._fail
         delegate.reset_timeout, delegate.send_watermark = self._reset_timeout, self.send_watermark
         self.user_object: Any = core.make_component(delegate)
         acks = bool(getattr(self.user_object, "auto_ack", False))
-        self._acks.settles = core.states is not None and settles_tuples(type(self.user_object))
+        self._acks.settles = core.states is not None and not core.tracking and settles_tuples(type(self.user_object))
         anchors = bool(getattr(self.user_object, "auto_anchor", False))
         self._loop = self._emitter.bolt_loop(anchors, self._acks.ack if acks else None)
         self._receive_watermark: Callable[[int, int], None] | None = getattr(
@@ -227,7 +227,9 @@ class BoltTask(Task):
                 except FailedException:
                     self._fail_last(tuples, origins, numbers)
                 except Exception as error:
-                    self._fail_last(tuples, origins, numbers)
+                    failed = self._fail_last(tuples, origins, numbers)
+                    if core.states is not None and not core.settings.fail_only:
+                        core.failed = core.failed or FailedTuple.of(core, failed)
                     self._user_error("process()", error)
                 except (SystemExit, KeyboardInterrupt):
                     self._fail_last(tuples, origins, numbers)  # sent by close()
@@ -282,15 +284,17 @@ class BoltTask(Task):
         self._done += begun - counted
         self._running = tuples, origins, numbers, begun
 
-    def _fail_last(self, tuples: Tuples, origins: Sequence[InBatch], numbers: Iterator[int]) -> None:
-        """Fail the tuple whose process() raised."""
+    def _fail_last(self, tuples: Tuples, origins: Sequence[InBatch], numbers: Iterator[int]) -> Tuple:
+        """Fail the tuple whose process() raised, and return it."""
         self._emitter.no_anchor()
         index = tuples.count - operator.length_hint(numbers) - 1
         stream = 0 if tuples.stream_indexes is None else int(tuples.stream_indexes[index])
-        self._fail(Tuple(self._values[index], origins[stream], index))
+        tup = Tuple(self._values[index], origins[stream], index)
+        self._fail(tup)
+        return tup
 
     def _roll_back(self, tup: Tuple) -> None:
-        """fail() with checkpoints: only a restore has a tuple executed again."""
+        """fail() effectively once: only a restore has a tuple executed again."""
         self._acks.fail(tup)
         if isinstance(tup.origin_, InBatch):
             self.core.failed = failed = self.core.failed or FailedTuple.of(self.core, tup)
@@ -362,6 +366,8 @@ class BoltTask(Task):
 
     @property
     def unsettled(self) -> int:
+        if self.core.tracking:
+            return 0  # a tree that is not complete waits for no commit, and comes again
         rest = operator.length_hint(self._running[2]) if self._running is not None else 0
         return self._acks.held - rest
 

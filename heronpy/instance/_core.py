@@ -95,9 +95,9 @@ class TaskCore:
     saved: Saved | None = None
     """With checkpoints: what the task is restored from, maybe nothing. Without: None, and all state is in memory."""
     roll_back: Callable[[str], None] = lambda _reason: None
-    """With checkpoints: ask that all tasks are restored, because a tuple was failed; any thread."""
+    """With checkpoints: ask that all tasks are restored; any thread."""
     failed: FailedTuple | None = None
-    """With checkpoints: the tuple that was."""
+    """With checkpoints: the tuple that is the reason."""
 
     def __post_init__(self) -> None:
         _, instance = self.plan.tasks[self.task_id]
@@ -188,7 +188,7 @@ class TaskCore:
             if is_set(self.user_config, ALLOW_DROPPED_STATE) and (dropped := self.states.unclaimed):
                 self.logger.warning("state that is not declared is dropped: %s", ", ".join(dropped))
             self.states.check_claimed(dropped)
-            if self.component.is_spout and not self.states.declared:
+            if self.component.is_spout and not self.states.declared and not self.tracking:
                 self._check_lossy()
 
     def _check_lossy(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from heronpy.api import global_metrics
-from heronpy.config import ReliabilityMode
+from heronpy.config import takes_checkpoints
 from heronpy.errors import HeronError
 from heronpy.instance._capacity import QueueCapacity, TimedCapacity
 from heronpy.instance._channel import ThreadChannel
@@ -194,7 +194,7 @@ class Instance:
             self._progress.configure(plan.logical.config_of(self._component))
             self._prompter.always = plan.logical.components[self._component].is_spout
             log.info("%s starts with plan %d", self._id, plan.version)
-            if ReliabilityMode.of(plan.logical.config) is ReliabilityMode.EFFECTIVELY_ONCE:
+            if takes_checkpoints(plan.logical.config):
                 self._thread = self._with_checkpoints(plan)
             else:
                 self._channel.epoch = plan.restore_epoch

@@ -4,6 +4,7 @@
 
 The process and the thread stay. The old object is told (`pre_restore`), cleaned up, and can emit no more; a new one
 gets the state that was saved, and is initialized. It executes nothing before `resume`: all others have to be restored.
+At least once a spout without state keeps its object, which knows what it has to emit again.
 A task that does not run passes over the batches that come: those of its epoch are kept by the gateway until it does.
 
 What the gateway asks for comes through data-in, in order with the batches; except for what must not wait for them
@@ -13,7 +14,7 @@ What the gateway asks for comes through data-in, in order with the batches; exce
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,6 +94,10 @@ class RestorableThread(TaskThread):
         self._to_restore: _Restore | None = None
         self._epoch = 0
         self._running = False
+        self._failed = False
+        """The component has failed since it was made."""
+        self._tasks: Sequence[int] = ()
+        """Of the component, when it was made."""
         self._held = False
         self._rounds = 0
 
@@ -211,7 +216,7 @@ class RestorableThread(TaskThread):
             message(self._task)
 
     def _fail(self, reason: str) -> None:
-        self._running = False
+        self._running, self._failed = False, True
         failed = self._task.core.failed if self._task is not None else None
         if failed is not None and failed.where not in reason:
             reason = f"{failed.where}: {reason}"
@@ -223,15 +228,9 @@ class RestorableThread(TaskThread):
         raise EpochEnded
 
     def _restore(self, to: _Restore) -> None:
-        self._retire(to.checkpoint)
-        self._plan, self._epoch = to.plan, to.epoch
-        self._queues.number_from(to.epoch)
-        core = self._make(to.plan, to.saved)
+        task = self._kept(to) or self._made(to)
+        self._task, self._plan, core = task, to.plan, task.core
         core.context.restore_epoch = to.epoch
-        self._task = task = make_task(core)
-        if isinstance(task, BoltTask) and to.set_aside:
-            task.set_aside = SetAside(core, to.set_aside)
-        task.open()
         self._snapshots = Snapshots(task, self._signal, self._reports.of_snapshots(to.epoch), to.epoch)
         self._hold(self._held)
         if self._of_runner is None:
@@ -240,13 +239,47 @@ class RestorableThread(TaskThread):
         log.info("%s has the state of checkpoint %d", core.plan.instance_id(core.task_id), to.checkpoint)
         self._reports.restored(to.epoch)
 
+    def _made(self, to: _Restore) -> SpoutTask | BoltTask:
+        """A new component, with the state that was saved."""
+        self._retire(to.checkpoint)
+        self._number_from(to.epoch)
+        core = self._make(to.plan, to.saved)
+        core.context.restore_epoch = to.epoch
+        self._failed, self._tasks = False, to.plan.component_tasks[core.component.name]
+        self._task = task = make_task(core)
+        if isinstance(task, BoltTask) and to.set_aside:
+            task.set_aside = SetAside(core, to.set_aside)
+        task.open()
+        return task
+
+    def _kept(self, to: _Restore) -> SpoutTask | None:
+        """The present component if it goes on: what is not committed of its tuples it was told to emit again."""
+        task = self._task
+        if not isinstance(task, SpoutTask) or self._failed or not task.replays:
+            return None
+        if to.plan.component_tasks[task.core.component.name] != self._tasks:
+            return None  # they divide their source anew
+        with task.core.lock:  # other threads of user code may send just now
+            self._number_from(to.epoch)
+        try:
+            task.restored(to.checkpoint)
+        except TaskFailed:
+            return None
+        task.replan(to.plan)
+        return task
+
+    def _number_from(self, epoch: int) -> None:
+        if epoch != self._epoch:  # numbers go on if a component was kept at first
+            self._epoch = epoch
+            self._queues.number_from(epoch)
+
     def _retire(self, checkpoint: int) -> None:
         """Clean up the present component. What it does wrong is reported, and keeps nobody from a restore."""
         task, self._task, self._snapshots, self._running = self._task, None, None, False
         if task is None:
             return
         component = task.user_object
-        steps: list[tuple[str, Callable[[], None]]] = [("ack()", lambda: task.committed(checkpoint))]
+        steps: list[tuple[str, Callable[[], None]]] = [("ack()", lambda: task.restored(checkpoint))]
         if isinstance(component, ITwoPhaseStatefulComponent):
             steps.append(("pre_restore()", lambda: component.pre_restore(str(checkpoint))))
         for where, step in [*steps, ("cleanup()", task.retire)]:

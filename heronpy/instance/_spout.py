@@ -21,7 +21,7 @@ from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
 from heronpy.instance._spout_counts import SpoutCounts
 from heronpy.instance._task import Task
-from heronpy.instance._tracking import SpoutTracker, Trees, UntilCommit, Untracked
+from heronpy.instance._tracking import SpoutTracker, Trees, TreesUntilCommit, UntilCommit, Untracked
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import CONTROL, DATA, MalformedBatch, decode_control
 
@@ -55,8 +55,8 @@ class SpoutTask(Task):
         self._counts = SpoutCounts(core.metrics, streams)
         self._instant: deque[tuple[str, Any]] = deque()
         """Stream and id of tuples that count as acked as soon as they are emitted."""
-        self._ledger: CommitLedger[tuple[str, Any]] | None = None if core.states is None else CommitLedger()
-        """With checkpoints: those that count as acked when one is committed that covers them."""
+        self._ledger: CommitLedger[Any] | None = None if core.states is None else CommitLedger()
+        """With checkpoints: what is acked with the commit that covers it, each a `Finished` or a list of `_instant`."""
         self._outcomes: deque[tuple[Finished, Finished, list[Rejected]]] = deque()
         """What sending has brought to light: roots done, roots failed, tuples refused. Any thread appends."""
         self._tracker = self._make_tracker(streams)
@@ -76,13 +76,19 @@ class SpoutTask(Task):
 
     def _make_tracker(self, streams: Sequence[str]) -> SpoutTracker:
         core, settings = self.core, self.core.settings
-        if self._ledger is not None:
-            return UntilCommit(self._ledger)
         if not core.tracking:
-            return Untracked()
+            return Untracked() if self._ledger is None else UntilCommit(self._ledger)
         fixed = settings.max_spout_pending
         limit = PendingLimit(HELD if fixed is None and settings.holds_tuples else fixed)
-        return Trees(core.task_id, limit=limit, timeout_ns=settings.message_timeout_ns, streams=streams, lock=core.lock)
+        trees: dict[str, Any] = {
+            "limit": limit,
+            "timeout_ns": settings.message_timeout_ns,
+            "streams": streams,
+            "lock": core.lock,
+        }
+        if self._ledger is None:
+            return Trees(core.task_id, **trees)
+        return TreesUntilCommit(core.task_id, self._ledger, **trees)
 
     def open(self) -> None:
         """Call the user's initialize()."""
@@ -236,7 +242,36 @@ class SpoutTask(Task):
 
     def committed(self, checkpoint: int) -> None:
         if self._ledger is not None:
-            self._ack(self._ledger.committed(checkpoint))
+            self._ack_groups(self._ledger.committed(checkpoint))
+
+    @property
+    def replays(self) -> bool:
+        """Whether at a restore it emits again what is failed, rather than go back to a position in its state."""
+        return self.core.tracking and self.core.states is not None and not self.core.states.declared
+
+    def restored(self, checkpoint: int) -> None:
+        """All are restored from a checkpoint: ack what it covers. At least once, fail the rest, so that it comes again.
+
+        Raises:
+            TaskFailed: user code failed.
+        """
+        assert self._ledger is not None
+        if not self.core.tracking:
+            self.committed(checkpoint)
+            return
+        with self.core.lock:
+            pending = self._tracker.restored(self.core.clock())
+        acked, failed = self._ledger.restored(checkpoint)
+        self._ack_groups(acked)
+        for finished in (*failed, pending):
+            self._failed(finished)
+
+    def _ack_groups(self, groups: Sequence[Any]) -> None:
+        for group in groups:
+            if self.core.tracking:
+                self._report_acked(group)
+            else:
+                self._ack(group)
 
     def flush(self) -> None:
         """Send everything emitted so far, to all tasks at once: a root's copies must be known before one can be acked.
@@ -292,6 +327,12 @@ class SpoutTask(Task):
     def _acked(self, done: Finished) -> None:
         if not done.count:
             return
+        if self._ledger is None:
+            self._report_acked(done)
+        else:
+            self._ledger.completed(done, done.count)
+
+    def _report_acked(self, done: Finished) -> None:
         self._counts.acked(done)
         if self._wants_ack:
             for message_id, latency_ns in zip(done.message_ids, done.latencies_ns.tolist(), strict=True):
@@ -317,8 +358,10 @@ class SpoutTask(Task):
         With checkpoints it is acked when one is committed that covers it.
         """
         noted = [self._instant.popleft() for _ in range(len(self._instant))]
+        if not noted:
+            return
         if self._ledger is not None and self._wants_ack:
-            self._ledger.completed(noted)
+            self._ledger.completed(noted, len(noted))
         else:
             self._ack(noted)
 

@@ -58,6 +58,10 @@ class Task(abc.ABC):
     def committed(self, checkpoint: int) -> None:
         """A checkpoint is committed. Called by the task's thread."""
 
+    def restored(self, checkpoint: int) -> None:
+        """All tasks are restored from a checkpoint, of whose commit this one may not know."""
+        self.committed(checkpoint)
+
     def send_watermark(self, watermark: int) -> None:
         """Send a watermark to every task that reads this one, after what was emitted before."""
         with self.core.lock:

@@ -81,6 +81,9 @@ class SpoutTracker(Protocol):
     def expired(self, now_ns: int) -> Finished:
         """Roots whose timeout is over."""
 
+    def restored(self, now_ns: int) -> Finished:
+        """With checkpoints: whatever was under way is dropped. Returns the roots that were pending."""
+
     def held(self, component: str, count: int, now_ns: int) -> str | None:
         """A bolt holds so many tuples and waits for more. Returns what the user should know, if there is something."""
 
@@ -114,6 +117,9 @@ class Untracked:
         return NOTHING, NOTHING
 
     def expired(self, _now_ns: int) -> Finished:
+        return NOTHING
+
+    def restored(self, _now_ns: int) -> Finished:
         return NOTHING
 
     def held(self, _component: str, _count: int, _now_ns: int) -> str | None:
@@ -307,11 +313,26 @@ class Trees:
     def expired(self, now_ns: int) -> Finished:
         return self._ring.expire(now_ns - self._timeout_ns, now_ns) if self._timeout_ns else NOTHING
 
+    def restored(self, now_ns: int) -> Finished:
+        return self._ring.expire(now_ns + 1, now_ns)
+
     def held(self, component: str, count: int, now_ns: int) -> str | None:
         return self._limit.held(component, count, self._ring.pending, now_ns)
 
     def check_invariants(self) -> None:
         self._ring.check_invariants()
+
+
+class TreesUntilCommit(Trees):
+    """The same with checkpoints: complete trees that wait for a commit are bounded in number, too."""
+
+    def __init__(self, task: int, ledger: CommitLedger[Finished], **settings: Any) -> None:
+        """As `Trees`; the ledger is the spout's."""
+        super().__init__(task, **settings)
+        self._ledger = ledger
+
+    def room(self, unsent: int, now_ns: int) -> int:
+        return 0 if self._ledger.full else super().room(unsent, now_ns)
 
 
 _generator = np.random.SFC64()  # the fastest of numpy's; ids must be unlikely to collide, not hard to guess

@@ -138,12 +138,10 @@ class AbortCheckpoint(_message.Message):
     def __init__(self, checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class CommitCheckpoint(_message.Message):
-    __slots__ = ("checkpoint", "settled")
+    __slots__ = ("checkpoint",)
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    SETTLED_FIELD_NUMBER: _ClassVar[int]
     checkpoint: int
-    settled: int
-    def __init__(self, checkpoint: _Optional[int] = ..., settled: _Optional[int] = ...) -> None: ...
+    def __init__(self, checkpoint: _Optional[int] = ...) -> None: ...
 
 class SetAside(_message.Message):
     __slots__ = ("tuple", "reason")
@@ -154,27 +152,16 @@ class SetAside(_message.Message):
     def __init__(self, tuple: _Optional[bytes] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class RestoreTasks(_message.Message):
-    __slots__ = ("epoch", "checkpoint", "settled", "tasks", "keep", "set_aside")
-    class KeepEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: int
-        value: int
-        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    __slots__ = ("epoch", "checkpoint", "tasks", "set_aside")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    SETTLED_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
-    KEEP_FIELD_NUMBER: _ClassVar[int]
     SET_ASIDE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     checkpoint: int
-    settled: int
     tasks: _containers.RepeatedScalarFieldContainer[int]
-    keep: _containers.ScalarMap[int, int]
     set_aside: _containers.RepeatedCompositeFieldContainer[SetAside]
-    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., settled: _Optional[int] = ..., tasks: _Optional[_Iterable[int]] = ..., keep: _Optional[_Mapping[int, int]] = ..., set_aside: _Optional[_Iterable[_Union[SetAside, _Mapping]]] = ...) -> None: ...
+    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., tasks: _Optional[_Iterable[int]] = ..., set_aside: _Optional[_Iterable[_Union[SetAside, _Mapping]]] = ...) -> None: ...
 
 class ResumeTasks(_message.Message):
     __slots__ = ("epoch", "incarnations")

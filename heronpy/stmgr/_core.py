@@ -7,7 +7,7 @@ Restore epochs: a restore from a checkpoint puts every task back, so what was se
 Every frame carries the epoch that its batches were sent in. An older one is dropped; a newer one, from a process that
 had the plan first, is kept until the plan comes, as far as there is room. A new epoch empties the outboxes.
 
-With checkpoints (effectively once) an order of the Topology Master begins an epoch as well as a plan does, and what may
+With checkpoints an order of the Topology Master begins an epoch as well as a plan does, and what may
 be lost in it is reported (`_membership`). Orders overtake batches: markers are batches. An instance is given batches
 only once it has restored the epoch. Spouts are not held by leaving their links unread, but told to emit nothing new:
 they still take snapshots, and their markers and reports get through. Links of bolts are left unread while an outbox is

@@ -1,6 +1,6 @@
 """A Stream Manager's part in a restore epoch: whether anything of it may be lost, and how far its tasks are. Pure.
 
-Effectively once, no tuple is tracked, so losses are found by numbers: each frame of batches carries one, by link and
+A tuple that is lost need not be tracked, so losses are found by numbers: each frame of batches carries one, by link and
 epoch, from 1. They go on where a link is re-made, so what was lost with it shows at the next frame, at the latest at
 the one with the next marker. The first loss *taints* the epoch: the Topology Master is told before any snapshot that
 was taken behind it, commits none of the epoch's checkpoints from then on, and begins a newer one.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from heronpy.config import ReliabilityMode
+from heronpy.config import ReliabilityMode, takes_checkpoints
 from heronpy.plan import Component, PhysicalPlan, feedback_edges
 
 
@@ -69,7 +69,7 @@ class Routes:
     @cached_property
     def has_checkpoints(self) -> bool:
         """Whether checkpoints are taken, and any loss is a restore."""
-        return ReliabilityMode.of(self.plan.logical.config).takes_checkpoints
+        return takes_checkpoints(self.plan.logical.config)
 
     @cached_property
     def cyclic(self) -> bool:

@@ -20,7 +20,16 @@ from heronpy import packing as packings
 from heronpy.api import validate_config, without_effect
 from heronpy.api.api_constants import TOPOLOGY_KEYS
 from heronpy.api.topology import TopologyType
-from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, EngineConfig, ReliabilityMode, check_name, is_set
+from heronpy.config import (
+    ALLOW_LOSSY_SPOUTS,
+    INEXACT_KEY,
+    UNSAVED_KEY,
+    EngineConfig,
+    ReliabilityMode,
+    check_name,
+    is_set,
+    takes_checkpoints,
+)
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, TopologyError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
@@ -148,18 +157,21 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
     Raises:
         ConfigError: nowhere that it could be, or the topology cannot take any.
     """
-    if not ReliabilityMode.of(logical.config).takes_checkpoints:
+    if not takes_checkpoints(logical.config):
         return ""
     check_divisible(logical)
+    tracks = ReliabilityMode.of(logical.config).tracks_trees
+    mode, refused = ("at least once with checkpoints", UNSAVED_KEY) if tracks else ("effectively once", INEXACT_KEY)
     for component in logical.components.values():
-        allowed = component.is_spout and is_set(logical.config, ALLOW_LOSSY_SPOUTS)
-        if not allowed and (why := component.config.get(INEXACT_KEY)):
-            raise ConfigError(f"{logical.name}: component {component.name!r} cannot be effectively once: {why}")
-    # Here, because it is needed in one mode only.
+        allowed = component.is_spout and not tracks and is_set(logical.config, ALLOW_LOSSY_SPOUTS)
+        if not allowed and (why := component.config.get(refused)):
+            raise ConfigError(f"{logical.name}: component {component.name!r} cannot be {mode}: {why}")
+    # Here, because it is needed with checkpoints only.
     from heronpy.checkpoints import open_storage, storage_below
     from heronpy.submit._positions import check_positions
 
-    check_positions(logical)
+    if not tracks:  # else a spout emits again what is failed
+        check_positions(logical)
 
     if not engine.checkpoints.url and scheduler != "local":
         raise ConfigError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from heronpy.config import ALLOW_DROPPED_STATE, MIB, START_CLEAN, ReliabilityMode, is_set
+from heronpy.config import ALLOW_DROPPED_STATE, MIB, START_CLEAN, is_set, takes_checkpoints
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError
 from heronpy.plan import LogicalPlan
 from heronpy.redaction import redacted
@@ -86,7 +86,7 @@ def starting_checkpoint(logical: LogicalPlan, url: str) -> int:
     from heronpy.checkpoints import newest_intact, open_storage
 
     where = redacted(url)
-    if not ReliabilityMode.of(logical.config).takes_checkpoints:
+    if not takes_checkpoints(logical.config):
         raise ConfigError(
             f"{logical.name} keeps no state in checkpoints, and is to begin with {where}: set "
             "topology.reliability.mode to EFFECTIVELY_ONCE"

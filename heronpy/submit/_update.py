@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heronpy.config import ReliabilityMode
+from heronpy.config import takes_checkpoints
 from heronpy.config.cluster import load_cluster
 from heronpy.errors import UnavailableError
 from heronpy.plan import LogicalPlan, PackingPlan
@@ -71,7 +71,7 @@ def plan_update(
     """
     logical, before = plans(launch)
     wanted = logical.with_parallelism(tasks)
-    if ReliabilityMode.of(wanted.config).takes_checkpoints:
+    if takes_checkpoints(wanted.config):
         check_divisible(wanted)
     now = before.parallelism
     changes = {name: count - now[name] for name, count in tasks.items() if count != now[name]}

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from heronpy.api.state import ITwoPhaseStatefulComponent
-from heronpy.config import InstanceConfig, ReliabilityMode, checkpoint_interval_s
+from heronpy.config import InstanceConfig, checkpoint_interval_s, takes_checkpoints
 from heronpy.errors import HeronError, UserCodeError
 from heronpy.instance.checkpoints import RollbackNeeded, Snapshots
 from heronpy.instance.task import BoltTask, SpoutTask, TaskCore, TaskFailed, make_task
@@ -59,17 +59,13 @@ class Simulator:
         self._config = config or InstanceConfig()
         self._clock = clock
         self._lose = lose
-        mode = ReliabilityMode.of(logical.config)
-        self._checkpoints = SimulatedCheckpoints(self.plan) if mode.takes_checkpoints else None
+        self._checkpoints = SimulatedCheckpoints(self.plan) if takes_checkpoints(logical.config) else None
         self._interval_ns = int(checkpoint_interval_s(logical.config) * 1e9)
         self._checkpoint_at_ns = clock() + self._interval_ns
         self._snapshots: dict[int, Snapshots] = {}
         self._inboxes: dict[int, deque[stmgr_pb2.Batch]] = {task: deque() for task in self.plan.tasks}
-        self.tasks: dict[int, SpoutTask | BoltTask] = self._made()
+        self.tasks: dict[int, SpoutTask | BoltTask] = {id: make_task(self._core(id)) for id in self.plan.tasks}
         """By task id; others after a restore."""
-
-    def _made(self) -> dict[int, SpoutTask | BoltTask]:
-        return {task_id: make_task(self._core(task_id)) for task_id in self.plan.tasks}
 
     def _core(self, task_id: int) -> TaskCore:
         saved = None if self._checkpoints is None else self._checkpoints.saved(task_id)
@@ -81,11 +77,11 @@ class Simulator:
         return core
 
     def __enter__(self) -> Simulator:
-        self._open()
+        self._open(self.tasks)
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close every task. Effectively once and without an error, a last checkpoint is taken behind all tuples."""
+        """Close every task. With checkpoints and without an error, a last one is taken behind all tuples."""
         self.deactivate()
         try:
             if self._checkpoints is not None and error[0] is None:
@@ -95,8 +91,8 @@ class Simulator:
             for task in self.tasks.values():
                 task.close()
 
-    def _open(self) -> None:
-        for task in sorted(self.tasks.values(), key=lambda task: isinstance(task, SpoutTask)):
+    def _open(self, made: Mapping[int, SpoutTask | BoltTask]) -> None:
+        for task in sorted(made.values(), key=lambda task: isinstance(task, SpoutTask)):
             task.open()  # bolts first
         if self._checkpoints is not None:
             self._snapshots = {
@@ -150,7 +146,7 @@ class Simulator:
     def run(self, *, seconds: float | None = None, until: Callable[[], bool] = lambda: False) -> None:
         """Step until a time has passed or a condition holds; for ever without either. Sleeps while nothing happens.
 
-        Effectively once, a checkpoint is taken every `topology.stateful.checkpoint.interval.seconds`.
+        With checkpoints, one is taken every `topology.stateful.checkpoint.interval.seconds`.
         """
         end = None if seconds is None else time.monotonic() + seconds
         while not until() and (end is None or time.monotonic() < end):
@@ -171,7 +167,7 @@ class Simulator:
                 break
 
     def checkpoint(self, *, commit: bool = True, tell: bool = True) -> None:
-        """Take a checkpoint of all tasks, as they are between two steps. Effectively once only.
+        """Take a checkpoint of all tasks, as they are between two steps, if the topology takes any.
 
         Args:
             commit: whether it succeeds; else it is aborted.
@@ -181,7 +177,7 @@ class Simulator:
             CheckpointError: a state cannot be saved.
         """
         checkpoints = self._checkpoints
-        assert checkpoints is not None, "checkpoints are taken effectively once"
+        assert checkpoints is not None, "the topology takes no checkpoints"
         self._checkpoint_at_ns = self._clock() + self._interval_ns
         id = checkpoints.take(self._snapshots.values())
         if not commit:
@@ -193,7 +189,9 @@ class Simulator:
             snapshots.commit(id)
 
     def restore(self, parallelism: Mapping[str, int] = MappingProxyType({}), *, kill: bool = False) -> None:
-        """Have all tasks replaced by others that go on from the last committed checkpoint. Effectively once only.
+        """Have all tasks replaced by others that go on from the last committed checkpoint, if any are taken.
+
+        At least once, a spout without state stays, and is told of what it has to emit again.
 
         Args:
             parallelism: how many tasks components have from now on, where it changes. The checkpoint must have been
@@ -201,12 +199,15 @@ class Simulator:
             kill: whether the present tasks just end, as their processes would; else they are cleaned up.
         """
         checkpoints = self._checkpoints
-        assert checkpoints is not None, "checkpoints are taken effectively once"
+        assert checkpoints is not None, "the topology takes no checkpoints"
         to = checkpoints.committed
         assert not (parallelism and any(to.on_their_way.values())), "tuples are on their way to tasks that are no more"
-        for task in () if kill else self.tasks.values():
+        kept = {} if kill else self._kept(parallelism)
+        for id, task in () if kill else self.tasks.items():
+            if id in kept:
+                continue
             component = task.user_object
-            task.committed(to.id)
+            task.restored(to.id)
             if isinstance(component, ITwoPhaseStatefulComponent):
                 component.pre_restore(str(to.id))
             task.retire()
@@ -214,8 +215,20 @@ class Simulator:
             self.plan = checkpoints.plan = _planned(self.plan.logical.with_parallelism(parallelism))
         checkpoints.epoch += 1
         self._inboxes = {task: deque(to.on_their_way.get(task, ())) for task in self.plan.tasks}
-        self.tasks = self._made()
-        self._open()
+        for task in kept.values():
+            task.core.context.restore_epoch = checkpoints.epoch
+            task.restored(to.id)
+            task.replan(self.plan)
+        self.tasks = {id: kept.get(id) or make_task(self._core(id)) for id in self.plan.tasks}
+        self._open({id: task for id, task in self.tasks.items() if id not in kept})
+
+    def _kept(self, parallelism: Mapping[str, int]) -> dict[int, SpoutTask]:
+        """At least once: spouts that emit again what they are told has failed."""
+        return {
+            id: task
+            for id, task in self.tasks.items()
+            if isinstance(task, SpoutTask) and task.replays and task.core.component.name not in parallelism
+        }
 
     def _send(self, batches: list[stmgr_pb2.Batch]) -> None:
         for batch in batches:

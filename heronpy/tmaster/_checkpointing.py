@@ -225,4 +225,4 @@ class Checkpointing:
 def _tasks_changed(plan: PhysicalPlan, now_s: float) -> TasksChanged:
     tasks = {task: container.stmgr_id for task, (container, _) in plan.tasks.items()}
     components = {name: len(of) for name, of in plan.component_tasks.items()}
-    return TasksChanged(tasks, frozenset(tasks), now_s, components)
+    return TasksChanged(tasks, now_s, components)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from heronpy.config import ReliabilityMode
+from heronpy.config import takes_checkpoints
 from heronpy.errors import NotFoundError, StateError, UsageError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.proto import loglevels_pb2, tmaster_pb2
@@ -32,7 +32,7 @@ def targets(logical: LogicalPlan, packing: PackingPlan) -> list[str]:
     """Everything that can have a level of its own."""
     containers = [0, *(c.id for c in packing.containers)]
     checkpoints = []
-    if ReliabilityMode.of(logical.config).takes_checkpoints:
+    if takes_checkpoints(logical.config):
         checkpoints = [CHECKPOINTS_KIND, *(f"ckptmgr-{n}" for n in containers)]
     return [
         *logical.components,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from heronpy.config import ReliabilityMode
+from heronpy.config import takes_checkpoints
 from heronpy.errors import TopologyError
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, StmgrLocation, TopologyState
 
@@ -329,7 +329,7 @@ def _without(state: State, lost: set[str]) -> State:
 
 def _for_next_epoch(state: State) -> State:
     """Have the wanted packing wait for the restore epoch after this one, if there are any."""
-    if not ReliabilityMode.of(state.logical.config).takes_checkpoints:
+    if not takes_checkpoints(state.logical.config):
         return state
     return replace(state, packing_epoch=state.restore_epoch + 1)
 

@@ -10,7 +10,7 @@ executes it, and says which tuples follow from it, so what a prefix of the input
 
 * Effectively once: whatever is committed is the state after a prefix of the input, once what its logs hold is executed;
   a restore takes the last committed checkpoint; in the end all state is that of a run without faults.
-* At least once: whatever a spout is told of is in every task's committed state, logs not counted.
+* At least once: whatever a spout is told of is in every task's committed state, once what the logs hold is executed.
 * Without faults there is progress: checkpoints commit until one covers everything.
 """
 
@@ -23,7 +23,6 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from heronpy.config import ReliabilityMode
 from heronpy.instance.checkpoints import (
     Alignment,
     CommitLedger,
@@ -307,7 +306,8 @@ class Task:
         self.up.sent = self.down.expected = (0, 0)
         self.pending: dict[int, tuple[int, float, int]] = {}
         """By root: what is left of its tree, since when, and its number."""
-        self.to_emit: list[int] = []
+        self.to_emit = [n for n in range(BATCHES) if self.is_spout and n not in model.acked[id]]
+        """Of a source that knows what it was told of; this object knows what else it has emitted."""
         self.ledger: CommitLedger[int] = CommitLedger()
         self.clear()
 
@@ -377,16 +377,16 @@ class Task:
                 self.do(self.alignment.begun(checkpoint, now_s))
             case AbortCheckpoint(_, checkpoint, epoch) if epoch == self.epoch and self.phase is TaskPhase.RUNNING:
                 self.do(self.alignment.aborted(checkpoint))
-            case AnnounceCommit(_, checkpoint, settled) if self.phase is TaskPhase.RUNNING:
-                self.commit(checkpoint, settled)
+            case AnnounceCommit(_, checkpoint) if self.phase is TaskPhase.RUNNING:
+                self.commit(checkpoint)
             case _:
                 pass
 
-    def commit(self, checkpoint: int, settled: int) -> None:
+    def commit(self, checkpoint: int) -> None:
         if checkpoint not in self.model.store.commits:
             raise Broken(f"task {self.id} was told that {checkpoint} is committed, and it is not")
         self.committed = max(self.committed, checkpoint)
-        self.acked(self.ledger.committed(settled))
+        self.acked(self.ledger.committed(checkpoint))
         self.say("status", self.status)
 
     def restore(self, order: RestoreTasks) -> None:
@@ -398,26 +398,26 @@ class Task:
             return
         if order.checkpoint and order.checkpoint not in model.manifests:
             raise Broken(f"checkpoint {order.checkpoint} is restored, and has no manifest")
-        keeps = order.keep.get(self.id) == self.incarnation
-        if self.id in model.stateful and not keeps and order.checkpoint != model.store.newest_before(order.epoch):
+        if order.checkpoint != model.store.newest_before(order.epoch):
             raise Broken(
                 f"epoch {order.epoch} restores {order.checkpoint}, "
                 f"but {model.store.newest_before(order.epoch)} was committed"
             )
-        loaded = None if keeps or not order.checkpoint else model.storage.get((self.id, order.checkpoint))
-        if not keeps and order.checkpoint and loaded is None:
+        loaded = model.storage.get((self.id, order.checkpoint)) if order.checkpoint else None
+        if order.checkpoint and loaded is None:
             raise Broken(f"checkpoint {order.checkpoint} has no snapshot of task {self.id}")
         if model.storage_fails:
             return  # tried again with the next order
         self.clear()
         self.epoch, self.phase, self.replay = order.epoch, TaskPhase.RESTORED, ()
-        if not keeps:
-            state, log = loaded if loaded is not None else (marshal.dumps(self.initial()), ())
-            self.state, self.replay = marshal.loads(state), log
+        state, log = loaded if loaded is not None else (marshal.dumps(self.initial()), ())
+        self.state, self.replay = marshal.loads(state), log
         if self.is_spout and model.at_least_once:
-            self.acked(self.ledger.restored(order.settled)[0])
+            acked, failed = self.ledger.restored(order.checkpoint)
+            self.acked(acked)
+            failed += [number for _, _, number in self.pending.values()]
             self.pending.clear()
-            self.to_emit = [n for n in range(BATCHES) if n not in model.acked[self.id]]
+            self.to_emit = sorted({*self.to_emit, *failed})
         self.say("status", self.status)
 
     def initial(self) -> dict[str, Any]:
@@ -557,7 +557,7 @@ class Task:
             if left ^ value:
                 self.pending[root] = left ^ value, since_s, number
             else:
-                self.ledger.completed([number])
+                self.ledger.completed(number, 1)
 
     def acked(self, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -600,7 +600,7 @@ class Tmaster:
         self.orders: dict[str, deque[Any]] = {name: deque() for name in model.graph.stmgrs}
         self.paused_until = 0
         self.deposed = False
-        self.feed(TasksChanged(model.graph.stmgr_of, model.stateful, model.now_s))
+        self.feed(TasksChanged(model.graph.stmgr_of, model.now_s))
 
     def step(self, rng: random.Random) -> None:
         if self.model.steps < self.paused_until or self.deposed:
@@ -732,10 +732,8 @@ class Model:
             "log_bytes_max": self.rng.choice((600, 1 << 20)),
             "timeout_s": self.rng.choice((0.3, 1.5, 5.0)),
         }
-        mode = ReliabilityMode.ATLEAST_ONCE if at_least_once else ReliabilityMode.EFFECTIVELY_ONCE
-        self.settings = CheckpointSettings(mode=mode, interval_s=0.5, timeout_s=10.0)
+        self.settings = CheckpointSettings(interval_s=0.5, timeout_s=10.0)
         every = set(self.graph.component_of)
-        self.stateful = frozenset(every - set(self.graph.spouts) if at_least_once else every)
         self.steps, self.now_s = 0, 0.0
         self._incarnations = 0
         self.store = Store(self)
@@ -934,11 +932,27 @@ class Model:
     def check_acked(self) -> None:
         """What spouts were told of is in every committed state."""
         newest = max(self.store.commits, default=0)
+        covered = self.covered(newest) if newest else {}
         for spout, numbers in self.acked.items():
             for number in numbers:
                 for task, _ in self.graph.counts_of(spout, number):
-                    if spout * BATCHES + number not in marshal.loads(self.storage[task, newest][0])["seen"]:
+                    if spout * BATCHES + number not in covered[task]:
                         raise Broken(f"{number} of {spout} is acked, but not in checkpoint {newest} of task {task}")
+
+    def covered(self, checkpoint: int) -> dict[int, set[int]]:
+        """What each task has executed once a checkpoint is restored, as numbers of spouts' batches."""
+        covered = {}
+        logged: list[tuple[int, Item]] = []
+        for task in self.graph.component_of:
+            state, log = self.storage[task, checkpoint]
+            covered[task] = set(marshal.loads(state)["seen"])
+            logged += [(task, item) for batch in log for item in marshal.loads(batch.data)[batch.skip :]]
+        for task, (key, hops, root, _) in logged:
+            counts: Counter[tuple[int, int]] = Counter()
+            self.graph.closure(counts, task, key, hops)
+            for each, _ in counts:
+                covered[each].add(root % 1000)
+        return covered
 
     def check_end(self) -> None:
         if self.at_least_once:

@@ -24,7 +24,6 @@ from heronpy.tmaster.checkpoints import ManifestWritten, TaskPhase, WriteManifes
 
 COORDINATOR = "heronpy.tmaster.checkpoints._coordinator:"
 MEMBERS = "heronpy.tmaster.checkpoints._members:Members."
-RECORD = "heronpy.tmaster.checkpoints._record:Record."
 ALIGNMENT = "heronpy.instance._alignment:Alignment."
 LEDGER = "heronpy.instance._commit_ledger:CommitLedger."
 
@@ -158,33 +157,11 @@ def _restored_anyway(right: Any) -> Any:
     return behind
 
 
-def _any_incarnation(_right: Any) -> Any:
-    def keepers(self: Any, stmgr_id: str) -> Any:
-        found = {task: self.status(task) for task in self.tasks_of(stmgr_id)}
-        return {task: status.incarnation for task, status in found.items() if status is not None}
-
-    return keepers
-
-
-def _always_aligned(right: Any) -> Any:
-    return lambda self, checkpoint, retained, *, unaligned: right(self, checkpoint, retained, unaligned=False)
-
-
-def _last_marker(right: Any) -> Any:
-    """The marker before that of an unaligned checkpoint counts, committed or not."""
-
-    def with_commit(self: Any, checkpoint: int, retained: int, *, unaligned: bool) -> Any:
-        made = right(self, checkpoint, retained, unaligned=unaligned)
-        return dataclasses.replace(made, settled=checkpoint - 1) if unaligned else made
-
-    return with_commit
-
-
 def _at_once(right: Any) -> Any:
     """A tree counts for the checkpoint whose marker was sent last."""
 
-    def completed(self: Any, roots: Any) -> None:
-        right(self, roots)
+    def completed(self: Any, group: Any, count: int) -> None:
+        right(self, group, count)
         if self._closed:
             self._closed[-1][1].extend(self._open)
             self._open.clear()
@@ -194,7 +171,7 @@ def _at_once(right: Any) -> Any:
 
 def _nothing_fails(right: Any) -> Any:
     """A restore forgets no tree."""
-    return lambda self, settled: (self.committed(settled), [])
+    return lambda self, checkpoint: (self.committed(checkpoint), [])
 
 
 MUTANTS = {
@@ -218,13 +195,6 @@ MUTANTS = {
     "a marker of another checkpoint counts": Mutant(f"{ALIGNMENT}marked", _old_marker, 8),
     "some resume before all have restored": Mutant(f"{MEMBERS}behind", _restored_anyway, 3),
     "strangers are adopted": Mutant(f"{MEMBERS}strangers", _nothing, 0),
-    "a new incarnation keeps what it has": Mutant(f"{MEMBERS}keepers", _any_incarnation, 2, at_least_once=True),
-    "a commit acks what an unaligned task has only in its log": Mutant(
-        f"{RECORD}with_commit", _always_aligned, 6, at_least_once=True
-    ),
-    "the marker of an aborted checkpoint settles trees": Mutant(
-        f"{RECORD}with_commit", _last_marker, 76, at_least_once=True
-    ),
     "a commit acks trees that were complete after its marker": Mutant(
         f"{LEDGER}completed", _at_once, 0, at_least_once=True
     ),

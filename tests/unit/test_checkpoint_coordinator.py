@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from heronpy.config import ReliabilityMode
 from heronpy.errors import StateError
 from heronpy.proto import state_pb2
 from heronpy.statemgr import Kind
@@ -47,7 +46,6 @@ from heronpy.tmaster.checkpoints import (
 )
 
 TASKS = {1: "stmgr-1", 2: "stmgr-1", 3: "stmgr-2"}
-STATEFUL = frozenset((1, 3))
 COMPONENTS = {"word": 1, "count": 2}
 INTERVAL_S, TIMEOUT_S = 10.0, 60.0
 
@@ -55,12 +53,8 @@ INTERVAL_S, TIMEOUT_S = 10.0, 60.0
 class World:
     """Coordinators one after the other, their state manager, and the tasks, which do at once what they are told."""
 
-    def __init__(
-        self, mode: ReliabilityMode = ReliabilityMode.EFFECTIVELY_ONCE, retained: int = 1, **settings: Any
-    ) -> None:
-        self.settings = CheckpointSettings(
-            mode=mode, interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, retained=retained, **settings
-        )
+    def __init__(self, retained: int = 1, **settings: Any) -> None:
+        self.settings = CheckpointSettings(interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, retained=retained, **settings)
         self.damaged: set[int] = set()
         """Checkpoints that no task can restore."""
         self.storage_away = self.looks_are_held = False
@@ -83,7 +77,7 @@ class World:
         """A new Topology Master takes over."""
         self.term += 1
         self.coordinator = CheckpointCoordinator("words-1", self.settings)
-        self.feed(TasksChanged(TASKS, STATEFUL, self.now_s, COMPONENTS))
+        self.feed(TasksChanged(TASKS, self.now_s, COMPONENTS))
         self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
 
     @property
@@ -119,7 +113,7 @@ class World:
             case RaiseRestoreEpoch(above) if self.obeys:
                 self.epoch = above + 1
                 self.feed(FenceChanged(self.fence, self.epoch, self.now_s))
-            case RestoreTasks(id, epoch, _, _, tasks) if self.obeys:
+            case RestoreTasks(id, epoch, _, tasks) if self.obeys:
                 if effect.checkpoint in self.damaged:
                     self.feed(CheckpointDamaged(1, epoch, effect.checkpoint, "a wrong checksum", self.now_s))
                     return
@@ -241,7 +235,7 @@ def test_a_checkpoint_is_committed_when_every_task_has_reported(world: World) ->
     assert (world.durable.committed, world.coordinator.missing) == ((), [3])
     world.snapshot(3, 1)
     assert world.durable == Record("words-1", last_id=1, committed=(1,), settled=1)
-    assert world.take(AnnounceCommit) == [AnnounceCommit("stmgr-1", 1, 1), AnnounceCommit("stmgr-2", 1, 1)]
+    assert world.take(AnnounceCommit) == [AnnounceCommit("stmgr-1", 1), AnnounceCommit("stmgr-2", 1)]
     assert world.coordinator.counts.committed == 1
 
 
@@ -266,23 +260,22 @@ def test_reports_of_another_checkpoint_epoch_or_incarnation_do_not_count(world: 
 def test_a_commit_is_repeated_until_every_task_knows_of_it(world: World) -> None:
     world.commit(1)
     world.take(object)
-    assert world.report("stmgr-2") == [AnnounceCommit("stmgr-2", 1, 1)]
+    assert world.report("stmgr-2") == [AnnounceCommit("stmgr-2", 1)]
     status = world.tasks[3]
     world.tasks[3] = TaskStatus(status.incarnation, status.epoch, status.phase, committed=1)
     assert world.report("stmgr-2") == []
 
 
-def test_a_checkpoint_that_was_unaligned_somewhere_settles_only_what_the_commit_before_did(world: World) -> None:
+def test_the_record_says_which_checkpoint_has_no_logs(world: World) -> None:
     world.commit(1)
-    world.pass_time()
-    world.snapshot(1, 2)
-    world.feed(TaskSnapshotted(2, 102, 2, 1, world.now_s, unaligned=True))
-    world.take(object)
-    world.snapshot(3, 2)
-    assert world.take(AnnounceCommit) == [AnnounceCommit("stmgr-1", 2, 1), AnnounceCommit("stmgr-2", 2, 1)]
-    world.become_leader()
-    world.all_report()
-    assert {e.settled for e in world.take(AnnounceCommit)} == {1}
+    for checkpoint in (2, 3):
+        world.pass_time()
+        world.snapshot(1, checkpoint)
+        world.feed(TaskSnapshotted(2, 102, checkpoint, 1, world.now_s, unaligned=True))
+        world.snapshot(3, checkpoint)
+    assert (world.durable.newest, world.durable.settled) == (3, 1)
+    assert world.durable.without_newer(2).settled == 1
+    assert world.durable.without_newer(0).settled == 0
 
 
 def test_an_epoch_that_somebody_else_has_raised_has_the_leadership_checked(world: World) -> None:
@@ -388,7 +381,7 @@ def test_a_loss_aborts_the_checkpoint_and_restores_the_last_committed_one(world:
     if found == "rollback":
         world.feed(RollbackRequested(3, 1, "process() raised", world.now_s))
     elif found == "plan":
-        world.feed(TasksChanged({1: "stmgr-1", 3: "stmgr-2"}, STATEFUL, world.now_s))
+        world.feed(TasksChanged({1: "stmgr-1", 3: "stmgr-2"}, world.now_s))
     else:
         world.report("stmgr-1")
     if found == "detached":
@@ -499,7 +492,7 @@ def test_a_new_topology_master_goes_on_where_everybody_runs(world: World) -> Non
 
 def test_reports_that_come_before_the_leadership_count(world: World) -> None:
     standby = world.coordinator = CheckpointCoordinator("words-1", world.settings)
-    world.feed(TasksChanged(TASKS, STATEFUL, world.now_s))
+    world.feed(TasksChanged(TASKS, world.now_s))
     world.all_report()
     assert standby.phase is Phase.STANDBY
     world.term += 1
@@ -592,56 +585,6 @@ def test_the_record_of_an_earlier_topology_of_the_same_name_does_not_count() -> 
 def test_a_record_survives_its_message() -> None:
     record = Record("words-1", 9, 9, (7, 8), settled=7)
     assert Record.from_proto(record.to_proto()) == record
-
-
-class TestAtLeastOnce:
-    """Spouts replay what is lost, so only the state of stateful tasks has to be put back."""
-
-    @pytest.fixture
-    def world(self) -> World:
-        world = World(ReliabilityMode.ATLEAST_ONCE)
-        world.all_report()
-        assert world.coordinator.phase is Phase.RUNNING
-        world.commit(1)
-        world.take(object)
-        return world
-
-    def test_a_gap_or_a_stream_manager_that_died_is_no_rollback(self, world: World) -> None:
-        world.taints["stmgr-1"] = "frame 7 of stmgr-2 is missing"
-        world.restart_stmgr("stmgr-1")
-        world.all_report()
-        assert world.epoch == 1
-        world.commit(2)
-
-    def test_a_stateful_task_that_died_is_restored_and_the_others_keep_their_state(self, world: World) -> None:
-        world.restart(3)
-        world.report("stmgr-2")
-        restored = world.take(RestoreTasks)
-        assert {(e.epoch, e.checkpoint) for e in restored} == {(2, 1)}
-        assert next(e.keep for e in restored if e.stmgr_id == "stmgr-1") == {1: 101, 2: 102}
-        assert world.tasks[3].incarnation not in next(e.keep for e in restored if e.stmgr_id == "stmgr-2").values()
-
-    def test_a_stateful_task_does_not_join_an_epoch_that_runs(self, world: World) -> None:
-        world.obeys = False
-        world.restart(2)
-        world.report("stmgr-1")
-        assert [e.tasks for e in world.take(RestoreTasks)] == [frozenset((2,))]
-
-    def test_a_stateless_task_that_died_joins_at_once_and_costs_the_checkpoint_under_way(self, world: World) -> None:
-        world.pass_time()
-        world.restart(2)
-        world.report("stmgr-1")
-        assert world.epoch == 1
-        assert world.coordinator.counts.failed == {Failure.TASK: 1}
-        assert world.tasks[2].phase is TaskPhase.RUNNING
-        world.commit(3)
-
-    def test_a_new_topology_master_does_not_ask_for_stateless_tasks(self, world: World) -> None:
-        world.restart(2)
-        world.become_leader()
-        world.all_report()
-        assert (world.coordinator.phase, world.epoch) == (Phase.RUNNING, 1)
-        assert world.tasks[2].phase is TaskPhase.RUNNING
 
 
 def test_a_damaged_record_is_not_taken_for_a_topology_without_checkpoints(world: World) -> None:

@@ -321,7 +321,7 @@ async def test_a_commit_reaches_the_task_and_is_reported() -> None:
         await until(lambda: run.user.state.get("position", 0) == 3)
         await run.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=5, epoch=1))
         run.store.commit(await run.report("stored"))
-        await run.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=5, settled=5))
+        await run.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=5))
         while (await run.report("status")).committed != 5:
             pass
         assert [call for call in run.user.calls if call[0] == "ack"] == [("ack", 0), ("ack", 1), ("ack", 2)]

@@ -245,7 +245,7 @@ def test_after_a_while_a_snapshot_is_taken_between_two_tuples(count: ByHand) -> 
     "decision",
     [
         {"abort": checkpoint_pb2.AbortCheckpoint(checkpoint=1, epoch=1)},
-        {"commit": checkpoint_pb2.CommitCheckpoint(checkpoint=1, settled=1)},
+        {"commit": checkpoint_pb2.CommitCheckpoint(checkpoint=1)},
     ],
     ids=["abort", "commit"],
 )
@@ -302,7 +302,7 @@ def test_a_spout_follows_orders_also_when_it_is_held() -> None:
     spout.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=2, epoch=1))
     spout.settle()
     assert sent(spout, COUNT) == [("marker", 1), 0, 1, ("marker", 2)]
-    spout.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=2, settled=2))
+    spout.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=2))
     spout.settle()
     assert [status.committed for status in spout.said("status")][-1] == 2
     assert ("ack", 1) in spout.user.calls
@@ -326,10 +326,10 @@ def test_a_commit_is_told_once_and_reported_whenever_it_is_announced(count: ByHa
     count.received([marker(1, 1), marker(1, 2)], number=1)
     count.settle()
     for _ in range(3):
-        count.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=1, settled=1))
+        count.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=1))
     count.settle()
     assert [status.committed for status in count.said("status")] == [1]
-    count.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=1, settled=1))
+    count.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=1))
     assert [status.committed for status in count.said("status")] == [1]
 
 

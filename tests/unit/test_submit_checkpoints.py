@@ -11,6 +11,7 @@ from heronpy.api import Spout, StatefulComponent, TopologyBuilder, TopologyConte
 from heronpy.errors import ConfigError, TopologyError
 from heronpy.loader import Definition
 from heronpy.runtime import Launch
+from heronpy.streamlet import Builder, Config
 from heronpy.submit import prepare
 
 
@@ -85,6 +86,22 @@ def test_a_spout_that_surely_keeps_no_position_is_refused_unless_that_is_allowed
     assert launch_with(spout=Lossy, **{"topology.state.allow.lossy.spouts": "true"}).checkpoints
     assert launch_with(spout=Helped).checkpoints
     assert not launch_with("ATLEAST_ONCE", spout=Lossy).checkpoints
+
+
+def test_at_least_once_an_interval_asks_for_checkpoints_and_spouts_replay(launch_with: Any) -> None:
+    interval = {"topology.stateful.checkpoint.interval.seconds": 10}
+    assert launch_with("ATLEAST_ONCE", spout=Lossy, **interval).checkpoints
+    assert not launch_with("ATMOST_ONCE", spout=Lossy, **interval).checkpoints
+
+
+def test_streamlets_are_refused_at_least_once_with_checkpoints(tmp_path: Path) -> None:
+    program, builder = Builder(), TopologyBuilder("numbers")
+    program.new_source(int).log()
+    program.build(builder, Config())
+    topology = builder.build()
+    keys = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.stateful.checkpoint.interval.seconds": 10}
+    with pytest.raises(ConfigError, match="cannot be at least once with checkpoints: streamlets"):
+        prepare(Definition.of(topology), home=tmp_path, role="me", properties=keys)
 
 
 def test_more_tasks_than_state_can_be_divided_among_are_refused_by_name(launch_with: Any) -> None:

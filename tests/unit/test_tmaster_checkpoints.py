@@ -32,16 +32,17 @@ TASK_OF = {"stmgr-1": 1, "stmgr-2": 2}
 Status = checkpoint_pb2.TaskStatus
 
 
-def submitted(mode: str = "EFFECTIVELY_ONCE") -> bytes:
+def submitted(mode: str = "EFFECTIVELY_ONCE", *, interval: bool = True) -> bytes:
     proto = topology_pb2.Topology.FromString(topology())
     proto.topology_config.kvs.add(key="topology.reliability.mode", value=mode)
-    proto.topology_config.kvs.add(key="topology.stateful.checkpoint.interval.seconds", value=f"{INTERVAL_S:g}")
+    if interval:
+        proto.topology_config.kvs.add(key="topology.stateful.checkpoint.interval.seconds", value=f"{INTERVAL_S:g}")
     return proto.SerializeToString()
 
 
-def nodes(mode: str = "EFFECTIVELY_ONCE") -> dict[Kind, bytes]:
+def nodes(mode: str = "EFFECTIVELY_ONCE", *, interval: bool = True) -> dict[Kind, bytes]:
     return {
-        Kind.TOPOLOGIES: submitted(mode),
+        Kind.TOPOLOGIES: submitted(mode, interval=interval),
         Kind.PACKINGPLANS: packing_plan(1, 2).to_proto().SerializeToString(),
     }
 
@@ -146,7 +147,7 @@ def test_a_topology_begins_with_the_restore_of_nothing_in_an_epoch_that_is_durab
 
 def test_without_the_mode_there_are_no_checkpoints_and_reports_change_nothing() -> None:
     for mode in ("ATMOST_ONCE", "ATLEAST_ONCE"):
-        world = Stmgrs(Store(nodes(mode)))
+        world = Stmgrs(Store(nodes(mode, interval=False)))
         world.settle()
         world.attach()
         world.pass_time(2 * INTERVAL_S)

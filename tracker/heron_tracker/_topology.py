@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heron_tracker._limits import check_definition, check_execution, check_nodes, check_packing, check_physical
-from heronpy.config import MIB, ReliabilityMode
+from heronpy.config import MIB, takes_checkpoints
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
 from heronpy.proto import plan_pb2, state_pb2, topology_pb2
 from heronpy.statemgr import Kind
@@ -75,7 +75,7 @@ class Topology:
     def takes_checkpoints(self) -> bool:
         """Whether its configuration asks for checkpoints."""
         try:
-            return ReliabilityMode.of(self.logical.config).takes_checkpoints
+            return takes_checkpoints(self.logical.config)
         except ValueError:  # no mode at all: anybody may have written it
             return False
 

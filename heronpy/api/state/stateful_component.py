@@ -8,8 +8,8 @@ from heronpy.api.state.state import State
 class StatefulComponent:
     """A spout or bolt, mixed with this, that is given its state before `initialize()`.
 
-    The state is a dict of this task with Heron's `get`, `put`, `enumerate` and `clear`. Effectively once it is saved at
-    checkpoints and given back after a failure; in the other modes it is in memory only.
+    The state is a dict of this task with Heron's `get`, `put`, `enumerate` and `clear`. With checkpoints it is saved
+    and given back after a failure; without, it is in memory only.
     """
 
     def init_state(self, state: State) -> None:

@@ -32,7 +32,6 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from heronpy.config import ReliabilityMode
 from heronpy.errors import StateError
 from heronpy.proto import state_pb2
 from heronpy.statemgr import Kind
@@ -132,8 +131,7 @@ class CheckpointCoordinator:
         self._loss = ""
         """Why the last epoch that this Topology Master has ended was over."""
         self._settings = settings
-        self._strict = settings.mode is ReliabilityMode.EFFECTIVELY_ONCE
-        self._members = Members(strict=self._strict)
+        self._members = Members()
         self._fence = b""
         self._adopt = True
         self._current: _Checkpoint | None = None
@@ -375,21 +373,18 @@ class CheckpointCoordinator:
         members, effects = self._members, list[Effect]()
         if stmgr_id not in members.connected or self.phase not in (Phase.RESTORING, Phase.RUNNING):
             return effects
-        if [*members.behind(TaskPhase.RESTORED, stmgr_id)]:
+        if self.phase is Phase.RESTORING and [*members.behind(TaskPhase.RESTORED, stmgr_id)]:
             effects.append(self._restore_order(stmgr_id))
         if self.phase is Phase.RUNNING:
             if [*members.behind(TaskPhase.RUNNING, stmgr_id)]:
                 effects.append(ResumeTasks(stmgr_id, self.epoch, members.incarnations(stmgr_id)))
             if self.record.newest and members.unaware(stmgr_id, self.record.newest):
-                effects.append(AnnounceCommit(stmgr_id, self.record.newest, self.record.settled))
+                effects.append(AnnounceCommit(stmgr_id, self.record.newest))
         return effects
 
     def _restore_order(self, stmgr_id: str) -> RestoreTasks:
-        members, tasks, restored = self._members, frozenset(self._members.tasks_of(stmgr_id)), self.restoring
-        if self.phase is Phase.RUNNING:  # only those join that have nothing to restore
-            tasks, restored = frozenset(task for task in tasks if not members.counts(task)), INITIAL
-        settled, keep = self.record.settled, members.keepers(stmgr_id)
-        return RestoreTasks(stmgr_id, self.epoch, restored, settled, tasks, keep, self._poison.set_aside)
+        tasks = frozenset(self._members.tasks_of(stmgr_id))
+        return RestoreTasks(stmgr_id, self.epoch, self.restoring, tasks, self._poison.set_aside)
 
     def _orders_to_all(self) -> list[Effect]:
         return [effect for id in self._members.connected for effect in self._orders(id)]
@@ -482,7 +477,7 @@ class CheckpointCoordinator:
         assert current is not None, "only what is under way is committed"
         self._count_commit(current, now_s)
         return [
-            *(AnnounceCommit(id, record.newest, record.settled) for id in self._members.connected),
+            *(AnnounceCommit(id, record.newest) for id in self._members.connected),
             DiscardCheckpoints(record.committed, record.newest),
         ]
 

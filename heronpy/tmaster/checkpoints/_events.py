@@ -60,7 +60,6 @@ class TasksChanged:
 
     tasks: Mapping[int, str]
     """Every task, and the Stream Manager of its container."""
-    stateful: frozenset[int]
     now_s: float
     components: Mapping[str, int] = field(default_factory=dict)
     """How many tasks each component has."""
@@ -260,8 +259,6 @@ class AnnounceCommit:
 
     stmgr_id: str
     checkpoint: int
-    settled: int
-    """Trees that were complete before the marker of this one are in all state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,12 +271,8 @@ class RestoreTasks:
     stmgr_id: str
     epoch: int
     checkpoint: int
-    settled: int
-    """Trees that were complete before the marker of this one are in all state."""
     tasks: frozenset[int]
     """Whom it concerns."""
-    keep: Mapping[int, int]
-    """At least once: the incarnations that keep the state they have, which is that of the checkpoint or newer."""
     set_aside: Mapping[bytes, str] = field(default_factory=dict)
     """The tuples that are not to be executed any more, and why each has failed."""
 

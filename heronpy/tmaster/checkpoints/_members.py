@@ -4,8 +4,9 @@ A process belongs to an epoch only if it took part in that epoch's restore. One 
 predecessor held, and says so by what it reports: it has restored nothing, or has another incarnation. So nobody needs
 to have seen the death; also one that fell into a time without a Topology Master is found.
 
-Effectively once, all tasks and Stream Managers are members. At least once, only the stateful tasks: what others lose is
-replayed by the spouts.
+All tasks and Stream Managers are members, also at least once. There a task without state could be replaced alone; but
+what a spout was told of would have to be looked for in snapshots without their logs then, and who has state is not
+known before all have run.
 """
 
 from __future__ import annotations
@@ -18,25 +19,16 @@ from heronpy.tmaster.checkpoints._events import StmgrReported, TaskPhase, TasksC
 class Members:
     """The latest reports, and the incarnations that belong to the epoch."""
 
-    def __init__(self, *, strict: bool) -> None:
-        """Know nobody.
-
-        Args:
-            strict: Whether any loss ends the epoch (effectively once), or only that of a stateful task.
-        """
-        self._strict = strict
+    def __init__(self) -> None:
+        """Know nobody."""
         self._epoch = 0
         self.tasks: Mapping[int, str] = {}
         """The Stream Manager of each."""
         self.components: Mapping[str, int] = {}
         """How many tasks each has."""
-        self._stateful: frozenset[int] = frozenset()
         self._reports: dict[str, StmgrReported] = {}
         self._pinned: dict[int | str, int] = {}
         """The incarnation of each member, once it has reported that it belongs to the epoch."""
-        self._keepers: dict[int, int] = {}
-        """At least once: the tasks whose state is valid beside the newest checkpoint. They ran in the epoch before, or
-        were restored in it; nothing is committed between that and the end of the next restore."""
         self._rejected = ""
 
     @property
@@ -46,8 +38,6 @@ class Members:
 
     def enter(self, epoch: int) -> None:
         """Begin an epoch: only who has reported so already belongs to it."""
-        if not self._strict and epoch != self._epoch:
-            self._keepers |= {task: self._pinned[task] for task in self.tasks if task in self._pinned}
         self._epoch, self._pinned, self._rejected = epoch, {}, ""
         for report in self._reports.values():
             self._pin(report)
@@ -58,14 +48,14 @@ class Members:
 
     def changed(self, event: TasksChanged) -> bool:
         """Take the tasks of a plan; whether they are others than before, or elsewhere."""
-        before, self.tasks, self._stateful = self.tasks, event.tasks, event.stateful
+        before, self.tasks = self.tasks, event.tasks
         self.components = event.components
         known = event.tasks.keys() | set(event.tasks.values())
         self._pinned = {member: i for member, i in self._pinned.items() if member in known}
         self._reports = {id: report for id, report in self._reports.items() if id in known}
         if dict(event.tasks) == dict(before):
             return False
-        self._pinned, self._keepers = {}, {}  # state is divided in another way now: nobody keeps any
+        self._pinned = {}  # state is divided in another way now
         return True
 
     def reported(self, event: StmgrReported) -> None:
@@ -81,8 +71,6 @@ class Members:
         for task in self.tasks_of(report.stmgr_id):
             status = report.tasks.get(task)
             belongs = status is not None and status.epoch == self._epoch and status.phase > TaskPhase.STARTED
-            if status is not None and not self.counts(task):
-                self._pinned.pop(task, None)  # what it lost is replayed: its successor takes part at once
             if status is not None and belongs:
                 self._pinned.setdefault(task, status.incarnation)
 
@@ -91,8 +79,7 @@ class Members:
         """Why the epoch cannot go on, by the latest reports; empty: it can."""
         problem = self._rejected
         for id, report in self._reports.items():
-            if self._strict:
-                problem = problem or self._stmgr_problem(report)
+            problem = problem or self._stmgr_problem(report)
             for task in self.tasks_of(id):
                 problem = problem or self._task_problem(task, report.tasks.get(task))
         return problem
@@ -109,7 +96,7 @@ class Members:
         """Who is not that far in the epoch, of one container or of all."""
         for id in (stmgr_id,) if stmgr_id else sorted(set(self.tasks.values())):
             report = self._reports.get(id)
-            if report is None or (self._strict and report.epoch != self._epoch):
+            if report is None or report.epoch != self._epoch:
                 yield id
         for task in self.tasks_of(stmgr_id) if stmgr_id else self.tasks:
             status = self.status(task)
@@ -118,19 +105,19 @@ class Members:
 
     def strangers(self) -> list[str]:
         """Who has reported, should belong to the epoch, and does not run in it."""
-        found = [id for id, report in sorted(self._reports.items()) if self._strict and report.epoch != self._epoch]
+        found = [id for id, report in sorted(self._reports.items()) if report.epoch != self._epoch]
         for task in self.tasks:
             status = self.status(task)
             running = status is not None and status.epoch == self._epoch and status.phase is TaskPhase.RUNNING
-            if status is not None and not running and self.counts(task):
+            if status is not None and not running:
                 found.append(f"task {task}")
         return found
 
     def awaited(self) -> bool:
         """Whether somebody who should belong to the epoch has not reported yet."""
-        if self._strict and not self._reports.keys() >= set(self.tasks.values()):
+        if not self._reports.keys() >= set(self.tasks.values()):
             return True
-        return any(self.status(task) is None for task in self.tasks if self.counts(task))
+        return any(self.status(task) is None for task in self.tasks)
 
     def status(self, task: int) -> TaskStatus | None:
         """What a task has reported; None while it is not attached, or its Stream Manager out of reach."""
@@ -144,10 +131,6 @@ class Members:
     def incarnations(self, stmgr_id: str) -> dict[int, int]:
         """The members behind one Stream Manager."""
         return {task: self._pinned[task] for task in self.tasks_of(stmgr_id) if task in self._pinned}
-
-    def keepers(self, stmgr_id: str) -> dict[int, int]:
-        """The incarnations behind a Stream Manager that keep their state in a restore."""
-        return {task: self._keepers[task] for task in self.tasks_of(stmgr_id) if task in self._keepers}
 
     def unaware(self, stmgr_id: str, checkpoint: int) -> bool:
         """Whether some task there does not know of a commit."""
@@ -169,13 +152,9 @@ class Members:
         if task not in self._pinned:
             return ""
         if status is None:
-            return f"task {task} is gone" if self._strict else ""  # or its Stream Manager is new, which is no loss then
+            return f"task {task} is gone"
         here = (status.epoch, status.incarnation) == (self._epoch, self._pinned[task])
         return "" if here and status.phase > TaskPhase.STARTED else f"task {task} was restarted"
-
-    def counts(self, task: int) -> bool:
-        """Whether the death of a task ends the epoch."""
-        return self._strict or task in self._stateful
 
     def check_invariants(self) -> None:
         known = set(self.tasks) | set(self.tasks.values())

@@ -30,17 +30,15 @@ def order_of(effect: Order) -> checkpoint_pb2.CheckpointOrder:
             return p.CheckpointOrder(begin=p.BeginCheckpoint(checkpoint=checkpoint, epoch=epoch))
         case AbortCheckpoint(_, checkpoint, epoch):
             return p.CheckpointOrder(abort=p.AbortCheckpoint(checkpoint=checkpoint, epoch=epoch))
-        case AnnounceCommit(_, checkpoint, settled):
-            return p.CheckpointOrder(commit=p.CommitCheckpoint(checkpoint=checkpoint, settled=settled))
-        case RestoreTasks(_, epoch, checkpoint, settled, tasks, keep, set_aside):
+        case AnnounceCommit(_, checkpoint):
+            return p.CheckpointOrder(commit=p.CommitCheckpoint(checkpoint=checkpoint))
+        case RestoreTasks(_, epoch, checkpoint, tasks, set_aside):
             letters = [p.SetAside(tuple=tup, reason=reason) for tup, reason in set_aside.items()]
             return p.CheckpointOrder(
                 restore=p.RestoreTasks(
                     epoch=epoch,
                     checkpoint=checkpoint,
-                    settled=settled,
                     tasks=sorted(tasks),
-                    keep=keep,
                     set_aside=letters,
                 )
             )

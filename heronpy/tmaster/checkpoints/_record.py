@@ -20,7 +20,7 @@ class Record:
     committed: tuple[int, ...] = ()
     """Those that are kept, oldest first."""
     settled: int = INITIAL
-    """What was complete at a spout before its marker of this one, every task has in its state, logs not counted."""
+    """The newest committed one that is known to have no logs: another number of tasks can restore it."""
 
     @property
     def newest(self) -> int:
@@ -36,15 +36,14 @@ class Record:
         """With a checkpoint committed, and the newest `retained` kept."""
         assert checkpoint == self.in_progress, "only what is under way is committed"
         committed = (*self.committed, checkpoint)[-retained:]
-        # A task that was not aligned took its snapshot before some markers came; but not before the last commit, and so
-        # after the markers of that one. Markers of what was aborted in between may have been sent at any time.
-        settled = self.newest if unaligned else checkpoint
+        settled = self.settled if unaligned else checkpoint
         return replace(self, in_progress=0, committed=committed, settled=settled)
 
     def without_newer(self, checkpoint: int) -> Record:
         """With this checkpoint as the newest one; 0: with none."""
         committed = tuple(id for id in self.committed if id <= checkpoint)
-        return replace(self, in_progress=0, committed=committed, settled=min(self.settled, checkpoint))
+        settled = self.settled if self.settled <= checkpoint else INITIAL
+        return replace(self, in_progress=0, committed=committed, settled=settled)
 
     def to_proto(self) -> state_pb2.Checkpoints:
         return state_pb2.Checkpoints(

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.config import ALLOW_EMPTY_STATE, ReliabilityMode, checkpoint_interval_s, is_set
+from heronpy.config import ALLOW_EMPTY_STATE, checkpoint_interval_s, is_set, takes_checkpoints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
     """How checkpoints are taken."""
 
-    mode: ReliabilityMode
-    """`EFFECTIVELY_ONCE`: any loss is a rollback. `ATLEAST_ONCE`: only stateful tasks that died are restored."""
     interval_s: float
     """From the beginning of a checkpoint to that of the next; a longer one delays its successor."""
     timeout_s: float = 600.0
@@ -28,11 +26,9 @@ class CheckpointSettings:
     @classmethod
     def of(cls, config: Mapping[str, Any], retained: int) -> CheckpointSettings | None:
         """What the configuration of a topology asks for; None: no checkpoints."""
-        mode = ReliabilityMode.of(config)
-        if not mode.takes_checkpoints:
+        if not takes_checkpoints(config):
             return None
         return cls(
-            mode=mode,
             interval_s=checkpoint_interval_s(config),
             timeout_s=float(config.get("topology.stateful.checkpoint.timeout.seconds", 600.0)),
             retained=retained,
@@ -40,7 +36,6 @@ class CheckpointSettings:
         )
 
     def __post_init__(self) -> None:
-        assert self.mode is not ReliabilityMode.ATMOST_ONCE, "at most once has no checkpoints"
         assert self.interval_s > 0
         assert self.timeout_s > 0
         assert self.retained >= 1
