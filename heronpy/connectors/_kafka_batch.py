@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from heronpy.connectors._kafka_client import LATEST, Partition
+from heronpy.connectors._kafka_client import EARLIEST, LATEST, Partition
 from heronpy.connectors._kafka_splits import PartitionReader, Partitions, Reading
 from heronpy.connectors.spi import Chunk
 from heronpy.errors import UnavailableError
@@ -68,6 +69,8 @@ def offset_ranges(reading: Reading, target_bytes: int) -> Sequence[OffsetRange]:
     if not numbers:
         return []
     begins, ends = admin.offsets(numbers, reading.start), admin.offsets(numbers, LATEST, committed_only=True)
+    if reading.out_of_range == LATEST:  # a job reads what there is
+        reading = dataclasses.replace(reading, out_of_range=EARLIEST)
     step = max(_MESSAGES_MIN, target_bytes // _MESSAGE_BYTES)
     return [
         OffsetRange(reading, Partition(number, topic_id, begin, min(begin + step, ends[number])))

@@ -18,7 +18,7 @@ from heronpy.streamlet import Builder, Config, WindowConfig
 from heronpy.streamlet.parts import add_stages
 from heronpy.streamlet.runner import Program
 from heronpy.testing import Simulator
-from heronpy.testing.connectors_kit import read_chunks
+from heronpy.testing.connectors_kit import DeadLetters, read_chunks
 from heronpy.testing.kafka import KafkaServer
 
 MANY = 20_500
@@ -88,19 +88,27 @@ def test_only_what_transactions_committed_is_read(kafka: KafkaServer, make_topic
     assert batch_values(KafkaTopic(kafka.servers, topic, group=topic)) == [1]
 
 
-def test_messages_that_are_removed_while_they_are_to_be_read_fail_the_job(
-    kafka: KafkaServer, make_topic: Make, produce: Produce
+@pytest.mark.parametrize("policy", ["fail", "earliest", "latest"])
+def test_messages_that_are_removed_before_they_are_read_fail_the_job_unless_it_may_go_on(
+    kafka: KafkaServer, make_topic: Make, produce: Produce, policy: str
 ) -> None:
     from confluent_kafka import TopicPartition
 
     topic = make_topic()
     produce(topic, range(10))
-    splits = KafkaTopic(kafka.servers, topic, group=topic).splits(1)
+    splits = KafkaTopic(kafka.servers, topic, group=topic, out_of_range=policy).splits(1)
     assert splits is not None
     for future in kafka.admin().delete_records([TopicPartition(topic, 0, 4)]).values():
         future.result(60)
-    with pytest.raises(CheckpointError, match="4 messages from offset 0 on were removed"):
-        list(splits[0].read(refuse))
+    lost = "4 messages from offset 0 on were removed"
+    if policy == "fail":
+        with pytest.raises(CheckpointError, match=lost):
+            list(splits[0].read(refuse))
+        return
+    dead = DeadLetters()
+    assert [value for chunk in splits[0].read(dead) for value in chunk.values] == list(range(4, 10))
+    ((_, _, reason),) = dead.letters
+    assert lost in reason
 
 
 def counting(kafka: KafkaServer, topic: str, directory: Path) -> Program:
