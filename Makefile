@@ -27,7 +27,7 @@ AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
 .PHONY: help demo demo-state demo-pipeline test test-long check nightly chaos chaos-state chaos-deaths simulate fuzz lint proto proto-check \
-	bench bench-state bench-spark bench-tracker \
+	bench bench-state bench-nexmark bench-spark bench-tracker \
 	format clean distclean install install-dev install-pipeline servers kafka-server s3-server java constraints
 
 help: ## show this list
@@ -79,6 +79,9 @@ bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliabilit
 
 bench-state: $(VENV)/.installed ## what state and checkpoints cost, next to their targets: make bench-state ARGS="--rounds 0"
 	@$(BIN)/python -m heronpy.bench.state $(ARGS)
+
+bench-nexmark: $(VENV)/.installed ## Nexmark's queries, their answers compared with plain Python: make bench-nexmark ARGS="q5 --kill-every 4"
+	@$(BIN)/python -m heronpy.bench.nexmark --build $(BUILD)/bench-nexmark $(ARGS)
 
 bench-spark: $(VENV)/.installed-pipeline java ## a batch run over 1 GB against hand-written PySpark: make bench-spark ARGS="--mb 100"
 	@$(BIN)/python -m heronpy.bench.spark --build $(BUILD)/bench-spark $(ARGS)

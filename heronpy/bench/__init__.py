@@ -5,6 +5,6 @@ and clock rates change: what can be compared between runs is `ratio_to_floor`. O
 """
 
 from heronpy.bench._report import Report
-from heronpy.bench._run import BenchConfig, run
+from heronpy.bench._run import RELIABILITIES, BenchConfig, run
 
-__all__ = ["BenchConfig", "Report", "run"]
+__all__ = ["RELIABILITIES", "BenchConfig", "Report", "run"]
