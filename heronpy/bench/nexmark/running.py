@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from heronpy import submit
+from heronpy.api import api_constants
 from heronpy.bench import _processes
 from heronpy.bench.nexmark._answers import Answer, collected
 from heronpy.bench.nexmark._queries import Options, topology
@@ -21,6 +23,7 @@ from heronpy.testing import LocalCluster, TopologyHandle
 
 POLL_S = 0.5
 START_TIMEOUT_S = 180.0
+CHECKPOINT_TIMEOUT_S = 300.0
 PROPERTIES = {"heron.executor.stop.timeout.ms": 2000}
 
 
@@ -86,7 +89,10 @@ def run_query(
         if not killer.killed:
             after_s = _processes.cpu_seconds(processes)
             cpu_s = sum(after_s[pid] - before_s[pid] for pid in processes)
-        running.deactivate()  # what would be there twice comes with the last checkpoint
+        running.deactivate()
+        if options.reliability == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
+            # What would be there twice comes with the last checkpoint.
+            submit.take_checkpoint(running.launch, timeout_s=CHECKPOINT_TIMEOUT_S)
         collected(expected, output, seen)
     return Found(query, options.reliability, expected.rows, expected.wrong(), seconds, cpu_s, killer.killed)
 
