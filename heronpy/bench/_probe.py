@@ -57,6 +57,7 @@ class Probe:
     ) -> None:
         self._counters = counters
         self._latencies = latencies
+        self._closed = False
         self._latency_file = directory / f"{name}.latencies"
         path = directory / f"{name}.sock"
         path.unlink(missing_ok=True)
@@ -64,9 +65,17 @@ class Probe:
         self._socket.bind(str(path))
         threading.Thread(target=self._answer, name="probe", daemon=True).start()
 
+    def close(self) -> None:
+        """Answer no more, and let go of the counters."""
+        self._closed = True
+        self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which closes it
+
     def _answer(self) -> None:
         while True:
             question, asker = self._socket.recvfrom(64)
+            if self._closed:
+                self._socket.close()
+                return
             if question == b"latencies" and self._latencies is not None:
                 self._latencies.take(self._latency_file)
             answer = {**self._counters(), "at_s": monotonic()}
@@ -103,6 +112,10 @@ class Prober:
         """
         answers = [self._ask(name, b"count") for name in names]
         return Sample(sum(a["count"] for a in answers), sum(a["at_s"] for a in answers) / len(answers))
+
+    def counters(self, name: str) -> dict[str, Any]:
+        """All counters of a task. Raises as `sample`."""
+        return self._ask(name, b"count")
 
     def latencies_ns(self, names: list[str]) -> npt.NDArray[np.int64]:
         """All latencies that the tasks measured since this was last called."""

@@ -1,0 +1,202 @@
+"""The measurements."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from heronpy.bench import BenchConfig, run
+from heronpy.bench.rows._cluster import POLL_S, Counting, running
+from heronpy.bench.rows.sinks import changed_outputs
+from heronpy.errors import UnavailableError
+
+Step = Callable[[str], None]
+GB = 1_000_000_000
+UPDATE_TIMEOUT_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure next to its target."""
+
+    what: str
+    figure: str
+    target: str
+    met: bool
+
+
+def latency(*, rate: float, keys: int, seconds: float, interval_s: float, rounds: int, on_step: Step) -> list[Row]:
+    """p99 at a given rate, effectively once, and at most once just before and after, once per round."""
+    growths, plain_ms, stateful_ms = [], [], []
+
+    def p99_ms(reliability: str, warm_up_s: float) -> float:
+        on_step(reliability)
+        report = run(
+            BenchConfig(
+                keys=keys,
+                seconds=seconds,
+                warm_up_s=warm_up_s,
+                rate=rate,
+                reliability=reliability,
+                checkpoint_interval_s=interval_s,
+                floor=False,
+            )
+        )
+        p99 = report.latency_ms["p99"]
+        if p99 is None:
+            raise UnavailableError("no tuple carried the time: measure longer")
+        return p99
+
+    before = p99_ms("at-most-once", 2.0)
+    for _ in range(rounds):
+        between = p99_ms("effectively-once", interval_s + 2.0)
+        after = p99_ms("at-most-once", 2.0)
+        growths.append(between - (before + after) / 2)
+        plain_ms += [before, after]
+        stateful_ms.append(between)
+        before = after
+    growth = statistics.median(growths)
+    return [
+        Row("p99 without checkpoints, ms", f"{statistics.median(plain_ms):.1f}", "", True),
+        Row("p99 with checkpoints, ms", f"{statistics.median(stateful_ms):.1f}", "", True),
+        Row("it grows by, ms", f"{growth:.1f} ({min(growths):.1f}–{max(growths):.1f})", "≤ 3", growth <= 3),
+    ]
+
+
+def recovery(*, keys: int, kills: int, interval_s: float, rate: float, on_step: Step) -> list[Row]:
+    """SIGKILL of one of two tasks, until both count again what comes after the checkpoint."""
+    found = []
+    with running(keys=2 * keys, tasks=2, interval_s=interval_s, rate=rate) as counting:
+        on_step("filling the state")
+        counting.wait_filled()
+        counting.wait_checkpoint()
+        for number in range(kills):
+            on_step(f"kill {number + 1} of {kills}")
+            counting.wait_checkpoint()
+            found.append(_killed(counting, number % 2))
+        on_step("comparing the counts")
+        wrong = counting.end()
+    p50, p99 = np.percentile(found, [50, 99])
+    return [
+        Row(f"kill -9 to first output, p50 of {kills}, s", f"{p50:.2f}", "≤ 3", bool(p50 <= 3)),
+        Row(f"the same, p99 (longest {max(found):.2f}), s", f"{p99:.2f}", "≤ 8", bool(p99 <= 8)),
+        _exact(wrong),
+    ]
+
+
+def _killed(counting: Counting, index: int) -> float:
+    """Seconds from the death of a task until all have output again."""
+    epoch = max(answer["epoch"] for answer in counting.answers())
+    processes = counting.topology.processes()
+    victims = sorted(name for name in processes if "_count_" in name)
+    began_s = time.monotonic()
+    os.kill(processes[victims[index]], signal.SIGKILL)
+
+    def recovered() -> bool:
+        answers = counting.answers()
+        return len(answers) == counting.tasks and all(a["epoch"] > epoch and a["count"] for a in answers)
+
+    counting.wait("a task counts nothing after the kill of one", recovered, 180.0)
+    return time.monotonic() - began_s
+
+
+def slow(*, checkpoints: int, rate: float, interval_s: float, on_step: Step) -> list[Row]:
+    """A bolt that takes a tenth of what comes: checkpoints must not wait for it for long."""
+    took_s: dict[int, float] = {}
+    failed: dict[int, str] = {}
+    with running(keys=1000, tasks=1, interval_s=interval_s, rate=rate, work_s=10 / rate) as counting:
+        counting.wait_filled()
+        counting.wait_checkpoint()
+        first = counting.newest()
+
+        def enough() -> bool:
+            for ended in counting.topology.status().checkpoints.ended:
+                if ended.checkpoint > first and not ended.failure:
+                    took_s[ended.checkpoint] = ended.took_ms / 1000
+                elif ended.checkpoint > first:
+                    failed[ended.checkpoint] = ended.failure
+            on_step(f"checkpoint {len(took_s) + len(failed)} of {checkpoints}")
+            time.sleep(0.5)
+            return len(took_s) + len(failed) >= checkpoints
+
+        counting.wait("there are too few checkpoints", enough, 30.0 * checkpoints)
+    p50, p99 = np.percentile(list(took_s.values()) or [0.0], [50, 99])
+    all_ = len(took_s) + len(failed)
+    why = f": {next(iter(failed.values()))}" if failed else ""
+    return [
+        Row("checkpoints that complete", f"{len(took_s)} of {all_}{why}", "all", not failed),
+        Row(f"their duration, p99 (p50 {p50:.1f}), s", f"{p99:.1f}", "≤ 10", bool(p99 <= 10)),
+    ]
+
+
+def rescale(*, gb: float, numbers: list[int], rate: float, interval_s: float, on_step: Step) -> list[Row]:
+    """Other numbers of tasks under load: exact, and how long nothing is counted."""
+    value_bytes = 1000
+    keys = max(1, round(gb * GB / value_bytes))
+    rows = []
+    with running(keys=keys, tasks=numbers[0], interval_s=interval_s, rate=rate, value_bytes=value_bytes) as counting:
+        on_step(f"filling {gb:g} GB of state")
+        counting.wait_filled(3600.0)
+        counting.wait_checkpoint(within_s=600.0)
+        for before, after in itertools.pairwise(numbers):
+            on_step(f"{before} → {after} tasks")
+            pause_s = _updated(counting, after)
+            figure = f"{pause_s:.1f} ({pause_s / gb:.1f} per GB)"
+            rows.append(Row(f"{before} → {after} tasks, pause, s", figure, "≤ 5 per GB", pause_s / gb <= 5))
+            counting.wait_checkpoint(within_s=600.0)
+        on_step("comparing the counts")
+        wrong = counting.end()
+    return [*rows, _exact(wrong)]
+
+
+def _updated(counting: Counting, tasks: int) -> float:
+    """Update the number of tasks. Returns for how long nothing was counted, in seconds."""
+    epoch = max(answer["epoch"] for answer in counting.answers())
+    before, counting.tasks = counting.tasks, max(counting.tasks, tasks)
+    counted: dict[str, Any] = {}
+    changed_s, longest_s = time.monotonic(), 0.0
+    with ThreadPoolExecutor(1) as thread:
+        updating = thread.submit(lambda: counting.topology.update(count=tasks, timeout_s=UPDATE_TIMEOUT_S))
+        try:
+            while not updating.done():
+                now = {answer["task"]: (answer["epoch"], answer["count"]) for answer in counting.answers()}
+                if any(found != counted.get(task) and found[1] for task, found in now.items()):
+                    longest_s = max(longest_s, time.monotonic() - changed_s)
+                    changed_s = time.monotonic()
+                counted = now
+                time.sleep(POLL_S)
+            updating.result()
+            counting.tasks = tasks
+        except BaseException:
+            counting.tasks = before
+            raise
+
+    def counts() -> bool:
+        answers = counting.answers()
+        return len(answers) == tasks and all(a["epoch"] > epoch and a["count"] for a in answers)
+
+    counting.wait("a task counts nothing after the update", counts, UPDATE_TIMEOUT_S)
+    return longest_s
+
+
+def sinks(*, on_step: Step) -> list[Row]:
+    """What is prepared by a writer that dies, and committed by another an hour later."""
+    rows = []
+    for name, changed in changed_outputs():
+        on_step(name)
+        figure = "differs" if changed else "byte-equal"
+        rows.append(Row(f"{name}: an hour before the commit", figure, "byte-equal", not changed))
+    return rows
+
+
+def _exact(wrong: str) -> Row:
+    return Row("counts of all keys", wrong or "exact", "exact", not wrong)
