@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -68,6 +69,33 @@ def rescale(
     """Other numbers of tasks under load."""
     tasks = [int(number) for number in numbers.split(",")]
     _run(measures.rescale, as_json, gb=gb, numbers=tasks, rate=rate, interval_s=interval)
+
+
+@app.command()
+def others(
+    bytewax: Annotated[Path | None, typer.Option(help="The Python of an environment with Bytewax.")] = None,
+    flink: Annotated[Path | None, typer.Option(help="The same, with PyFlink (apache-flink).")] = None,
+    keys: Annotated[int, typer.Option(help="Different words.")] = 1_000_000,
+    seconds: Annotated[float, typer.Option(help="Measured time of each engine.")] = 30.0,
+    warm_up: Annotated[float, typer.Option(help="Seconds before it.")] = 32.0,
+    rounds: Annotated[int, typer.Option(help="Of all engines.")] = 3,
+    interval: Interval = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """The keyed count in other engines with recovery, where they are installed."""
+    engines = {name: path for name, path in (("bytewax", bytewax), ("flink", flink)) if path is not None}
+    if not engines:
+        sys.exit("bench: say where there is another engine: --bytewax VENV/bin/python, --flink VENV/bin/python")
+    _run(
+        measures.others,
+        as_json,
+        engines=engines,
+        keys=keys,
+        seconds=seconds,
+        warm_up_s=warm_up,
+        rounds=rounds,
+        interval_s=interval,
+    )
 
 
 @app.command()

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from heronpy.bench import BenchConfig, run
+from heronpy.bench.others.running import words_per_core_s
 from heronpy.bench.rows._cluster import POLL_S, Counting, running
 from heronpy.bench.rows.sinks import changed_outputs
 from heronpy.errors import UnavailableError
@@ -186,6 +188,54 @@ def _updated(counting: Counting, tasks: int) -> float:
 
     counting.wait("a task counts nothing after the update", counts, UPDATE_TIMEOUT_S)
     return longest_s
+
+
+def others(
+    *,
+    engines: dict[str, Path],
+    keys: int,
+    seconds: float,
+    warm_up_s: float,
+    interval_s: float,
+    rounds: int,
+    on_step: Step,
+) -> list[Row]:
+    """The keyed count per core-second, by that of other engines with recovery, which run in between."""
+    ratios: dict[str, list[float]] = {engine: [] for engine in engines}
+
+    def ours() -> float:
+        on_step("ours")
+        config = BenchConfig(
+            keys=keys,
+            seconds=seconds,
+            warm_up_s=warm_up_s,
+            reliability="effectively-once",
+            checkpoint_interval_s=interval_s,
+            floor=False,
+        )
+        return run(config).tuples_per_core_s
+
+    before = ours()
+    for _ in range(rounds):
+        theirs = {}
+        for engine, python in engines.items():
+            on_step(engine)
+            theirs[engine] = words_per_core_s(
+                engine, python, keys=keys, interval_s=interval_s, warm_up_s=warm_up_s, seconds=seconds
+            )
+        after = ours()
+        for engine, found in theirs.items():
+            ratios[engine].append((before + after) / 2 / found)
+        before = after
+    return [
+        Row(
+            f"tuples per core-second, by those of {engine}",
+            f"{statistics.median(found):.1f} ({min(found):.1f}–{max(found):.1f})",
+            "≥ 2",
+            statistics.median(found) >= 2,
+        )
+        for engine, found in ratios.items()
+    ]
 
 
 def sinks(*, on_step: Step) -> list[Row]:

@@ -14,6 +14,7 @@ import signal
 import sqlite3
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -78,14 +79,19 @@ def _prepared_by_the_dead(sink: Sink, directory: Path) -> tuple[Any, ...]:
     child = os.fork()
     if child == 0:
         now, now_ns = time.time, time.time_ns
-        with (
-            mock.patch("time.time", side_effect=lambda: now() - HOUR_S),
-            mock.patch("time.time_ns", side_effect=lambda: now_ns() - HOUR_S * 1_000_000_000),
-            open(start, "wb") as pipe,
-        ):
-            pipe.write(pickle.dumps(_write(sink, 1, range(3), commit_last=False)))
-            pipe.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            with (
+                mock.patch("time.time", side_effect=lambda: now() - HOUR_S),
+                mock.patch("time.time_ns", side_effect=lambda: now_ns() - HOUR_S * 1_000_000_000),
+                open(start, "wb") as pipe,
+            ):
+                pipe.write(pickle.dumps(_write(sink, 1, range(3), commit_last=False)))
+                pipe.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+        except BaseException:  # said here: nothing of the parent must go on in its copy
+            traceback.print_exc()
+        finally:
+            os._exit(1)
     os.close(start)
     with open(end, "rb") as pipe:
         saved = pipe.read()
