@@ -40,6 +40,7 @@ class Count(KeyedProcessFunction):
 
 def main(keys: int, interval_s: float, directory: Path) -> None:
     environment = StreamExecutionEnvironment.get_execution_environment()
+    environment.set_python_executable(sys.executable)
     environment.set_parallelism(1)
     environment.enable_checkpointing(int(interval_s * 1000))
     numbers = environment.from_source(
