@@ -72,4 +72,4 @@ def test_recovery_and_other_numbers_of_tasks_are_exact() -> None:
 
 @pytest.mark.long
 def test_checkpoints_complete_though_a_bolt_is_slow() -> None:
-    assert row("slow", "--checkpoints", "3")[0]["figure"] == "3 of 3"
+    assert row("slow", "--checkpoints", "3", "--payload", "1000")[0]["figure"] == "3 of 3"

@@ -51,11 +51,12 @@ def recovery(
 def slow(
     checkpoints: Annotated[int, typer.Option(help="How many.", min=1)] = 100,
     rate: Rate = 20_000,
+    payload: Annotated[int, typer.Option(help="Bytes of a tuple besides its key, which has eight.")] = 0,
     interval: Interval = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Checkpoints while a bolt is ten times too slow."""
-    _run(measures.slow, as_json, checkpoints=checkpoints, rate=rate, interval_s=interval)
+    _run(measures.slow, as_json, checkpoints=checkpoints, rate=rate, payload_bytes=payload, interval_s=interval)
 
 
 @app.command()

@@ -111,11 +111,12 @@ def _killed(counting: Counting, index: int) -> float:
     return time.monotonic() - began_s
 
 
-def slow(*, checkpoints: int, rate: float, interval_s: float, on_step: Step) -> list[Row]:
+def slow(*, checkpoints: int, rate: float, payload_bytes: int, interval_s: float, on_step: Step) -> list[Row]:
     """A bolt that takes a tenth of what comes: checkpoints must not wait for it for long."""
     took_s: dict[int, float] = {}
     failed: dict[int, str] = {}
-    with running(keys=1000, tasks=1, interval_s=interval_s, rate=rate, work_s=10 / rate) as counting:
+    options = {"rate": rate, "work_s": 10 / rate, "payload_bytes": payload_bytes}
+    with running(keys=1000, tasks=1, interval_s=interval_s, **options) as counting:
         counting.wait_filled()
         counting.wait_checkpoint()
         first = counting.newest()

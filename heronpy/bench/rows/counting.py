@@ -23,6 +23,9 @@ KEYS: Final = "bench.keys"
 RATE: Final = "bench.rate"
 BYTES: Final = "bench.bytes"
 WORK: Final = "bench.work"
+PAYLOAD: Final = "bench.payload"
+BEHIND_MAX_S: Final = 1.0
+"""A bolt that works for a given time makes up for so much in which it got no CPU."""
 REPORT: Final = "report"
 """While there is a file of this name, each snapshot says what is in it."""
 
@@ -30,7 +33,7 @@ REPORT: Final = "report"
 class Source(Spout, StatefulComponent):
     """Emits each key once, as fast as it can, and then again and again, at a given rate."""
 
-    outputs = ["key"]  # noqa: RUF012  # Heron's way to declare
+    outputs = ["key", "payload"]  # noqa: RUF012  # Heron's way to declare
 
     def init_state(self, state: State) -> None:
         self._saved = state
@@ -38,6 +41,7 @@ class Source(Spout, StatefulComponent):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self._directory = Path(config[DIRECTORY])
         self._keys, self._rate = int(config[KEYS]), config[RATE]
+        self._payload = bytes(int(config[PAYLOAD]))
         self.emitted = int(self._saved.get("emitted") or 0)
         self._began_s: float | None = None
         self._probe = Probe(self._directory, f"{SOURCE}-0", lambda: {"count": self.emitted})
@@ -54,7 +58,7 @@ class Source(Spout, StatefulComponent):
             if number > (now_s - self._began_s) * self._rate:
                 return
         self.emitted = number + 1
-        self.emit([f"key-{number % self._keys}"])
+        self.emit([f"key-{number % self._keys}", self._payload])
 
     def pre_save(self, checkpoint_id: str) -> None:
         self._saved.put("emitted", self.emitted)
@@ -77,6 +81,7 @@ class Count(Bolt, StatefulComponent):
         self._bytes, self._work_s = int(config[BYTES]), float(config[WORK])
         self._counts = context.keyed_state("counts")
         self._number = 0
+        self._ready_s = 0.0
         told = {"task": context.get_task_id(), "epoch": context.restore_epoch}
         self._probe = Probe(self._directory, self._name, lambda: {**told, "count": self._number})
 
@@ -91,8 +96,15 @@ class Count(Bolt, StatefulComponent):
         else:
             counts[key] = (found[0] + 1, found[1])
         if self._work_s:
-            time.sleep(self._work_s)
+            self._work()
         self.ack(tup)
+
+    def _work(self) -> None:
+        """Take as long for a tuple as it should, in the mean: a short sleep takes longer than it is asked to."""
+        now_s = time.monotonic()
+        self._ready_s = max(self._ready_s, now_s - BEHIND_MAX_S) + self._work_s
+        if self._ready_s > now_s:
+            time.sleep(self._ready_s - now_s)
 
     def pre_save(self, checkpoint_id: str) -> None:
         if (self._directory / REPORT).exists():
@@ -137,6 +149,7 @@ def counting(
     rate: float | None,
     value_bytes: int = 0,
     work_s: float = 0.0,
+    payload_bytes: int = 0,
 ) -> TopologyBuilder:
     """The topology.
 
@@ -148,8 +161,16 @@ def counting(
         rate: Tuples per second after each key has come once; None: as many as possible.
         value_bytes: In each value besides the count.
         work_s: That each tuple takes in the bolt.
+        payload_bytes: Of each tuple besides its key.
     """
-    config = {DIRECTORY: str(directory), KEYS: keys, RATE: rate or 0, BYTES: value_bytes, WORK: work_s}
+    config: dict[str, Any] = {
+        DIRECTORY: str(directory),
+        KEYS: keys,
+        RATE: rate or 0,
+        BYTES: value_bytes,
+        WORK: work_s,
+        PAYLOAD: payload_bytes,
+    }
     builder = TopologyBuilder("bench-state")
     source = builder.add_spout(SOURCE, Source, 1, config=config)
     builder.add_bolt(COUNT, Count, tasks, {source: Grouping.fields("key")}, config=config)
