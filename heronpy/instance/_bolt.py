@@ -23,7 +23,7 @@ from heronpy.instance._inbatch import InBatch, per_origin, root_batches
 from heronpy.instance._pacing import Pacing
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
-from heronpy.instance._set_aside import FailedTuple, SetAside
+from heronpy.instance._set_aside import OUTAGES, FailedTuple, SetAside
 from heronpy.instance._settling import settles_tuples
 from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
@@ -227,8 +227,9 @@ class BoltTask(Task):
                 except FailedException:
                     self._fail_last(tuples, origins, numbers)
                 except Exception as error:
-                    failed = self._fail_last(tuples, origins, numbers)
-                    if core.states is not None and not core.settings.fail_only:
+                    outage = isinstance(error, OUTAGES)
+                    failed = self._fail_last(tuples, origins, numbers, outage=outage)
+                    if core.states is not None and not core.settings.fail_only and not outage:
                         core.failed = core.failed or FailedTuple.of(core, failed)
                     self._user_error("process()", error)
                 except (SystemExit, KeyboardInterrupt):
@@ -284,13 +285,19 @@ class BoltTask(Task):
         self._done += begun - counted
         self._running = tuples, origins, numbers, begun
 
-    def _fail_last(self, tuples: Tuples, origins: Sequence[InBatch], numbers: Iterator[int]) -> Tuple:
-        """Fail the tuple whose process() raised, and return it."""
+    def _fail_last(
+        self, tuples: Tuples, origins: Sequence[InBatch], numbers: Iterator[int], *, outage: bool = False
+    ) -> Tuple:
+        """Fail the tuple whose process() raised, and return it. It is not to blame for an outage."""
         self._emitter.no_anchor()
         index = tuples.count - operator.length_hint(numbers) - 1
         stream = 0 if tuples.stream_indexes is None else int(tuples.stream_indexes[index])
         tup = Tuple(self._values[index], origins[stream], index)
-        self._fail(tup)
+        if outage and self._fail == self._roll_back:
+            self._acks.fail(tup)
+            self.core.roll_back(f"a tuple of {tup.component}:{tup.stream} met an outage")
+        else:
+            self._fail(tup)
         return tup
 
     def _roll_back(self, tup: Tuple) -> None:

@@ -5,6 +5,9 @@ thing that a topology does. So a rollback names the tuple by a digest of its con
 without a commit in between is set aside by the tasks of its component: not executed, but sent to the dead letters. As
 it is not executed, it leaves nothing half-done in state, and is set aside again if it comes again after a rollback.
 
+What is out of reach (a database, a directory) fails any tuple, and the first one after each rollback may always be the
+same: errors that say so are nobody's, however often they come.
+
 Tuples of equal contents are one here: in what order they come is not the same after a rollback.
 """
 
@@ -18,13 +21,15 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.api.tuple import Tuple
-from heronpy.errors import TupleError
+from heronpy.errors import TupleError, UnavailableError
 
 if TYPE_CHECKING:
     from heronpy.instance._core import TaskCore
 
 DEAD_LETTERS: Final = "dead_letters"
 """The stream for them, of (where, row, reason), if the component declares one."""
+OUTAGES: Final = (UnavailableError, ConnectionError, TimeoutError)
+"""What says nothing of the tuple that was executed."""
 _SHOWN_CHARACTERS = 200
 _COMMITS = 2
 """After so many in an epoch nothing is set aside any more: what was, is behind the newest of them."""

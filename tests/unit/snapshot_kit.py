@@ -28,6 +28,7 @@ from heronpy.checkpoints import (
     read_saved,
 )
 from heronpy.config import InstanceConfig
+from heronpy.errors import UnavailableError
 from heronpy.instance.checkpoints import Snapshots
 from heronpy.instance.task import BoltTask, Signal, SpoutTask, TaskCore, apply_state, make_task
 from heronpy.packing import RoundRobinPacking
@@ -86,6 +87,8 @@ class Count(Bolt):
             self.fail(tup)
         elif number == "raise":
             raise ValueError("an error of user code")
+        elif number == "away":
+            raise UnavailableError("the database is out of reach")
         else:
             self.counts[number] += 1
             self.emit([number], anchors=[tup])

@@ -335,10 +335,20 @@ async def test_an_error_of_user_code_is_a_rollback_and_no_end_of_the_process() -
         rollback = await run.report("rollback")
         assert (rollback.task, rollback.epoch) == (COUNT, 1)
         assert "an error of user code" in rollback.reason
+        assert rollback.tuple, "it may be set aside"
         await run.start(epoch=2)
         await run.send(batch([7]), *markers(1), epoch=2)
         run.store.commit(await run.report("stored"))
         assert dict(run.user.counts) == {7: 1}
+
+
+async def test_a_tuple_is_not_to_blame_for_what_is_out_of_reach() -> None:
+    async with running(COUNT) as run:
+        await run.start()
+        await run.send(batch([1, "away", 2]))
+        rollback = await run.report("rollback")
+        assert "the database is out of reach" in rollback.reason
+        assert not rollback.tuple, "it would be set aside"
 
 
 async def test_status_is_repeated_every_second() -> None:
