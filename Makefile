@@ -61,7 +61,7 @@ nightly: ## what takes hours, with other random choices every time: the long tes
 chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow: make chaos FAULTS=300, HERON_CHAOS_SEED=n to repeat one
 	HERON_CHAOS_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_fault_campaign.py -s $(ARGS)
 
-chaos-state: $(VENV)/.installed-dev servers ## the same while numbers are counted effectively once: make chaos-state FAULTS=100
+chaos-state: $(VENV)/.installed-dev servers ## the same and more while state, windows, timers and sinks are exact: make chaos-state FAULTS=1000
 	HERON_STATE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_state_campaign.py -s $(ARGS)
 
 chaos-deaths: $(VENV)/.installed-dev ## kills and stops close together, for a while: make chaos-deaths CHAOS_SECONDS=600

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,7 +140,7 @@ def skip_if_impossible() -> None:
 
 
 @contextmanager
-def scene_of(topology: type[Any], directory: Path) -> Iterator[Scene]:
+def scene_of(topology: type[Any], directory: Path, config: Mapping[str, Any] | None = None) -> Iterator[Scene]:
     """The topology, running on a state manager of its own. In the end none of its processes is left."""
     seed = int(os.environ.get("HERON_CHAOS_SEED", "1"))
     print(f"\nHERON_CHAOS_SEED={seed}", flush=True)
@@ -149,7 +149,7 @@ def scene_of(topology: type[Any], directory: Path) -> Iterator[Scene]:
             "heron.class.state.manager": "zookeeper",
             "heron.statemgr.connection.string": zookeeper.connection,
         }
-        with LocalCluster({**CONFIG, **statemgr}) as cluster:
+        with LocalCluster({**CONFIG, **statemgr, **(config or {})}) as cluster:
             handle = cluster.submit(topology)
             try:
                 yield Scene(handle.wait_running(START_S), zookeeper, random.Random(seed), seed)

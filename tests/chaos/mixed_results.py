@@ -1,0 +1,167 @@
+"""What the mixed topology is given, and what has become of it in its files and in its table."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+from mixed_topology import KEYS, LAG, TABLE, WINDOW
+
+from heronpy.testing import eventually_sync
+
+FILES = 3
+CHUNK = 30
+PACE_S = 0.1
+
+Row = tuple[str, int, int]
+
+
+class TooMuch(Exception):
+    """Something came more often than it should: waiting does not help."""
+
+
+class Expected:
+    """What the numbers below a count make: windows and timers by their name, and how often each key was counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.sums: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+        self.keys: dict[str, int] = defaultdict(int)
+
+    def extend(self, count: int) -> None:
+        for number in range(self.count, self.count + count):
+            key, start = f"key-{number % KEYS}", number - number % WINDOW
+            self.keys[f"count {key}"] += 1
+            for what, total in ((f"window {start}", number), (f"timer {key} {start + WINDOW}", 0)):
+                n, sum_ = self.sums[what]
+                self.sums[what] = n + 1, sum_ + total
+        self.count += count
+
+    def is_complete(self, what: str) -> bool:
+        """Whether the watermark must have passed it: every task has had one of the last numbers."""
+        _, _, at = what.rpartition(" ")
+        end = int(at) + (WINDOW if what.startswith("window") else 0)
+        return end <= self.count - KEYS - LAG - WINDOW
+
+
+class Place:
+    """What has come in one place, a row after the other."""
+
+    def __init__(self, name: str, expected: Expected) -> None:
+        self.name, self._expected = name, expected
+        self.rows = 0
+        self._counts: dict[str, set[int]] = defaultdict(set)
+        self._sums: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Raises TooMuch if one of them is there already, or nothing makes it."""
+        for what, n, total in rows:
+            self.rows += 1
+            if what.startswith("count"):
+                if n in self._counts[what] or n > self._expected.keys[what]:
+                    raise TooMuch(f"{self.name}: {what} is {n} again, or should not be more than it was")
+                self._counts[what].add(n)
+                continue
+            before, wanted = self._sums[what], self._expected.sums[what]
+            now = self._sums[what] = before[0] + n, before[1] + total
+            if now > wanted:
+                raise TooMuch(f"{self.name}: {what} is {now}, and should be {wanted}")
+
+    def missing(self) -> list[str]:
+        """What has not come yet."""
+        counts = [what for what, count in self._expected.keys.items() if len(self._counts[what]) < count]
+        sums = [what for what, wanted in self._expected.sums.items() if self._sums[what] != wanted]
+        return counts + [what for what in sums if self._expected.is_complete(what)]
+
+
+class Results:
+    """Numbers in, rows out."""
+
+    def __init__(self, directory: Path, disk: Path) -> None:
+        """Begin with some numbers and an empty table.
+
+        Args:
+            directory: where the input is.
+            disk: where the output is.
+        """
+        self.dir, self.out = directory, disk / "out"
+        self.database = disk / "results.db"
+        self.expected = Expected()
+        self._read: dict[Path, str] = {}
+        self._files, self._table = Place("files", self.expected), Place("table", self.expected)
+        (directory / "in").mkdir()
+        self.append(FILES)
+        with closing(sqlite3.connect(self.database)) as db:
+            db.execute(f"CREATE TABLE {TABLE} (id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT, n INT, total INT)")
+            db.commit()
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self.database}"
+
+    def append(self, count: int) -> None:
+        """So many more numbers, in turn in one of the files each."""
+        first = self.expected.count
+        self.expected.extend(count)
+        for number in range(FILES):
+            lines = [f"{n}\n" for n in range(first, first + count) if n % FILES == number]
+            with (self.dir / "in" / f"{number}.txt").open("a") as f:
+                f.write("".join(lines))
+
+    def append_until(self, done: threading.Event) -> None:
+        """Append numbers at a steady pace."""
+        while not done.is_set():
+            self.append(CHUNK)
+            done.wait(PACE_S)
+
+    def read(self) -> None:
+        """Take what has been committed. A file that disappears afterwards is an error."""
+        now = set(self.out.glob("part-*.jsonl"))
+        if gone := self._read.keys() - now:
+            raise TooMuch(f"committed files are gone: {sorted(gone)}")
+        for file in now - self._read.keys():
+            self._read[file] = text = file.read_text()
+            rows = map(json.loads, text.splitlines())
+            self._files.add((row["what"], row["n"], row["total"]) for row in rows)
+        with closing(sqlite3.connect(self.database, timeout=30)) as db:
+            seen = self._table.rows
+            self._table.add(
+                db.execute(f"SELECT what, n, total FROM {TABLE} ORDER BY id LIMIT -1 OFFSET {seen}").fetchall()
+            )
+
+    def wait_more(self, rows: int) -> None:
+        """Wait until so many more rows have come out."""
+        self.read()
+        before = self._files.rows
+
+        def check() -> None:
+            self.read()
+            assert self._files.rows >= before + rows
+
+        eventually_sync(check, within_s=120)
+
+    def wait_exact(self, within_s: float) -> None:
+        """Wait until everything that can be expected is in files and table, and see that nothing is there twice."""
+
+        def check() -> None:
+            self.read()
+            for place in (self._files, self._table):
+                missing = place.missing()
+                assert not missing, f"{place.name}: {len(missing)} are missing, as {missing[:5]}"
+
+        eventually_sync(check, within_s=within_s)
+        changed = [file for file, text in self._read.items() if file.read_text() != text]
+        assert not changed, f"committed files have changed: {changed}"
+
+
+def paced(results: Results) -> tuple[threading.Thread, threading.Event]:
+    """A thread that appends numbers until it is told to stop."""
+    done = threading.Event()
+    thread = threading.Thread(target=results.append_until, args=(done,), name="numbers")
+    thread.start()
+    return thread, done
