@@ -136,7 +136,6 @@ def _defaults(master: str, log_config: Path) -> dict[str, str]:
         "spark.driver.memory": "2g",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_config.as_uri()} -XX:+UseSerialGC {_JIT}",
         "spark.python.worker.memory": "512m",
-        "spark.sql.files.ignoreCorruptFiles": "true",
         "spark.broadcast.compress": "false",
     }
     if is_local(master):

@@ -46,3 +46,15 @@ def test_all_sources_are_read_in_spark_tasks_as_in_a_topology(spark: Any, tmp_pa
         expected = [(repr(record.value), record.time_ms) for record in drain(open_source(source))]
         assert sorted((value, time_ms) for _, value, time_ms in found) == sorted(expected)
         assert os.getpid() not in {pid for pid, _, _ in found}
+
+
+def test_a_table_with_a_file_that_cannot_be_read_is_an_error_that_names_it(spark: Any, tmp_path: Path) -> None:
+    for name in ("good", "torn"):
+        pq.write_table(pa.table({"n": list(range(500))}), tmp_path / f"{name}.parquet")
+    torn = tmp_path / "torn.parquet"
+    torn.write_bytes(torn.read_bytes()[:-100])
+    table = spark.read.schema("n long").parquet(str(tmp_path))
+    with pytest.raises(Exception, match=r"torn\.parquet"):
+        table.count()
+    torn.unlink()
+    assert spark.read.schema("n long").parquet(str(tmp_path)).count() == 500
