@@ -8,8 +8,8 @@ the user. The states themselves are in `heronpy.state`.
 
 Pure, without clocks, threads, asyncio and gRPC: `read_saved` (what task i of m restores of a checkpoint of n tasks),
 `next_manifest`, `should_compact` and `compact`, `removable_manifests` and `removable_objects`. Only a
-`CheckpointStorage` talks: to a directory, S3 or Redis (`open_storage`). `heronpy.testing.checkpoints_kit` is what one
-must do.
+`CheckpointStorage` talks: to a directory, S3, HDFS or Redis (`open_storage`). `heronpy.testing.checkpoints_kit` is what
+one must do.
 
 What is torn, truncated, flipped, foreign or written by a later release is a `CheckpointError` that names the object and
 says why; nothing of it is used. A storage that does not answer is another error, and proves nothing. Checksums find
@@ -17,6 +17,7 @@ accidents, not adversaries: values are unpickled when they are restored, so whoe
 code in the topology's instances.
 """
 
+from heronpy.checkpoints._arrow import ArrowStorage
 from heronpy.checkpoints._compaction import compact, needed, next_manifest, should_compact
 from heronpy.checkpoints._directory import DirectoryStorage
 from heronpy.checkpoints._header import Header, Kind, StateEntry
@@ -63,6 +64,7 @@ __all__ = [
     "MIXED",
     "NOTHING_SAVED",
     "OBJECTS",
+    "ArrowStorage",
     "Block",
     "BytesSource",
     "CheckpointStorage",

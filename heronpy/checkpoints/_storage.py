@@ -144,10 +144,11 @@ def storage_below(url: str, *names: str) -> str:
 
 
 def open_storage(url: str) -> CheckpointStorage:
-    """The storage of a URL: a directory (`/path` or `file:///path`, local or shared), `s3://bucket/prefix`, or
-    `redis://host:port/db?prefix=…`.
+    """The storage of a URL: a directory (`/path` or `file:///path`, local or shared), `s3://bucket/prefix`,
+    `hdfs://host:port/path`, or `redis://host:port/db?prefix=…`.
 
-    Options of S3 are in its query: `endpoint` (of a server that is not Amazon's), `region`.
+    Options of S3 are in its query: `endpoint` (of a server that is not Amazon's), `region`; of HDFS `user` and
+    `replication`.
 
     Raises:
         ConfigError: no such kind of storage, or what it needs is not installed.
@@ -162,11 +163,17 @@ def open_storage(url: str) -> CheckpointStorage:
             from heronpy.checkpoints._s3 import S3Storage
 
             return S3Storage.open(url)
+        case "hdfs" | "viewfs":
+            from heronpy.checkpoints._arrow import ArrowStorage
+
+            return ArrowStorage.open(url)
         case _ if scheme in REDIS_SCHEMES:
             from heronpy.checkpoints._redis import RedisStorage
 
             return RedisStorage.open(url)
-    raise ConfigError(f"no storage has URLs of {scheme}://; known are a path, file, s3, redis, rediss, unix")
+    raise ConfigError(
+        f"no storage has URLs of {scheme}://; known are a path, file, s3, hdfs, viewfs, redis, rediss, unix"
+    )
 
 
 def _split(url: str) -> SplitResult:

@@ -217,8 +217,10 @@ class CheckpointsConfig:
     """Where checkpoints are stored."""
 
     url: str = _key("", "heron.statefulstorage.url")
-    """A directory (`/path`; one that all hosts share, if there are several), `s3://bucket/prefix`, or
-    `redis://host:port/db?prefix=…`. Each topology has a place of its own below it. Empty: `checkpoints` in HERON_HOME.
+    """A directory (`/path`; one that all hosts share, if there are several), `s3://bucket/prefix`,
+    `hdfs://host:port/path` (through PyArrow and Hadoop's client, whose CLASSPATH, JAVA_HOME and ARROW_LIBHDFS_DIR must
+    be in the environment), or `redis://host:port/db?prefix=…`. Each topology has a place of its own below it. Empty:
+    `checkpoints` in HERON_HOME.
     """
     retained: int = _key(5, "heron.statefulstorage.max.checkpoints")
     """How many committed checkpoints of a topology are kept."""
