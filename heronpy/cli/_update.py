@@ -37,7 +37,8 @@ def update(
     """Change the number of tasks of components, or of containers, while a topology runs.
 
     Effectively once, a checkpoint is taken, and all go on from it: nothing is lost or repeated. Tasks that stay keep
-    their ids; state by key, and splits of sources, are divided again. It happens as a whole or not at all.
+    their ids; state by key, and splits of sources, are divided again. A component with a state that cannot be divided
+    is refused. It happens as a whole or not at all.
     """
     tasks = parallelism_of(component_parallelism or [])
     if not tasks and containers is None:

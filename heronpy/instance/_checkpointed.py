@@ -193,9 +193,9 @@ class CheckpointedTask:
         """Of pieces that wait for the Checkpoint Manager; any thread."""
         return self._put_bytes - self._saver.saved_bytes
 
-    def taken(self, epoch: int, checkpoint: int, begun: int, name: str) -> None:
+    def taken(self, epoch: int, checkpoint: int, begun: int, name: str, undivided: str) -> None:
         """As `SnapshotReports`."""
-        self._in_loop(self._taken, epoch, checkpoint, self._channel.batches_done, begun, name)
+        self._in_loop(self._taken, epoch, checkpoint, self._channel.batches_done, begun, name, undivided)
 
     def written(self, epoch: int, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
         """As `SnapshotReports`."""
@@ -217,8 +217,8 @@ class CheckpointedTask:
             if not self._loop.is_closed():
                 raise
 
-    def _taken(self, epoch: int, checkpoint: int, done: int, begun: int, name: str) -> None:
-        self._saver.taken(epoch, checkpoint, name)
+    def _taken(self, epoch: int, checkpoint: int, done: int, begun: int, name: str, undivided: str) -> None:
+        self._saver.taken(epoch, checkpoint, name, undivided)
         self._gateway.snapshot_taken(epoch, checkpoint, done, begun)
         self._not_full.set()
 
@@ -268,8 +268,8 @@ class _OfSnapshots:
     def unsaved_bytes(self) -> int:
         return self._task.unsaved_bytes()
 
-    def taken(self, checkpoint: int, begun: int, name: str) -> None:
-        self._task.taken(self._epoch, checkpoint, begun, name)
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
+        self._task.taken(self._epoch, checkpoint, begun, name, undivided)
 
     def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
         self._task.written(self._epoch, checkpoint, pieces, ref)

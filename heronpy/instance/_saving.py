@@ -34,6 +34,7 @@ class _Saving:
     )
     pieces: asyncio.Queue[tuple[list[bytes], ObjectRef | None]] = field(default_factory=asyncio.Queue)
     ref: ObjectRef | None = None
+    undivided: str = ""
     task: asyncio.Task[None] | None = None
 
 
@@ -73,9 +74,10 @@ class Saver:
             self.drop(checkpoint)
         self._epoch = epoch
 
-    def taken(self, epoch: int, checkpoint: int, name: str) -> None:
-        """A snapshot was taken; its object has this name, or there is none."""
+    def taken(self, epoch: int, checkpoint: int, name: str, undivided: str) -> None:
+        """A snapshot was taken; its object has this name, or there is none. The rest is as in `SnapshotReports`."""
         if (saving := self._of(epoch, checkpoint)) is not None and not saving.name.done():
+            saving.undivided = undivided
             saving.name.set_result(name)
 
     def written(self, epoch: int, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
@@ -147,6 +149,7 @@ class Saver:
             objects=refs,
             state_bytes=state_bytes,
             aligned_us=aligned_us,
+            undivided=saving.undivided,
         )
 
     async def _pieces(self, saving: _Saving) -> AsyncIterator[bytes]:

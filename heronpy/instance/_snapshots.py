@@ -45,13 +45,14 @@ class SnapshotReports(Protocol):
     def unsaved_bytes(self) -> int:
         """Of pieces that wait for the Checkpoint Manager."""
 
-    def taken(self, checkpoint: int, begun: int, name: str) -> None:
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
         """A snapshot is taken.
 
         Args:
             checkpoint: Of which checkpoint.
             begun: How many tuples of the batch in hand it covers; 0 if there is none.
             name: Of the object that is written from now on; empty: nothing has changed, and there is none.
+            undivided: A state that only this number of tasks can restore, in words; empty: there is none.
         """
 
     def written(self, checkpoint: int, pieces: list[bytes], ref: ObjectRef | None) -> None:
@@ -171,7 +172,7 @@ class Snapshots:
         name = ""
         if self._states.begin(checkpoint, self._epoch):
             name = self._states.object_name
-        self._reports.taken(checkpoint, task.begun, name)
+        self._reports.taken(checkpoint, task.begun, name, self._states.undivided)
 
     def _settled(self, checkpoint: int) -> bool:
         """Wait for tuples that were executed and are still held: they are in no state, and come not again."""

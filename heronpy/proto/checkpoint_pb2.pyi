@@ -30,7 +30,7 @@ class TaskStatus(_message.Message):
     def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., phase: _Optional[_Union[TaskStatus.Phase, str]] = ..., committed: _Optional[int] = ...) -> None: ...
 
 class SnapshotStored(_message.Message):
-    __slots__ = ("task", "incarnation", "checkpoint", "epoch", "unaligned", "objects", "state_bytes", "aligned_us")
+    __slots__ = ("task", "incarnation", "checkpoint", "epoch", "unaligned", "objects", "state_bytes", "aligned_us", "undivided")
     TASK_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -39,6 +39,7 @@ class SnapshotStored(_message.Message):
     OBJECTS_FIELD_NUMBER: _ClassVar[int]
     STATE_BYTES_FIELD_NUMBER: _ClassVar[int]
     ALIGNED_US_FIELD_NUMBER: _ClassVar[int]
+    UNDIVIDED_FIELD_NUMBER: _ClassVar[int]
     task: int
     incarnation: int
     checkpoint: int
@@ -47,7 +48,8 @@ class SnapshotStored(_message.Message):
     objects: _containers.RepeatedScalarFieldContainer[bytes]
     state_bytes: int
     aligned_us: int
-    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., unaligned: _Optional[bool] = ..., objects: _Optional[_Iterable[bytes]] = ..., state_bytes: _Optional[int] = ..., aligned_us: _Optional[int] = ...) -> None: ...
+    undivided: str
+    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., checkpoint: _Optional[int] = ..., epoch: _Optional[int] = ..., unaligned: _Optional[bool] = ..., objects: _Optional[_Iterable[bytes]] = ..., state_bytes: _Optional[int] = ..., aligned_us: _Optional[int] = ..., undivided: _Optional[str] = ...) -> None: ...
 
 class SnapshotFailed(_message.Message):
     __slots__ = ("task", "checkpoint", "epoch", "reason")

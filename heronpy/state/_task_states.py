@@ -23,6 +23,7 @@ from heronpy.state._tracked import BASE_FRACTION, Tracked
 SLICE_S: Final = 0.0035
 """How long a task may be busy with a checkpoint between two batches."""
 
+_SHOWN_CHARACTERS: Final = 200
 COMPONENT_STATE: Final = "init_state"
 """Under this name an object has the state that `init_state` was given."""
 
@@ -73,6 +74,8 @@ class TaskStates:
         self._clock_ms = clock_ms
         self._at_once = entries_at_once
         self._states: dict[str, Tracked] = {}
+        self._whole: set[str] = set()
+        """States of the task that cannot be divided."""
         self._since = saved.since
         self._must_write = saved.since == 0 or saved.rescaled
         self._writer: ObjectWriter | None = None
@@ -145,6 +148,8 @@ class TaskStates:
         if saved := self._claim(schema):
             self._restore(state.entries, restored_value(state, schema, self.place, saved))
         self._states[name] = state.entries
+        if (self.place.tasks > 1 and merge is None) or (self.place.tasks == 1 and split is None):
+            self._whole.add(name)
         return state
 
     def broadcast_state(
@@ -196,6 +201,18 @@ class TaskStates:
         state.load(data, {})
         if self._saved.rescaled:
             state.touch_all()  # a generation of objects is complete in itself
+
+    @property
+    def undivided(self) -> str:
+        """A state with a value that another number of tasks cannot restore, in words; empty: there is none."""
+        for name, state in self._states.items():
+            if not state:
+                continue
+            if isinstance(state, ComponentState):
+                return f"the state of init_state(), for example {next(iter(state))!r}"[:_SHOWN_CHARACTERS]
+            if name in self._whole:
+                return f"state {name!r}, which has no split and merge"
+        return ""
 
     @property
     def declared(self) -> list[str]:

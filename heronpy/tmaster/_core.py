@@ -408,11 +408,24 @@ class Core:
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
             update.problem = problem_of(coordinator)
-            update.committed(coordinator.record.newest, restored=coordinator.restores_divisible)
+            restores = coordinator.restores_divisible
+            settled = update.committed(coordinator.record.newest, restored=restores)
+            if settled and not restores and (why := self._undivided(update, coordinator.undivided)):
+                effects.append(Reply(update.request.call, f"nothing was changed: {why}"))
+                return [*effects, *self._end_update(now_s)]
             resting = self._publisher.published_version == self.state.version
             if resting and update.wants_checkpoint(now_s) and not coordinator.in_progress:
                 effects += self.checkpoints.request(now_s)
         return [*effects, *update.next_write(self.leadership.fence, now_s)]
+
+    def _undivided(self, update: PlanUpdate, undivided: Mapping[int, str]) -> str:
+        """Why the checkpoint that was taken for an update cannot be restored after it; empty: it can."""
+        assert self.state.plan is not None
+        for task, state in sorted(undivided.items()):
+            component = self.state.plan.tasks[task][1].component
+            if update.divides(component):
+                return f"component {component!r} cannot have another number of tasks: it has {state}"
+        return ""
 
     def _end_update(self, now_s: float) -> list[Effect]:
         self._update = None

@@ -24,16 +24,24 @@ def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path
 
         eventually_sync(some, within_s=120)
         before = topology.status()
-        update = [sys.executable, "-m", "heronpy.cli", "update", "keyed-count"]
-        update += ["--component-parallelism", "count:3", "--containers", "1"]
         environ = {**os.environ, "HERON_HOME": str(cluster.home)}
-        done = subprocess.run(update, env=environ, text=True, capture_output=True, timeout=200, check=False)
+
+        def update(tasks: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "heronpy.cli", "update", "keyed-count", "--containers", "1"]
+            command += ["--component-parallelism", tasks]
+            return subprocess.run(command, env=environ, text=True, capture_output=True, timeout=200, check=False)
+
+        refused = update("numbers:2")
+        assert refused.returncode != 0
+        assert "component 'numbers' cannot have another number of tasks: it has state 'position'" in refused.stderr
+        assert [i.pid for i in topology.status().instances] == [i.pid for i in before.instances]
+        done = update("count:3")
         assert (done.returncode, done.stdout.splitlines()[0]) == (0, "count: 2 → 3 tasks"), done.stderr
         after = topology.status()
         assert [i.id for i in after.instances if i.id not in {i.id for i in before.instances}] == [
             "container_1_count_6"
         ]
-        assert after.checkpoints.newest == 1, "the one that the update has taken"
+        assert after.checkpoints.newest == 2, "the one that the update has taken"
 
         def all_once() -> None:
             assert counts_in(tmp_path) == {f"key {key}": NUMBERS // KEYS for key in range(KEYS)}

@@ -236,7 +236,7 @@ class _Snapshots:
         self.unsaved_bytes = 0
         self.pieces: list[bytes] = []
 
-    def taken(self, checkpoint: int, begun: int, name: str) -> None:
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
         self.pieces = []
         done = self.hand.queues.batches_done
 

@@ -162,7 +162,7 @@ class Reports:
         self._pieces: list[bytes] = []
         self._name = ""
 
-    def taken(self, checkpoint: int, begun: int, name: str) -> None:
+    def taken(self, checkpoint: int, begun: int, name: str, undivided: str) -> None:
         self.said.append(("taken", checkpoint, begun))
         self._pieces, self._name = [], name
 

@@ -357,3 +357,15 @@ async def test_status_is_repeated_every_second() -> None:
         began_s = asyncio.get_running_loop().time()
         await run.report("status")
         assert 0.5 < asyncio.get_running_loop().time() - began_s < 5
+
+
+async def test_a_snapshot_says_which_state_another_number_of_tasks_cannot_restore() -> None:
+    async with running(1) as run:
+        await run.start()
+        await run.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=1, epoch=1))
+        assert (await run.report("stored")).undivided == "", "there is no value yet"
+        run.user.limit = 1
+        await until(lambda: run.user.state.get("position", 0) == 1)
+        await run.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=2, epoch=1))
+        stored = await run.report("stored")
+        assert (stored.checkpoint, stored.undivided) == (2, "the state of init_state(), for example 'position'")

@@ -554,3 +554,15 @@ def test_what_was_read_of_a_checkpoint_is_not_kept() -> None:
     assert dict(component.declared[0]) == dict.fromkeys(WORDS, 1)
     gc.collect()
     assert not [each for each in gc.get_objects() if isinstance(each, Block)]
+
+
+def test_states_that_another_number_of_tasks_cannot_restore_are_named_once_they_have_a_value() -> None:
+    one, two = (TaskStates(Place("words-1", "count", 0, tasks, GROUPS)) for tasks in (1, 2))
+    for states in (one, two):
+        states.task_state("both", split=lambda value, n: [value] * n, merge=sum).value = 1
+    one.task_state("merged", merge=sum).value = 1
+    assert "'merged'" in one.undivided
+    split = two.task_state("split", default=0, split=lambda value, n: [value] * n)
+    assert two.undivided == ""
+    split.value = 1
+    assert "'split'" in two.undivided

@@ -12,7 +12,7 @@ from tmaster_world import Store, World, hello, packing_plan, topology
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources, TopologyState
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import Kind
-from heronpy.tmaster import SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
+from heronpy.tmaster import Reply, SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
 from heronpy.tmaster.checkpoints import instance_reported
 
 PACKING = packing_plan(1, 2)
@@ -69,7 +69,7 @@ class Scaled(Stmgrs):
         if report.SerializeToString() != before:
             self.report(id)
 
-    def snapshot(self, *tasks: int, unaligned: bool = False) -> None:
+    def snapshot(self, *tasks: int, unaligned: bool = False, undivided: str = "") -> None:
         """Report the snapshots of the checkpoint under way."""
         for task in tasks:
             stored = checkpoint_pb2.SnapshotStored(
@@ -78,6 +78,7 @@ class Scaled(Stmgrs):
                 checkpoint=self.coordinator.in_progress,
                 epoch=self.coordinator.epoch,
                 unaligned=unaligned,
+                undivided=undivided,
             )
             self.feed(instance_reported(checkpoint_pb2.InstanceReport(stored=stored), self.now_s))
 
@@ -286,3 +287,31 @@ def test_a_stream_manager_that_is_lost_meanwhile_delays_the_update() -> None:
     world.snapshot(1, 2)
     world.settled()
     assert (world.replies, world.plan.packing) == ([""], scaled((1, 3), (2,)))
+
+
+def test_an_update_that_a_state_would_not_survive_is_refused_while_all_run_on() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.settled()
+    world.snapshot(1)
+    world.snapshot(2, undivided="state 'total', which has no split and merge")
+    world.settled()
+    (reply,) = [effect for effect in world.effects if isinstance(effect, Reply)]
+    assert reply.error == (
+        "nothing was changed: component 'word' cannot have another number of tasks: it has state 'total', which has no "
+        "split and merge"
+    )
+    assert world.packing == PACKING
+    assert world.plan.state is TopologyState.RUNNING
+    assert world.coordinator.epoch == 1
+
+
+def test_a_state_that_cannot_be_divided_keeps_nobody_from_other_containers() -> None:
+    world = running()
+    wanted = scaled((2,), (1,))
+    world.update(wanted)
+    world.settled()
+    world.snapshot(1, undivided="state 'total'")
+    world.snapshot(2)
+    world.settled()
+    assert world.packing == wanted

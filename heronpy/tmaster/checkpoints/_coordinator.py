@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
@@ -108,6 +108,7 @@ class _Checkpoint:
     """Of the snapshots that were reported."""
     aligned_s: float = 0.0
     size: CheckpointSize = SIZE_UNKNOWN
+    undivided: dict[int, str] = field(default_factory=dict)
 
 
 class CheckpointCoordinator:
@@ -124,6 +125,8 @@ class CheckpointCoordinator:
         self.divisible = False
         """Whether only checkpoints are committed that another number of tasks can restore: without logs, whose batches
         are for tasks of this number."""
+        self.undivided: Mapping[int, str] = {}
+        """By task, a state in what was committed last that another number of tasks cannot restore."""
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
         self._falls_back = False
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
@@ -441,6 +444,8 @@ class CheckpointCoordinator:
         current.unaligned |= event.unaligned
         current.aligned_s = max(current.aligned_s, event.aligned_s)
         current.objects += event.objects
+        if event.undivided:
+            current.undivided[event.task] = event.undivided
         if self.divisible and current.unaligned:
             return self._abort(Failure.IN_FLIGHT, f"task {event.task} has a log", event.now_s)
         if current.missing:
@@ -482,6 +487,7 @@ class CheckpointCoordinator:
         ]
 
     def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
+        self.undivided = checkpoint.undivided
         took_s = now_s - checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()

@@ -104,6 +104,8 @@ class TaskSnapshotted:
     """How the manifest names what was stored; opaque."""
     aligned_s: float = 0.0
     """From the task's first marker to its last."""
+    undivided: str = ""
+    """A state of which only this number of tasks can be restored, in words; empty: there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,9 @@ def instance_reported(report: checkpoint_pb2.InstanceReport, now_s: float) -> In
         case "stored":
             s = report.stored
             objects, aligned_s = tuple(s.objects), s.aligned_us / 1e6
-            return TaskSnapshotted(s.task, s.incarnation, s.checkpoint, s.epoch, now_s, s.unaligned, objects, aligned_s)
+            return TaskSnapshotted(
+                s.task, s.incarnation, s.checkpoint, s.epoch, now_s, s.unaligned, objects, aligned_s, s.undivided
+            )
         case "failed":
             f = report.failed
             return TaskSnapshotFailed(f.task, f.checkpoint, f.epoch, f.reason, now_s)
