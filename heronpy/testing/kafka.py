@@ -129,12 +129,27 @@ class KafkaServer(Server):
         return {"security.protocol": "SSL", "ssl.ca.location": str(self.directory / "ca.pem"), **files}
 
     def add_user(self, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> None:
-        """Make a user, who may do nothing unless it is `KafkaServer.user`."""
-        from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+        """Make a user, who may do nothing unless it is `KafkaServer.user`, and wait until it can log in."""
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import (
+            AdminClient,
+            ScramCredentialInfo,
+            ScramMechanism,
+            UserScramCredentialUpsertion,
+        )
 
         how = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], 4096)
         new = UserScramCredentialUpsertion(user, how, password.encode())
         self.admin().alter_user_scram_credentials([new])[user].result(60)
+        login = {**self.sasl_options(mechanism, user), "sasl.password": password, "log_level": 0}
+
+        def known() -> None:  # the controller has answered; the broker follows it
+            try:
+                AdminClient({"bootstrap.servers": self.sasl_servers, **login}).list_topics(timeout=10)
+            except KafkaException as e:
+                raise AssertionError(f"{user} cannot log in") from e
+
+        eventually_sync(known, within_s=60)
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Make a topic, and wait until it is there."""

@@ -42,6 +42,11 @@ def topic(make_topic: Callable[..., str]) -> str:
     return make_topic()
 
 
+def format_of(registry: RegistryServer, make: Callable[[Any], Any], **more: Any) -> RegistryFormat:
+    """With patience: a busy machine does not answer at once."""
+    return RegistryFormat(registry.url, make, options={"timeout": 60}, **more)
+
+
 def avro_writer(client: Any) -> Any:
     return avro.AvroSerializer(client, AVRO)
 
@@ -82,12 +87,12 @@ def write(sink: KafkaSink, *elements: Any) -> None:
 def test_what_a_sink_writes_a_source_reads(
     kafka: KafkaServer, topic: str, registry: RegistryServer, write_as: Any, read_as: Any, element: Any
 ) -> None:
-    write(KafkaSink(kafka.servers, topic, value=RegistryFormat(registry.url, write_as)), KafkaMessage(element, b"k"))
+    write(KafkaSink(kafka.servers, topic, value=format_of(registry, write_as)), KafkaMessage(element, b"k"))
     source = KafkaTopic(
         kafka.servers,
         topic,
         group=topic,
-        value=RegistryFormat(registry.url, read_as),
+        value=format_of(registry, read_as),
         whole=True,
         bounded=True,
     )
@@ -100,7 +105,14 @@ def test_the_example_of_the_documentation_runs(kafka: KafkaServer, topic: str, r
     (block,) = (text for text in DOCS.read_text().split("```python\n") if "RegistryFormat(" in text)
     names = {"servers": kafka.servers, "registry": registry.url, "schema": AVRO}
     exec(block.partition("```")[0].replace('"orders"', repr(topic)), names)
-    write(names["sink"], ORDER)
+
+    def written() -> None:  # the registry may be slow: then nothing is
+        try:
+            write(names["sink"], ORDER)
+        except UnavailableError as e:
+            raise AssertionError from e
+
+    eventually_sync(written, within_s=60)
     source = cloudpickle.loads(cloudpickle.dumps(names["topic"]))
     reader = source.stream_splits()[f"{topic}-0"].open(None, split_context())
     records: list[Any] = []
@@ -120,7 +132,7 @@ def test_a_registry_that_is_away_makes_no_message_malformed(
     produce: Callable[..., None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    sink = KafkaSink(kafka.servers, topic, value=RegistryFormat(registry.url, avro_writer))
+    sink = KafkaSink(kafka.servers, topic, value=format_of(registry, avro_writer))
     registry.away = True
     writer = open_sink(sink)
     with pytest.raises(UnavailableError, match="does not answer: no leader"):
@@ -132,7 +144,7 @@ def test_a_registry_that_is_away_makes_no_message_malformed(
     writer.flush()
     writer.close()
     source = KafkaTopic(
-        kafka.servers, topic, group=topic, value=RegistryFormat(registry.url, avro.AvroDeserializer), bounded=True
+        kafka.servers, topic, group=topic, value=format_of(registry, avro.AvroDeserializer), bounded=True
     )
     dead = DeadLetters()
     reader = opened(source, f"{topic}-0", None, dead)
@@ -166,7 +178,7 @@ def test_a_message_without_a_schema_or_of_an_unknown_one_is_a_dead_letter(
 ) -> None:
     produce(topic, [b"\x00\x00\x00\x00\x07abc", b"{}"])
     source = KafkaTopic(
-        kafka.servers, topic, group=topic, value=RegistryFormat(registry.url, avro.AvroDeserializer), bounded=True
+        kafka.servers, topic, group=topic, value=format_of(registry, avro.AvroDeserializer), bounded=True
     )
     dead = DeadLetters()
     assert rest_of(opened(source, f"{topic}-0", None, dead)) == []
@@ -178,7 +190,7 @@ def test_a_message_without_a_schema_or_of_an_unknown_one_is_a_dead_letter(
 def test_what_does_not_fit_the_schema_is_refused_by_the_sink(
     kafka: KafkaServer, topic: str, registry: RegistryServer
 ) -> None:
-    sink = KafkaSink(kafka.servers, topic, value=RegistryFormat(registry.url, json_writer))
+    sink = KafkaSink(kafka.servers, topic, value=format_of(registry, json_writer))
     writer = open_sink(sink)
     with pytest.raises(ValueError, match="'id' is a required property"):
         writer.write({"who": "é"})
@@ -190,7 +202,7 @@ def test_credentials_come_from_the_environment_and_wrong_ones_are_refused(
 ) -> None:
     registry.user_info = "heron:right"
     secrets = {"basic.auth.user.info": "TEST_REGISTRY_USER"}
-    format_ = RegistryFormat(registry.url, avro_writer, secrets=secrets).of("orders", "value")
+    format_ = format_of(registry, avro_writer, secrets=secrets).of("orders", "value")
     monkeypatch.delenv("TEST_REGISTRY_USER", raising=False)
     with pytest.raises(ConfigError, match=r"TEST_REGISTRY_USER must have basic.auth.user.info"):
         format_(ORDER)
@@ -199,7 +211,7 @@ def test_credentials_come_from_the_environment_and_wrong_ones_are_refused(
         format_(ORDER)
     assert "wr0ng" not in str(refused.value)
     monkeypatch.setenv("TEST_REGISTRY_USER", "heron:right")
-    format_ = pickle.loads(pickle.dumps(RegistryFormat(registry.url, avro_writer, secrets=secrets)))
+    format_ = pickle.loads(pickle.dumps(format_of(registry, avro_writer, secrets=secrets)))
     assert format_.of("orders", "value")(ORDER).startswith(b"\x00\x00\x00\x00\x01")
 
 
