@@ -249,6 +249,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     keys.TOPOLOGY_METRICSMGR_RAM: _BYTES,
     keys.TOPOLOGY_PACKING_FFD_SORTING_STRATEGY: _one_of("RAM_FIRST", "CPU_FIRST"),
     keys.TOPOLOGY_STATE_KEY_GROUPS: _power_of_two,
+    keys.TOPOLOGY_STATE_MEMORY_MB: _POSITIVE_INT,
     keys.TOPOLOGY_STATE_ALLOW_EMPTY: _boolean,
     keys.TOPOLOGY_STATE_ALLOW_LOSSY_SPOUTS: _boolean,
     keys.TOPOLOGY_STATE_ALLOW_DROPPED: _boolean,

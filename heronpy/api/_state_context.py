@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from heronpy.config import state_memory_bytes
 from heronpy.errors import TopologyError, UsageError
 
 if TYPE_CHECKING:
@@ -192,9 +194,11 @@ class StateContext:
 
         Raises:
             CheckpointError: it is of another number of key groups.
+            ConfigError: it is to go to a file, and the package for that is not installed.
         """
         assert self._states is None, "a state is declared already"
-        self._states, self._saved = self._make(saved), True
+        config = self._plan.logical.config_of(self._instance.component)
+        self._states, self._saved = self._make(saved, state_memory_bytes(config)), True
         return self._states
 
     def component_state(self) -> State:
@@ -231,10 +235,11 @@ class StateContext:
         if self._states is not None and not self._saved:  # what is saved is restored for another number of tasks
             self._states.relocate(self._place())
 
-    def _make(self, saved: Saved) -> TaskStates:
-        from heronpy.state import TaskStates  # by those who have state
+    def _make(self, saved: Saved, memory_bytes: int | None = None) -> TaskStates:
+        from heronpy.state import Memory, TaskStates  # by those who have state
 
-        return TaskStates(self._place(), saved)
+        memory = None if memory_bytes is None else Memory(memory_bytes, Path.cwd())
+        return TaskStates(self._place(), saved, memory=memory)
 
     def _place(self) -> Place:
         from heronpy.state import Place

@@ -109,6 +109,9 @@ TOPOLOGY_PACKING_FFD_SORTING_STRATEGY = "topology.packing.ffd.sorting.strategy"
 TOPOLOGY_STATE_KEY_GROUPS = "topology.state.key.groups"
 """Not in Heron: number of groups that fields groupings divide keys into, a power of two; a component can have at most
 so many tasks. Fixed for the life of a topology's state."""
+TOPOLOGY_STATE_MEMORY_MB = "topology.state.memory.mb"
+"""Not in Heron: memory that state by key may take in each task, in MiB, with checkpoints; what is committed and does
+not fit goes to a file in the task's working directory. Without it all state is in memory. Needs the extra `state`."""
 TOPOLOGY_STATE_ALLOW_EMPTY = "topology.state.allow.empty"
 """Not in Heron: begin without state if no checkpoint can be restored; else the topology waits until one can."""
 TOPOLOGY_STATE_ALLOW_DROPPED = "topology.state.allow.dropped"

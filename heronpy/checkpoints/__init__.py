@@ -56,6 +56,7 @@ from heronpy.checkpoints._redis import RedisStorage
 from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, check_complete, parts_for, read_saved
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
 from heronpy.checkpoints._s3 import S3Storage
+from heronpy.checkpoints._spooled import SpooledSource
 from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_storage, storage_below
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "Saved",
     "SavedState",
     "Source",
+    "SpooledSource",
     "StateEntry",
     "StoredObject",
     "base_name",

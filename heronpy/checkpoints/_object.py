@@ -179,6 +179,26 @@ class ObjectReader:
         Raises:
             CheckpointError: a block is not what was written.
         """
+        records, some = self._wanted(wanted, groups)
+        for record, data in self._checked(records):
+            block = self._block(record, data)
+            if some is not None and record.group == MIXED:
+                block = self._picked(block, some)
+            yield block
+
+    def check(self, wanted: Callable[[StateEntry], bool], groups: Iterable[int]) -> None:
+        """Read the same, and check it.
+
+        Raises:
+            CheckpointError: as `blocks`.
+        """
+        for _ in self._checked(self._wanted(wanted, groups)[0]):
+            pass
+
+    def _wanted(
+        self, wanted: Callable[[StateEntry], bool], groups: Iterable[int] | None
+    ) -> tuple[list[_Record], frozenset[int] | None]:
+        """The records of blocks, and the key groups that are to be picked out of them."""
         states = [wanted(state) for state in self.header.states]
         header = self.header
         some = None if groups is None else frozenset(groups)
@@ -187,11 +207,7 @@ class ObjectReader:
         else:
             records = [record for group in some for record in self._by_group.get(group, ())] + self._mixed
             records.sort(key=lambda record: record.offset)
-        for record, data in self._checked([record for record in records if states[record.state]]):
-            block = self._block(record, data)
-            if some is not None and record.group == MIXED:
-                block = self._picked(block, some)
-            yield block
+        return [record for record in records if states[record.state]], some
 
     def _picked(self, block: Block, groups: frozenset[int]) -> Block:
         """What a mixed block has of some key groups."""

@@ -10,7 +10,7 @@ number of tasks is for whoever owns the state (`heronpy.state`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from heronpy.checkpoints._header import Kind
@@ -32,12 +32,24 @@ class Part:
 
 
 @dataclass(slots=True)
+class StoredBlocks:
+    """Blocks that were checked, and are read again whenever they are iterated."""
+
+    state: str
+    parts: list[tuple[ObjectReader, frozenset[int]]] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[Block]:
+        for reader, groups in self.parts:
+            yield from reader.blocks(lambda state: state.kind == Kind.KEYED and state.name == self.state, groups)
+
+
+@dataclass(slots=True)
 class SavedState:
     """What a checkpoint has of one state of one task."""
 
     name: str
     kind: Kind
-    blocks: list[Block] = field(default_factory=list)
+    blocks: Iterable[Block] = ()
     """For state by key: to be applied in this order."""
     tasks: int = 1
     """For other kinds: how many tasks had it."""
@@ -127,7 +139,14 @@ def check_complete(manifest: Manifest) -> None:
 
 
 def read_saved(
-    manifest: Manifest, component: str, index: int, tasks: int, opened: Opened, *, only: str | None = None
+    manifest: Manifest,
+    component: str,
+    index: int,
+    tasks: int,
+    opened: Opened,
+    *,
+    only: str | None = None,
+    kept: bool = True,
 ) -> Saved:
     """What a checkpoint has for task `index` of `tasks`, whatever the number of tasks was that wrote it.
 
@@ -138,6 +157,7 @@ def read_saved(
         tasks: How many the component has now.
         opened: Opens an object; the header is checked against the manifest here.
         only: The name of a state; others are not read.
+        kept: Whether blocks of state by key are kept in memory; else they are checked, and read again when needed.
 
     Raises:
         CheckpointError: a part is missing, damaged or another object's; or the tasks are more than the key groups.
@@ -159,7 +179,7 @@ def read_saved(
     parts = parts_for(refs, groups_of(index, tasks, manifest.groups), manifest.name)
     states: dict[str, SavedState] = {}
     for part in parts:
-        _add_keyed(states, reader(part.ref), part.groups, only)
+        _add_keyed(states, reader(part.ref), part.groups, only, kept)
     rescaled = tasks != entry.tasks
     for task in range(entry.tasks) if rescaled else (index,):
         own = [ref for ref in refs if (ref.generation, ref.index) == (entry.generation, task)]
@@ -188,13 +208,23 @@ def _missing(manifest: Manifest, component: str, task: int) -> CheckpointError:
     return CheckpointError(f"{manifest.name}: no object of {component!r}, task {task} of {tasks}, is named")
 
 
-def _add_keyed(states: dict[str, SavedState], reader: ObjectReader, groups: frozenset[int], only: str | None) -> None:
+def _add_keyed(
+    states: dict[str, SavedState], reader: ObjectReader, groups: frozenset[int], only: str | None, kept: bool
+) -> None:
     """Add the blocks of some key groups."""
     wanted = {state for state in reader.header.states if state.kind == Kind.KEYED and only in (None, state.name)}
     for entry in wanted:
-        states.setdefault(entry.name, SavedState(entry.name, entry.kind))
+        blocks: Iterable[Block] = [] if kept else StoredBlocks(entry.name)
+        found = states.setdefault(entry.name, SavedState(entry.name, entry.kind, blocks)).blocks
+        if isinstance(found, StoredBlocks):
+            found.parts.append((reader, groups))
+    if not kept:
+        reader.check(wanted.__contains__, groups)
+        return
     for block in reader.blocks(wanted.__contains__, groups):
-        states[block.state.name].blocks.append(block)
+        of_state = states[block.state.name].blocks
+        assert isinstance(of_state, list)
+        of_state.append(block)
 
 
 def _add_otherwise(

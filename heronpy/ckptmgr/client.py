@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NoReturn, Self
 
 import grpc
@@ -19,6 +20,7 @@ from heronpy.checkpoints import (
     ObjectReader,
     ObjectRef,
     Saved,
+    SpooledSource,
     manifest_name,
     read_log,
     read_saved,
@@ -151,7 +153,14 @@ class CheckpointClient:
     # --- Instances: restore
 
     async def restore(
-        self, checkpoint: int, component: str, index: int, tasks: int, *, timeout_s: float = READ_TIMEOUT_S
+        self,
+        checkpoint: int,
+        component: str,
+        index: int,
+        tasks: int,
+        *,
+        spool: Path | None = None,
+        timeout_s: float = READ_TIMEOUT_S,
     ) -> Restored:
         """What a checkpoint has of task `index` of `tasks`, read and checked in a thread.
 
@@ -160,6 +169,7 @@ class CheckpointClient:
             component: The task's.
             index: Of the task in its component.
             tasks: How many the component has now.
+            spool: A directory, if state by key is not to be in memory: it is read from a file there when it is needed.
             timeout_s: For each single read.
 
         Raises:
@@ -179,13 +189,14 @@ class CheckpointClient:
             return asyncio.run_coroutine_threadsafe(reading, loop).result()
 
         def opened(ref: ObjectRef) -> ObjectReader:
-            return ObjectReader(_RemoteSource(ref.name, ref.size, read))
+            source = _RemoteSource(ref.name, ref.size, read)
+            return ObjectReader(source if spool is None else SpooledSource(source, spool))
 
         def log(ref: LogRef) -> bytes:
             return read(ref.name, 0, ref.size)
 
         def all_of_it() -> Restored:
-            saved = read_saved(manifest, component, index, tasks, opened)
+            saved = read_saved(manifest, component, index, tasks, opened, kept=spool is None)
             if start:
                 return Restored(saved.elsewhere(), ())
             return Restored(saved, read_log(manifest.logs, component, index, tasks, manifest.topology_id, log))

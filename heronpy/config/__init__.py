@@ -31,6 +31,7 @@ from heronpy.config._reliability import (
     ReliabilityMode,
     checkpoint_interval_s,
     is_set,
+    state_memory_bytes,
     takes_checkpoints,
 )
 from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
@@ -66,5 +67,6 @@ __all__ = [
     "sinks_from",
     "sinks_from_text",
     "sinks_to_text",
+    "state_memory_bytes",
     "takes_checkpoints",
 ]

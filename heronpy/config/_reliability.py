@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping
 from typing import Any, Final
 
+from heronpy.config._engine import MIB
+
 CHECKPOINT_INTERVAL_KEY: Final = "topology.stateful.checkpoint.interval.seconds"
 CHECKPOINT_INTERVAL_S: Final = 10.0
 """Its value, unless it is set."""
@@ -52,6 +54,12 @@ def takes_checkpoints(config: Mapping[str, Any]) -> bool:
 def checkpoint_interval_s(config: Mapping[str, Any]) -> float:
     """From the beginning of a checkpoint to that of the next, as a topology's configuration asks for."""
     return float(config.get(CHECKPOINT_INTERVAL_KEY, CHECKPOINT_INTERVAL_S))
+
+
+def state_memory_bytes(config: Mapping[str, Any]) -> int | None:
+    """What state by key may take of memory in each task, by a component's configuration; None: all that it needs."""
+    megabytes = config.get("topology.state.memory.mb")
+    return None if megabytes is None else int(megabytes) * MIB
 
 
 def is_set(config: Mapping[str, Any], key: str) -> bool:

@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
 from heronpy.checkpoints import LoggedBatch, LogHeader, ObjectRef, Saved
+from heronpy.config import state_memory_bytes
 from heronpy.errors import CheckpointError, HeronError
 from heronpy.instance._alignment import CompleteSnapshot
 from heronpy.instance._channel import ThreadChannel
@@ -42,8 +44,10 @@ class CheckpointStore(SnapshotStore, Protocol):
 
     async def __aexit__(self, *args: object) -> None: ...
 
-    async def restore(self, checkpoint: int, component: str, index: int, tasks: int) -> Restored:
-        """What a checkpoint has of task `index` of `tasks`."""
+    async def restore(
+        self, checkpoint: int, component: str, index: int, tasks: int, *, spool: Path | None = None
+    ) -> Restored:
+        """What a checkpoint has of task `index` of `tasks`; with `spool`, state by key is read from files there."""
 
 
 class CheckpointedTask:
@@ -234,8 +238,11 @@ class CheckpointedTask:
 
     async def _load(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
         tasks = self._plan.component_tasks[self._component]
+        spool = None if state_memory_bytes(self._plan.logical.config_of(self._component)) is None else Path.cwd()
         try:
-            found = await self._store.restore(checkpoint, self._component, tasks.index(self._task_id), len(tasks))
+            found = await self._store.restore(
+                checkpoint, self._component, tasks.index(self._task_id), len(tasks), spool=spool
+            )
         except HeronError as error:
             log.error("restore epoch %d: checkpoint %d cannot be loaded: %s", epoch, checkpoint, error)
             self._report_exception(f"checkpoint {checkpoint} cannot be loaded: {error}")

@@ -290,6 +290,8 @@ class RestorableThread(TaskThread):
             except Exception as error:
                 task.core.user_error(where, error)
         task.core.metrics.forget_user()
+        if (states := task.core.states) is not None:
+            states.close()
 
     def _resume(self, epoch: int, skip: int) -> None:
         if self._task is not None and self._epoch == epoch and not self._running:

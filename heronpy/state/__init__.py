@@ -12,6 +12,8 @@
 | `BroadcastState` | inputs grouped `all` | every task has it |
 | `ComponentState` | Heron's `init_state` | it cannot change |
 
+State by key may be larger than memory: with a `Memory`, what is committed and does not fit goes to a file.
+
 The contract with the engine, see `TaskStates`: `begin` at the marker is O(1) in the size of the state; `write`, called
 between batches, writes in slices of 3.5 ms what has changed since the last *committed* checkpoint, with the values of
 the marker, while the task goes on; an aborted checkpoint gives its changes back. A value that cannot be saved fails the
@@ -29,6 +31,7 @@ from heronpy.state._keyed import BoundedKeyedState, KeyedState
 from heronpy.state._other_kinds import BroadcastState, ComponentState, SplitState, TaskState
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
+from heronpy.state._spill import Memory
 from heronpy.state._stored import StoredEntry, Undecoded, stored_entries
 from heronpy.state._task_states import SLICE_S, TaskStates
 
@@ -38,6 +41,7 @@ __all__ = [
     "BroadcastState",
     "ComponentState",
     "KeyedState",
+    "Memory",
     "Place",
     "Schema",
     "SplitState",

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse, islice, repeat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
@@ -17,6 +17,9 @@ from heronpy.state._key_bytes import comes_back, key_bytes
 from heronpy.state._layers import Clock, Values
 from heronpy.state._place import Place, shown
 from heronpy.state._schema import CODECS, Schema
+
+if TYPE_CHECKING:
+    from heronpy.state._cold import ColdEntries
 
 ENTRIES_AT_ONCE: Final = 1024
 """Plain entries are written in runs of so many: about half a millisecond, most of it for cold memory."""
@@ -32,11 +35,11 @@ _OF_SOME_LENGTH = frozenset((str, bytes))
 
 
 class Written:
-    """Stands for a mutable value in a layer: this checkpoint has it as it was at the marker."""
+    """Stands for a mutable value in a layer: this checkpoint has it as it was at the marker. None: each has."""
 
     __slots__ = ("by", "value")
 
-    def __init__(self, by: Owed, value: Any) -> None:
+    def __init__(self, by: Owed | None, value: Any) -> None:
         self.by, self.value = by, value
 
 
@@ -71,6 +74,7 @@ class Owed:
         below: Sequence[Values] | None,
         *,
         in_place: bool = False,
+        cold: ColdEntries | None = None,
     ) -> None:
         """Nothing is written.
 
@@ -81,6 +85,7 @@ class Owed:
             below: The older layers, the oldest last, if the object is a base and has everything. Of these, all but the
                 last must be empty when `write` is called.
             in_place: Whether values of `changed` are replaced while it is written.
+            cold: What is not in memory, and older than all of that, if the object is a base.
         """
         self.in_place = in_place
         self.saved: Values = {}
@@ -88,7 +93,6 @@ class Owed:
         self.done = False
         """Whether all is written."""
         self._target = target
-        self._encode = CODECS[target.schema.codec].encode
         self._changed = changed
         self._deleted = deleted
         self._below = below
@@ -98,6 +102,7 @@ class Owed:
         self._one_by_one: Iterator[Any] = iter(())
         """Keys of a run that is not plain; their values are looked up when it is their turn."""
         self._tombstones: Iterator[Any] = iter(deleted if below is None else {})
+        self._cold = iter(()) if cold is None else cold.rows()
         self._failure: CheckpointError | None = None
 
     @property
@@ -128,7 +133,12 @@ class Owed:
         """
         more = not self.done
         while more and self._failure is None:
-            more = self._write_one_by_one(deadline_s, clock) or self._write_run() or self._write_tombstones()
+            more = (
+                self._write_one_by_one(deadline_s, clock)
+                or self._write_run()
+                or self._write_cold()
+                or self._write_tombstones()
+            )
             if more and clock() >= deadline_s:
                 break
         if self._failure is not None:
@@ -158,10 +168,13 @@ class Owed:
             self._one_by_one = iter(keys)
         return True
 
-    def _add_run(self, keys: Sequence[Any], values: Sequence[Any]) -> bool:
+    def _add_run(self, keys: Sequence[Any], values: Sequence[Any], stamps: Sequence[int] | None = None) -> bool:
         """Hand a run to the writer. Whether it could be encoded as it is."""
         target = self._target
-        stamps = [] if target.stamp is None else list(map(target.stamp, keys))
+        if target.stamp is None:
+            stamps = []
+        elif stamps is None:
+            stamps = list(map(target.stamp, keys))
         try:
             target.writer.add_run(target.position, keys, values, stamps)
         except (UnicodeEncodeError, OverflowError):  # half of a surrogate pair, a large int
@@ -189,6 +202,24 @@ class Owed:
                 break
         return any_
 
+    def _write_cold(self) -> bool:
+        """Write some of what is not in memory, as it is stored. Whether there was any."""
+        if (rows := next(self._cold, None)) is None:
+            return False
+        target, changed, deleted = self._target, self._changed, self._deleted
+        rows = [row for row in rows if row[0] not in changed and row[0] not in deleted]
+        if not rows:
+            return True
+        keys, originals, values, stamps = zip(*rows, strict=True)
+        if any(originals) or not (_plain_keys(keys) and self._add_run(keys, values, stamps)):
+            groups = (MIXED if original is None else target.group(key) for key, original, _, _ in rows)
+            target.writer.add(
+                target.position,
+                groups,
+                [(Raw(key_bytes(key)), original, value, stamp) for key, original, value, stamp in rows],
+            )
+        return True
+
     def _write_tombstones(self) -> bool:
         keys = list(islice(self._tombstones, self._target.at_once))
         if not keys:
@@ -205,7 +236,7 @@ class Owed:
         target = self._target
         stamp = 0 if target.stamp is None else target.stamp(key)
         try:
-            data = value if value is DELETED or _plain(value) else encoded(self._encode(value))
+            data = value if value is DELETED else stored_value(value, target.schema.codec)
             if (type(key) is str or type(key) is int) and _plain(key):
                 row: Row = (key, None, data, stamp)
             else:
@@ -220,6 +251,11 @@ class Owed:
                 f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
                 f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {type(e).__name__}: {why}"
             )
+
+
+def stored_value(value: Any, codec: str) -> Any:
+    """A value as a checkpoint has it. Raises what its encoding raises."""
+    return value if _plain(value) else encoded(CODECS[codec].encode(value))
 
 
 def _plain_run(keys: Sequence[Any], values: Sequence[Any]) -> bool:

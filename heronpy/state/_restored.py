@@ -26,31 +26,36 @@ def decoded(schema: Schema, place: Place, blocks: Iterable[Block]) -> tuple[dict
     data: dict[Any, Any] = {}
     stamps: dict[Any, int] = {}
     for block in blocks:
-        decode, migrated = _decoder(schema, place, block)
-        entries = block.entries
-        key: Any = None
-        if entries.stamps:
-            stamps.update(zip(block.keys, entries.stamps, strict=True))
-        if migrated is None and not entries.originals and Ext not in map(type, entries.values):
-            data.update(zip(block.keys, entries.values, strict=True))
-            continue
-        try:
-            for at, (key, value) in enumerate(zip(block.keys, entries.values, strict=True)):
-                if at in entries.originals:
-                    data.pop(key, None)  # else the old key would stay, which is equal and may be of another type
-                    key = pickle.loads(entries.originals[at])
-                if type(value) is not Ext:
-                    data[key] = value if migrated is None else migrated(value)
-                elif value == DELETED:
-                    data.pop(key, None)
-                else:
-                    data[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
-        except Exception as e:  # what unpickling and the user's migrate raise
-            raise CheckpointError(
-                f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
-                f"restored: {type(e).__name__}: {' '.join(str(e).split())}"
-            ) from e
+        decode_block(schema, place, block, data, stamps)
     return data, stamps
+
+
+def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any], stamps: dict[Any, int]) -> None:
+    """Apply one of them. What is deleted is popped, also if it is not there. Raises as `decoded`."""
+    decode, migrated = _decoder(schema, place, block)
+    entries = block.entries
+    key: Any = None
+    if entries.stamps:
+        stamps.update(zip(block.keys, entries.stamps, strict=True))
+    if migrated is None and not entries.originals and Ext not in map(type, entries.values):
+        data.update(zip(block.keys, entries.values, strict=True))
+        return
+    try:
+        for at, (key, value) in enumerate(zip(block.keys, entries.values, strict=True)):
+            if at in entries.originals:
+                data.pop(key, None)  # else the old key would stay, which is equal and may be of another type
+                key = pickle.loads(entries.originals[at])
+            if type(value) is not Ext:
+                data[key] = value if migrated is None else migrated(value)
+            elif value == DELETED:
+                data.pop(key, None)
+            else:
+                data[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
+    except Exception as e:  # what unpickling and the user's migrate raise
+        raise CheckpointError(
+            f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
+            f"restored: {type(e).__name__}: {' '.join(str(e).split())}"
+        ) from e
 
 
 def _decoder(schema: Schema, place: Place, block: Block) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:

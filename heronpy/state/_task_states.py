@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.checkpoints import NOTHING_SAVED, Header, ObjectRef, ObjectWriter, Saved, SavedState, object_name
 from heronpy.errors import CheckpointError, ConfigError
@@ -19,6 +19,9 @@ from heronpy.state._place import Place
 from heronpy.state._restored import decoded, restored_splits, restored_value
 from heronpy.state._schema import Kind, Schema
 from heronpy.state._tracked import BASE_FRACTION, Tracked
+
+if TYPE_CHECKING:
+    from heronpy.state._spill import Memory
 
 SLICE_S: Final = 0.0035
 """How long a task may be busy with a checkpoint between two batches."""
@@ -50,6 +53,7 @@ class TaskStates:
         *,
         clock_ms: Callable[[], int] = wall_clock_ms,
         entries_at_once: int = ENTRIES_AT_ONCE,
+        memory: Memory | None = None,
     ) -> None:
         """Nothing is declared.
 
@@ -58,6 +62,7 @@ class TaskStates:
             saved: What it is restored from.
             clock_ms: For states with a `ttl_s`.
             entries_at_once: How many plain entries are written between two looks at the clock.
+            memory: What state by key may take of memory, unless it has `max_keys`; None: all that it needs.
 
         Raises:
             CheckpointError: it was saved with another number of key groups.
@@ -73,6 +78,7 @@ class TaskStates:
         self._unclaimed: dict[str, SavedState] = dict(saved.states)
         self._clock_ms = clock_ms
         self._at_once = entries_at_once
+        self._memory = memory
         self._states: dict[str, Tracked] = {}
         self._whole: set[str] = set()
         """States of the task that cannot be divided."""
@@ -103,6 +109,8 @@ class TaskStates:
             CheckpointError: it cannot be restored.
         """
         schema = Schema(name, Kind.KEYED, codec, version, migrate)
+        if self._memory is not None and max_keys is None:
+            return self._spilled_state(self._memory, schema, default, ttl_s)
         if ttl_s is None and max_keys is None:
             state = KeyedState(schema, self.place, default)
         else:
@@ -112,6 +120,21 @@ class TaskStates:
         if saved := self._claim(schema):
             state.load(*decoded(schema, self.place, saved.blocks))
         self._states[name] = state
+        return state
+
+    def _spilled_state(self, memory: Memory, schema: Schema, default: Any, ttl_s: float | None) -> KeyedState:
+        from heronpy.state._spilled import SpilledExpiringState, SpilledKeyedState
+
+        state: SpilledKeyedState | SpilledExpiringState
+        if ttl_s is None:
+            state = SpilledKeyedState(schema, self.place, default, memory)
+        else:
+            state = SpilledExpiringState(
+                schema, self.place, default, memory=memory, clock_ms=self._clock_ms, ttl_s=ttl_s
+            )
+        if saved := self._claim(schema):
+            state.load_blocks(saved.blocks)
+        self._states[schema.name] = state
         return state
 
     def split_state(
@@ -245,6 +268,11 @@ class TaskStates:
         self.place = place
         for state in self._states.values():
             state.place = place
+
+    def close(self) -> None:
+        """Nobody uses it any more: free what it has beside memory."""
+        if self._memory is not None:
+            self._memory.file.close()
 
     # --- Checkpoints
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import filterfalse
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.checkpoints import ObjectWriter
 from heronpy.state._dict_like import UNSET, DictLike
@@ -35,6 +35,9 @@ from heronpy.state._layers import Clock, Layer, Values, freed, merged, sunk
 from heronpy.state._owed import ENTRIES_AT_ONCE, Owed, Target, Written
 from heronpy.state._place import Place
 from heronpy.state._schema import Schema
+
+if TYPE_CHECKING:
+    from heronpy.state._spill import Spill
 
 BASE_FRACTION: Final = 0.5
 """If so large a part of the keys has changed, all of them are written."""
@@ -67,6 +70,7 @@ class Tracked(DictLike):
         "_owed",
         "_sinking",
         "_size",
+        "_spill",
         "_untracked",
         "place",
         "schema",
@@ -101,6 +105,7 @@ class Tracked(DictLike):
         self._in_place = 0  # how many more bases are to be written in place
         self._untracked = False  # whether the changes since the last committed checkpoint are not told apart
         self._garbage: list[Values] = []
+        self._spill: Spill | None = None  # where what is committed may go to a file
         self._known: Any = _ABSENT  # a key that was found below the front
         self._checked: Any = _ABSENT  # a key that belongs to this task
         self._new_front({}, {})
@@ -121,7 +126,7 @@ class Tracked(DictLike):
         front[key] = value
 
     def __delitem__(self, key: Any) -> None:
-        below = self._find_below(key) is not _ABSENT
+        below = self._is_below(key)
         if key in self._front:
             del self._front[key]
         elif not below:
@@ -149,7 +154,7 @@ class Tracked(DictLike):
         return self._size
 
     def __contains__(self, key: Any) -> bool:
-        if key in self._front or self._find_below(key) is not _ABSENT:
+        if key in self._front or self._is_below(key):
             return True
         self._check(key)
         return False
@@ -169,7 +174,7 @@ class Tracked(DictLike):
         """A dict of it. Its values must not be changed: unlike reading, this makes nothing dirty."""
         found: dict[Any, Any] = {}
         for hidden, values in reversed(self._lower):
-            found.update(values)
+            found.update(values.items())
             for key in hidden:
                 found.pop(key, None)
         found.update(self._front)
@@ -199,6 +204,14 @@ class Tracked(DictLike):
 
     # --- Below the front
 
+    def _is_below(self, key: Any) -> bool:
+        for hidden, values in self._lower:
+            if key in hidden:
+                return False
+            if key in values:
+                return True
+        return False
+
     def _find_below(self, key: Any) -> Any:
         """What is there, as it is there."""
         for hidden, values in self._lower:
@@ -219,7 +232,7 @@ class Tracked(DictLike):
             return value
         owed = self._owed
         if type(value) is Written:
-            if value.by is owed:
+            if value.by is owed or value.by is None:
                 owed = None
             value = value.value
         elif immutable(value):
@@ -232,7 +245,7 @@ class Tracked(DictLike):
 
     def _enter(self, key: Any) -> None:
         """Before a key is put into the front."""
-        if self._find_below(key) is _ABSENT:
+        if not self._is_below(key):
             if self._deleted.pop(key, self) is self:
                 self._check(key)
             self._size += 1
@@ -254,13 +267,16 @@ class Tracked(DictLike):
 
     def _relink(self) -> None:
         """What is below the front, the newest first, each with the keys that are hidden by what is above it."""
-        lower = []
+        lower: list[tuple[Values, Any]] = []
         hidden = self._deleted
         for layer in (self._layer, self._sinking):
             if layer is not None:
                 lower.append((hidden, layer[0]))
                 hidden = layer[1]
-        self._lower = (*lower, (hidden, self._base))
+        lower.append((hidden, self._base))
+        if self._spill is not None:
+            lower.append(({}, self._spill.cold))
+        self._lower = tuple(lower)
 
     # --- Checkpoints
 
@@ -273,7 +289,8 @@ class Tracked(DictLike):
     @property
     def unchanged(self) -> int:
         """How many keys there were before that, about."""
-        return len(self._base) + (len(self._sinking[0]) if self._sinking else 0)
+        cold = len(self._spill.cold) if self._spill else 0
+        return len(self._base) + (len(self._sinking[0]) if self._sinking else 0) + cold
 
     @property
     def needs_base(self) -> bool:
@@ -291,7 +308,11 @@ class Tracked(DictLike):
         """Take over what was restored; nothing of it is dirty."""
         assert not self._size
         self._base = data
-        self._size = len(data)
+        self.loaded(len(data))
+
+    def loaded(self, size: int) -> None:
+        """So many keys were restored."""
+        self._size = size
         self._relink()
 
     def begin(self, writer: ObjectWriter, position: int, *, base: bool, at_once: int = ENTRIES_AT_ONCE) -> None:
@@ -307,7 +328,9 @@ class Tracked(DictLike):
             at_once: How many plain entries are written between two looks at the clock.
         """
         assert self._owed is None, "the last checkpoint is still being written"
-        if self._untracked:
+        if self._spill is not None:
+            self._spill.begun(self.changed)
+        elif self._untracked:
             self._in_place -= 1
         else:
             self._in_place = IN_PLACE if 0 < BASE_FRACTION * self.unchanged <= self.changed else 0
@@ -315,10 +338,13 @@ class Tracked(DictLike):
         layer = self._layer = front if self._layer is None else merged(self._layer, front)
         self._new_front({}, {})
         target = Target(writer, position, self.schema, self.place, self._group, self._stamp, at_once)
-        below = [values for _, values in self._lower[1:]] if base else None
+        cold = self._spill.cold if self._spill and base else None
+        below: list[Values] | None = [values for _, values in self._lower[1:]] if base else None
+        if cold is not None and below is not None:
+            below.pop()
         in_place = base and self._in_place > 0 and self._size >= at_once and self._set_in_place(True)
         self._untracked = self._untracked or in_place
-        self._owed = Owed(target, *layer, below, in_place=in_place)
+        self._owed = Owed(target, *layer, below, in_place=in_place, cold=cold)
 
     def write(self, deadline_s: float, clock: Clock) -> bool:
         """Write owed entries until a time, at least one. Whether none is left.
@@ -355,7 +381,7 @@ class Tracked(DictLike):
         assert self._owed is None
         if self._layer is not None:
             assert self._sinking is None
-            if self._base:
+            if self._base or self._spill:
                 self._sinking = self._layer
             else:
                 self._base = self._layer[0]
@@ -370,7 +396,7 @@ class Tracked(DictLike):
 
     def release(self, deadline_s: float, clock: Clock) -> bool:
         """Let sink what was committed, and free what is not needed, until a time. Whether nothing is left."""
-        if not self._sink(deadline_s, clock):
+        if not (self._sink(deadline_s, clock) and self._make_room(deadline_s, clock)):
             return False
         while self._garbage and freed(self._garbage[-1], deadline_s, clock):
             self._garbage.pop()
@@ -380,11 +406,26 @@ class Tracked(DictLike):
         """Whether all has sunk."""
         if self._sinking is None:
             return True
-        if not sunk(*self._sinking, self._base, deadline_s, clock):
+        if self._spill is not None:
+            if not self._spill.sunk(self._sinking, self._base, deadline_s, clock):
+                return False
+        elif not sunk(*self._sinking, self._base, deadline_s, clock):
             return False
         self._sinking = None
         self._relink()
         return True
+
+    def _make_room(self, deadline_s: float, clock: Clock) -> bool:
+        """Whether what is committed has room in memory, or cannot leave it now."""
+        spill, owed = self._spill, self._owed
+        if spill is None or (owed is not None and owed.base):  # whose keys must not change
+            return True
+        dirty = sum(map(len, (self._front, *(layer[0] for layer in (self._layer, self._sinking) if layer))))
+        return spill.evicted(self._base, dirty, self._evicted_ms, deadline_s, clock)
+
+    def _evicted_ms(self, key: Any) -> int:
+        """When a key that leaves the memory was written."""
+        return 0
 
     def check_invariants(self) -> None:
         """What must hold between any two calls."""

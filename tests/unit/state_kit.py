@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from heronpy.checkpoints import (
@@ -18,7 +20,7 @@ from heronpy.checkpoints import (
     removable_objects,
 )
 from heronpy.hashing import index_of_group, key_group
-from heronpy.state import Place, TaskStates
+from heronpy.state import Memory, Place, TaskStates
 
 GROUPS = 16
 NAME = "count"
@@ -38,8 +40,13 @@ class Ticks:
 class Component:
     """Its tasks, and what was stored of it."""
 
-    def __init__(self, declare: Callable[[TaskStates], Any], tasks: int = 1, *, at_once: int = 1) -> None:
+    def __init__(
+        self, declare: Callable[[TaskStates], Any], tasks: int = 1, *, at_once: int = 1, memory_bytes: int | None = None
+    ) -> None:
+        """Tasks that have declared their states; with `memory_bytes`, what is beyond goes to files."""
         self.declare = declare
+        self.memory_bytes = memory_bytes
+        self.tasks: list[TaskStates] = []
         self.objects: dict[str, bytes] = {}
         self.manifests: list[Manifest] = []
         """Of committed checkpoints, the newest last."""
@@ -54,6 +61,8 @@ class Component:
         self._start(tasks)
 
     def _start(self, tasks: int) -> None:
+        for task in self.tasks:
+            task.close()
         started = [self.restored(index, tasks) for index in range(tasks)]
         declared = [self.declare(states) for states in started]
         for states in started:
@@ -72,9 +81,10 @@ class Component:
     def restored(self, index: int, tasks: int) -> TaskStates:
         saved = NOTHING_SAVED
         if self.manifest is not None:
-            saved = read_saved(self.manifest, NAME, index, tasks, self.opened)
+            saved = read_saved(self.manifest, NAME, index, tasks, self.opened, kept=self.memory_bytes is None)
         place = Place("words-1", NAME, index, tasks, GROUPS)
-        return TaskStates(place, saved, clock_ms=lambda: self.now_ms, entries_at_once=self.at_once)
+        memory = None if self.memory_bytes is None else Memory(self.memory_bytes, Path(tempfile.gettempdir()))
+        return TaskStates(place, saved, clock_ms=lambda: self.now_ms, entries_at_once=self.at_once, memory=memory)
 
     def opened(self, ref: ObjectRef) -> ObjectReader:
         return ObjectReader(BytesSource(ref.name, self.objects[ref.name]))

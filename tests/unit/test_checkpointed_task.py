@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 from heronpy.checkpoints import LoggedBatch, LogRef, ObjectRef, Saved, decode_log, decode_ref
@@ -58,7 +59,9 @@ class Store:
             raise UnavailableError("the storage is away")
         self.stored.objects[name] = data
 
-    async def restore(self, checkpoint: int, component: str, index: int, tasks: int) -> Found:
+    async def restore(
+        self, checkpoint: int, component: str, index: int, tasks: int, *, spool: Path | None = None
+    ) -> Found:
         if self.fails:
             self.fails -= 1
             raise UnavailableError("the storage is away")
@@ -215,8 +218,8 @@ async def test_what_was_loaded_for_another_number_of_tasks_is_not_restored() -> 
         run.store.commit(await run.report("stored"))
         loaded, load = asyncio.Event(), run.store.restore
 
-        async def slow(*args: Any) -> Found:
-            found = await load(*args)
+        async def slow(*args: Any, **options: Any) -> Found:
+            found = await load(*args, **options)
             await loaded.wait()
             return found
 

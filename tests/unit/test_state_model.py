@@ -6,8 +6,10 @@ import copy
 import decimal
 import enum
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -49,6 +51,8 @@ def declare(states: TaskStates) -> KeyedState:
 class Model(RuleBasedStateMachine):
     """A dict beside a component with state by key."""
 
+    memory_bytes: st.SearchStrategy[int | None] = st.none()
+
     def __init__(self) -> None:
         super().__init__()
         self.model: dict[Any, Any] = {}
@@ -57,9 +61,14 @@ class Model(RuleBasedStateMachine):
         self.begun = False
         self.changes = 0
 
-    @initialize(tasks=st.integers(1, 4), at_once=st.integers(1, 4))
-    def start(self, tasks: int, at_once: int) -> None:
-        self.component = Component(declare, tasks, at_once=at_once)
+    @initialize(tasks=st.integers(1, 4), at_once=st.integers(1, 4), data=st.data())
+    def start(self, tasks: int, at_once: int, data: st.DataObject) -> None:
+        memory_bytes = data.draw(self.memory_bytes)
+        self.component = Component(declare, tasks, at_once=at_once, memory_bytes=memory_bytes)
+
+    def teardown(self) -> None:
+        for task in self.component.tasks:
+            task.close()
 
     # --- what user code does
 
@@ -194,6 +203,7 @@ class Model(RuleBasedStateMachine):
             assert not found.keys() & set(state)
             found.update(state)
             types.update({key: type(key) for key in state})
+            states.close()
         assert found == self.committed
         for key, kind in types.items():
             assert kind in {type(one) for one in KEYS if one == key}, "an equal key, of one of the types that were used"
@@ -215,3 +225,14 @@ class Model(RuleBasedStateMachine):
 
 TestModel = Model.TestCase
 TestModel.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class SpilledModel(Model):
+    """The same with memory for none of what is committed, or for some of it."""
+
+    memory_bytes = st.sampled_from([0, 2_000])
+
+
+@pytest.mark.skipif(find_spec("lmdb") is None, reason="lmdb is not installed")
+class TestSpilledModel(SpilledModel.TestCase):  # type: ignore[name-defined,misc]
+    settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -1,0 +1,174 @@
+"""State that is larger than memory: what is committed and does not fit is in a file."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from state_kit import GROUPS, Component
+
+from heronpy.checkpoints import BytesSource, SpooledSource
+from heronpy.errors import ConfigError, StateError
+from heronpy.state import KeyedState, Memory, Place, TaskStates
+
+pytest.importorskip("lmdb", reason="lmdb is not installed")
+
+MIB = 1 << 20
+
+
+def keyed(**options: Any) -> Callable[[TaskStates], KeyedState]:
+    return lambda states: states.keyed_state("values", **options)
+
+
+def spilled(**options: Any) -> Component:
+    """A component that keeps in memory only what is not committed."""
+    return Component(keyed(**options), 1, memory_bytes=0)
+
+
+def released(component: Component) -> None:
+    """After a checkpoint, with all of it done that is done between batches."""
+    component.checkpoint()
+    for task in component.tasks:
+        while not task.release():
+            pass
+
+
+def test_state_of_ten_times_the_budget_takes_no_more_memory_than_the_budget() -> None:
+    def value(key: int) -> tuple[Any, ...]:
+        return (key, f"{key:0100d}")
+
+    keys, budget = 8_000, MIB // 5  # an entry takes 270 bytes
+    component = Component(keyed(), 1, at_once=64, memory_bytes=budget)
+    tracemalloc.start()
+    try:
+        for start in range(0, keys, 100):
+            component.declared[0].update((key, value(key)) for key in range(start, start + 100))
+            released(component)
+            stored = sum(map(len, component.objects.values()))
+            assert tracemalloc.get_traced_memory()[0] - stored < 1.2 * budget
+    finally:
+        tracemalloc.stop()
+    assert len(component.declared[0]) == keys
+    assert component.declared[0][keys // 2] == value(keys // 2)
+    component.tasks[0].close()
+
+
+def test_nothing_is_left_of_the_file_when_its_process_is_killed(tmp_path: Path) -> None:
+    memory = Memory(0, tmp_path)
+    states = TaskStates(Place("words-1", "count", 0, 1, GROUPS), memory=memory)
+    state = states.keyed_state("values")
+    state.update(dict.fromkeys(range(100), 1))
+    states.begin(1, 0)
+    while states.pending:
+        states.write()
+    states.commit(1)
+    while not states.release():
+        pass
+    assert len(memory.spills[0].cold) == 100
+    assert list(tmp_path.iterdir()) == []
+    assert dict(state) == dict.fromkeys(range(100), 1)
+    states.close()
+
+
+def test_keys_of_any_length_and_type_are_found_again() -> None:
+    values = {"k" * 500: 1, "k" * 501: [2], True: 3, ("a", 2.0): None, "": b"", 1 << 70: {"a": 4}, "ü" * 300: 5}
+    component = spilled()
+    component.declared[0].update(values)
+    released(component)
+    state = component.declared[0]
+    assert dict(state.items()) == values
+    assert {repr(key) for key in state} == {repr(key) for key in values}
+    state["k" * 501].append(3)
+    del state[True]
+    component.checkpoint()
+    component.restart(2)
+    expected = {key: value for key, value in values.items() if key != 1} | {"k" * 501: [2, 3]}
+    assert {key: value for state in component.declared for key, value in state.items()} == expected
+    for task in component.tasks:
+        task.close()
+
+
+def test_a_ttl_forgets_what_is_in_the_file_in_memory_and_in_checkpoints() -> None:
+    component = spilled(ttl_s=10, default=0)
+    component.declared[0].update(dict.fromkeys("abc", 1))
+    released(component)
+    component.now_ms += 6_000
+    state = component.declared[0]
+    state["a"] += 1  # lives on
+    state["d"] = 4
+    released(component)
+    component.restart(1)
+    state = component.declared[0]
+    assert sorted(state) == ["a", "b", "c", "d"]
+    component.now_ms += 5_000
+    assert "b" not in state
+    assert dict(state) == {"a": 2, "d": 4}
+    assert len(state) == 2
+    released(component)
+    component.now_ms = 0  # the clock does not go back
+    component.restart(3)
+    assert {key: value for state in component.declared for key, value in state.items()} == {"a": 2, "d": 4}
+    component.now_ms = 1_000_000 + 30_000
+    assert [len(state) for state in component.declared] == [0, 0, 0]
+    for task in component.tasks:
+        task.close()
+
+
+def test_a_write_forgets_what_has_expired_in_the_file() -> None:
+    component = spilled(ttl_s=1)
+    state = component.declared[0]
+    for number in range(40):
+        state[f"once-{number}"] = [number]
+        released(component)
+        component.now_ms += 100
+    assert len(state.copy()) <= 11, "those of a second, and one that the next write forgets"
+    component.tasks[0].close()
+
+
+def test_a_full_disk_costs_memory_and_no_state(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    component = spilled()
+    state = component.declared[0]
+    state.update(dict.fromkeys("abc", 1))
+
+    def full(*_: Any) -> list[Any]:
+        raise StateError("no space left on device")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr("heronpy.state._cold.ColdEntries.put", full)
+        released(component)
+        assert "'values' takes more memory than it may: no space left on device" in caplog.text
+        assert dict(state) == dict.fromkeys("abc", 1)
+    released(component)
+    assert dict(state) == dict.fromkeys("abc", 1)
+    component.tasks[0].close()
+
+
+def test_the_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(ConfigError, match=r"needs the package lmdb: pip install 'heron-engine\[state\]'"):
+        Memory(16 * MIB, tmp_path)
+
+
+def test_what_was_read_of_an_object_is_not_asked_for_again(tmp_path: Path) -> None:
+    asked = []
+
+    class Asked(BytesSource):
+        def read(self, offset: int, length: int) -> bytes:
+            asked.append((offset, length))
+            return super().read(offset, length)
+
+    source = SpooledSource(Asked("objects/a", bytes(range(100))), tmp_path)
+    assert [source.read(10, 20), source.read(10, 20), source.read(15, 5)] == [
+        bytes(range(10, 30)),
+        bytes(range(10, 30)),
+        bytes(range(15, 20)),
+    ]
+    assert asked == [(10, 20), (15, 5)]
+    assert list(tmp_path.iterdir()) == []
