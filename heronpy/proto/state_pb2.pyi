@@ -1,8 +1,8 @@
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Iterable as _Iterable
-from typing import ClassVar as _ClassVar, Optional as _Optional
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
@@ -67,15 +67,27 @@ class Epoch(_message.Message):
     def __init__(self, topology_id: _Optional[str] = ..., term: _Optional[int] = ..., leader: _Optional[bytes] = ..., restore_epoch: _Optional[int] = ...) -> None: ...
 
 class Checkpoints(_message.Message):
-    __slots__ = ("topology_id", "last_id", "in_progress", "committed", "settled")
+    __slots__ = ("topology_id", "last_id", "in_progress", "committed", "settled", "poisoned")
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_ID_FIELD_NUMBER: _ClassVar[int]
     IN_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
+    POISONED_FIELD_NUMBER: _ClassVar[int]
     topology_id: str
     last_id: int
     in_progress: int
     committed: _containers.RepeatedScalarFieldContainer[int]
     settled: int
-    def __init__(self, topology_id: _Optional[str] = ..., last_id: _Optional[int] = ..., in_progress: _Optional[int] = ..., committed: _Optional[_Iterable[int]] = ..., settled: _Optional[int] = ...) -> None: ...
+    poisoned: _containers.RepeatedCompositeFieldContainer[PoisonedTuple]
+    def __init__(self, topology_id: _Optional[str] = ..., last_id: _Optional[int] = ..., in_progress: _Optional[int] = ..., committed: _Optional[_Iterable[int]] = ..., settled: _Optional[int] = ..., poisoned: _Optional[_Iterable[_Union[PoisonedTuple, _Mapping]]] = ...) -> None: ...
+
+class PoisonedTuple(_message.Message):
+    __slots__ = ("tuple", "rollbacks", "reason")
+    TUPLE_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACKS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    tuple: bytes
+    rollbacks: int
+    reason: str
+    def __init__(self, tuple: _Optional[bytes] = ..., rollbacks: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...

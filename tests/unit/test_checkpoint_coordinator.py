@@ -29,6 +29,7 @@ from heronpy.tmaster.checkpoints import (
     ManifestFailed,
     ManifestWritten,
     Phase,
+    Poisoned,
     RaiseRestoreEpoch,
     Record,
     RestoreTasks,
@@ -276,6 +277,26 @@ def test_the_record_says_which_checkpoint_has_no_logs(world: World) -> None:
     assert (world.durable.newest, world.durable.settled) == (3, 1)
     assert world.durable.without_newer(2).settled == 1
     assert world.durable.without_newer(0).settled == 0
+
+
+def test_rollbacks_because_of_a_tuple_are_counted_through_the_deaths_of_topology_masters(world: World) -> None:
+    for rollbacks in (1, 2, 3):
+        assert not any(order.set_aside for order in world.take(RestoreTasks))
+        world.feed(RollbackRequested(3, world.epoch, "ValueError", world.now_s, b"a digest"))
+        assert {tup: each.rollbacks for tup, each in world.durable.poisoned.items()} == {b"a digest": rollbacks}
+        if rollbacks < 3:
+            world.become_leader()
+        world.all_report()
+    assert [order.set_aside for order in world.take(RestoreTasks)][-1] == {b"a digest": "ValueError"}
+    world.become_leader()
+    world.restart(1)
+    world.all_report()
+    assert [order.set_aside for order in world.take(RestoreTasks)][-1] == {b"a digest": "ValueError"}
+    world.commit(1)
+    assert world.durable.poisoned == {}
+    world.restart(1)
+    world.all_report()
+    assert [order.set_aside for order in world.take(RestoreTasks)][-1] == {}
 
 
 def test_an_epoch_that_somebody_else_has_raised_has_the_leadership_checked(world: World) -> None:
@@ -583,7 +604,7 @@ def test_the_record_of_an_earlier_topology_of_the_same_name_does_not_count() -> 
 
 
 def test_a_record_survives_its_message() -> None:
-    record = Record("words-1", 9, 9, (7, 8), settled=7)
+    record = Record("words-1", 9, 9, (7, 8), settled=7, poisoned={b"a digest": Poisoned(2, "ValueError")})
     assert Record.from_proto(record.to_proto()) == record
 
 

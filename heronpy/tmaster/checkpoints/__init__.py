@@ -38,6 +38,7 @@ from heronpy.tmaster.checkpoints._events import (
 )
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._messages import instance_reported, order_of, stmgr_reported
+from heronpy.tmaster.checkpoints._poison import Poisoned
 from heronpy.tmaster.checkpoints._record import Record
 from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 
@@ -67,6 +68,7 @@ __all__ = [
     "ManifestWritten",
     "Members",
     "Phase",
+    "Poisoned",
     "RaiseRestoreEpoch",
     "Record",
     "RestoreTasks",

@@ -28,7 +28,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.protobuf.message import DecodeError
 
@@ -310,8 +310,12 @@ class CheckpointCoordinator:
             reason = "its successor cannot know who has reported"
             self._count_failure(found.in_progress, Failure.LEADER, reason, event.now_s)
         self.record, self._last_id = found, max(self._last_id, found.last_id)
+        if self._adopt and not self._poison.found:
+            self._poison.load(found.poisoned)
+        elif found.poisoned != self._poison.found:
+            self._wanted = replace(found, poisoned=self._poison.found)
         self._due_s = event.now_s + self._settings.interval_s
-        if lost_or_damaged:
+        if lost_or_damaged and self._wanted is None:
             self._wanted = found
         if found.committed:
             effects.append(DiscardCheckpoints(found.committed, found.newest))

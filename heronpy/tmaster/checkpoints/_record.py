@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from heronpy.proto import state_pb2
 from heronpy.tmaster.checkpoints._events import INITIAL
+from heronpy.tmaster.checkpoints._poison import Poisoned
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,8 @@ class Record:
     """Those that are kept, oldest first."""
     settled: int = INITIAL
     """The newest committed one that is known to have no logs: another number of tasks can restore it."""
+    poisoned: Mapping[bytes, Poisoned] = field(default_factory=dict)
+    """Tuples that were the reason of rollbacks since the last commit."""
 
     @property
     def newest(self) -> int:
@@ -37,7 +41,7 @@ class Record:
         assert checkpoint == self.in_progress, "only what is under way is committed"
         committed = (*self.committed, checkpoint)[-retained:]
         settled = self.settled if unaligned else checkpoint
-        return replace(self, in_progress=0, committed=committed, settled=settled)
+        return replace(self, in_progress=0, committed=committed, settled=settled, poisoned={})
 
     def without_newer(self, checkpoint: int) -> Record:
         """With this checkpoint as the newest one; 0: with none."""
@@ -52,8 +56,13 @@ class Record:
             in_progress=self.in_progress,
             committed=self.committed,
             settled=self.settled,
+            poisoned=[
+                state_pb2.PoisonedTuple(tuple=tup, rollbacks=each.rollbacks, reason=each.reason)
+                for tup, each in self.poisoned.items()
+            ],
         )
 
     @classmethod
     def from_proto(cls, p: state_pb2.Checkpoints) -> Record:
-        return cls(p.topology_id, p.last_id, p.in_progress, tuple(p.committed), p.settled)
+        poisoned = {each.tuple: Poisoned(each.rollbacks, each.reason) for each in p.poisoned}
+        return cls(p.topology_id, p.last_id, p.in_progress, tuple(p.committed), p.settled, poisoned)
