@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.executor import process_table
+from heronpy.executor import Command, process_table
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
 
@@ -14,7 +14,7 @@ NEEDED = Resources(1.0, 1 << 20, 0)
 PLAN = PackingPlan("packing", (ContainerPacking(1, (InstancePacking("word", 1, 0, NEEDED),), NEEDED),))
 
 
-def stages(tmp_path: Path, container: int, checkpoints: str) -> dict[str, int]:
+def commands(tmp_path: Path, container: int, checkpoints: str) -> tuple[Command, ...]:
     launch = Launch(
         topology="words",
         topology_id="words-1",
@@ -25,7 +25,11 @@ def stages(tmp_path: Path, container: int, checkpoints: str) -> dict[str, int]:
         dir=tmp_path,
         checkpoints=checkpoints,
     )
-    return {command.id: command.stage for command in process_table(launch, container, PLAN)}
+    return process_table(launch, container, PLAN)
+
+
+def stages(tmp_path: Path, container: int, checkpoints: str) -> dict[str, int]:
+    return {command.id: command.stage for command in commands(tmp_path, container, checkpoints)}
 
 
 @pytest.mark.parametrize("container", [0, 1])
@@ -44,3 +48,23 @@ def test_every_container_of_one_with_checkpoints_has_a_checkpoint_manager(tmp_pa
     by_end = sorted(processes, key=lambda id: processes[id])
     assert by_end == ["container_1_word_1", "ckptmgr-1", "stmgr-1", "metricsmgr-1"]
     assert stages(tmp_path, 2, "/c") == {}
+
+
+@pytest.mark.parametrize(
+    ("present", "added"),
+    [
+        (None, "glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.arena_max=1", "glibc.malloc.arena_max=1:glibc.malloc.hugetlb=1"),
+        ("glibc.malloc.hugetlb=0", None),
+    ],
+)
+def test_instances_with_checkpoints_have_large_tables_in_huge_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, present: str | None, added: str | None
+) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if present is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", present)
+    for checkpoints, expected in (("", None), ("/c", added)):
+        found = {command.id: command.env.get("GLIBC_TUNABLES") for command in commands(tmp_path, 1, checkpoints)}
+        assert found.pop("container_1_word_1") == expected
+        assert set(found.values()) == {None}
