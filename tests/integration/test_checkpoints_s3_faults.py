@@ -1,0 +1,150 @@
+"""Checkpoints in S3 behind a network that fails: refused requests, uploads that are cut, answers that are lost."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from heronpy.checkpoints import CheckpointStorage, newest_intact, open_storage
+from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.testing.checkpoints_kit import small_checkpoint, store
+from heronpy.testing.servers import S3Server, s3_missing
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(s3_missing() is not None, reason=s3_missing() or "")]
+
+ATTEMPTS = 3
+"""So often a request is tried."""
+SLOW_DOWN = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+LARGE = bytes(range(256)) * 4096  # 1 MiB: more than is in sockets' buffers on the way
+
+Fault = Callable[[socket.socket, socket.socket], None]
+
+
+def refused(client: socket.socket, server: socket.socket) -> None:
+    """The server is overloaded."""
+    client.recv(1 << 16)
+    client.sendall(SLOW_DOWN)
+
+
+def cut(client: socket.socket, server: socket.socket) -> None:
+    """The connection breaks in the middle of an upload."""
+    for _ in range(4):
+        server.sendall(client.recv(16 * 1024))
+
+
+def answer_lost(client: socket.socket, server: socket.socket) -> None:
+    """The server has done it, and nobody is told."""
+    threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
+    while (answer := server.recv(1 << 16)).startswith(b"HTTP/1.1 100"):
+        client.sendall(answer)
+
+
+class Network(socketserver.ThreadingTCPServer):
+    """Passes connections on to a server; `faults` happen to the next ones."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", 0), _Connection)
+        self.target = ("127.0.0.1", port)
+        self.faults: list[Fault] = []
+
+
+class _Connection(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        network = self.server
+        assert isinstance(network, Network)
+        fault = network.faults.pop(0) if network.faults else None
+        with contextlib.suppress(OSError), socket.create_connection(network.target) as server:
+            if fault is not None:
+                fault(self.request, server)
+                return
+            back = threading.Thread(target=_pass_on, args=(server, self.request), daemon=True)
+            back.start()
+            _pass_on(self.request, server)
+            back.join()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def network(server: S3Server) -> Iterator[Network]:
+    with Network(server.port) as network:
+        thread = threading.Thread(target=network.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        yield network
+        network.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def storage(server: S3Server, network: Network, monkeypatch: pytest.MonkeyPatch) -> Iterator[CheckpointStorage]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3Server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", S3Server.secret_key)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    server.url("faults")
+    place = f"s3://faults/{secrets.token_hex(8)}"
+    with open_storage(f"{place}?endpoint=http://127.0.0.1:{network.server_address[1]}&region=us-east-1") as storage:
+        yield storage
+
+
+@pytest.mark.parametrize("fault", [refused, cut])
+def test_a_request_that_fails_is_tried_again_and_what_is_stored_is_whole(
+    storage: CheckpointStorage, network: Network, fault: Fault
+) -> None:
+    network.faults = [fault] * (ATTEMPTS - 1)
+    storage.put("objects/a", [LARGE])
+    assert network.faults == []
+    assert storage.read("objects/a") == LARGE
+
+
+@pytest.mark.parametrize("fault", [refused, cut])
+def test_an_upload_that_fails_for_good_is_unavailable_and_nothing_of_it_is_there(
+    storage: CheckpointStorage, network: Network, fault: Fault
+) -> None:
+    network.faults = [fault] * ATTEMPTS
+    with pytest.raises(UnavailableError, match="objects/a"):
+        storage.put("objects/a", [LARGE])
+    assert network.faults == []
+    with pytest.raises(NotFoundError):
+        storage.size("objects/a")
+    assert storage.names() == []
+
+
+def test_a_manifest_whose_answer_was_lost_is_created_once_and_by_its_writer(
+    storage: CheckpointStorage, network: Network
+) -> None:
+    network.faults = [answer_lost]
+    assert storage.create("manifests/1.json", b"mine")
+    assert network.faults == []
+    assert not storage.create("manifests/1.json", b"theirs")
+    assert storage.read("manifests/1.json") == b"mine"
+
+
+def test_a_storage_that_refuses_is_never_taken_for_one_without_checkpoints(
+    storage: CheckpointStorage, network: Network
+) -> None:
+    network.faults = [refused] * ATTEMPTS
+    with pytest.raises(UnavailableError):
+        newest_intact(storage)
+    assert network.faults == []
+    store(storage, *small_checkpoint(1, {"a": b"1"}))
+    assert newest_intact(storage)[0].checkpoint_id == 1
