@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.api import api_constants
 from heronpy.bench.nexmark import QUERIES, Answer, Options, answer, collected, events, topology, written
 from heronpy.testing import Simulator
 
 COUNT, PER_S = 2500, 25
 """100 s of event time: ten windows, and sessions that end."""
+MODES = api_constants.TopologyReliabilityMode
 STEPS = 5
 WITHIN_S = 120
 
@@ -45,6 +47,15 @@ def test_a_query_has_the_answer_of_plain_python_though_all_tasks_are_killed(
         simulator.run(until=complete, seconds=WITHIN_S)
     collected(expected, tmp_path, seen)
     assert expected.wrong() == ""
+
+
+@pytest.mark.parametrize("query", ["q1", "q4"])
+@pytest.mark.parametrize("mode", [MODES.ATMOST_ONCE, MODES.ATLEAST_ONCE])
+def test_only_effectively_once_asks_for_checkpoints(query: str, mode: str, files: Path, tmp_path: Path) -> None:
+    built = topology(query, files, tmp_path, Options(reliability=mode)).build()
+    config = {kvs.key for kvs in built.protobuf_topology.topology_config.kvs}
+    assert api_constants.TOPOLOGY_RELIABILITY_MODE in config
+    assert api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS not in config
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,9 @@ class Options:
 def topology(query: str, events: Path, output: Path, options: Options) -> TopologyBuilder:
     """A query over the files of a directory; its rows come in files in another."""
     source, sink = JsonLines(f"{events}/*.jsonl"), JsonLinesSink(output)
-    config = {
-        api_constants.TOPOLOGY_RELIABILITY_MODE: options.reliability,
-        api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS: options.checkpoint_interval_s,
-    }
+    config: dict[str, Any] = {api_constants.TOPOLOGY_RELIABILITY_MODE: options.reliability}
+    if options.reliability == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE:
+        config[api_constants.TOPOLOGY_STATEFUL_CHECKPOINT_INTERVAL_SECONDS] = options.checkpoint_interval_s
     topology = TopologyBuilder(f"nexmark-{query}")
     made = QUERIES[query]
     if not isinstance(made, Bolts):
