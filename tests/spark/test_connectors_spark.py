@@ -48,6 +48,7 @@ def test_all_sources_are_read_in_spark_tasks_as_in_a_topology(spark: Any, tmp_pa
         assert os.getpid() not in {pid for pid, _, _ in found}
 
 
+@pytest.mark.long
 def test_a_table_with_a_file_that_cannot_be_read_is_an_error_that_names_it(spark: Any, tmp_path: Path) -> None:
     for name in ("good", "torn"):
         pq.write_table(pa.table({"n": list(range(500))}), tmp_path / f"{name}.parquet")
