@@ -55,6 +55,7 @@ class Probe:
     def __init__(
         self, directory: Path, name: str, counters: Callable[[], dict[str, int]], latencies: Latencies | None = None
     ) -> None:
+        self._name = name
         self._counters = counters
         self._latencies = latencies
         self._closed = False
@@ -78,7 +79,7 @@ class Probe:
                 return
             if question == b"latencies" and self._latencies is not None:
                 self._latencies.take(self._latency_file)
-            answer = {**self._counters(), "at_s": monotonic()}
+            answer = {**self._counters(), "name": self._name, "at_s": monotonic()}
             with contextlib.suppress(OSError):  # who asked is gone
                 self._socket.sendto(json.dumps(answer).encode(), asker)
 
@@ -98,7 +99,6 @@ class Prober:
         self.directory = directory
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(directory / "prober.sock"))
-        self._socket.settimeout(ANSWER_TIMEOUT_S)
 
     def up(self, names: list[str]) -> bool:
         """Whether all of them have opened their sockets."""
@@ -113,9 +113,9 @@ class Prober:
         answers = [self._ask(name, b"count") for name in names]
         return Sample(sum(a["count"] for a in answers), sum(a["at_s"] for a in answers) / len(answers))
 
-    def counters(self, name: str) -> dict[str, Any]:
-        """All counters of a task. Raises as `sample`."""
-        return self._ask(name, b"count")
+    def counters(self, name: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+        """All counters of a task, which may be dying: then nobody answers. Raises as `sample`."""
+        return self._ask(name, b"count", timeout_s)
 
     def latencies_ns(self, names: list[str]) -> npt.NDArray[np.int64]:
         """All latencies that the tasks measured since this was last called."""
@@ -124,10 +124,14 @@ class Prober:
         files = [self.directory / f"{name}.latencies" for name in names]
         return np.concatenate([np.fromfile(path, dtype=np.int64) for path in files])
 
-    def _ask(self, name: str, question: bytes) -> dict[str, Any]:
+    def _ask(self, name: str, question: bytes, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
+        give_up_s = monotonic() + timeout_s
         self._socket.sendto(question, str(self.directory / f"{name}.sock"))
-        answer: dict[str, Any] = json.loads(self._socket.recv(4096))
-        return answer
+        while True:
+            self._socket.settimeout(max(give_up_s - monotonic(), 1e-3))
+            answer: dict[str, Any] = json.loads(self._socket.recv(4096))
+            if answer["name"] == name:  # else it was asked before, and answers only now
+                return answer
 
     def close(self) -> None:
         self._socket.close()

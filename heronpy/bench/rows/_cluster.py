@@ -18,6 +18,8 @@ from heronpy.testing import LocalCluster, TopologyHandle
 START_TIMEOUT_S = 180.0
 CHECKPOINT_TIMEOUT_S = 300.0
 POLL_S = 0.01
+ANSWER_S = 0.2
+"""Who does not answer within it is asked again: a process that is killed may have been asked just before."""
 
 
 class Counting:
@@ -34,7 +36,7 @@ class Counting:
         found = []
         for index in range(self.tasks):
             with contextlib.suppress(OSError):  # it is dead, or not yet there
-                found.append(self._probes.counters(f"{COUNT}-{index}"))
+                found.append(self._probes.counters(f"{COUNT}-{index}", ANSWER_S))
         return found
 
     def wait(self, what: str, done: Callable[[], bool], within_s: float) -> None:
