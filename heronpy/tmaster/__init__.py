@@ -4,6 +4,7 @@
 with its events and effects, for whoever runs it without sockets and clocks.
 """
 
+from heronpy.tmaster._checkpoint_calls import CheckpointAsked
 from heronpy.tmaster._checkpointing import Checkpointing, KeepCopy, SendOrder
 from heronpy.tmaster._core import (
     Activated,
@@ -45,6 +46,7 @@ from heronpy.tmaster._update import UpdateRequested
 
 __all__ = [
     "Activated",
+    "CheckpointAsked",
     "Checkpointing",
     "ClaimNode",
     "CloseSession",

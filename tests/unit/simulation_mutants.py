@@ -26,6 +26,8 @@ from heronpy.stmgr.flow import EPOCH
 from heronpy.testing.simulation import (
     Break,
     Cut,
+    Damage,
+    Detach,
     Expire,
     Kill,
     Pause,
@@ -200,6 +202,16 @@ INSTANCE = "heronpy.testing.simulation._instance_node:"
 
 RELAYS = [f"container_{container}_relay_3" for container in (1, 2, 3)]
 SINKS = [f"container_{container}_sink_{task}" for container, task in ((1, 5), (2, 6))]
+
+
+def _one_too_many(original: Any) -> Any:
+    def without_newer(self: Any, checkpoint: int) -> Any:
+        found = original(self, checkpoint)
+        return dataclasses.replace(found, committed=found.committed[:-1])
+
+    return without_newer
+
+
 BREAKS: Schedule = [(round(1.6 + 0.31 * n, 2), Break("host-1", "host-2")) for n in range(25)]
 RESTORES: Schedule = [(round(1.6 + 0.9 * n, 2), Restore()) for n in range(9)]
 STOPPED_RELAY: Schedule = [(2.0, Stop(name, 9.0)) for name in RELAYS]
@@ -217,6 +229,14 @@ EXPIRED: Schedule = [(3.0, Expire("tmaster-0", 3.0)), (3.0, Pause(1.0))]
 """A Topology Master has just lost its session when it is asked for a change."""
 LOST: Schedule = [(5.0, Kill("tmaster-0", 0.5)), (5.2, StateEmptied())]
 """The state manager comes back without data while there is no Topology Master."""
+DAMAGED: Schedule = [(8.0, Damage("relay")), (8.0, Restore())]
+REATTACHED: Schedule = [
+    (3.7249, Pause(0.085)),
+    (4.31, StateEmptied()),
+    (5.8912, Detach("container_2_relay_4")),
+    (5.9207, Detach("stmgr-2")),
+    (6.8654, Kill("container_1", 0.173)),
+]
 REPLACED: Schedule = [(2.0, Kill("stmgr-1", 0.2)), (2.2, Kill("tmaster-0", 0.4)), (4.0, Kill("stmgr-2", 0.2))]
 
 MUTANTS = {
@@ -257,7 +277,10 @@ MUTANTS = {
     ),
     "outboxes survive the order to restore": Mutant(f"{OUTBOX}.clear", _empty, 1, RESTORES, checkpoints=True),
     "a Stream Manager is no member of what it has restored": Mutant(
-        f"{MEMBERSHIP}restored", _members_stay, 0, checkpoints=True
+        f"{MEMBERSHIP}restored", _members_stay, 0, REATTACHED, checkpoints=True
+    ),
+    "what is intact is passed over": Mutant(
+        "heronpy.tmaster.checkpoints._record:Record.without_newer", _one_too_many, 6, DAMAGED, checkpoints=True
     ),
     "no copy of the record is kept": Mutant(
         "heronpy.tmaster._checkpointing:Checkpointing._keep", _nothing, 0, LOST, checkpoints=True

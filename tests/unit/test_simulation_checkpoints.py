@@ -7,15 +7,18 @@ import pytest
 from heronpy.testing.simulation import (
     Break,
     Cut,
+    Damage,
     Detach,
     Expire,
     Kill,
     Pause,
     Restore,
+    Save,
     Schedule,
     StateAway,
     StateEmptied,
     Stop,
+    StorageAway,
     run,
 )
 
@@ -40,11 +43,19 @@ def test_counts_are_exact_with_the_faults_of_a_pinned_seed(seed: int) -> None:
         [(3.0, StateAway(4.0)), (3.2, Kill(RELAY, 0.1)), (5.0, Kill("tmaster-0", 0.3))],
         [(3.0, StateEmptied()), (3.1, Kill("tmaster-0", 0.5)), (3.2, Kill(SINK, 0.1))],
         [(3.0, Restore()), (3.01, Restore()), (3.02, Kill("tmaster-0", 0.1))],
+        [(3.0, StorageAway(4.0)), (3.2, Kill(RELAY, 0.1))],
+        [(3.0, Save()), (3.2, Kill("tmaster-0", 0.3))],
         [(3.0, Pause(3.0)), (4.0, Kill("stmgr-2", 0.1)), (5.0, Expire("tmaster-0", 1.0))],
     ],
 )
 def test_counts_are_exact_after(faults: Schedule) -> None:
     assert run(6, faults, check_every=4, checkpoints=True).storage.newest > 0
+
+
+def test_a_damaged_checkpoint_is_passed_over_and_what_is_older_is_restored() -> None:
+    cluster = run(6, [(7.0, Damage("relay")), (7.0, Restore())], check_every=10, checkpoints=True)
+    assert cluster.storage.newest > max(cluster.storage.damaged) > 0
+    assert min(node.status.epoch for node in cluster.counting.values()) > 2
 
 
 def test_checkpoints_go_on_while_nothing_happens_and_nobody_is_restored() -> None:

@@ -18,7 +18,8 @@ emitted in.
 
 With `checkpoints=True` (`--checkpoints`) the topology is effectively once, and instances are stand-ins with the real
 alignment, which count what they execute. Promised are then exact counts: those of every committed checkpoint and those
-in the end are what a run without faults has after as many numbers. A restore takes what was committed last.
+in the end are what a run without faults has after as many numbers. A restore takes what was committed last, or the
+newest that is intact where checkpoints were damaged; what was asked for as a savepoint has no logs.
 """
 
 from heronpy.testing.simulation._campaign import failure_of, run, schedule_of, test_of
@@ -26,17 +27,20 @@ from heronpy.testing.simulation._cluster import Cluster
 from heronpy.testing.simulation._faults import (
     Break,
     Cut,
+    Damage,
     Detach,
     Expire,
     Fault,
     Kill,
     Pause,
     Restore,
+    Save,
     Scale,
     Schedule,
     StateAway,
     StateEmptied,
     Stop,
+    StorageAway,
     shrunk,
 )
 from heronpy.testing.simulation._loop import Loop, Process
@@ -53,6 +57,7 @@ __all__ = [
     "Broken",
     "Cluster",
     "Cut",
+    "Damage",
     "Detach",
     "End",
     "Expire",
@@ -66,12 +71,14 @@ __all__ = [
     "Pause",
     "Process",
     "Restore",
+    "Save",
     "Scale",
     "Schedule",
     "Setup",
     "StateAway",
     "StateEmptied",
     "Stop",
+    "StorageAway",
     "failure_of",
     "run",
     "schedule_of",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from heronpy.instance.task import TaskFailed
 from heronpy.testing.simulation._cluster import Cluster
-from heronpy.testing.simulation._faults import Fault, Schedule, StateEmptied, schedule
+from heronpy.testing.simulation._faults import Fault, Schedule, StateEmptied, schedule, storage_schedule
 from heronpy.testing.simulation._loop import Loop
 from heronpy.testing.simulation._programs import Broken
 from heronpy.testing.simulation._setup import Setup, hosts, processes
@@ -18,7 +18,8 @@ def schedule_of(seed: int, *, checkpoints: bool = False) -> list[tuple[float, Fa
     setup = Setup.of(seed, checkpoints=checkpoints)
     # A standby has no copy of what the active Topology Master has seen.
     without = [StateEmptied] if checkpoints and setup.standby else []
-    return schedule(Loop(seed).rng("faults"), hosts=hosts(setup), processes=processes(setup), without=without)
+    made = schedule(Loop(seed).rng("faults"), hosts=hosts(setup), processes=processes(setup), without=without)
+    return [*made, *(storage_schedule(Loop(seed).rng("faults of the storage")) if checkpoints else [])]
 
 
 def run(seed: int, faults: Schedule | None = None, *, check_every: int = 1, checkpoints: bool = False) -> Cluster:

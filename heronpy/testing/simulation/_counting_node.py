@@ -201,8 +201,15 @@ class CountingNode:
         def loaded() -> None:
             if order.epoch <= self.status.epoch or self._rng.random() < FAIL_SHARE:
                 return  # the order is repeated
-            if self._plan is None or self.task not in self._plan.tasks:
-                return  # it is being ended
+            if self._plan is None or self.task not in self._plan.tasks or self._storage.away:
+                return  # it is being ended; or the order is repeated
+            if self._storage.is_damaged(order.checkpoint, self.component):
+                self._report(
+                    damaged=checkpoint_pb2.CheckpointDamaged(
+                        task=self.task, epoch=order.epoch, checkpoint=order.checkpoint, reason="a block is damaged"
+                    )
+                )
+                return
             self._begin(self._storage.restored(order.epoch, order.checkpoint, self.component, *self._place()))
             self.status = Status(
                 task=self.task, incarnation=self.status.incarnation, epoch=order.epoch, phase=Status.RESTORED
@@ -319,7 +326,7 @@ class CountingNode:
         def stored() -> None:
             if self.status.epoch != epoch:
                 return
-            if self._rng.random() < FAIL_SHARE:
+            if self._storage.away or self._rng.random() < FAIL_SHARE:
                 self._fail(checkpoint, "the storage does not answer")
                 return
             snapshot = TaskSnapshot(position, counts, complete.log)

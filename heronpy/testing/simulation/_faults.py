@@ -88,7 +88,41 @@ class Scale:
     to: int
 
 
-Fault = Kill | Stop | Cut | Break | Detach | StateAway | StateEmptied | Expire | Pause | Restore | Scale
+@dataclass(frozen=True, slots=True)
+class StorageAway:
+    """The storage of checkpoints answers nobody for a while."""
+
+    for_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What a component has in the newest committed checkpoint is damaged, unless all before it are already."""
+
+    component: str
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Somebody asks for a checkpoint that any number of tasks can restore."""
+
+
+Fault = (
+    Kill
+    | Stop
+    | Cut
+    | Break
+    | Detach
+    | StateAway
+    | StateEmptied
+    | Expire
+    | Pause
+    | Restore
+    | Scale
+    | StorageAway
+    | Damage
+    | Save
+)
 Schedule = Sequence[tuple[float, Fault]]
 """Faults, each with the time in simulated seconds at which it happens."""
 
@@ -165,6 +199,18 @@ def _process(rng: random.Random, processes: Sequence[str]) -> str:
     """One of them; Topology and Stream Managers as often as all others together."""
     managers = [name for name in processes if "tmaster" in name or "stmgr" in name]
     return rng.choice(managers if rng.random() < 0.5 and managers else list(processes))
+
+
+def storage_schedule(rng: random.Random) -> list[tuple[float, Fault]]:
+    """Faults of the storage of checkpoints, in half of all schedules none."""
+    kinds = rng.choices((StorageAway, Damage, Save), (1, 1, 1), k=rng.choice((0, 0, 0, 1, 2, 3)))
+    return [(round(rng.uniform(FIRST_S, LAST_S), 4), _storage_fault(kind, rng)) for kind in kinds]
+
+
+def _storage_fault(kind: type[Fault], rng: random.Random) -> Fault:
+    if kind is Damage:
+        return Damage(rng.choice(("source", "relay", "sink")))
+    return StorageAway(round(rng.uniform(0.1, 8), 2)) if kind is StorageAway else Save()
 
 
 def shrunk(

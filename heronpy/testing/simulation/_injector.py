@@ -9,16 +9,19 @@ from heronpy.testing.simulation._cluster import Cluster
 from heronpy.testing.simulation._faults import (
     Break,
     Cut,
+    Damage,
     Detach,
     Expire,
     Fault,
     Kill,
     Pause,
     Restore,
+    Save,
     Scale,
     StateAway,
     StateEmptied,
     Stop,
+    StorageAway,
 )
 
 _RETRY_S = 1.0
@@ -75,10 +78,34 @@ class Injector:
                 self._update(component, to)
             case Scale(component, to):
                 self._scale(component, to)
+            case StorageAway(for_s):
+                self._set_storage_away(True)
+                self._until(for_s, lambda: self._set_storage_away(False), data_path=False)
+            case Damage(component):
+                self._cluster.storage.damage(component)
+                self._until(0, lambda: None, data_path=False)
+            case Save():
+                self._save()
             case Restore():
                 for tmaster in self._cluster.active_tmasters():
                     if tmaster.restore():
                         self._until(0, lambda: None, data_path=True)
+
+    def _set_storage_away(self, away: bool) -> None:
+        self._cluster.storage.away = away
+
+    def _save(self) -> None:
+        """Ask for a checkpoint until there is one, as the CLI's user would."""
+        self._calls += 1
+        call = self._calls
+        asked = [tmaster for tmaster in self._cluster.active_tmasters() if tmaster.save(call)]
+
+        def look() -> None:
+            waits = [node for node in asked if node.core.active and node.process.alive and call not in node.replies]
+            if waits or not any(node.replies.get(call) == "" for node in asked):
+                self._until(_RETRY_S, look if waits else self._save, data_path=True)
+
+        self._until(_RETRY_S, look, data_path=True)
 
     def _scale(self, component: str, to: int) -> None:
         """Try until the state manager takes it."""

@@ -11,12 +11,23 @@ from dataclasses import dataclass
 from heronpy.instance.checkpoints import InputBatch
 from heronpy.proto import state_pb2
 from heronpy.testing.simulation._programs import CYCLE, Broken
-from heronpy.tmaster.checkpoints import ManifestFailed, ManifestWritten, WriteManifest
+from heronpy.tmaster.checkpoints import (
+    FindIntact,
+    IntactFound,
+    IntactUnknown,
+    ManifestFailed,
+    ManifestWritten,
+    WriteManifest,
+)
 
 FAIL_SHARE = 0.02
 """How many calls fail."""
+_NOTICED_SHARE = 0.5
+"""How often damage is noticed when the next manifest is written."""
 Item = tuple[int, int, str]
 """Task of the source, a number, and which of the tuples that are made of it."""
+Answer = Callable[[float], ManifestWritten | ManifestFailed | IntactFound | IntactUnknown]
+"""What a Checkpoint Manager says, by the time at which it does."""
 Counts = Counter[tuple[str, Item]]
 """How often each component has executed each item."""
 
@@ -75,7 +86,13 @@ class Storage:
         """The restore epoch in which each was committed."""
         self.rescaled = 0
         """How often a task was restored that is one of another number than at the checkpoint."""
+        self.away = False
+        """Whether the storage answers nobody."""
         self._announced = 0
+        self._record: tuple[int, ...] = ()
+        """The committed checkpoints that are kept."""
+        self.damaged: dict[int, str] = {}
+        """The component that cannot read its part, by checkpoint."""
         self._restored: dict[int, int] = {}
 
     # what a topology makes of a number
@@ -111,11 +128,32 @@ class Storage:
         """Store what task `index` of `tasks` has."""
         self._snapshots[checkpoint, component, index, tasks] = snapshot
 
-    def write_manifest(
-        self, effect: WriteManifest, rng: random.Random
-    ) -> Callable[[float], ManifestWritten | ManifestFailed]:
+    def damage(self, component: str) -> None:
+        """Damage what a component has in the newest committed checkpoint; not in the only intact one."""
+        intact = [id for id in self._record if id not in self.damaged]
+        if len(intact) > 1:
+            self.damaged[intact[-1]] = component
+
+    def is_damaged(self, checkpoint: int, component: str) -> bool:
+        """Whether a task of the component cannot read its part of a checkpoint."""
+        return self.damaged.get(checkpoint) == component
+
+    def find_intact(self, effect: FindIntact, rng: random.Random) -> Answer:
+        """Look at checkpoints, mostly."""
+        epoch = effect.epoch
+        if self.away or rng.random() < FAIL_SHARE:
+            return lambda now_s: IntactUnknown(epoch, "the storage does not answer", now_s)
+        intact = [id for id in effect.committed if id in self._manifests and id not in self.damaged]
+        refused = tuple(f"{id}: damaged" for id in effect.committed if id > max(intact, default=0))
+        return lambda now_s: IntactFound(epoch, max(intact, default=0), refused, now_s)
+
+    def write_manifest(self, effect: WriteManifest, rng: random.Random) -> Answer:
         """Store a manifest, mostly; the answer, by its time."""
         id, epoch = effect.checkpoint, effect.epoch
+        if effect.previous in self.damaged and rng.random() < _NOTICED_SHARE:
+            return lambda now_s: ManifestFailed(id, epoch, f"{effect.previous} is damaged", now_s, damage=True)
+        if self.away:
+            return lambda now_s: ManifestFailed(id, epoch, "the storage does not answer", now_s)
         if rng.random() >= FAIL_SHARE:
             self._manifests[id] = dict(effect.tasks)
             if rng.random() >= FAIL_SHARE:
@@ -174,7 +212,11 @@ class Storage:
         Raises:
             Broken: what it commits is not the state after some numbers of each source.
         """
-        newest = record.committed[-1] if record.committed else 0
+        self._record = tuple(record.committed)
+        newest = self.newest
+        if intact := [id for id in self.commits if id > newest and id not in self.damaged]:
+            raise Broken(f"{intact} are passed over, and intact: {newest} is the newest now")
+        self._announced = min(self._announced, newest)
         if not newest or newest in self.commits:
             return
         if newest not in self._manifests:
@@ -201,8 +243,14 @@ class Storage:
 
     @property
     def newest(self) -> int:
-        """The last checkpoint that was committed."""
-        return max(self.commits, default=0)
+        """The last checkpoint that was committed, and not passed over since then."""
+        return self._record[-1] if self._record else 0
+
+    def check_saved(self, after: int) -> None:
+        """Raises Broken if there is no newer checkpoint than this one that any number of tasks can restore."""
+        logs = [at for at, saved in self._snapshots.items() if at[0] == self.newest and saved.log]
+        if self.newest <= after or logs:
+            raise Broken(f"checkpoint {self.newest} is what was asked for after {after}, and has logs: {logs}")
 
     def check(self, counts: Counts, positions: Mapping[int, int], what: str) -> None:
         """Raises Broken if these are not the counts at these positions."""

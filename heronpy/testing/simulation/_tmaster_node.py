@@ -15,9 +15,10 @@ from heronpy.testing.simulation._loop import Process
 from heronpy.testing.simulation._network import End, Network
 from heronpy.testing.simulation._programs import Broken
 from heronpy.testing.simulation._state_store import MemoryStateManager
-from heronpy.testing.simulation._storage import Storage
+from heronpy.testing.simulation._storage import Answer, Storage
 from heronpy.tmaster import (
     Activated,
+    CheckpointAsked,
     ClaimNode,
     CloseSession,
     Core,
@@ -43,7 +44,7 @@ from heronpy.tmaster import (
     WriteNode,
     carry_out,
 )
-from heronpy.tmaster.checkpoints import DiscardCheckpoints, WriteManifest, instance_reported, stmgr_reported
+from heronpy.tmaster.checkpoints import DiscardCheckpoints, FindIntact, WriteManifest, instance_reported, stmgr_reported
 
 TICK_S = 1.0
 UPDATE_TIMEOUT_S = 20.0
@@ -101,6 +102,8 @@ class TmasterNode:
         self._next_session = 0
         self._callers: list[tuple[End, str]] = []
         self.replies: dict[int, str] = {}
+        self._saves: dict[int, int] = {}
+        """The newest checkpoint that was committed when somebody asked for another, by call."""
         self._wake_ns = 0
         self._next_tick_s = 0.0
         self._tick_s = min(TICK_S, stmgr_timeout_s / 4)
@@ -128,6 +131,13 @@ class TmasterNode:
             self.feed(UpdateRequested(call, base, packing, UPDATE_TIMEOUT_S, self.process.loop.now_s))
         return self.core.active
 
+    def save(self, call: int) -> bool:
+        """Ask for a checkpoint without logs; the reply goes to `replies`. False if this is not the active one."""
+        if self.core.active:
+            self._saves[call] = self._storage.newest
+            self.feed(CheckpointAsked(call, True, UPDATE_TIMEOUT_S, self.process.loop.now_s))
+        return self.core.active
+
     # the core
 
     def feed(self, event: Event) -> None:
@@ -146,7 +156,9 @@ class TmasterNode:
                     open_session.outgoing.order(order)
                     self._write(open_session)
             case WriteManifest():
-                self._write_manifest(effect)
+                self._call_storage(lambda: self._storage.write_manifest(effect, self._rng))
+            case FindIntact():
+                self._call_storage(lambda: self._storage.find_intact(effect, self._rng))
             case DiscardCheckpoints(keep, before):
                 self._storage.discard(keep, before)
             case CloseSession(session, _, _):
@@ -159,6 +171,8 @@ class TmasterNode:
                     self._accept(end, name)
             case Reply(call, error):
                 self.replies[call] = error
+                if call in self._saves and not error:
+                    self._storage.check_saved(self._saves[call])
             case KeepCopy(kind, value):
                 self._copies[kind] = value
             case Finish():
@@ -192,13 +206,13 @@ class TmasterNode:
 
         self.process.loop.after(there_s, guarded)
 
-    def _write_manifest(self, effect: WriteManifest) -> None:
-        def write() -> None:
+    def _call_storage(self, call: Callable[[], Answer]) -> None:
+        def called() -> None:
             if self.process.alive:
-                answer = self._storage.write_manifest(effect, self._rng)
+                answer = call()
                 self.process.after(self._rng.random() * _CALL_S, lambda: self.feed(answer(self.process.loop.now_s)))
 
-        self.process.loop.after(self._rng.random() * _MANIFEST_S, write)
+        self.process.loop.after(self._rng.random() * _MANIFEST_S, called)
 
     def _check_term(self, write: WriteNode) -> None:
         """Whatever was to depend on the term was written in this one's own, however the state manager compares."""
