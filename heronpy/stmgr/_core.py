@@ -295,7 +295,8 @@ class StmgrCore:
             self._lose(old, event.now_ns)
             self._effects.append(CloseLink(old.number, "a newer connection has taken its place"))
         is_peer = event.name in self.routes.peers
-        keeps = self.routes.tracked and not is_peer and event.name not in self.routes.spouts
+        fails = self.routes.tracked and self._membership is None
+        keeps = fails and not is_peer and event.name not in self.routes.spouts
         delivered = Delivered(self._delivered_bytes) if keeps else None
         link = CoreLink(event.link, outbox, is_peer=is_peer, delivered=delivered)
         self._links[link.number] = self._connected[link.name] = link
@@ -351,6 +352,8 @@ class StmgrCore:
 
     def _lose_instance(self, link: CoreLink, routes: Routes) -> list[stmgr_pb2.Batch]:
         """What fails with an instance, besides what was being written to it."""
+        if self._membership is not None:
+            return []  # if it has died, all are restored; if not, it gets what waits for it
         if link.name in routes.spouts:
             # Its trees are gone with it.
             self._lost_spouts.add(routes.tasks[link.name])

@@ -49,8 +49,10 @@ def plan(version: int = 1, *, epoch: int = 0, tracked: bool = False, checkpoints
     """source_1 and sink_3 in container 1, sink_2 and sink_4 in container 2."""
     made = plan_of(sink={"default": Grouping.SHUFFLE})
     if tracked or checkpoints:
-        mode = "EFFECTIVELY_ONCE" if checkpoints else "ATLEAST_ONCE"
+        mode = "ATLEAST_ONCE" if tracked else "EFFECTIVELY_ONCE"
         config = {**made.logical.config, "topology.reliability.mode": mode}
+        if checkpoints:
+            config["topology.stateful.checkpoint.interval.seconds"] = 10
         made = dataclasses.replace(made, logical=dataclasses.replace(made.logical, config=config))
     return dataclasses.replace(made, version=version, restore_epoch=epoch)
 

@@ -43,9 +43,9 @@ def latest(shell: Shell) -> checkpoint_pb2.StmgrReport:
     return found
 
 
-def running(*, epoch: int = EPOCH) -> Shell:
+def running(*, epoch: int = EPOCH, tracked: bool = False) -> Shell:
     """Everybody is attached, and runs in the epoch."""
-    shell = Shell(plan(epoch=epoch, checkpoints=True))
+    shell = Shell(plan(epoch=epoch, tracked=tracked, checkpoints=True))
     shell.open(SOURCE, SINK, PEER)
     order(shell, restore(epoch))
     for name in (SOURCE, SINK):
@@ -207,8 +207,27 @@ def test_who_receives_what_was_sent_behind_a_loss_finds_a_number_missing() -> No
     assert numbers(shell, PEER)[-1] == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "batch"),
+    [(SINK, tracked(SINK_TASK, 1, 2)), (SOURCE, stmgr_pb2.Batch(dest_task=1, kind=stmgr_pb2.Batch.ACK, body=b"ack"))],
+)
+def test_what_waits_for_an_instance_outlives_its_connection_also_at_least_once(
+    name: str, batch: stmgr_pb2.Batch
+) -> None:
+    """A process that goes on is no loss, so nothing may be dropped: the Topology Master may be away just then."""
+    shell = running(tracked=True)
+    shell.stalled[name] = None
+    order(shell, begin(5))  # is being written
+    shell.send(PEER, batch, epoch=EPOCH, number=1)
+    shell.lose(name)
+    shell.open(name)
+    status(shell, name, EPOCH, TaskStatus.RUNNING)
+    assert shell.bodies(name) == [batch.body]
+    assert latest(shell).taint == ""
+
+
 def test_no_tuple_is_failed() -> None:
-    shell = running()
+    shell = running(tracked=True)
     shell.stalled[SINK] = None
     shell.send(SOURCE, tracked(SINK_TASK, 1, 2), epoch=EPOCH, number=1)
     shell.lose(SINK)
