@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.bolt import Bolt
@@ -92,20 +92,21 @@ class TaskCore:
     clock: Callable[[], int] = time.monotonic_ns
     """The time in ns. Tests give their own."""
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
-    saved: Saved | None = None
-    """With checkpoints: what the task is restored from, maybe nothing. Without: None, and all state is in memory."""
+    saved: InitVar[Saved | None] = None
+    """With checkpoints: what the task is restored from, maybe nothing. Without: None, and all state is in memory. It is
+    not kept: it may take as much room as the state."""
     roll_back: Callable[[str], None] = lambda _reason: None
     """With checkpoints: ask that all tasks are restored; any thread."""
     failed: FailedTuple | None = None
     """With checkpoints: the tuple that is the reason."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, saved: Saved | None) -> None:
         _, instance = self.plan.tasks[self.task_id]
         self.component: Component = self.plan.logical.components[instance.component]
         self.user_config: dict[str, Any] = self.plan.logical.config_of(self.component.name)
         """The component's configuration over the topology's. User code may change it in initialize()."""
         self.context = TopologyContext(self.plan, self.task_id, self.user_config, metrics=self.metrics)
-        self.states = None if self.saved is None else self.context.restore_states(self.saved)
+        self.states = None if saved is None else self.context.restore_states(saved)
         """Of which checkpoints are taken; None: of none."""
         self.settings = TaskConfig.of(self.user_config, self.plan.logical.components.values())
         self.tracking = self.settings.reliability.tracks_trees

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.api import BasicBolt, Bolt, Spout, TopologyBuilder
-from heronpy.checkpoints import NOTHING_SAVED
+from heronpy.checkpoints import NOTHING_SAVED, Block
 from heronpy.config import InstanceConfig
 from heronpy.errors import ConfigError, TupleError
 from heronpy.instance.checkpoints import EpochEnded, RollbackNeeded
@@ -23,6 +24,11 @@ from tests.unit.snapshot_kit import Hand, Stored, numbers, plan_of
 @pytest.fixture
 def stored() -> Stored:
     return Stored(plan_of())
+
+
+def blocks() -> list[Block]:
+    gc.collect()
+    return [each for each in gc.get_objects() if isinstance(each, Block)]
 
 
 def test_a_marker_comes_after_all_that_was_emitted_whatever_the_streams(stored: Stored) -> None:
@@ -166,6 +172,17 @@ def test_a_spout_goes_on_at_its_position(stored: Stored) -> None:
     again.emit(1)
     again.task.flush()
     assert again.contents() == [(2, [5])]
+
+
+def test_a_task_does_not_keep_what_was_read_of_a_checkpoint(stored: Stored) -> None:
+    count = Hand(stored, 2)
+    count.task.offer(numbers([1, 1, 2]))
+    count.checkpoint(1)
+    stored.commit(1)
+    of_others = blocks()
+    again = Hand(stored, 2, 1)
+    assert dict(again.user.counts) == {1: 2, 2: 1}
+    assert len(blocks()) == len(of_others)
 
 
 # Failures
