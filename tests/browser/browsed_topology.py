@@ -89,6 +89,7 @@ class Browsed(Topology):
     config = {  # noqa: RUF012  # Heron's way to declare
         "topology.reliability.mode": "ATLEAST_ONCE",
         "topology.exception.policy": "fail",
+        "topology.message.timeout.secs": 600,  # on a busy machine a tuple may take longer than the 30 s of the default
         "topology.stmgrs": 2,
         "app.database.password": "swordfish",
         "app.greeting": "hello",

@@ -74,10 +74,10 @@ def chromium() -> Iterator[Any]:
 class Opened:
     """A page of the UI, and what it complained of."""
 
-    def __init__(self, chromium: Any, url: str, **options: Any) -> None:
+    def __init__(self, context: Any, url: str) -> None:
         self.url = url
-        self.context = chromium.new_context(**{"viewport": DESKTOP, "color_scheme": "light", **options})
-        self.page = self.context.new_page()
+        self.context = context
+        self.page = context.new_page()
         self.page.set_default_timeout(WITHIN_MS)
         self.complaints: list[str] = []
         self.requests: list[str] = []
@@ -95,10 +95,11 @@ class Opened:
         return self.page
 
     def shot(self, name: str, *, full: bool = True) -> Path:
-        """Keep a picture."""
-        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        """Keep a picture, in a run of all tests: to paint a whole page costs as much as to load it."""
         path = SCREENSHOTS / f"{name}.png"
-        self.page.screenshot(path=path, full_page=full)
+        if os.environ.get("HERON_LONG"):
+            SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+            self.page.screenshot(path=path, full_page=full)
         return path
 
     def excuse(self, *words: str) -> None:
@@ -109,19 +110,34 @@ class Opened:
 Open = Callable[..., Opened]
 
 
+# A page in a context that has shown one before takes half the CPU: its process runs, and the files are in its cache.
+@pytest.fixture(scope="module")
+def desktop(chromium: Any) -> Iterator[Any]:
+    """What the pages of a file share unless they need options of their own."""
+    context = chromium.new_context(viewport=DESKTOP, color_scheme="light")
+    yield context
+    context.close()
+
+
 @pytest.fixture
-def opened(chromium: Any) -> Iterator[Open]:
-    """Opens pages. In the end none of them may have complained on the console."""
+def opened(chromium: Any, desktop: Any) -> Iterator[Open]:
+    """Opens pages. In the end none of them may have complained on the console, and none is left open."""
     pages: list[Opened] = []
 
     def opens(url: str, **options: Any) -> Opened:
-        pages.append(Opened(chromium, url, **options))
+        context = desktop
+        if options:
+            context = chromium.new_context(**{"viewport": DESKTOP, "color_scheme": "light", **options})
+        pages.append(Opened(context, url))
         return pages[-1]
 
     yield opens
     complaints = [complaint for one in pages for complaint in one.complaints]
     for one in pages:
-        one.context.close()
+        if one.context is not desktop:
+            one.context.close()
+    for page in [*desktop.pages]:
+        page.close()
     assert not complaints
 
 

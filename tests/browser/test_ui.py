@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from browsed_topology import ATTACK, ORDERS, SHELVES
-from conftest import PHONE, WITHIN_MS, Open, Served
+from conftest import PHONE, WITHIN_MS, Open, Opened, Served
 
 from heronpy.testing import TopologyHandle, eventually_sync
 
@@ -58,14 +58,20 @@ def test_the_list_finds_topologies_by_words_and_state(tracker: Served, topology:
     expect(page, "h1", "browsed")
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_every_page_shows_what_it_is_for(tracker: Served, at: str, clock_id: str, opened: Open, name: str) -> None:
-    path, proof = PAGES[name]
+def turn(one: Opened, hash: str, proof: str) -> Any:
+    """Go to another page without loading everything again, and wait for its proof: one of the page before is none."""
+    one.page.evaluate("for (const each of document.querySelectorAll('main *')) each.dataset.old = ''")
+    page = one.goto(hash)
+    page.locator(f"{proof}:not([data-old])").first.wait_for()
+    return page
+
+
+def test_every_page_shows_what_it_is_for(tracker: Served, at: str, clock_id: str, opened: Open) -> None:
     one = opened(tracker.url)
-    page = one.goto(at + path.replace("container_1_clock_3", clock_id))
-    page.locator(proof).first.wait_for()
-    assert page.title().endswith("· heron")
-    one.shot(name, full=name != "logs")
+    for name, (path, proof) in PAGES.items():
+        page = turn(one, at + path.replace("container_1_clock_3", clock_id), proof)
+        assert page.title().endswith("· heron"), name
+        one.shot(name, full=name != "logs")
 
 
 def test_counters_are_those_of_the_rest_api_and_the_known_ones(
@@ -403,19 +409,17 @@ def test_the_keyboard_is_enough(tracker: Served, at: str, opened: Open) -> None:
     expect(page, "tbody tr", "browsed")
 
 
-@pytest.mark.parametrize("name", ["list", *PAGES])
-def test_pages_fit_a_phone(tracker: Served, at: str, clock_id: str, opened: Open, name: str) -> None:
+def test_pages_fit_a_phone(tracker: Served, at: str, clock_id: str, opened: Open) -> None:
     one = opened(tracker.url, viewport=PHONE, has_touch=True, device_scale_factor=2)
-    path, proof = PAGES.get(name, ("", "tbody tr"))
-    page = one.goto("#/" if name == "list" else at + path.replace("container_1_clock_3", clock_id))
-    page.locator(proof).first.wait_for()
-    one.shot(f"phone-{name}")
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    cut = page.locator("tbody th").evaluate_all("all => all.filter(th => th.scrollWidth > th.clientWidth).length")
-    assert cut == 0  # there is no pointer to ask for the rest of a name
-    if name != "list":
-        tab = page.locator(".tabs [aria-current]").bounding_box()
-        assert 0 <= tab["x"] <= tab["x"] + tab["width"] <= PHONE["width"]
+    for name, (path, proof) in {"list": ("", "tbody tr"), **PAGES}.items():
+        page = turn(one, "#/" if name == "list" else at + path.replace("container_1_clock_3", clock_id), proof)
+        one.shot(f"phone-{name}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], name
+        cut = page.locator("tbody th").evaluate_all("all => all.filter(th => th.scrollWidth > th.clientWidth).length")
+        assert cut == 0, name  # there is no pointer to ask for the rest of a name
+        if name != "list":
+            tab = page.locator(".tabs [aria-current]").bounding_box()
+            assert 0 <= tab["x"] <= tab["x"] + tab["width"] <= PHONE["width"], name
 
 
 def test_dark_follows_the_system_and_the_button(tracker: Served, at: str, opened: Open) -> None:
