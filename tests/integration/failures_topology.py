@@ -67,7 +67,7 @@ class Count(Bolt):
 
 
 class Tries(Spout):
-    """Emits the numbers below test.count, each again until it is acked; notes what became of each, and how soon."""
+    """Emits the numbers below test.count, each again until it is acked; notes what became of each."""
 
     outputs = ("number",)
 
@@ -80,14 +80,13 @@ class Tries(Spout):
     def next_tuple(self) -> None:
         if self.left:
             number = self.left.popleft()
-            self.emitted_s = time.monotonic()  # one is pending at a time
             self.emit([number], tup_id=number)
 
     def ack(self, tup_id: Any) -> None:
         note(self.directory, f"acked {tup_id}")
 
     def fail(self, tup_id: Any) -> None:
-        note(self.directory, f"failed {tup_id} {time.monotonic() - self.emitted_s:.2f}")
+        note(self.directory, f"failed {tup_id}")
         self.left.append(tup_id)
 
 
@@ -159,7 +158,7 @@ def wild(directory: Path, *, count: int, block: str = "", policy: str = "restart
         {
             "topology.stmgrs": 1,
             "topology.reliability.mode": "ATLEAST_ONCE",
-            "topology.message.timeout.secs": 5,
+            "topology.message.timeout.secs": 600,  # longer than the test: what fails, fails for another reason
             "topology.exception.policy": policy,
             "topology.max.spout.pending": 1,
             "test.dir": str(directory),
