@@ -32,7 +32,14 @@ def test_numbers_are_counted_once_without_any_failure(topology: TopologyHandle, 
     counted.wait_exact()
 
 
-@pytest.mark.parametrize("process", ["source", "middle", "count", "stmgr-1", "stmgr-2", "ckptmgr-1", "tmaster"])
+LATER = ("source", "middle", "stmgr-2")
+"""Which die with a container, or as others of their kind do."""
+
+
+@pytest.mark.parametrize(
+    "process",
+    ["count", "stmgr-1", "ckptmgr-1", "tmaster", *(pytest.param(name, marks=pytest.mark.long) for name in LATER)],
+)
 def test_numbers_are_counted_once_though_a_process_is_killed(
     topology: TopologyHandle, counted: Counted, process: str
 ) -> None:
