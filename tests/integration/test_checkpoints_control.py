@@ -137,7 +137,7 @@ async def status_of(launch: Launch, state: StateManager) -> tmaster_pb2.StatusRe
     async with channel(f"{at.host}:{at.port}", security, container_identity(0)) as link:
         stub: Any = TmasterStub(link)  # type: ignore[no-untyped-call]  # generated without types
         reply: tmaster_pb2.StatusReply = await stub.GetStatus(
-            tmaster_pb2.TopologyRequest(), metadata=security.metadata, timeout=5
+            tmaster_pb2.TopologyRequest(), metadata=security.metadata, timeout=60
         )
         return reply
 

@@ -181,9 +181,9 @@ async def test_names_that_lead_elsewhere_and_strangers_are_refused(launch: Launc
         patch.setattr(Launch, "socket_dir", lambda *_: socket)
         async with CheckpointClient(stranger, container=0, process="container_1_count_1") as intruder:
             with pytest.raises(UnavailableError, match="token"):
-                await intruder.read("objects/count/x", 0, 1, timeout_s=5)
+                await intruder.read("objects/count/x", 0, 1, timeout_s=60)
             with pytest.raises(UnavailableError, match="token"):
-                await intruder.save("objects/count/x", pieces_of([b"x"]), timeout_s=5)
+                await intruder.save("objects/count/x", pieces_of([b"x"]), timeout_s=60)
 
 
 async def test_clients_wait_for_a_checkpoint_manager_and_for_its_restart(

@@ -215,8 +215,8 @@ async def test_calls_that_hang_in_the_storage_hold_up_neither_others_nor_the_end
         assert {type(e) for e in await asyncio.gather(*reads, return_exceptions=True)} == {UnavailableError}
         assert await client.read(f"objects/{COMPONENT}/x", 0, 10) == b"x"
         before_s = time.monotonic()
-        assert process.terminate() == 0
-        assert time.monotonic() - before_s < 5, "it waits for a thread that will never end"
+        assert process.terminate(within_s=60) == 0
+        assert time.monotonic() - before_s < 30, "it waits for a thread that will never end"
 
 
 class Sticky(CheckpointStorage):
@@ -269,7 +269,7 @@ async def test_a_storage_that_hangs_is_an_error_of_each_call_and_answers_again(
         before_s = time.monotonic()
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(e) for e in found} == {UnavailableError}, found
-        assert time.monotonic() - before_s < 10
+        assert time.monotonic() - before_s < 60
         stuck.set()
 
         async def answers() -> None:

@@ -335,7 +335,7 @@ def test_logs_are_shown_and_followed_and_lead_nowhere_else(heron: Heron, tmp_pat
     mine.write_text("five\n")
     assert follower.stdout.readline() == "five\n"
     heron.ok("kill", "WordCount")
-    assert follower.wait(timeout=10) == 0
+    assert follower.wait(timeout=60) == 0
 
 
 QUICK_METRICS = ("--config-property", "heron.metrics.export.interval.ms=300")

@@ -229,7 +229,7 @@ def test_a_restart_of_redis_is_survived_and_logged_once(tmp_path: Path, caplog: 
         while time.monotonic() < deadline_s:
             began_s = time.monotonic()
             assert reader.read(10) == []
-            assert time.monotonic() - began_s < 2.0
+            assert time.monotonic() - began_s < 30.0
             time.sleep(0.01)
         server.start()
         rest = _read(reader, 50)

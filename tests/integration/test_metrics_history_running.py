@@ -76,7 +76,7 @@ class Asking:
         await self._call("PublishMetrics", metrics_pb2.MetricsReports(reports=[report]))
 
     async def _call(self, name: str, request: Any) -> Any:
-        return await getattr(self._stub, name)(request, metadata=self._metadata, timeout=10, wait_for_ready=True)
+        return await getattr(self._stub, name)(request, metadata=self._metadata, timeout=60, wait_for_ready=True)
 
 
 @contextlib.asynccontextmanager

@@ -82,7 +82,7 @@ async def by_component(launch: Launch) -> dict[str, dict[str, float]]:
     ) as to_tmaster:
         ask: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).GetMetrics
         request = tmaster_pb2.MetricsRequest(interval_s=600, by_component=True)
-        reply = await ask(request, metadata=launch.security("heron").metadata, timeout=10)
+        reply = await ask(request, metadata=launch.security("heron").metadata, timeout=60)
     found: dict[str, dict[str, float]] = {}
     for series in reply.series:
         found.setdefault(series.component, {})[series.name] = series.value

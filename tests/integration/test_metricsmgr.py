@@ -87,7 +87,7 @@ async def status(launch: Launch, sm: StateManager) -> tmaster_pb2.StatusReply:
     ) as to_tmaster:
         call: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).GetStatus
         try:
-            reply = await call(REQUEST, metadata=launch.security("heron").metadata, timeout=2, wait_for_ready=True)
+            reply = await call(REQUEST, metadata=launch.security("heron").metadata, timeout=20, wait_for_ready=True)
         except grpc.aio.AioRpcError as e:
             raise AssertionError(f"no status: {e.code()}") from None
     assert isinstance(reply, tmaster_pb2.StatusReply)
@@ -143,7 +143,7 @@ async def publish(launch: Launch, report: metrics_pb2.MetricsReport, token: str)
     security = dataclasses.replace(launch.security(INSTANCE), token=token)
     async with channel(f"unix:{launch.socket_dir(1) / SOCKET_NAME}", security) as to_metricsmgr:
         call: Any = metrics_pb2_grpc.MetricsmgrStub(to_metricsmgr).Publish
-        await call(report, metadata=security.metadata, timeout=5, wait_for_ready=True)
+        await call(report, metadata=security.metadata, timeout=30, wait_for_ready=True)
 
 
 async def test_counters_reach_the_topology_master_and_prometheus_exactly(launch: Launch, sm: StateManager) -> None:
@@ -215,12 +215,12 @@ async def test_an_exception_reaches_the_topology_master_with_its_count(launch: L
 async def test_flush_delivers_what_happened_since_the_last_report(launch: Launch, sm: StateManager) -> None:
     async with running(TopologyMaster(launch)), running(MetricsManager(launch, 1)):
         emitter = Emitter(launch)
-        assert await emitter.reporter.flush(5.0)
+        assert await emitter.reporter.flush(30.0)
         await eventually(exactly(launch, sm, 3))
 
 
 async def test_flush_without_a_metrics_manager_gives_up_in_time(launch: Launch) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert not await Emitter(launch).reporter.flush(0.2)
 
 
@@ -284,7 +284,7 @@ async def test_totals_continue_when_an_instance_restarts(launch: Launch, sm: Sta
             async with Emitter(launch).reporting() as emitter:
                 await eventually(at_least(launch, sm, emitted + 9))
                 emitter.emits = False
-            assert await emitter.reporter.flush(5.0)
+            assert await emitter.reporter.flush(30.0)
             emitted += emitter.emitted
             await eventually(exactly(launch, sm, emitted))
             samples = await scraped(launch, manager.prometheus_port)

@@ -432,7 +432,7 @@ def test_a_call_without_the_token_is_refused(running: Topology) -> None:
         stranger = dataclasses.replace(running.launch.security("heron"), token="guessed")
         async with channel(endpoint, stranger, SCHEDULER) as link:
             stub = scheduler_pb2_grpc.SchedulerStub(link)
-            await stub.Kill(scheduler_pb2.SchedulerRequest(), metadata=stranger.metadata, timeout=5)
+            await stub.Kill(scheduler_pb2.SchedulerRequest(), metadata=stranger.metadata, timeout=60)
 
     with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
         asyncio.run(call())

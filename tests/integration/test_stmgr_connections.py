@@ -250,8 +250,8 @@ async def ends_in_order(launch: Launch, process: Any, pid: int, log: str, words:
     await eventually(ready, within_s=30)
     began = time.monotonic()
     os.kill(pid, signal.SIGTERM)
-    assert await asyncio.to_thread(process, 10) == 0
-    assert time.monotonic() - began < 4, path.read_text()
+    assert await asyncio.to_thread(process, 60) == 0
+    assert time.monotonic() - began < 30, path.read_text()
 
 
 async def test_a_stream_manager_ends_in_order_without_a_topology_master(launch: Launch, state: StateManager) -> None:

@@ -140,7 +140,7 @@ class Run:
             await self.frame()
 
     async def frame(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             data = await self.channel.next_frame()
         self.channel.sent(data)
         frame = stmgr_pb2.Frame.FromString(data)
@@ -165,7 +165,7 @@ class Run:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Wait for something that the thread does."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # there is no event: it happens in a thread
             await asyncio.sleep(0.001)
 
@@ -258,7 +258,7 @@ async def test_an_unaligned_snapshot_has_a_log_that_is_restored() -> None:
         def slow(tup: Any) -> None:
             process(tup)
             if tup["number"] == 1:
-                asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
+                asyncio.run_coroutine_threadsafe(release.wait(), loop).result(60)
 
         run.user.process = slow
         await run.send(batch([1, 2]), batch([3], 2), marker(1, 1))

@@ -296,7 +296,7 @@ def test_another_process_is_seen_from_outside_until_it_is_gone() -> None:
         assert 0 <= values["__uptime-secs"] < 60
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert process.stdin is not None
         process.stdin.close()
     assert other_process_metrics(process.pid) == []
