@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 from msgspec.msgpack import Ext
 
-from heronpy.errors import ConfigError, StateError
+from heronpy.errors import ConfigError, UnavailableError
 from heronpy.hashing import decode_key
 from heronpy.state._immutable import immutable
 from heronpy.state._key_bytes import comes_back, key_bytes
@@ -95,11 +95,11 @@ class ColdFile:
 
     @contextlib.contextmanager
     def translated(self) -> Iterator[None]:
-        """Raise what goes wrong with the file as StateError."""
+        """Raise what goes wrong with the file as UnavailableError: no tuple is to blame for it."""
         try:
             yield
         except (OSError, self._lmdb.Error) as e:
-            raise StateError(f"the file for state beyond memory in {self._directory}: {e}") from e
+            raise UnavailableError(f"the file for state beyond memory in {self._directory}: {e}") from e
 
     def used(self, entries: int = 1) -> None:
         """So many entries were read or written; no transaction is open."""
@@ -135,6 +135,8 @@ class ColdEntries(Mapping[Any, Any]):
         self._entries: Any = None
         self._times: Any = None
         self._count = 0
+        self._hidden: dict[Any, None] = {}
+        """Keys that are in the file and could not be removed."""
         self.oldest_ms: int | None = None
         """The least time of those that `pop_oldest` returns."""
 
@@ -149,17 +151,18 @@ class ColdEntries(Mapping[Any, Any]):
         return self._value(entry)
 
     def __contains__(self, key: Any) -> bool:
-        return self._count > 0 and self._get(_stored_key(key)) is not None
+        return self._count > 0 and key not in self._hidden and self._get(_stored_key(key)) is not None
 
     def __iter__(self) -> Iterator[Any]:
         after = b""
         while rows := self._rows(after):
             for stored, entry in rows:
-                yield _key(stored, _decode(entry))
+                if (key := _key(stored, _decode(entry))) not in self._hidden:
+                    yield key
             after = rows[-1][0]
 
     def __len__(self) -> int:
-        return self._count
+        return self._count - len(self._hidden)
 
     def written_ms(self, key: Any) -> int | None:
         """When it was written; None: it is not here."""
@@ -172,15 +175,16 @@ class ColdEntries(Mapping[Any, Any]):
         while rows := self._rows(after):
             after = rows[-1][0]
             entries = [(stored, _decode(entry)) for stored, entry in rows]
-            yield [(_key(stored, entry), entry[1], entry[2], entry[0]) for stored, entry in entries]
+            found = [(_key(stored, entry), entry[1], entry[2], entry[0]) for stored, entry in entries]
+            yield [row for row in found if row[0] not in self._hidden] if self._hidden else found
 
     def put(self, items: Iterable[tuple[Any, Any, int]]) -> list[Any]:
         """Write keys with their values and times. Those whose value cannot be encoded are returned, and not written.
 
         Raises:
-            StateError: it cannot be written. Nothing is.
+            UnavailableError: it cannot be written. Nothing is.
         """
-        rows, refused = [], []
+        rows, written, refused = [], [], []
         for key, value, stamp in items:
             try:
                 data = stored_value(value, self._schema.codec)
@@ -190,10 +194,11 @@ class ColdEntries(Mapping[Any, Any]):
             stored = _stored_key(key)
             original = None if comes_back(key) and stored[:1] != _LONG else dumps(key, 5)
             rows.append((stored, _encode((stamp, original, data)), stamp))
+            written.append(key)
         rows.sort()
         if self._entries is None:
-            self._entries = self._file.new_database()
-            self._times = self._file.new_database() if self._by_time else None
+            times = self._file.new_database() if self._by_time else None
+            self._entries, self._times = self._file.new_database(), times
         with self._file.translated(), self._file.environment.begin(write=True) as txn:
             for stored, entry, stamp in rows:
                 if self._times is None:
@@ -203,7 +208,10 @@ class ColdEntries(Mapping[Any, Any]):
                     txn.delete(_timed(_decode(old)[0], stored), db=self._times)
                 if stamp:
                     txn.put(_timed(stamp, stored), b"", db=self._times)
-            self._look(txn)
+            looked = self._looked(txn)
+        self._count, self.oldest_ms = looked
+        for key in written:
+            self._hidden.pop(key, None)
         self._file.used(len(rows))
         return refused
 
@@ -211,20 +219,31 @@ class ColdEntries(Mapping[Any, Any]):
         """Forget keys, if they are here.
 
         Raises:
-            StateError: it cannot be written. Nothing is.
+            UnavailableError: it cannot be written. Nothing is.
         """
         if not self._count or not keys:
             return
+        keys = [*self._hidden, *keys]
         with self._file.translated(), self._file.environment.begin(write=True) as txn:
             for stored in sorted(map(_stored_key, keys)):
                 old = txn.pop(stored, db=self._entries)
                 if old is not None and self._times is not None:
                     txn.delete(_timed(_decode(old)[0], stored), db=self._times)
-            self._look(txn)
+            looked = self._looked(txn)
+        self._count, self.oldest_ms = looked
+        self._hidden.clear()
         self._file.used(len(keys))
 
+    def hide(self, keys: Iterable[Any]) -> None:
+        """Keys that cannot be removed are not found any more, until they are written again or removed."""
+        self._hidden.update([(key, None) for key in keys if key in self])
+
     def pop_oldest(self, until_ms: int, at_most: int) -> list[Any]:
-        """Some keys that were written until a time. The entries stay, but are not found by time any more."""
+        """Some keys that were written until a time. The entries stay, but are not found by time any more.
+
+        Raises:
+            UnavailableError: it cannot be written. They are found again.
+        """
         if self.oldest_ms is None or self.oldest_ms > until_ms:
             return []
         keys = []
@@ -235,18 +254,21 @@ class ColdEntries(Mapping[Any, Any]):
                 txn.delete(timed, db=self._times)
                 stored = timed[_TIME_BYTES:]
                 keys.append(_key(stored, _decode(txn.get(stored, db=self._entries))))
-            self._look(txn)
+            looked = self._looked(txn)
+        self._count, self.oldest_ms = looked
         self._file.used(len(keys))
         return keys
 
-    def _look(self, txn: Any) -> None:
-        self._count = txn.stat(self._entries)["entries"]
-        if self._times is not None:
-            first = next(txn.cursor(db=self._times).iternext(values=False), None)
-            self.oldest_ms = None if first is None else int.from_bytes(first[:_TIME_BYTES])
+    def _looked(self, txn: Any) -> tuple[int, int | None]:
+        """How many there are, and the least time, once the transaction is committed."""
+        count: int = txn.stat(self._entries)["entries"]
+        if self._times is None:
+            return count, None
+        first = next(txn.cursor(db=self._times).iternext(values=False), None)
+        return count, None if first is None else int.from_bytes(first[:_TIME_BYTES])
 
     def _entry(self, key: Any) -> _Entry | None:
-        if not self._count or (data := self._get(_stored_key(key))) is None:
+        if not self._count or key in self._hidden or (data := self._get(_stored_key(key))) is None:
             return None
         entry: _Entry = _decode(data)
         return entry

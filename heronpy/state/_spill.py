@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from heronpy.errors import StateError
+from heronpy.errors import UnavailableError
 from heronpy.state._cold import ColdEntries, ColdFile
 from heronpy.state._layers import Clock, Layer, Values
 from heronpy.state._owed import Written
@@ -89,6 +89,20 @@ class Spill:
         """So many entries are of the checkpoint that has begun."""
         self._last_dirty = changed
 
+    def remove(self, keys: Sequence[Any]) -> None:
+        """Forget keys that may be in the file, also if it cannot be written."""
+        try:
+            self.cold.remove(keys)
+        except UnavailableError as error:
+            self.failed(error)
+            self.cold.hide(keys)
+
+    def failed(self, error: UnavailableError) -> None:
+        """The file cannot be written: what it should have is in memory meanwhile."""
+        if not self._warned:
+            log.warning("state %r takes more memory than it may: %s", self._name, error)
+        self._warned = True
+
     def look_at(self, items: Sequence[tuple[Any, Any]]) -> None:
         """Take some entries for what the others are like."""
         for key, value in items[:_SAMPLES]:
@@ -96,15 +110,11 @@ class Spill:
             self._entry_bytes += (size - self._entry_bytes) * (0.05 if self._entry_bytes else 1.0)
 
     def sunk(self, layer: Layer, base: Values, deadline_s: float, clock: Clock) -> bool:
-        """Move a layer into the base, until a time. Whether nothing of it is left.
-
-        Raises:
-            StateError: the file cannot be written.
-        """
+        """Move a layer into the base, until a time. Whether nothing of it is left."""
         values, deleted = layer
         while deleted:
             keys = list(islice(deleted, _AT_ONCE))
-            self.cold.remove(keys)
+            self.remove(keys)
             for key in keys:
                 base.pop(key, None)
                 del deleted[key]
@@ -120,13 +130,22 @@ class Spill:
                 break
         return not values
 
-    def evicted(self, base: Values, dirty: int, taken: Callable[[Any], int], deadline_s: float, clock: Clock) -> bool:
+    def evicted(
+        self,
+        base: Values,
+        dirty: int,
+        stamp: Callable[[Any], int],
+        taken: Callable[[Any], None],
+        deadline_s: float,
+        clock: Clock,
+    ) -> bool:
         """Move from the base to the file what there is no room for, until a time. Whether the rest has room.
 
         Args:
             base: What is committed.
             dirty: How many entries there are beside.
-            taken: When a key was written, which is in memory no more.
+            stamp: When the value of a key was written that is about to leave; 0 if nobody needs it any more.
+            taken: Called with each key of such a time that has left.
             deadline_s: By the clock.
             clock: In seconds.
         """
@@ -136,18 +155,19 @@ class Spill:
         while len(base) > limit:
             keys = list(islice(base, min(_AT_ONCE, len(base) - limit)))
             values = [value.value if type(value) is Written else value for value in map(base.__getitem__, keys)]
+            stamps = list(map(stamp, keys))
             try:
-                refused = self.cold.put([(key, value, taken(key)) for key, value in zip(keys, values, strict=True)])
-            except StateError as error:
-                if not self._warned:
-                    log.warning("state %r takes more memory than it may: %s", self._name, error)
-                self._warned = True
+                refused = self.cold.put(zip(keys, values, stamps, strict=True))
+            except UnavailableError as error:
+                self.failed(error)
                 return True
             if not self._entry_bytes:
                 self.look_at(list(zip(keys, values, strict=True)))
             kept = {key: base[key] for key in refused}
-            for key in keys:
+            for key, written_ms in zip(keys, stamps, strict=True):
                 del base[key]
+                if written_ms and key not in kept:
+                    taken(key)
             base.update(kept)
             limit += len(kept)
             self._keys = dirty + len(base)

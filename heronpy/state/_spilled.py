@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from heronpy.checkpoints import Block
+from heronpy.errors import UnavailableError
 from heronpy.state._dict_like import UNSET
 from heronpy.state._immutable import immutable
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
@@ -86,7 +87,12 @@ class SpilledExpiringState(BoundedKeyedState):
         assert self._spill is not None
         cold, until_ms = self._spill.cold, self._now() - self._ttl_ms
         while cold.oldest_ms is not None and cold.oldest_ms <= until_ms and expired != at_most:
-            for key in cold.pop_oldest(until_ms, _AT_ONCE if at_most is None else at_most - expired):
+            try:
+                keys = cold.pop_oldest(until_ms, _AT_ONCE if at_most is None else at_most - expired)
+            except UnavailableError as error:
+                self._spill.failed(error)
+                break  # meanwhile they are forgotten when they are looked for
+            for key in keys:
                 expired += 1
                 if key not in self._written and self._is_below(key):
                     self._forget(key)
@@ -120,11 +126,14 @@ class SpilledExpiringState(BoundedKeyedState):
         if written_ms is not None and written_ms <= self._now() - self._ttl_ms and self._is_below(key):
             self._forget(key)
 
-    def _evicted_ms(self, key: Any) -> int:
+    def _base_ms(self, key: Any) -> int:
         # The time is that of the newest value. Of an older one, nobody needs it any more.
         if key in self._front or any(layer and key in layer[0] for layer in (self._layer, self._sinking)):
             return 0
-        return self._written.pop(key, 0)
+        return self._written.get(key, 0)
+
+    def _evicted(self, key: Any) -> None:
+        del self._written[key]
 
 
 SpilledKeyedState.__name__ = KeyedState.__name__
@@ -141,12 +150,12 @@ def _load(
     for block in blocks:
         restored, stamps = _Restored(), dict[Any, int]()
         decode_block(state.schema, state.place, block, restored, stamps)
-        spill.cold.remove(restored.gone)
+        spill.remove(restored.gone)
         for key in restored.gone:
             base.pop(key, None)
         base.update(restored)
         stamped(restored.gone, {key: stamps.get(key, 0) for key in restored})
         spill.look_at(list(restored.items()))
         # Half of the room: what is read has some memory, too.
-        spill.evicted(base, len(base), state._evicted_ms, _NEVER, perf_counter)
+        spill.evicted(base, len(base), state._base_ms, state._evicted, _NEVER, perf_counter)
     state.loaded(len(base) + len(spill.cold) - sum(map(spill.cold.__contains__, base)))

@@ -421,11 +421,14 @@ class Tracked(DictLike):
         if spill is None or (owed is not None and owed.base):  # whose keys must not change
             return True
         dirty = sum(map(len, (self._front, *(layer[0] for layer in (self._layer, self._sinking) if layer))))
-        return spill.evicted(self._base, dirty, self._evicted_ms, deadline_s, clock)
+        return spill.evicted(self._base, dirty, self._base_ms, self._evicted, deadline_s, clock)
 
-    def _evicted_ms(self, key: Any) -> int:
-        """When a key that leaves the memory was written."""
+    def _base_ms(self, key: Any) -> int:
+        """When the value of a key in the base was written, if that matters and nothing above has a newer one."""
         return 0
+
+    def _evicted(self, key: Any) -> None:
+        """A key with such a time is in memory no more."""
 
     def check_invariants(self) -> None:
         """What must hold between any two calls."""

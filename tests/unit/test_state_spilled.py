@@ -13,10 +13,10 @@ import pytest
 from state_kit import GROUPS, Component
 
 from heronpy.checkpoints import BytesSource, SpooledSource
-from heronpy.errors import ConfigError, StateError
+from heronpy.errors import ConfigError
 from heronpy.state import KeyedState, Memory, Place, TaskStates
 
-pytest.importorskip("lmdb", reason="lmdb is not installed")
+lmdb: Any = pytest.importorskip("lmdb", reason="lmdb is not installed")
 
 MIB = 1 << 20
 
@@ -130,23 +130,88 @@ def test_a_write_forgets_what_has_expired_in_the_file() -> None:
     component.tasks[0].close()
 
 
-def test_a_full_disk_costs_memory_and_no_state(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    component = spilled()
+class FullDisk:
+    """LMDB's environment; nothing can be written while it is full."""
+
+    def __init__(self, environment: Any) -> None:
+        self.environment = environment
+        self.full = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.environment, name)
+
+    def begin(self, *args: Any, write: bool = False, **options: Any) -> Any:
+        if write and self.full:
+            raise lmdb.DiskError("no space left on device")
+        return self.environment.begin(*args, write=write, **options)
+
+
+def on_a_disk(**options: Any) -> tuple[Component, KeyedState, FullDisk]:
+    """A component with two keys, which are in its file."""
+    component = spilled(**options)
     state = component.declared[0]
-    state.update(dict.fromkeys("abc", 1))
-
-    def full(*_: Any) -> list[Any]:
-        raise StateError("no space left on device")
-
-    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr("heronpy.state._cold.ColdEntries.put", full)
-        released(component)
-        assert "'values' takes more memory than it may: no space left on device" in caplog.text
-        assert dict(state) == dict.fromkeys("abc", 1)
+    state.update(old=1, older=[2])
     released(component)
-    assert dict(state) == dict.fromkeys("abc", 1)
+    assert state._spill is not None
+    file = state._spill.cold._file
+    file.environment = disk = FullDisk(file.environment)
+    return component, state, disk
+
+
+def test_a_full_disk_costs_memory_and_no_state(caplog: pytest.LogCaptureFixture) -> None:
+    component, state, disk = on_a_disk()
+    disk.full = True
+    state.update(new=3, older=[4])
+    with caplog.at_level(logging.WARNING):
+        released(component)
+    assert "'values' takes more memory than it may: the file for state beyond memory" in caplog.text
+    assert caplog.text.count("no space left on device") == 1
+    assert dict(state) == {"old": 1, "older": [4], "new": 3}
+    disk.full = False
+    released(component)
+    assert dict(state) == {"old": 1, "older": [4], "new": 3}
+    component.tasks[0].close()
+
+
+@pytest.mark.parametrize("options", [{}, {"ttl_s": 100}], ids=str)
+def test_what_is_deleted_while_the_disk_is_full_does_not_come_back(options: dict[str, Any]) -> None:
+    component, state, disk = on_a_disk(**options)
+    disk.full = True
+    del state["old"]
+    released(component)
+    assert ("old" in state, state.get("old"), dict(state), len(state)) == (False, None, {"older": [2]}, 1)
+    state.update(dict.fromkeys("abcdef", 0))  # so many that all is written anew
+    released(component)
+    component.tasks[0].check_invariants()
+    disk.full = False
+    del state["older"]
+    released(component)
+    assert dict(state) == dict.fromkeys("abcdef", 0)
+    state["old"] = 5
+    released(component)
+    component.restart(1)
+    assert dict(component.declared[0]) == {**dict.fromkeys("abcdef", 0), "old": 5}
+    component.tasks[0].close()
+
+
+def test_a_ttl_is_kept_while_the_disk_is_full() -> None:
+    component, state, disk = on_a_disk(ttl_s=10)
+    disk.full = True
+    component.now_ms += 6_000
+    state["new"] = 3
+    released(component)
+    assert dict(state) == {"old": 1, "older": [2], "new": 3}
+    component.now_ms += 6_000
+    state["newer"] = 4
+    assert dict(state.items()) == {"older": [2], "new": 3, "newer": 4}, "one was written by being read"
+    component.now_ms += 6_000
+    assert "new" not in state
+    disk.full = False
+    component.now_ms += 6_000
+    assert dict(state) == {}
+    assert len(state) == 0
+    released(component)
+    component.tasks[0].check_invariants()
     component.tasks[0].close()
 
 
