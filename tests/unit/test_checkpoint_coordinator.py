@@ -299,6 +299,20 @@ def test_rollbacks_because_of_a_tuple_are_counted_through_the_deaths_of_topology
     assert [order.set_aside for order in world.take(RestoreTasks)][-1] == {}
 
 
+def test_a_rollback_that_is_asked_for_before_the_record_is_read_counts_besides(world: World) -> None:
+    for _ in range(2):
+        world.feed(RollbackRequested(3, world.epoch, "ValueError", world.now_s, b"a digest"))
+        world.all_report()
+    world.away = True
+    world.become_leader()
+    for _ in range(2):
+        world.feed(RollbackRequested(3, world.epoch, "ValueError", world.now_s, b"a digest"))
+    world.away = False
+    world.pass_time()
+    world.all_report()
+    assert {tup: each.rollbacks for tup, each in world.durable.poisoned.items()} == {b"a digest": 3}
+
+
 def test_an_epoch_that_somebody_else_has_raised_has_the_leadership_checked(world: World) -> None:
     world.stmgr_epochs["stmgr-1"] = 2
     assert world.report("stmgr-1") == [CheckLeadership()]

@@ -310,7 +310,7 @@ class CheckpointCoordinator:
             reason = "its successor cannot know who has reported"
             self._count_failure(found.in_progress, Failure.LEADER, reason, event.now_s)
         self.record, self._last_id = found, max(self._last_id, found.last_id)
-        if self._adopt and not self._poison.found:
+        if self._adopt and not (self._poison.loaded and self._poison.found):
             self._poison.load(found.poisoned)
         elif found.poisoned != self._poison.found:
             self._wanted = replace(found, poisoned=self._poison.found)

@@ -36,8 +36,10 @@ class Poison:
     """Counts rollbacks since the last commit by the tuple that was their reason."""
 
     def __init__(self) -> None:
-        self._counted: tuple[int, set[int]] = (0, set())
-        """The epoch, and the tasks of it whose request was counted: they are repeated."""
+        self._counted: tuple[int, dict[int, RollbackRequested]] = (0, {})
+        """The epoch, and the requests of it that were counted, by task: they are repeated."""
+        self.loaded = False
+        """Whether what another Topology Master has found is known."""
         self.found: Mapping[bytes, Poisoned] = MappingProxyType({})
         """What is to be in the record."""
 
@@ -47,16 +49,19 @@ class Poison:
         return {tup: each.reason for tup, each in self.found.items() if each.rollbacks >= ROLLBACKS}
 
     def load(self, found: Mapping[bytes, Poisoned]) -> None:
-        """Go on with what another Topology Master has found."""
-        self.found = MappingProxyType(dict(found))
+        """Go on with what another Topology Master has found. What came before counts besides."""
+        epoch, requests = self._counted
+        self.found, self._counted, self.loaded = MappingProxyType(dict(found)), (epoch, {}), True
+        for event in requests.values():
+            self.rolled_back(event)
 
     def rolled_back(self, event: RollbackRequested) -> None:
         """A task asks for a restore, maybe not for the first time."""
         if self._counted[0] != event.epoch:
-            self._counted = event.epoch, set()
+            self._counted = event.epoch, {}
         if not event.tuple or event.task in self._counted[1]:
             return
-        self._counted[1].add(event.task)
+        self._counted[1][event.task] = event
         found = dict(self.found)
         before = found.pop(event.tuple, None)
         rollbacks = 1 if before is None else before.rollbacks + 1
