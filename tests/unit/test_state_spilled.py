@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from state_kit import GROUPS, Component
+from state_kit import GROUPS, NAME, Component
 
-from heronpy.checkpoints import BytesSource, SpooledSource
+from heronpy.checkpoints import BytesSource, ObjectReader, ObjectRef, SpooledSource, read_saved
 from heronpy.errors import ConfigError
 from heronpy.state import KeyedState, Memory, Place, TaskStates
 
@@ -235,5 +235,42 @@ def test_what_was_read_of_an_object_is_not_asked_for_again(tmp_path: Path) -> No
         bytes(range(10, 30)),
         bytes(range(15, 20)),
     ]
-    assert asked == [(10, 20), (15, 5)]
+    assert asked == [(10, 20)]
+    assert [source.read(40, 10), source.read(25, 15), source.read(12, 30)] == [
+        bytes(range(40, 50)),
+        bytes(range(25, 40)),
+        bytes(range(12, 42)),
+    ]
+    assert asked == [(10, 20), (40, 10), (25, 15)]
+    source.read(50, 10)
+    source.read(8, 4)
+    assert source.read(8, 52) == bytes(range(8, 60))
+    source.read(8, 53)
+    assert asked[3:] == [(50, 10), (8, 4), (8, 53)]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_several_states_are_restored_without_asking_the_storage_again(tmp_path: Path) -> None:
+    component = Component(lambda states: [states.keyed_state(name) for name in ("a", "b")], 1, memory_bytes=0)
+    for state in component.declared[0]:
+        state.update((f"key {n}", n) for n in range(200))
+    component.checkpoint()
+    assert component.manifest is not None
+
+    class Source(BytesSource):
+        away = False
+
+        def read(self, offset: int, length: int) -> bytes:
+            assert not self.away, "the storage may be away by now"
+            return super().read(offset, length)
+
+    def opened(ref: ObjectRef) -> ObjectReader:
+        return ObjectReader(SpooledSource(Source(ref.name, component.objects[ref.name]), tmp_path))
+
+    saved = read_saved(component.manifest, NAME, 0, 1, opened, kept=False)
+    Source.away = True
+    states = TaskStates(Place("words-1", NAME, 0, 1, GROUPS), saved, memory=Memory(0, tmp_path))
+    for name in ("a", "b"):
+        assert dict(states.keyed_state(name)) == {f"key {n}": n for n in range(200)}
+    states.close()
+    component.tasks[0].close()
