@@ -205,6 +205,8 @@ def _fits(value: Any, kind: Any) -> bool:
     accepted: Any = _ACCEPTED.get(type(kind))
     if accepted is None or not isinstance(value, accepted):
         return False
+    if isinstance(value, datetime.datetime):  # it is a date, too: without its time, or else without its zone
+        return not isinstance(kind, t.DateType) and not (isinstance(kind, t.TimestampNTZType) and value.tzinfo)
     if isinstance(kind, t.ArrayType):
         return all(_fits(one, kind.elementType) for one in value)
     if isinstance(kind, t.MapType):

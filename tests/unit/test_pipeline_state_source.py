@@ -93,6 +93,8 @@ def test_a_schema_chooses_and_orders_columns(tmp_path: Path) -> None:
         ([1, "2"], t.ArrayType(t.LongType())),
         ({"a": "1"}, t.MapType(t.StringType(), t.LongType())),
         ({1, 2}, t.ArrayType(t.LongType())),
+        (datetime.datetime(2026, 1, 2, 3), t.DateType()),
+        (datetime.datetime(2026, 1, 2, 3, tzinfo=datetime.UTC), t.TimestampNTZType()),
     ],
 )
 def test_a_value_of_another_type_than_the_table_is_refused_and_never_converted(
