@@ -359,7 +359,7 @@ async def test_status_is_repeated_every_second() -> None:
         await run.start()
         began_s = asyncio.get_running_loop().time()
         await run.report("status")
-        assert 0.5 < asyncio.get_running_loop().time() - began_s < 5
+        assert 0.5 < asyncio.get_running_loop().time() - began_s < 60
 
 
 async def test_a_snapshot_says_which_state_another_number_of_tasks_cannot_restore() -> None:
