@@ -47,8 +47,12 @@ class SessionEngine(WindowEngine):
         """A heap of processing times: due, a number, key. It counts only while a session says the same."""
         self._numbers = itertools.count()
         for key, found in self._saved():
-            found[ALARM] = END
-            self._reset_alarm(key, found)
+            # The key says when its alarm is, so it stays, unless times are others now: what is read here may be a copy.
+            alarm = min(map(self._alarm_of, found[1:]))
+            if alarm < found[ALARM]:
+                self._set_alarm(key, self.state[key], alarm)
+            elif found[ALARM] < END:
+                self._enter(key, found[ALARM])
             for session in found[1:]:
                 if session[DUE] is not None:
                     heapq.heappush(self._timers, (session[DUE], next(self._numbers), key))
@@ -180,6 +184,9 @@ class SessionEngine(WindowEngine):
         if bucket == found[ALARM]:
             return
         found[ALARM] = bucket
+        self._enter(key, bucket)
+
+    def _enter(self, key: Any, bucket: int) -> None:
         keys = self._alarms.get(bucket)
         if keys is None:
             self._alarms[bucket] = [key]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -65,8 +66,16 @@ def declaring(windowing: Windowing, *, keyed: bool = True) -> Callable[[TaskStat
 class Run:
     """Engines of a component whose output is committed with its checkpoints."""
 
-    def __init__(self, windowing: Windowing, run: list[Any], tasks: int = 1, *, keyed: bool = True):
-        self.component = Component(declaring(windowing, keyed=keyed), tasks)
+    def __init__(
+        self,
+        windowing: Windowing,
+        run: list[Any],
+        tasks: int = 1,
+        *,
+        keyed: bool = True,
+        memory_bytes: int | None = None,
+    ):
+        self.component = Component(declaring(windowing, keyed=keyed), tasks, memory_bytes=memory_bytes)
         self.run = run
         self.script: list[tuple[str, int]] = [step for step in run if not isinstance(step, str)]
         self.keyed = keyed
@@ -131,19 +140,41 @@ class Run:
         return self.output
 
 
-@given(runs, windows, triggers, st.sampled_from([0, 20]), st.booleans(), st.booleans())
+spilling = st.sampled_from([None, 0]) if find_spec("lmdb") else st.none()
+"""Memory for what is committed: as much as it needs, or none."""
+
+
+@given(runs, windows, triggers, st.sampled_from([0, 20]), st.booleans(), st.booleans(), spilling)
 def test_a_run_with_restores_says_what_the_run_without_them_says(
-    run: list[Any], of: Any, trigger: Any, lateness: int, accumulating: bool, keyed: bool
+    run: list[Any], of: Any, trigger: Any, lateness: int, accumulating: bool, keyed: bool, memory_bytes: int | None
 ) -> None:
     windowing = Windowing(windows=of, trigger=trigger, lateness_ms=lateness, accumulating=accumulating)
-    calm, faulty = (Run(windowing, run, keyed=keyed) for _ in range(2))
+    calm = Run(windowing, run, keyed=keyed)
+    faulty = Run(windowing, run, keyed=keyed, memory_bytes=memory_bytes)
     faulty.with_faults()
     by_key: dict[Any, list[Effect]] = defaultdict(list)  # sessions of several keys may end in any order
     expected: dict[Any, list[Effect]] = defaultdict(list)
     for found, effects in ((by_key, faulty.finish()), (expected, calm.finish())):
         for effect in effects:
             found[getattr(effect, "key", None)].append(effect)
+    for task in faulty.component.tasks:
+        task.close()
     assert by_key == expected
+
+
+@pytest.mark.skipif(find_spec("lmdb") is None, reason="lmdb is not installed")
+def test_a_session_that_has_grown_and_is_in_a_file_ends_after_a_restore() -> None:
+    component = Component(declaring(Windowing(windows=Session(16))), 1, memory_bytes=0)
+    for time_ms in (0, 10, 20, 30):
+        component.declared[0].add("a", time_ms, time_ms)
+    component.checkpoint()
+    component.restart(1)
+    (engine,) = component.declared
+    engine.check_invariants()
+    (pane,) = engine.advance(100)
+    assert isinstance(pane, Pane)
+    assert (pane.span, pane.value) == (Span(0, 46), [0, 10, 20, 30])
+    component.tasks[0].close()
 
 
 @given(runs, windows, st.data(), st.booleans())
