@@ -7,12 +7,15 @@ import functools
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from heronpy.host import HostProcess
+from heronpy.testing._eventually import eventually_sync
 from heronpy.testing._server_process import Server
 
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -83,6 +86,20 @@ class PostgresServer(Server):
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
+    def kill(self) -> None:
+        """End it with SIGKILL, with the processes that serve connections: alone they would go on for a moment."""
+        backends = self._backends() if self._process is not None and self._process.running() else []
+        super().kill()
+        for backend in backends:
+            backend.send(signal.SIGKILL)
+        for backend in backends:
+            eventually_sync(functools.partial(_has_ended, backend))
+
+    def _backends(self) -> list[HostProcess]:
+        self.freeze()  # it starts no more
+        children = Path("/proc", str(self.pid), "task", str(self.pid), "children").read_text().split()
+        return [found for child in children if (found := HostProcess.of(int(child))) is not None]
+
     def _command(self) -> Sequence[str]:
         binaries = _binaries()
         assert binaries is not None, postgres_missing()
@@ -107,6 +124,10 @@ class PostgresServer(Server):
             lines = (self._data / "postmaster.pid").read_text().split("\n")
             return lines[0] == str(self.pid) and lines[_STATUS_LINE:][:1] == [_READY]
         return False
+
+
+def _has_ended(process: HostProcess) -> None:
+    assert not process.alive
 
 
 __all__ = ["PostgresServer", "postgres_missing"]
