@@ -110,7 +110,7 @@ class Executor:
         with self._only_one():
             self._sweep("left by an earlier executor")
             self._launch.socket_dir(self._container)
-            statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr)
+            statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr, parents=False)
             try:
                 for kind, changed in ((Kind.LOGLEVELS, self._on_levels), (Kind.PACKINGPLANS, self._on_plan)):
                     topology, callback = self._launch.topology, on_loop(changed)

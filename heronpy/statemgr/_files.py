@@ -77,13 +77,16 @@ os.register_at_fork(
 class FileStateManager(StateManager):
     """State in files below `root`, shared by all processes that see the directory."""
 
-    def __init__(self, root: str | Path, *, call_timeout_s: float = 10.0, poll_interval_s: float = 0.1) -> None:
+    def __init__(
+        self, root: str | Path, *, call_timeout_s: float = 10.0, poll_interval_s: float = 0.1, parents: bool = True
+    ) -> None:
         """Open the tree, made where it is missing.
 
         Args:
             root: The directory. `~` is the user's home.
             call_timeout_s: How long a change waits for other processes' changes.
             poll_interval_s: How often watched files are looked at. Costs one stat a watch.
+            parents: Make what the root is in, too.
 
         Raises:
             ConfigError: no root is given.
@@ -97,7 +100,9 @@ class FileStateManager(StateManager):
         self._owned: dict[str, int] = {}  # path of an ephemeral node of ours -> its locked descriptor
         self._foreign: set[str] = set()
         with self._errors("open"):
-            os.makedirs(self._root, mode=0o700, exist_ok=True)
+            if parents:
+                os.makedirs(os.path.dirname(self._root), mode=0o700, exist_ok=True)
+            self._make_root()
             self._trusted = trusted_owners(self._root)
             self._make_tree()
             for kind in Kind:
@@ -179,10 +184,13 @@ class FileStateManager(StateManager):
         with temp_file(path, value) as new:
             yield new
 
-    def _make_tree(self) -> None:
-        """Make the root and its folders where they are missing; but never what the root is in: that was removed."""
+    def _make_root(self) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._root, 0o700)
+
+    def _make_tree(self) -> None:
+        """Make the root and its folders where they are missing; but never what the root is in: that was removed."""
+        self._make_root()
         if os.geteuid() == 0 != os.stat(self._root).st_uid:
             return  # somebody else's tree, read by root: what root makes here its owner could not enter
         for kind in Kind:

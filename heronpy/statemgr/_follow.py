@@ -74,7 +74,7 @@ async def opened(
     while True:
         try:
             state = await asyncio.to_thread(
-                open_statemgr, spec, session_timeout_s=session_timeout_s, call_timeout_s=call_timeout_s
+                open_statemgr, spec, session_timeout_s=session_timeout_s, call_timeout_s=call_timeout_s, parents=False
             )
             break
         except StateError as e:

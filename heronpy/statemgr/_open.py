@@ -13,6 +13,7 @@ def open_statemgr(
     *,
     session_timeout_s: float = 10.0,
     call_timeout_s: float = 10.0,
+    parents: bool = True,
 ) -> StateManager:
     """Open a state manager; on return it has answered once.
 
@@ -21,13 +22,15 @@ def open_statemgr(
         session_timeout_s: ZooKeeper only: how long a silent process keeps its ephemeral nodes. Shorter finds a lost
             machine sooner, longer forgives a longer pause.
         call_timeout_s: Longest time of any call.
+        parents: Files only: make the directories that the root is in where they are missing. Processes of a topology
+            do not: they were there when it was submitted, and if they were removed since, it was with everything.
 
     Raises:
         ConfigError: the specification makes no sense.
         StateError: it cannot be reached, read or made.
     """
     if spec.type == "file":
-        return FileStateManager(spec.root, call_timeout_s=call_timeout_s)
+        return FileStateManager(spec.root, call_timeout_s=call_timeout_s, parents=parents)
     if spec.type == "zookeeper":
         # Every process opens a state manager, and kazoo would be a tenth of what starting it costs.
         from heronpy.statemgr.zookeeper import ZookeeperStateManager

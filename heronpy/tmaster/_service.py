@@ -86,7 +86,7 @@ class TopologyMaster:
             StateError: the state manager cannot be reached at the start, or another Topology Master is the leader.
             NotFoundError: the state manager has no topology, or no packing plan of it.
         """
-        self._statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr)
+        self._statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr, parents=False)
         self.log_levels = LogLevelKeeper(self._statemgr, self._topology, self._write)
         try:
             async with self._listen():

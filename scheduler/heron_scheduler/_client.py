@@ -176,7 +176,7 @@ def job_links(launch: Launch) -> Sequence[str]:
 
 
 def _location(launch: Launch) -> state_pb2.SchedulerLocation | None:
-    with contextlib.closing(open_statemgr(launch.statemgr)) as statemgr:
+    with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         value = statemgr.get(Kind.SCHEDULERS, launch.topology)
     return None if value is None else state_pb2.SchedulerLocation.FromString(value)
 

@@ -22,7 +22,7 @@ def remove_engine_state(launch: Launch) -> None:
     Raises:
         StateError: the state manager cannot be written, or a directory cannot be removed.
     """
-    with contextlib.closing(open_statemgr(launch.statemgr)) as statemgr:
+    with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         if _is_ours(statemgr, launch):
             # The execution state last: by it a kill that was interrupted here finds the topology again.
             kinds = [kind for kind in Kind if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS)]

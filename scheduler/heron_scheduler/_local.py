@@ -251,7 +251,7 @@ class LocalScheduler(Scheduler):
             time.sleep(POLL_S)
 
     def _plan(self) -> PackingPlan:
-        statemgr = open_statemgr(self.launch.statemgr)
+        statemgr = open_statemgr(self.launch.statemgr, parents=False)
         try:
             value = statemgr.get(Kind.PACKINGPLANS, self.launch.topology)
         finally:

@@ -195,7 +195,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             pid=os.getpid(),
             job_link=next(iter(self._scheduler.job_links()), ""),
         )
-        with contextlib.closing(open_statemgr(self._launch.statemgr)) as statemgr:
+        with contextlib.closing(open_statemgr(self._launch.statemgr, parents=False)) as statemgr:
             value = statemgr.get(Kind.PACKINGPLANS, topology)
             if value is None:
                 raise NotFoundError(f"topology {topology} has no packing plan: it was not submitted, or it was killed")

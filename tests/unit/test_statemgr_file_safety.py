@@ -119,6 +119,9 @@ def test_what_the_tree_was_in_is_not_made_again(tmp_path: Path) -> None:
         with pytest.raises(StateError, match="No such file"):
             sm.set(Kind.TOPOLOGIES, "words", b"y")
     assert not home.exists()
+    with pytest.raises(StateError, match="No such file"):
+        FileStateManager(home / "state", parents=False)
+    assert not home.exists()
 
 
 def test_a_tree_that_was_removed_is_made_again_by_the_next_write(sm: FileStateManager, root: Path) -> None:
