@@ -25,7 +25,7 @@ from heronpy.checkpoints import (
 from heronpy.errors import AlreadyExistsError, UsageError
 from heronpy.hashing import KEY_GROUPS
 from heronpy.pipeline.execute import collected
-from heronpy.pipeline.state_writing import CHECKPOINT, StateRow, StateSpec, by_task, write_part
+from heronpy.pipeline.state_writing import CHECKPOINT, StateRow, StateSpec, by_task, state_row, write_part
 from heronpy.redaction import redacted
 from heronpy.state import Place, Schema
 
@@ -47,7 +47,7 @@ class StateTable:
     state: str
     rows: DataFrame | RDD[tuple[Any, Any]]
     """Columns `key` and `value`, and `written_ms` for states with a `ttl_s`; or pairs of any Python objects.
-    Structs and arrays of keys, and structs of values, become tuples."""
+    Structs and arrays of keys, and structs of values, become tuples; binary becomes bytes."""
     kind: str = "keyed"
     """`keyed`, or `split` for positions of sources; one without (null) is finished."""
     codec: str = "pickle"
@@ -152,31 +152,7 @@ def _rows(table: StateTable, states: Sequence[StateSpec]) -> Any:
     if hasattr(rows, "columns"):
         columns = (*COLUMNS, WRITTEN) if spec.timed else COLUMNS
         rows = rows.select(*columns).rdd
-    return rows.map(partial(_row, position))
-
-
-def _row(position: int, row: Sequence[Any]) -> StateRow:
-    key, value, *written = row
-    return position, _plain_key(key), _plain(value), int(written[0] or 0) if written else 0
-
-
-def _plain(value: Any) -> Any:
-    """Without Spark's class for rows, which nobody else should need."""
-    from pyspark.sql import Row
-
-    if isinstance(value, Row):
-        return tuple(map(_plain, value))
-    if type(value) is list:
-        return [_plain(one) for one in value]
-    if type(value) is dict:
-        return {_plain_key(key): _plain(one) for key, one in value.items()}
-    return value
-
-
-def _plain_key(key: Any) -> Any:
-    from pyspark.sql import Row
-
-    return tuple(map(_plain_key, key)) if isinstance(key, (Row, list)) else key
+    return rows.map(partial(state_row, position))
 
 
 def _placed(parts: int, groups: int, rows: Iterable[StateRow]) -> Iterator[tuple[int, StateRow]]:

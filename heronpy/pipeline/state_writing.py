@@ -115,6 +115,40 @@ def write_part(
     return refs[0], part.counts
 
 
+def state_row(position: int, row: Sequence[Any]) -> StateRow:
+    """A row of a table, or a pair of any objects, without what only Spark has.
+
+    Args:
+        position: Of the state.
+        row: Key, value and, if the state is timed, when it was written.
+    """
+    from pyspark.sql import Row
+
+    key, value, *written = row
+    return position, _plain_key(key), _plain(value, isinstance(row, Row)), int(written[0] or 0) if written else 0
+
+
+def _plain(value: Any, of_row: bool) -> Any:
+    """Structs as tuples, and what is binary in a row as bytes: Spark may give it as bytearrays, nobody else need."""
+    from pyspark.sql import Row
+
+    if isinstance(value, Row):
+        return tuple(_plain(one, True) for one in value)
+    if type(value) is list:
+        return [_plain(one, of_row) for one in value]
+    if type(value) is dict:
+        return {_plain_key(key): _plain(one, of_row) for key, one in value.items()}
+    return bytes(value) if of_row and type(value) is bytearray else value
+
+
+def _plain_key(key: Any) -> Any:
+    from pyspark.sql import Row
+
+    if isinstance(key, (Row, list)):
+        return tuple(map(_plain_key, key))
+    return bytes(key) if type(key) is bytearray else key
+
+
 def by_task(rows: Iterable[StateRow], tasks: int, groups: int) -> Iterator[tuple[int, StateRow]]:
     """Rows with the task that each belongs to, by key group. Use it on a few thousand at a time: hashes are vectors.
 

@@ -17,7 +17,7 @@ from heronpy.checkpoints import (
 )
 from heronpy.errors import CheckpointError, NotFoundError, UntrustedError, UsageError
 from heronpy.pipeline.state_parts import state_parts
-from heronpy.pipeline.state_writing import StateRow, StateSpec, by_task, write_part
+from heronpy.pipeline.state_writing import StateRow, StateSpec, by_task, state_row, write_part
 from heronpy.state import Place, TaskStates
 
 GROUPS = 64
@@ -145,3 +145,14 @@ def test_nothing_is_unpickled_of_what_others_could_have_written(tmp_path: Path) 
     (tmp_path / "objects").chmod(0o777)
     with pytest.raises(UntrustedError, match="nothing of it is unpickled"):
         next(part.entries())
+
+
+def test_binary_in_a_row_of_spark_becomes_bytes_and_bytearrays_of_users_stay() -> None:
+    row_of = pytest.importorskip("pyspark.sql").Row
+    key = row_of(a=bytearray(b"k"), b=[bytearray(b"l")])
+    value = row_of(b=bytearray(b"v"), all=[bytearray(b"x")], by_name={"a": bytearray(b"y")})
+    # By their text: a bytearray is equal to its bytes.
+    plain = state_row(1, row_of(key=key, value=value, written_ms=5))
+    assert repr(plain) == repr((1, (b"k", (b"l",)), (b"v", [b"x"], {"a": b"y"}), 5))
+    assert repr(state_row(0, row_of(key=bytearray(b"k"), value=bytearray(b"v")))) == repr((0, b"k", b"v", 0))
+    assert repr(state_row(0, (bytearray(b"k"), [bytearray(b"v")]))) == repr((0, b"k", [bytearray(b"v")], 0))
