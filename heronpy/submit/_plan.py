@@ -28,6 +28,7 @@ from heronpy.config import (
     ReliabilityMode,
     check_name,
     is_set,
+    state_memory_bytes,
     takes_checkpoints,
 )
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
@@ -155,7 +156,7 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
     """Where the topology's checkpoints will be stored; empty if it takes none.
 
     Raises:
-        ConfigError: nowhere that it could be, or the topology cannot take any.
+        ConfigError: nowhere that it could be, or the topology cannot take any, or a package for that is not installed.
     """
     if not takes_checkpoints(logical.config):
         return ""
@@ -173,6 +174,11 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
     if not tracks:  # else a spout emits again what is failed
         check_positions(logical)
 
+    for name in logical.components:
+        if (budget_bytes := state_memory_bytes(logical.config_of(name))) is not None:
+            from heronpy.state import Memory
+
+            Memory(budget_bytes, default)  # makes nothing yet, and fails here as it would in each task
     if not engine.checkpoints.url and scheduler != "local":
         raise ConfigError(
             f"scheduler {scheduler}: set heron.statefulstorage.url to what all hosts can reach: s3://…, redis://… or "

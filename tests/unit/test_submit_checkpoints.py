@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,17 @@ def test_a_storage_that_cannot_be_is_refused_at_submit(launch_with: Any) -> None
         launch_with(**{"heron.statefulstorage.url": "ftp://nowhere"})
     with pytest.raises(ConfigError, match="must be absolute"):
         launch_with(**{"heron.statefulstorage.url": "data"})
+
+
+def test_the_package_for_state_beyond_memory_is_asked_for_at_submit(
+    launch_with: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    budget = {"topology.state.memory.mb": 64}
+    with pytest.raises(ConfigError, match=r"needs the package lmdb: pip install 'heron-engine\[state\]'"):
+        launch_with(**budget)
+    assert launch_with().checkpoints, "nobody else needs it"
+    assert launch_with("ATLEAST_ONCE", **budget).checkpoints == "", "without checkpoints it has no effect"
 
 
 def test_a_spout_that_surely_keeps_no_position_is_refused_unless_that_is_allowed(launch_with: Any) -> None:
