@@ -23,7 +23,7 @@ in it dirty. Every so often changes are told apart again, to see whether they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
@@ -170,15 +170,26 @@ class Tracked(DictLike):
             return default
         return value
 
+    def peek(self) -> Iterator[tuple[Any, Any]]:
+        """All keys with their values, which must not be changed: unlike reading, this makes nothing dirty.
+
+        What is in a file is read as it is asked for, and not kept. Meanwhile values may be read as usual.
+        """
+        yield from self._front.items()
+        newer: list[Container[Any]] = [self._front]
+        for hidden, values in self._lower:
+            newer.append(hidden)
+            for key, value in values.items():
+                for one in newer:
+                    if key in one:
+                        break
+                else:
+                    yield key, value.value if type(value) is Written else value
+            newer.append(values)
+
     def copy(self) -> dict[Any, Any]:
-        """A dict of it. Its values must not be changed: unlike reading, this makes nothing dirty."""
-        found: dict[Any, Any] = {}
-        for hidden, values in reversed(self._lower):
-            found.update(values.items())
-            for key in hidden:
-                found.pop(key, None)
-        found.update(self._front)
-        return {key: value.value if type(value) is Written else value for key, value in found.items()}
+        """A dict of what `peek` has."""
+        return dict(self.peek())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.schema.name!r}: {self._size} keys>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from heronpy.windows._effects import Effect, FoldFailed, Pane, Timing
@@ -102,9 +102,9 @@ class WindowEngine(ABC):
         """What is due at `watermark` and `_now_ms`."""
 
     def _saved(self) -> Iterable[tuple[Any, Any]]:
-        """What the state has, to be indexed: reading state by key would make all of it dirty."""
-        copy: Callable[[], Mapping[Any, Any]] | None = getattr(self.state, "copy", None)
-        return self.state.items() if copy is None else copy().items()
+        """What the state has, to be indexed: reading state by key would make all of it dirty, and keep it in memory."""
+        peek: Callable[[], Iterable[tuple[Any, Any]]] | None = getattr(self.state, "peek", None)
+        return self.state.items() if peek is None else peek()
 
     def _clock(self, now_ms: int) -> int:
         if now_ms > self._now_ms:

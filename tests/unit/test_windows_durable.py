@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -174,6 +175,33 @@ def test_a_session_that_has_grown_and_is_in_a_file_ends_after_a_restore() -> Non
     (pane,) = engine.advance(100)
     assert isinstance(pane, Pane)
     assert (pane.span, pane.value) == (Span(0, 46), [0, 10, 20, 30])
+    component.tasks[0].close()
+
+
+@pytest.mark.skipif(find_spec("lmdb") is None, reason="lmdb is not installed")
+@pytest.mark.parametrize(
+    "windowing",
+    [
+        Windowing(windows=Sliding(20, 10)),
+        Windowing(windows=Session(10)),
+        Windowing(windows=Tumbling(10), trigger=AfterWatermark(early=AfterCount(2))),
+    ],
+)
+def test_a_restore_of_windows_in_a_file_has_few_of_them_in_memory_at_once(windowing: Windowing) -> None:
+    keys, value_bytes = 1000, 16 * 1024
+    component = Component(declaring(windowing), 1, memory_bytes=0)
+    for number in range(keys):
+        component.declared[0].add(number, f"{number:0{value_bytes}d}", 5)
+        if number % 100 == 99:
+            component.checkpoint()
+    tracemalloc.start()
+    try:
+        component.restart(1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < keys * value_bytes / 2
+    assert sum(isinstance(effect, Pane) for effect in component.declared[0].advance(15)) == keys
     component.tasks[0].close()
 
 
