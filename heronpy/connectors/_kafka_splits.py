@@ -199,7 +199,9 @@ class PartitionReader(SplitReader):
         """What is at the position is gone: as `out_of_range` has it."""
         first = self._partitions.offset_of(self._number, EARLIEST)
         if first > self._offset:
-            reason = f"{first - self._offset} messages from offset {self._offset} on were removed before they were read"
+            # What is behind the end is for others to read, and to miss.
+            end = first if self._partition.end is None else min(first, self._partition.end)
+            reason = f"{end - self._offset} messages from offset {self._offset} on were removed before they were read"
         self._consumer.shut(self._number)
         try:
             self._lost(reason, first)
@@ -216,4 +218,7 @@ class PartitionReader(SplitReader):
             case _:
                 raise CheckpointError(f"{at}: {reason}; out_of_range='earliest' or 'latest' would go on there")
         self._leader_epoch = _NO_EPOCH
-        self._dead_letter(at, None, f"{reason}; reading goes on at offset {self._offset}")
+        end = self._partition.end
+        self._ended = end is not None and self._offset >= end
+        then = f"reading ends at offset {end}" if self._ended else f"reading goes on at offset {self._offset}"
+        self._dead_letter(at, None, f"{reason}; {then}")
