@@ -91,11 +91,19 @@ class ArrowStorage(CheckpointStorage):
                 self._fs.create_dir(new, recursive=True)
                 self._write(f"{new}/{_CREATED}", [data])
             # It may be there already: then the move has failed, or has gone into it.
-            with contextlib.suppress(OSError):
+            failed: OSError | None = None
+            try:
                 self._fs.move(new, path)
+            except OSError as e:
+                failed = e
             with contextlib.suppress(OSError):
                 self._remove(f"{path}/{new.rpartition('/')[2]}")
-            return self.read(name) == data
+            try:
+                return self.read(name) == data
+            except NotFoundError:
+                if failed is None:
+                    raise
+                raise self._error(name, StateError, failed) from failed
 
     def size(self, name: str) -> int:
         with self._errors(name, ReadFailedError), self._opened(self._path(name)) as f:
@@ -205,7 +213,10 @@ class ArrowStorage(CheckpointStorage):
         except FileNotFoundError as e:
             raise NotFoundError(f"there is no {name} in {self.directory}") from e
         except OSError as e:
-            raise (kind if e.errno in _REFUSED else UnavailableError)(f"{self!r}, {name}: {_line(e)}") from e
+            raise self._error(name, kind, e) from e
+
+    def _error(self, name: str, kind: type[StateError], error: OSError) -> StateError | UnavailableError:
+        return (kind if error.errno in _REFUSED else UnavailableError)(f"{self!r}, {name}: {_line(error)}")
 
     def __repr__(self) -> str:
         return f"ArrowStorage({self.directory!r}, {self._fs.type_name})"

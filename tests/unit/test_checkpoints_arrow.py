@@ -178,6 +178,26 @@ def test_a_move_whose_answer_was_lost_has_created_it(tmp_path: Path) -> None:
     assert storage.read("manifests/1.json") == b"mine"
 
 
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), StateError),
+        (FileNotFoundError(errno.ENOENT, "No such directory"), UnavailableError),
+        (OSError(255, "Unknown error 255"), UnavailableError),
+    ],
+)
+def test_a_move_that_fails_is_why_nothing_is_created(tmp_path: Path, error: OSError, kind: type[Exception]) -> None:
+    class Fixed(OfHdfs):
+        def move(self, src: str, dest: str) -> None:
+            raise error
+
+    storage = ArrowStorage(Fixed(), str(tmp_path))
+    with pytest.raises(kind, match=error.strerror) as raised:
+        storage.create("manifests/1.json", b"1")
+    assert type(raised.value) is kind
+    assert storage.names() == []
+
+
 def test_urls_of_hdfs_have_a_path_and_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert storage_below("hdfs://h:1/a?user=x", "words", "words-1") == "hdfs://h:1/a/words/words-1?user=x"
     with pytest.raises(ConfigError, match="hdfs://host:port/path"):
