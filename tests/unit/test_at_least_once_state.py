@@ -338,6 +338,7 @@ def test_a_spout_whose_tasks_become_more_is_opened_anew() -> None:
     hand.start(epoch=2)
     hand.settle()
     assert hand.user is not reader
+    assert sorted(reader.failed) == [0, 1], "its source can give them again"
 
 
 def test_a_tuple_that_user_code_raises_on_is_named_so_that_it_can_be_set_aside() -> None:
