@@ -47,9 +47,12 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     for kind, seconds in [*sorted(took.items()), *([("all", every)] if every else [])]:
         shown = " | ".join(f"{percentile(seconds, share):.1f}" for share in (0.5, 0.95, 1.0))
         yield f"| {kind.replace('_', ' ')} | {len(seconds)} | {shown} |"
-    total = {key: sum(run[key] for run in runs) for key in ("numbers", "lost", "repeated", "failed")}
-    yield f"{len(runs)} runs, {total['failed']} of them failed: {total['numbers']} numbers, {total['lost']} lost"
-    yield f"{total['repeated']} executions were repeated"
+    failed, numbers = (sum(run[key] for run in runs) for key in ("failed", "numbers"))
+    yield f"{len(runs)} runs, {failed} of them failed: {numbers} numbers"
+    counted = [run for run in runs if "lost" in run]  # the others fail at the first one
+    if counted:
+        lost, repeated = (sum(run[key] for run in counted) for key in ("lost", "repeated"))
+        yield f"{lost} were lost, {repeated} executions were repeated"
 
 
 if __name__ == "__main__":

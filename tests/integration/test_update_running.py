@@ -41,7 +41,7 @@ def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path
         assert [i.id for i in after.instances if i.id not in {i.id for i in before.instances}] == [
             "container_1_count_6"
         ]
-        assert after.checkpoints.newest == 2, "the one that the update has taken"
+        assert after.checkpoints.newest > before.checkpoints.newest, "the update has taken one"
 
         def all_once() -> None:
             assert counts_in(tmp_path) == {f"key {key}": NUMBERS // KEYS for key in range(KEYS)}
