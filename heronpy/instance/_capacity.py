@@ -28,9 +28,12 @@ class QueueCapacity:
         return self.bytes
 
 
-LEAST_BYTES = 64 << 10
+BYTES_AT_FIRST = 64 << 10
+LEAST_BYTES = 8 << 10
 WORTH_S = 1.0
 """So long the task is to be busy with what waits."""
+LOOK_S = 1.0
+"""Batches are executed as wholes, which in less time may be none, or several."""
 
 
 class TimedCapacity:
@@ -42,7 +45,7 @@ class TimedCapacity:
     def __init__(self, config: InstanceConfig) -> None:
         self._most = config.in_queue_bytes
         self._least = min(LEAST_BYTES, self._most)
-        self.bytes = self._least
+        self.bytes = min(BYTES_AT_FIRST, self._most)
         self._executed_bytes = 0
         self._at_s: float | None = None
 
@@ -51,7 +54,9 @@ class TimedCapacity:
 
         While little waits, the task could do more than it did: then the capacity only grows.
         """
-        if self._at_s is not None and now_s > self._at_s:
+        if self._at_s is not None and now_s - self._at_s < LOOK_S:
+            return self.bytes
+        if self._at_s is not None:
             worth = int((executed_bytes - self._executed_bytes) / (now_s - self._at_s) * WORTH_S)
             starved = waiting_bytes < self.bytes // 2
             wanted = max(worth, self.bytes) if starved else (self.bytes + worth) // 2

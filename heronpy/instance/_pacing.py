@@ -26,6 +26,48 @@ DECENT_TUPLES: Final = 2048
 IDLE_SHARE: Final = 100
 
 
+RAMP_ROUND_NS: Final = 10_000_000
+RAMP_FIRST_TUPLES: Final = 8
+RAMP_GROWTH: Final = 1.25
+RAMP_OVER_TUPLES: Final = 10_000
+
+
+class Ramp:
+    """How much a spout emits after it was held, or has begun. Pure.
+
+    Until it is told again, because its destination is slow, some milliseconds pass, in which it could emit more than
+    the destination executes in seconds. So it emits little at first, and a quarter more in each round, up to full speed
+    after a third of a second: what it has emitted too much is then at most about what fitted in.
+    """
+
+    __slots__ = ("_allowed", "_left", "_next_ns")
+
+    def __init__(self) -> None:
+        self._allowed: float = RAMP_FIRST_TUPLES / RAMP_GROWTH
+        self._left = 0
+        self._next_ns = 0
+
+    @property
+    def over(self) -> bool:
+        return self._allowed > RAMP_OVER_TUPLES
+
+    def room(self, now_ns: int) -> int:
+        """How many tuples may be sent now."""
+        if now_ns >= self._next_ns:
+            self._next_ns = now_ns + RAMP_ROUND_NS
+            self._allowed *= RAMP_GROWTH
+            self._left = int(self._allowed)
+        return self._left
+
+    def sent(self, tuples: int) -> None:
+        """So many were sent."""
+        self._left -= tuples
+
+    def wait_s(self, now_ns: int) -> float:
+        """How long until more may be sent."""
+        return max(0, self._next_ns - now_ns) / 1e9
+
+
 class Pacing:
     """Pure: asked with the time, answers how long to wait."""
 

@@ -14,7 +14,7 @@ from heronpy.instance._commit_ledger import CommitLedger
 from heronpy.instance._core import Delegate, TaskCore, TaskFailed
 from heronpy.instance._edges import Taken
 from heronpy.instance._emitter import make_emitter
-from heronpy.instance._pacing import IdlePause, Pacing
+from heronpy.instance._pacing import IdlePause, Pacing, Ramp
 from heronpy.instance._pending import HELD, PendingLimit
 from heronpy.instance._roots import Finished
 from heronpy.instance._sender import packed
@@ -48,6 +48,8 @@ class SpoutTask(Task):
         """The last poll found nothing to emit."""
         self._pacing = Pacing(core.config.drain_interval_ms)
         self._idle_pause = IdlePause(core.config.idle_sleep_ms, core.config.idle_sleep_max_ms)
+        self._ramp: Ramp | None = None
+        """While it comes to speed after a hold."""
         self._chunk = 1
         self._sweep_at_ns = 0
         self._sending = False
@@ -112,6 +114,7 @@ class SpoutTask(Task):
         """Emit nothing new, or go on. Snapshots are taken, and markers sent, nevertheless."""
         self._held = held
         self._rests = held or not self.active
+        self._ramp = Ramp()
 
     def close(self) -> None:
         """Flush what was emitted, then close the user's component."""
@@ -154,6 +157,14 @@ class SpoutTask(Task):
                 return wait_ns / 1e9
             self.flush()
             return self._tracker.full_wait_s
+        if (ramp := self._ramp) is not None:
+            if ramp.over:
+                self._ramp = None
+            elif (left := ramp.room(now_ns) - emitter.unsent()) > 0:
+                room = min(room, left)
+            else:
+                self.flush()
+                return ramp.wait_s(now_ns)
         if not emitter.unsent():
             self._pacing.waits_since(now_ns)
         count = min(self._chunk, room, CHUNK_MAX)
@@ -311,6 +322,8 @@ class SpoutTask(Task):
         if batches:
             self.core.send(batches)
             self._batch.sent(batches)
+            if (ramp := self._ramp) is not None:
+                ramp.sent(sum(batch.count for batch in batches if batch.kind == DATA))
             self._pacing.sent(self.core.clock())
 
     def _take_outcomes(self) -> None:

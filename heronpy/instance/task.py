@@ -16,7 +16,7 @@ from heronpy.instance._inbatch import ACKED, FAILED, OPEN, InBatch, root_batches
 from heronpy.instance._intake import Intake
 from heronpy.instance._metrics import TaskMetrics
 from heronpy.instance._outputs import Outputs, as_values
-from heronpy.instance._pacing import IdlePause
+from heronpy.instance._pacing import IdlePause, Ramp
 from heronpy.instance._pending import PENDING_MAX, PENDING_MIN, WINDOW_NS, PendingLimit
 from heronpy.instance._progress import ProgressMeter
 from heronpy.instance._prompter import Prompter
@@ -55,6 +55,7 @@ __all__ = [
     "ProgressMeter",
     "Prompter",
     "QueueCapacity",
+    "Ramp",
     "Rejected",
     "RootRing",
     "Runner",

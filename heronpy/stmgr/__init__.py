@@ -8,7 +8,7 @@ from heronpy.stmgr import events, flow
 from heronpy.stmgr._core import StmgrCore
 from heronpy.stmgr._culprits import Culprits
 from heronpy.stmgr._feedback import FeedbackQueue
-from heronpy.stmgr._in_flight import InFlightBound
+from heronpy.stmgr._in_flight import InFlightBound, frame_bytes
 from heronpy.stmgr._metrics import TO_WORKERS, to_stmgr
 from heronpy.stmgr._outbox import Outbox
 from heronpy.stmgr._plans import SAVED_PLAN_WAIT_S, PlanIntake, peers_to_dial
@@ -26,6 +26,7 @@ __all__ = [
     "StmgrCore",
     "events",
     "flow",
+    "frame_bytes",
     "peers_to_dial",
     "to_stmgr",
 ]

@@ -26,7 +26,7 @@ from heronpy.proto import checkpoint_pb2, metrics_pb2, stmgr_pb2, tmaster_pb2
 from heronpy.stmgr._core_link import CoreLink
 from heronpy.stmgr._delivered import Delivered
 from heronpy.stmgr._feedback import SpillEffect
-from heronpy.stmgr._in_flight import InFlightBound
+from heronpy.stmgr._in_flight import InFlightBound, frame_bytes
 from heronpy.stmgr._membership import EpochMembership
 from heronpy.stmgr._metrics import StmgrMetrics
 from heronpy.stmgr._outbox import Outbox
@@ -80,8 +80,6 @@ from heronpy.stmgr.flow import (
 _DATA = stmgr_pb2.Batch.DATA
 _ROOT_KINDS = frozenset((stmgr_pb2.Batch.ACK, stmgr_pb2.Batch.FAIL, stmgr_pb2.Batch.RESET_TIMEOUT))
 """What belongs to a spout's trees, and is gone with it."""
-CHECKPOINT_FRAME_BYTES = 64 << 10
-"""With checkpoints, of a frame to an instance."""
 _SPILL_FRAMES_WRITING = 16
 """So many frames may be on their way to the disk before senders of feedback are held."""
 
@@ -186,7 +184,7 @@ class StmgrCore:
             self._membership = EpochMembership(self._incarnation)
         names = [*routes.tasks, *sorted(routes.peers)]
         # Not `or`: an empty outbox is falsy.
-        outboxes = {n: self._outboxes[n] if n in self._outboxes else self._outbox(n, routes) for n in names}
+        outboxes = {n: self._outboxes[n] if n in self._outboxes else Outbox(n, self._config) for n in names}
         gone = [outbox for name, outbox in self._outboxes.items() if name not in outboxes]
         self._outboxes = outboxes
         self._by_task = {task: outboxes[name] for task, name in routes.outbox_of.items()}
@@ -217,11 +215,6 @@ class StmgrCore:
         assert self.routes is not None
         spouts = frozenset(link.number for name, link in self._connected.items() if name in self.routes.spouts)
         self._decide(PlanChanged(spouts, self.routes.locations))
-
-    def _outbox(self, name: str, routes: Routes) -> Outbox:
-        # An order for an instance that works slowly stands behind the frames that were written before it.
-        short = routes.has_checkpoints and name in routes.tasks
-        return Outbox(name, self._config, min(CHECKPOINT_FRAME_BYTES, self._config.frame_bytes) if short else 0)
 
     def _enter(self, epoch: int, now_ns: int) -> None:
         """Drop what was sent in earlier epochs, and go on with what came too early."""
@@ -569,6 +562,8 @@ class StmgrCore:
         if self._membership is not None:
             for name, mark in self._in_flight.looked(self._outboxes, now_ns):
                 self._decide(MarkChanged(name, mark, now_ns))
+                if self.routes is not None and name in self.routes.tasks:
+                    self._outboxes[name].frame_bytes = min(frame_bytes(mark), self._config.frame_bytes)
 
     def _decide(self, event: FlowEvent) -> None:
         for effect in self._flow.step(event):  # nearly always none

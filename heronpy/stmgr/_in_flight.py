@@ -13,12 +13,22 @@ from heronpy.stmgr._outbox import Outbox
 
 IN_FLIGHT_S = 2.0
 """As much may wait as leaves in this time."""
-BYTES_AT_FIRST = 1 << 20
-"""While the rate is not known."""
-BYTES_MIN = 64 << 10
-"""Whatever the rate: a frame, so that a reader need not wait for one."""
+BYTES_AT_FIRST = 128 << 10
+"""While the rate is not known. It is after a second or two, and until then a slow bolt gets no more than this."""
+BYTES_MIN = 8 << 10
+"""Whatever the rate: some batches, so that a reader need not wait for one."""
+FRAME_BYTES_MAX = 64 << 10
+"""Of a frame to an instance."""
+_FRAME_BYTES_MIN = 2 << 10
+_FRAMES = 16
+"""Frames to an instance are such a part of what may wait for it: orders stand behind those that were written."""
 _LOOK_S_MIN = 0.5
 """A rate over less than this says little."""
+
+
+def frame_bytes(mark: int) -> int:
+    """How large frames to an instance are, for the mark of its outbox. A batch is never divided."""
+    return min(FRAME_BYTES_MAX, max(_FRAME_BYTES_MIN, mark // _FRAMES))
 
 
 class InFlightBound:

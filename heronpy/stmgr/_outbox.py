@@ -21,8 +21,8 @@ SEGMENT_FRAMES = 4
 class Outbox:
     """The queue of one link."""
 
-    def __init__(self, name: str, config: StmgrConfig, frame_bytes: int = 0) -> None:
-        """Make an empty outbox for the instance or Stream Manager `name`; `frame_bytes` instead of the configured."""
+    def __init__(self, name: str, config: StmgrConfig) -> None:
+        """Make an empty outbox for the instance or Stream Manager `name`."""
         self.name = name
         self.bytes = 0
         """Of everything but feedback, what is being written included."""
@@ -31,7 +31,8 @@ class Outbox:
         self.feedback = FeedbackQueue(name, config.outbox_bytes_low, SEGMENT_FRAMES * config.frame_bytes)
         self.feedback_paused = False
         """The peer takes no feedback."""
-        self._frame_bytes = frame_bytes or config.frame_bytes
+        self.frame_bytes = config.frame_bytes
+        """A frame gets no batch more that would make it larger."""
         self._queue: deque[Queued] = deque()
         self._in_flight: list[Queued] = []
         self._in_flight_feedback = 0
@@ -72,7 +73,7 @@ class Outbox:
         self, take: Callable[[], Queued], first: Callable[[], int], queue: deque[Queued] | FeedbackQueue
     ) -> list[Queued]:
         taken = [take()]
-        room = self._frame_bytes - taken[0][0]
+        room = self.frame_bytes - taken[0][0]
         while queue and first() <= room:
             taken.append(take())
             room -= taken[-1][0]

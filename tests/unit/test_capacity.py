@@ -58,4 +58,4 @@ def test_with_checkpoints_a_capacity_has_bounds(steps: list[tuple[int, int]]) ->
     executed = 0
     for number, (done, waiting) in enumerate(steps):
         executed += done
-        assert 64 << 10 <= capacity.observed(executed, waiting, number / 10) <= 1 << 20
+        assert 8 << 10 <= capacity.observed(executed, waiting, number / 10) <= 1 << 20

@@ -41,7 +41,8 @@ def test_batches_leave_in_order_and_about_a_frame_at_a_time(sizes: list[int]) ->
 
 
 def test_frames_of_a_link_may_be_shorter_than_configured() -> None:
-    outbox = Outbox("bolt", CONFIG, FRAME // 2)
+    outbox = Outbox("bolt", CONFIG)
+    outbox.frame_bytes = FRAME // 2
     for number in range(10):
         outbox.put(batch(400, number))
     assert len(outbox.take()[0]) == 2

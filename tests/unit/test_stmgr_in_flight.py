@@ -5,9 +5,9 @@ from __future__ import annotations
 from test_outbox import CONFIG as OUTBOX
 from test_outbox import batch
 
-from heronpy.stmgr import InFlightBound, Outbox
+from heronpy.stmgr import InFlightBound, Outbox, frame_bytes
 
-MOST, AT_FIRST, LEAST = 100 << 20, 1 << 20, 64 << 10
+MOST, AT_FIRST, LEAST = 100 << 20, 128 << 10, 8 << 10
 IN_FLIGHT_S = 2
 SECOND = 10**9
 RATE = 5 << 20
@@ -61,7 +61,7 @@ def test_the_mark_rises_when_the_reader_is_quicker_than_was_known() -> None:
     assert reader.mark == IN_FLIGHT_S * 2 * RATE, "now it had: half of what was known, and half of what is seen"
 
 
-def test_a_reader_that_stands_still_keeps_a_frame_and_gets_more_later() -> None:
+def test_a_reader_that_stands_still_keeps_some_batches_and_gets_more_later() -> None:
     reader = Reader()
     for _ in range(10):
         reader.passes(0, waits=True)
@@ -87,6 +87,12 @@ def test_a_new_outbox_of_the_same_name_is_not_known() -> None:
     assert list(reader.bound.looked({}, reader.now_ns)) == []
     reader.passes(0, waits=False)
     assert reader.mark == AT_FIRST
+
+
+def test_frames_for_a_slow_reader_are_short() -> None:
+    assert frame_bytes(LEAST) == 2 << 10
+    assert frame_bytes(256 << 10) == 16 << 10
+    assert frame_bytes(MOST) == 64 << 10
 
 
 def test_an_outbox_counts_what_has_left() -> None:
