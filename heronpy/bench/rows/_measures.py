@@ -188,7 +188,7 @@ def _updated(counting: Counting, tasks: int) -> float:
         return len(answers) == tasks and all(a["epoch"] > epoch and a["count"] for a in answers)
 
     counting.wait("a task counts nothing after the update", counts, UPDATE_TIMEOUT_S)
-    return longest_s
+    return max(longest_s, time.monotonic() - changed_s)  # the pause may be longer than the update
 
 
 def others(
