@@ -173,6 +173,24 @@ class KafkaServer(Server):
             self._admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
+    def settle(self, topic: str) -> None:
+        """Wait until no transaction is open in a topic: what was committed is visible a moment after the answer."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        numbers = self.admin().list_topics(topic, timeout=60).topics[topic].partitions
+        places = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+
+        def ends(level: IsolationLevel) -> dict[int, int]:
+            asked = self.admin().list_offsets(places, isolation_level=level)
+            return {place.partition: answer.result(60).offset for place, answer in asked.items()}
+
+        def settled() -> None:
+            visible = ends(IsolationLevel.READ_COMMITTED)
+            assert visible == ends(IsolationLevel.READ_UNCOMMITTED)
+
+        eventually_sync(settled, within_s=120)
+
     def group_offsets(self, group: str, topic: str) -> dict[int, int]:
         """What a group has committed, by partition."""
         from confluent_kafka import Consumer, TopicPartition

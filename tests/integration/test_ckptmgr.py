@@ -12,6 +12,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
+import grpc
 import pytest
 from counting_tasks import COMPONENT, Counting, pieces_of
 from topology_on_disk import EngineProcess, launch_in
@@ -19,7 +20,9 @@ from topology_on_disk import EngineProcess, launch_in
 from heronpy.checkpoints import LoggedBatch, check_intact, manifest_name, open_storage, read_manifest
 from heronpy.ckptmgr.client import PIECE_BYTES, SOCKET_NAME, CheckpointClient
 from heronpy.errors import CheckpointError, NotFoundError, UnavailableError
+from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
+from heronpy.security import TOKEN_KEY
 from heronpy.testing import eventually as _eventually
 
 eventually = partial(_eventually, within_s=30)  # the machine may be busy
@@ -184,6 +187,21 @@ async def test_names_that_lead_elsewhere_and_strangers_are_refused(launch: Launc
                 await intruder.read("objects/count/x", 0, 1, timeout_s=60)
             with pytest.raises(UnavailableError, match="token"):
                 await intruder.save("objects/count/x", pieces_of([b"x"]), timeout_s=60)
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("method", checkpoint_pb2.DESCRIPTOR.services_by_name["Ckptmgr"].methods_by_name)
+def test_a_stranger_is_refused_by_every_method(launch: Launch, method: str) -> None:
+    right = launch.security("container_1_count_1").metadata
+    secrets = ["", "0" * 64, launch.token()[:-1]]
+    metadata = [[(key, token if key == TOKEN_KEY else value) for key, value in right] for token in secrets]
+    metadata.append([(key, value) for key, value in right if key != TOKEN_KEY])
+    with grpc.insecure_channel(f"unix:{launch.socket_dir(0) / SOCKET_NAME}") as link:
+        call = link.stream_stream(f"/heronpy.Ckptmgr/{method}")
+        for each in metadata:
+            with pytest.raises(grpc.RpcError) as refused:
+                list(call(iter([b""]), metadata=each, timeout=60, wait_for_ready=True))
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 async def test_clients_wait_for_a_checkpoint_manager_and_for_its_restart(

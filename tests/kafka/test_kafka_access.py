@@ -34,12 +34,13 @@ def topic(make_topic: Callable[..., str]) -> str:
     return make_topic()
 
 
-def round_trip(servers: str, topic: str, options: Options, secrets: Mapping[str, str]) -> None:
+def round_trip(kafka: KafkaServer, servers: str, topic: str, options: Options, secrets: Mapping[str, str]) -> None:
     """A message goes there in a transaction, and comes back."""
     sink = KafkaSink(servers, topic, options=options, secrets=secrets)
     writer = open_transactional(sink)
     writer.commit(prepared(writer, 1, ["é"]))
     writer.close()
+    kafka.settle(topic)
     source = KafkaTopic(servers, topic, group=topic, bounded=True, options=options, secrets=secrets)
     assert [record.value for record in rest_of(opened(source, f"{topic}-0"))] == ["é"]
 
@@ -78,7 +79,7 @@ def test_right_credentials_write_and_read_and_wrong_ones_are_refused(
     assert "Kafka denies access" in caplog.text
     assert "wr0ng" not in text + caplog.text
     monkeypatch.setenv(PASSWORD_ENV, passwords[mechanism])
-    round_trip(kafka.sasl_servers, topic, options, SECRETS)
+    round_trip(kafka, kafka.sasl_servers, topic, options, SECRETS)
 
 
 def test_passwords_come_from_the_environment_and_do_not_travel(
@@ -94,7 +95,7 @@ def test_passwords_come_from_the_environment_and_do_not_travel(
 
 
 def test_a_certificate_writes_and_reads(kafka: KafkaServer, topic: str) -> None:
-    round_trip(kafka.tls_servers, topic, kafka.tls_options, {})
+    round_trip(kafka, kafka.tls_servers, topic, kafka.tls_options, {})
 
 
 def test_a_client_without_a_certificate_is_refused(kafka: KafkaServer, topic: str) -> None:

@@ -84,5 +84,6 @@ def test_a_broker_that_is_killed_loses_nothing_and_repeats_nothing(
 
 
 def values(kafka: KafkaServer, topic: str) -> list[Any]:
+    kafka.settle(topic)
     source = KafkaTopic(kafka.servers, topic, group="tests", bounded=True)
     return [record.value for record in rest_of(opened(source, f"{topic}-0"))]

@@ -45,6 +45,7 @@ def test_words_are_counted_from_a_topic_to_a_topic_and_a_table(
             return list(database.execute("SELECT word, n FROM counts"))
 
         simulator.run(until=lambda: len(rows()) >= len(EXPECTED), seconds=120)
+    kafka.settle(made)
     source = KafkaTopic(kafka.servers, made, group="tests", whole=True, bounded=True)
     messages = [record.value for record in rest_of(opened(source, f"{made}-0"))]
     assert Counter(rows()) == Counter(EXPECTED)

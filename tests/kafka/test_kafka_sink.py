@@ -20,6 +20,7 @@ Make = Callable[..., str]
 
 def messages(kafka: KafkaServer, topic: str, **options: Any) -> list[Any]:
     """What consumers of committed messages see."""
+    kafka.settle(topic)
     source = KafkaTopic(kafka.servers, topic, group="tests", bounded=True, **options)
     names = sorted(source.stream_splits())
     return [record.value for name in names for record in rest_of(opened(source, name))]
@@ -64,6 +65,7 @@ class TestKafkaSink(TransactionalSinkKit):
         return messages(self._kafka, self._topic)
 
     def leftovers(self) -> Sequence[Any]:
+        self._kafka.settle(f"{self._topic}-heron-progress")
         source = KafkaTopic(
             self._kafka.servers, f"{self._topic}-heron-progress", group="tests", value="text", whole=True, bounded=True
         )

@@ -68,6 +68,7 @@ class Words:
 
     def out(self) -> Counter[tuple[str, int]]:
         """What committed messages say."""
+        self.kafka.settle(self.made)
         source = KafkaTopic(self.kafka.servers, self.made, group="tests", bounded=True)
         records = [record for name in source.stream_splits() for record in rest_of(opened(source, name))]
         return Counter((record.value["word"], record.value["n"]) for record in records)
