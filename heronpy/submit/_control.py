@@ -25,7 +25,8 @@ from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
 log = logging.getLogger(__name__)
 
-CALL_TIMEOUT_S = 10.0
+CALL_TIMEOUT_S = 30.0
+"""For a Topology Master that is busy, or stands still for a while: one that is dead is noticed at once."""
 CHECKPOINT_TIMEOUT_S = 60.0
 """How long a command waits for a checkpoint, unless told otherwise."""
 _REFUSED: dict[str, type[HeronError]] = {

@@ -33,9 +33,13 @@ from heronpy.statemgr import Kind, open_statemgr
 
 log = logging.getLogger(__name__)
 
-START_TIMEOUT_S = 20.0
-_ASK_TIMEOUT_S = 5.0
+START_TIMEOUT_S = 120.0
+"""Long, because only a hang takes it: one that ended is noticed at once, and on a busy machine a start takes long."""
+_CONTAINERS_TIMEOUT_S = 120.0
+"""In which containers end or start, beside the time that processes have to stop."""
+_ASK_TIMEOUT_S = 10.0
 _ATTEMPT_S = 1.0
+"""How long the first attempt to ask takes. Each takes twice as long as the one before, for a machine that is busy."""
 _POLL_S = 0.05
 
 _owner: contextvars.ContextVar[HostProcess | None] = contextvars.ContextVar("owner", default=None)
@@ -158,7 +162,7 @@ def restart(launch: Launch, container: int | None = None) -> None:
     ensure_service(launch)
     location = _location(launch)
     assert location is not None, "it answers, so it has told where it is"
-    timeout_s = 3 * launch.config.executor.stop_timeout_ms / 1000 + 20
+    timeout_s = 3 * launch.config.executor.stop_timeout_ms / 1000 + _CONTAINERS_TIMEOUT_S
     request = scheduler_pb2.RestartRequest(container=ALL_CONTAINERS if container is None else container)
     _ask(launch, location, "Restart", request, timeout_s)
 
@@ -182,13 +186,14 @@ def _location(launch: Launch) -> state_pb2.SchedulerLocation | None:
 
 
 def _answers(launch: Launch, location: state_pb2.SchedulerLocation) -> bool:
-    deadline = time.monotonic() + _ASK_TIMEOUT_S
+    deadline, attempt_s = time.monotonic() + _ASK_TIMEOUT_S, _ATTEMPT_S
     # In short attempts: a dead service is known at once, where a call would wait for it to come back.
     while HostProcess.of(location.pid) is not None and time.monotonic() < deadline:
         try:
-            _ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), _ATTEMPT_S)
+            _ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), attempt_s)
         except UnavailableError:
             time.sleep(_POLL_S)
+            attempt_s *= 2
             continue
         return True
     return False
