@@ -45,7 +45,7 @@ S = TypeVar("S", bound=Service)
 
 
 @contextlib.asynccontextmanager
-async def running(service: S, *, within_s: float = 10.0) -> AsyncIterator[S]:
+async def running(service: S, *, within_s: float = 120.0) -> AsyncIterator[S]:
     """Run a service for the duration of the block. Entered when the service can answer; its error is raised here."""
     task = asyncio.create_task(service.run(), name=type(service).__name__)
     started = asyncio.create_task(service.started.wait())

@@ -32,6 +32,8 @@ T = TypeVar("T")
 
 _POLL_S = 0.1
 _STABLE_S = 0.25
+_ANSWER_S = 60.0
+"""Until a Topology Master answers: so long it may take to notice that it hangs, and to start another."""
 
 
 class TopologyHandle:
@@ -51,12 +53,14 @@ class TopologyHandle:
     def status(self) -> tmaster_pb2.StatusReply:
         """What the Topology Master knows: state, Stream Managers, instances, and their metrics.
 
+        Waits for one that is busy, or is just being started again.
+
         Raises:
             UnavailableError: the Topology Master does not answer.
         """
-        return _blocking(submit.status, self.launch)
+        return _patiently(submit.status, self.launch)
 
-    def wait_running(self, within_s: float = 30.0) -> Self:
+    def wait_running(self, within_s: float = 240.0) -> Self:
         """Wait until every Stream Manager is registered and every instance is attached to its own, and stays so.
 
         Raises:
@@ -79,13 +83,13 @@ class TopologyHandle:
 
     def activate(self) -> None:
         """Have the spouts emit."""
-        _blocking(submit.activate, self.launch)
+        _patiently(submit.activate, self.launch)
 
     def deactivate(self) -> None:
         """Have the spouts stop emitting."""
-        _blocking(submit.deactivate, self.launch)
+        _patiently(submit.deactivate, self.launch)
 
-    def update(self, *, containers: int | None = None, timeout_s: float = 120.0, **tasks: int) -> None:
+    def update(self, *, containers: int | None = None, timeout_s: float = 240.0, **tasks: int) -> None:
         """Change the number of tasks of components, by name, or of containers. Returns when all run by it.
 
         Raises:
@@ -146,7 +150,7 @@ class TopologyHandle:
     def _running(self) -> tuple[dict[str, int], list[str]]:
         """The pids of its instances, and the processes that are missing."""
         try:
-            status = self.status()
+            status = _blocking(submit.status, self.launch)
         except UnavailableError:
             return {}, ["tmaster"]
         alive = self.processes()
@@ -280,6 +284,18 @@ def _with_rotated(path: Path) -> list[str]:
 def _process_id(container_dir: Path, name: str) -> str:
     """The process id that files of this name belong to. Executors all have the same name, so they are numbered."""
     return f"{name}-{container_dir.name.removeprefix('container_')}" if name == EXECUTOR else name
+
+
+def _patiently(ask: Callable[[Launch], T], launch: Launch) -> T:
+    """What a Topology Master answers, asked again while there is none that does."""
+    deadline = time.monotonic() + _ANSWER_S
+    while True:
+        try:
+            return _blocking(ask, launch)
+        except UnavailableError:
+            if time.monotonic() > deadline or not launch.dir.exists():
+                raise
+        time.sleep(_POLL_S)
 
 
 def _blocking(function: Callable[..., T], *args: Any) -> T:

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-WITHIN_S = 30.0
-"""Long, because only a failure takes it: on a busy machine a process may need ten seconds to start."""
+WITHIN_S = 120.0
+"""Long, because only a failure takes it: on a busy machine a process may need half a minute to start."""
 _INTERVAL_S = 0.02
 
 

@@ -149,7 +149,7 @@ class KafkaServer(Server):
             except KafkaException as e:
                 raise AssertionError(f"{user} cannot log in") from e
 
-        eventually_sync(known, within_s=60)
+        eventually_sync(known)
 
     def create_topic(self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Make a topic, and wait until it is there."""
@@ -163,7 +163,7 @@ class KafkaServer(Server):
             assert len(found.partitions) == partitions
             assert all(partition.leader == 1 for partition in found.partitions.values())
 
-        eventually_sync(there, within_s=60)
+        eventually_sync(there)
 
     def admin(self) -> Any:
         """An AdminClient of confluent_kafka. One for all: what is asked of one that nobody holds is not answered."""

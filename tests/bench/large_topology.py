@@ -161,7 +161,7 @@ async def publish(state: StateManager, launch: Launch, plan: PackingPlan) -> str
         stub: Any = tmaster_pb2_grpc.TmasterStub(link)
         for at in range(0, len(reports), 100):
             batch = metrics_pb2.MetricsReports(reports=reports[at : at + 100])
-            await stub.PublishMetrics(batch, metadata=launch.security("heron").metadata, timeout=20)
+            await stub.PublishMetrics(batch, metadata=launch.security("heron").metadata, timeout=120)
     return slow[0][1]
 
 
@@ -191,7 +191,7 @@ def large_topology(directory: Path) -> Iterator[LargeTopology]:
                 def located() -> None:
                     assert state.get(Kind.TMASTERS, "words") is not None
 
-                eventually_sync(located, within_s=30)
+                eventually_sync(located)
                 yield LargeTopology(directory, launch, in_a_thread(publish(state, launch, plan)))
     finally:
         shutil.rmtree(launch.socket_root(), ignore_errors=True)

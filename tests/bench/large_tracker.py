@@ -43,7 +43,7 @@ def tracker(large: LargeTopology) -> Iterator[str]:
         yield json.loads(process.stdout.readline())["url"]
     finally:
         process.send_signal(signal.SIGINT)
-        process.wait(60)
+        process.wait(300)
 
 
 def timed(do: Callable[[], Any], times: int) -> list[float]:
@@ -61,7 +61,7 @@ def tell(what: str, took_ms: list[float]) -> None:
 
 
 def ask(url: str) -> None:
-    with httpx.Client(base_url=url, timeout=20) as http:
+    with httpx.Client(base_url=url, timeout=120) as http:
 
         def get(path: str, **params: str | int) -> Callable[[], Any]:
             return lambda: http.get(path, params={**PLACE, **params}).raise_for_status()

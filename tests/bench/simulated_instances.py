@@ -52,4 +52,4 @@ class SimulatedInstances:
             publish: Any = tmaster_pb2_grpc.TmasterStub(to_tmaster).PublishMetrics
             for n in range(0, len(waiting), BATCH_REPORTS):
                 batch = metrics_pb2.MetricsReports(reports=waiting[n : n + BATCH_REPORTS])
-                await publish(batch, metadata=security.metadata, timeout=10, wait_for_ready=True)
+                await publish(batch, metadata=security.metadata, timeout=120, wait_for_ready=True)

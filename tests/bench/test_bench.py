@@ -94,7 +94,7 @@ def test_an_interrupted_bench_leaves_no_process(signum: signal.Signals, short_di
 
         eventually_sync(spouts_run, within_s=180)
         running.send_signal(signum)
-        running.wait(60)
+        running.wait(300)
     finally:
         running.kill()
         running.wait()
@@ -104,7 +104,7 @@ def test_an_interrupted_bench_leaves_no_process(signum: signal.Signals, short_di
     def nothing_runs() -> None:
         assert [p for p in psutil.process_iter() if str(short_directory) in environment(p).get("TMPDIR", "")] == []
 
-    eventually_sync(nothing_runs, within_s=30)
+    eventually_sync(nothing_runs)
 
 
 def environment(process: psutil.Process) -> dict[str, str]:

@@ -27,7 +27,7 @@ def test_an_unknown_query_is_refused() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode != 0
     assert "q9" in done.stderr

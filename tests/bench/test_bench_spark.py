@@ -17,7 +17,6 @@ pytest.importorskip("pyspark")
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_the_engine_and_the_jobs_written_by_hand_have_equal_results(tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-m", "heronpy.bench.spark", "--build", str(tmp_path), "--mb", "5", "--json"],

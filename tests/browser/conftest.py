@@ -47,7 +47,7 @@ class Served:
         )
         assert self.process.stdout is not None
         self.url: str = json.loads(self.process.stdout.readline())["url"]
-        self.http = httpx.Client(base_url=self.url, timeout=20)
+        self.http = httpx.Client(base_url=self.url, timeout=120)
 
     def stop(self) -> None:
         """Stop it, if it still runs."""
@@ -56,7 +56,7 @@ class Served:
             self.process.send_signal(signal.SIGINT)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(300) == 0
 
 
 # Not for the whole session: while it runs, this thread has an event loop, and no asynchronous test could have its own.
@@ -159,7 +159,7 @@ def topology(cluster: LocalCluster, tracker: Served) -> TopologyHandle:
     """`Browsed`, of which the Tracker knows, and of which everything that is bounded is done."""
     from browsed_topology import BAD, ORDERS, Browsed
 
-    handle = cluster.submit(Browsed, name="browsed").wait_running(180)
+    handle = cluster.submit(Browsed, name="browsed").wait_running()
     place = {"cluster": "local", "environ": "default", "topology": "browsed"}
 
     def answered(path: str, **params: str) -> Any:
@@ -177,7 +177,7 @@ def topology(cluster: LocalCluster, tracker: Served) -> TopologyHandle:
             metrics = answered("/topologies/metrics", component=component, metricname=metric)["metrics"]
             assert sum(map(float, metrics[metric].values())) == count
 
-    eventually_sync(done, within_s=60)
+    eventually_sync(done)
     return handle
 
 

@@ -121,7 +121,7 @@ def test_counters_of_four_times_stand_side_by_side(tracker: Served, at: str, ope
         emitted = page.locator("[data-counter='emitted -1']").get_attribute("data-value")
         assert float(emitted or 0) > 2 * ORDERS
 
-    eventually_sync(counted, within_s=30)
+    eventually_sync(counted)
 
 
 def test_numbers_go_on_without_a_reload(tracker: Served, at: str, opened: Open) -> None:
@@ -133,7 +133,7 @@ def test_numbers_go_on_without_a_reload(tracker: Served, at: str, opened: Open) 
     def more() -> None:
         assert float(cell.get_attribute("data-value")) > first
 
-    eventually_sync(more, within_s=30)
+    eventually_sync(more)
 
 
 def test_a_pressed_component_lights_up_its_instances(tracker: Served, at: str, opened: Open) -> None:
@@ -217,7 +217,7 @@ def test_logs_are_followed_and_searched(tracker: Served, at: str, clock_id: str,
     def more() -> None:
         assert page.locator(".log .line").count() > lines
 
-    eventually_sync(more, within_s=30)
+    eventually_sync(more)
     page.get_by_role("searchbox").fill("TICK 100")
     expect(page, "mark", "tick 100")
     page.get_by_role("button", name="Only matches").click()

@@ -16,13 +16,13 @@ CHAIN = "sentences (sentence) → flatmap-1 (words_of) → loud (upper) → map-
 
 
 def test_fused_operators_keep_their_names(cluster: LocalCluster, tracker: Served, opened: Open) -> None:
-    handle = cluster.submit(browsed_topology.program(), files=[browsed_topology.__file__]).wait_running(90)
+    handle = cluster.submit(browsed_topology.program(), files=[browsed_topology.__file__]).wait_running()
     launch = handle.launch
 
     def heron(*args: str) -> str:
         command = [sys.executable, "-m", "heronpy.cli", *args]
         environment = {**os.environ, "HERON_HOME": str(cluster.home)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
 
     one = opened(tracker.url)
     page = one.goto(f"#/t/{launch.cluster}/{launch.role}/{launch.environ}/program")
@@ -37,7 +37,7 @@ def test_fused_operators_keep_their_names(cluster: LocalCluster, tracker: Served
     def counted() -> None:
         assert "__emit-count/" in heron("metrics", "program", "loud", "-m", "__emit-count", "-w", "all")
 
-    eventually_sync(counted, within_s=30)
+    eventually_sync(counted)
     instance = next(id for id in handle.processes() if "_sentences_" in id)
     assert f"runs {CHAIN}" in heron("logs", "program", instance)
     handle.kill()

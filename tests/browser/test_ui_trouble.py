@@ -169,7 +169,7 @@ def test_behind_a_proxy_that_wants_a_password_the_browser_goes_on_giving_it(
         finally:
             one.page.close()
             proxy.shutdown()
-            thread.join(10)
+            thread.join(300)
     one.excuse("401", "503", "net::ERR")
 
 
@@ -260,7 +260,7 @@ def test_what_does_not_exist_is_said_to_be_missing(
 def test_a_topology_that_is_killed_leaves_what_was_known_of_it(
     tracker: Served, cluster: LocalCluster, opened: Open
 ) -> None:
-    short = cluster.submit(Ticking, name="short").wait_running(180)
+    short = cluster.submit(Ticking, name="short").wait_running()
     launch = short.launch
     one = opened(tracker.url)
     page = one.goto(f"#/t/{launch.cluster}/{launch.role}/{launch.environ}/short")

@@ -130,7 +130,7 @@ def eventually_pid(topology: TopologyHandle, process: str, usable: Callable[[int
         assert usable(pid), f"{process} still has pid {pid}"
         return pid
 
-    return eventually_sync(check, within_s=30)
+    return eventually_sync(check)
 
 
 def _lines(path: Path) -> list[str]:

@@ -143,7 +143,7 @@ class Results:
             self.read()
             assert self._files.rows >= before + rows
 
-        eventually_sync(check, within_s=120)
+        eventually_sync(check)
 
     def wait_exact(self, within_s: float) -> None:
         """Wait until everything that can be expected is in files and table, and see that nothing is there twice."""

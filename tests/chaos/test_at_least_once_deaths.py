@@ -26,7 +26,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def topology(directory: Path) -> Iterator[TopologyHandle]:
     config = {"heron.metrics.export.interval.ms": 1000, "heron.executor.stop.timeout.ms": 2000}
     with LocalCluster(config) as cluster:
-        yield cluster.submit(replaying(directory)).wait_running(180)
+        yield cluster.submit(replaying(directory)).wait_running()
 
 
 @pytest.mark.parametrize("process", ["", "source", "middle", "seen", "stmgr-1", "ckptmgr-1", "tmaster"])
@@ -49,9 +49,9 @@ def test_what_is_acked_is_in_the_state_though_a_process_is_killed(
     (directory / "goal.new").write_text(str(goal := before + 3000))
     os.replace(directory / "goal.new", directory / "goal")
     if process:
-        eventually_sync(is_midway, within_s=120)
+        eventually_sync(is_midway)
         running = topology.processes()
         name = next(id for id in sorted(running) if id == process or f"_{process}_" in id)
         os.kill(running[name], signal.SIGKILL)
     eventually_sync(is_done, within_s=180)
-    eventually_sync(is_seen, within_s=60)
+    eventually_sync(is_seen)

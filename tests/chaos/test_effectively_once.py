@@ -24,7 +24,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 def topology(counted: Counted) -> Iterator[TopologyHandle]:
     config = {"heron.metrics.export.interval.ms": 1000, "heron.executor.stop.timeout.ms": 2000}
     with LocalCluster(config) as cluster:
-        yield cluster.submit(counting("counting", counted.dir, par=PAR)).wait_running(180)
+        yield cluster.submit(counting("counting", counted.dir, par=PAR)).wait_running()
 
 
 def test_numbers_are_counted_once_without_any_failure(topology: TopologyHandle, counted: Counted) -> None:

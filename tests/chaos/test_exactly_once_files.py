@@ -79,7 +79,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Lines:
 @pytest.fixture(scope="module")
 def topology(lines: Lines) -> Iterator[TopologyHandle]:
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        yield cluster.submit(copying(lines.directory)).wait_running(180)
+        yield cluster.submit(copying(lines.directory)).wait_running()
 
 
 def test_every_line_is_copied_once_without_any_failure(topology: TopologyHandle, lines: Lines) -> None:

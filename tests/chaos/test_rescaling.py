@@ -26,7 +26,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Counted:
 def topology(counted: Counted) -> Iterator[TopologyHandle]:
     config = {"heron.metrics.export.interval.ms": 1000, "heron.executor.stop.timeout.ms": 2000}
     with LocalCluster(config) as cluster:
-        yield cluster.submit(counting("counting", counted.dir, containers=1)).wait_running(180)
+        yield cluster.submit(counting("counting", counted.dir, containers=1)).wait_running()
 
 
 def tasks_of(topology: TopologyHandle, component: str) -> set[int]:
@@ -78,7 +78,7 @@ def test_the_old_plan_or_the_new_one_is_in_force_if_a_process_is_killed_during_a
     updating.join(200)
     assert outcome, "the update neither succeeded nor failed"
     counted.wait_exact()
-    topology.wait_running(120)
+    topology.wait_running()
     assert len(tasks_of(topology, "count")) in ((new,) if outcome == [""] else (old, new)), outcome
 
 

@@ -38,7 +38,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
 def chain(ledger: Ledger) -> Iterator[TopologyHandle]:
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(chain_of("chain", ledger.dir, par=3, containers=CONTAINERS))
-        yield topology.wait_running(180)
+        yield topology.wait_running()
     assert [p.pid for p, _ in find_by_environment({TOPOLOGY_ENV: topology.launch.topology_id})] == []
     assert not topology.launch.dir.exists()
 
@@ -102,11 +102,11 @@ def rounds_of(chain: TopologyHandle, ledger: Ledger, dice: random.Random, until_
     while time.monotonic() < until_s and rounds < rounds_max:
         rounds += 1
         stops_s = (LONG_STOP_S,) if rounds % 8 == 0 else STOPS_S
-        with ledger.disturbed(f"round {rounds}", chain, within_s=60) as recovery:
+        with ledger.disturbed(f"round {rounds}", chain) as recovery:
             fire = Fire(chain, ledger, dice)
             fire.burn(dice.randrange(1, 9), dice.choice([0.05, 0.3, 1.5]), stops_s)
             recovery.over()
-        eventually_sync(lambda: check_links(chain), within_s=10)
+        eventually_sync(lambda: check_links(chain))
 
 
 def seed() -> int:

@@ -78,7 +78,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
 @pytest.fixture(scope="module")
 def topology(numbers: Numbers) -> Iterator[TopologyHandle]:
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        yield cluster.submit(counting(numbers.directory)).wait_running(180)
+        yield cluster.submit(counting(numbers.directory)).wait_running()
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_each_window_and_each_timer_counts_once_though_their_process_is_killed(t
     collected = Collected(tmp_path)
     collected.raise_goal(GOAL // 2)  # the rest comes when there is something to lose
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        topology = cluster.submit(windowed("windowed", tmp_path)).wait_running(180)
+        topology = cluster.submit(windowed("windowed", tmp_path)).wait_running()
         collected.wait_some()
         running = topology.processes()
         collected.raise_goal(GOAL)
@@ -75,7 +75,7 @@ def test_nothing_in_windows_and_timers_is_lost_or_repeated_when_the_number_of_ta
     collected = Collected(tmp_path)
     collected.raise_goal(goal // 3)
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        topology = cluster.submit(windowed("windowed", tmp_path)).wait_running(180)
+        topology = cluster.submit(windowed("windowed", tmp_path)).wait_running()
         collected.wait_some()
         for number, tasks in enumerate((3, 2), 2):
             collected.raise_goal(goal * number // 3)

@@ -47,7 +47,7 @@ def chain(zookeeper: ZookeeperServer, ledger: Ledger) -> Iterator[TopologyHandle
         "heron.executor.heartbeat.timeout.ms": 120_000,  # a test stops an executor, and nobody shall replace it
     }
     with LocalCluster(properties) as cluster:
-        yield cluster.submit(chain_of("chain", ledger.dir, par=2, containers=2)).wait_running(180)
+        yield cluster.submit(chain_of("chain", ledger.dir, par=2, containers=2)).wait_running()
 
 
 def state_is_back(chain: TopologyHandle) -> None:
@@ -72,7 +72,7 @@ def test_numbers_flow_while_zookeeper_is_dead_and_its_restart_disturbs_nobody(
         zookeeper.kill()
         done = ledger.goal
         ledger.raise_goal(300)
-        ledger.wait_for_executed_from(done, 300, within_s=10)
+        ledger.wait_for_executed_from(done, 300)
         zookeeper.start()
         recovery.over()
         state_is_back(chain)
@@ -111,7 +111,7 @@ def test_the_topology_master_dies_while_zookeeper_is_emptied(
     chain: TopologyHandle, ledger: Ledger, zookeeper: ZookeeperServer
 ) -> None:
     pid = chain.processes()["tmaster"]
-    with ledger.disturbed("ZooKeeper emptied and the tmaster killed", chain, within_s=45) as recovery:
+    with ledger.disturbed("ZooKeeper emptied and the tmaster killed", chain) as recovery:
         zookeeper.kill()
         zookeeper.empty()
         os.kill(pid, signal.SIGKILL)
@@ -122,7 +122,7 @@ def test_the_topology_master_dies_while_zookeeper_is_emptied(
 
 def test_a_stream_manager_is_replaced_while_there_is_no_topology_master(chain: TopologyHandle, ledger: Ledger) -> None:
     before = chain.processes()
-    with ledger.disturbed("kill -9 of the tmaster, then of stmgr-2", chain, within_s=45) as recovery:
+    with ledger.disturbed("kill -9 of the tmaster, then of stmgr-2", chain) as recovery:
         # So that nobody starts the tmaster again.
         os.kill(before["executor-0"], signal.SIGSTOP)
         try:
@@ -131,7 +131,7 @@ def test_a_stream_manager_is_replaced_while_there_is_no_topology_master(chain: T
             eventually_pid(chain, "stmgr-2", lambda pid: pid != before["stmgr-2"])
             done = ledger.goal
             ledger.raise_goal(300)
-            ledger.wait_for_executed_from(done, 300, within_s=40)
+            ledger.wait_for_executed_from(done, 300)
         finally:
             os.kill(before["executor-0"], signal.SIGCONT)
         recovery.over()

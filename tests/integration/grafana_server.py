@@ -53,4 +53,4 @@ class GrafanaServer:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
-        self.thread.join(5)
+        self.thread.join(300)

@@ -32,6 +32,23 @@ class Numbers(Spout):
             self.emit([f"key {number % KEYS}", number])
 
 
+class Ongoing(Numbers):
+    """Emits until the file `finish` appears, and then to the last key; how many those are is in the file `emitted`."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self.directory, self.noted = Path(config["test.dir"]), -1
+
+    def next_tuple(self) -> None:
+        number = self.position.value
+        if number % KEYS or not (self.directory / "finish").exists():
+            super().next_tuple()
+        elif self.noted != number:
+            self.noted = number
+            (self.directory / "emitted.tmp").write_text(str(number))
+            os.replace(self.directory / "emitted.tmp", self.directory / "emitted")
+
+
 class Pass(Bolt):
     """Has no state, and something in its queues."""
 
@@ -76,10 +93,15 @@ def counts_in(directory: Path) -> dict[str, int]:
     return counts
 
 
-def keyed_count_topology(directory: Path, *, numbers: int, rate: int, counts: int = 2, **config: Any) -> type[Topology]:
-    """`numbers` (1) → `pass` (2) → `count` (2, or as many as `counts`), in two containers."""
+def keyed_count_topology(
+    directory: Path, *, numbers: int = 0, rate: int, counts: int = 2, **config: Any
+) -> type[Topology]:
+    """`numbers` (1) → `pass` (2) → `count` (2, or as many as `counts`), in two containers.
+
+    Of `numbers` 0 there is no end until the file `finish` is in the directory.
+    """
     builder = TopologyBuilder("keyed-count")
-    source = builder.add_spout("numbers", Numbers, 1)
+    source = builder.add_spout("numbers", Numbers if numbers else Ongoing, 1)
     through = builder.add_bolt("pass", Pass, 2, {source: Grouping.SHUFFLE})
     config_of_count = {"topology.tick.tuple.freq.ms": 200}
     builder.add_bolt("count", Count, counts, {through: Grouping.fields("key")}, config=config_of_count)
@@ -89,7 +111,7 @@ def keyed_count_topology(directory: Path, *, numbers: int, rate: int, counts: in
             "topology.reliability.mode": "EFFECTIVELY_ONCE",
             "topology.stateful.checkpoint.interval.seconds": 1,
             "test.dir": str(directory),
-            "test.numbers": numbers,
+            "test.numbers": numbers or 1 << 40,
             "test.rate": rate,
             **config,
         }

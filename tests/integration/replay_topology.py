@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder, TopologyContext, Tuple
 from heronpy.api.metrics import CountMetric
 
+PENDING_MAX = 3000
+
 
 class Replaying(Spout):
-    """Emits so many numbers, each until it is acked."""
+    """Emits numbers until the file `finish` appears, each until it is acked."""
 
     outputs = ("number",)
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
-        self.waiting = list(range(int(config["test.numbers"])))
-        self.acked, self.failed = CountMetric(), CountMetric()
+        self.finish = Path(config["test.dir"]) / "finish"
+        self.next, self.waiting = 0, list[int]()
+        self.emitted, self.acked, self.failed = CountMetric(), CountMetric(), CountMetric()
+        context.register_metric("emitted", self.emitted, 1)
         context.register_metric("acked", self.acked, 1)
         context.register_metric("failed", self.failed, 1)
 
@@ -24,6 +29,10 @@ class Replaying(Spout):
         if self.waiting:
             number = self.waiting.pop()
             self.emit([number], tup_id=number)
+        elif not self.finish.exists():
+            self.emit([self.next], tup_id=self.next)
+            self.next += 1
+            self.emitted.incr()
 
     def ack(self, tup_id: Any) -> None:
         self.acked.incr()
@@ -44,7 +53,7 @@ class Slow(Bolt):
         self.ack(tup)
 
 
-def replay_topology(*, numbers: int, **config: Any) -> type[Topology]:
+def replay_topology(directory: Path, **config: Any) -> type[Topology]:
     """`numbers` in container 1 → `slow` in container 2."""
     builder = TopologyBuilder("replay")
     source = builder.add_spout("numbers", Replaying, 1)
@@ -53,9 +62,9 @@ def replay_topology(*, numbers: int, **config: Any) -> type[Topology]:
         {
             "topology.stmgrs": 2,
             "topology.reliability.mode": "ATLEAST_ONCE",
-            "topology.max.spout.pending": 10_000,
+            "topology.max.spout.pending": PENDING_MAX,
             "topology.message.timeout.secs": 600,
-            "test.numbers": numbers,
+            "test.dir": str(directory),
             **config,
         }
     )

@@ -87,7 +87,7 @@ def windows(directory: Path, *, fusion: bool = True) -> TopologyBuilder:
     config.set_num_containers(2)
     config.set_max_lateness(1)
     config.set_idle_timeout(300)  # until there is `go`, the last window is held open
-    config.set_user_config("topology.message.timeout.secs", 20)
+    config.set_user_config("topology.message.timeout.secs", 600)
     topology = TopologyBuilder("windows")
     builder.build(topology, config)
     return topology
@@ -95,4 +95,8 @@ def windows(directory: Path, *, fusion: bool = True) -> TopologyBuilder:
 
 def written(directory: Path, name: str) -> list[Any]:
     """What a sink has written, over all of its lives."""
-    return [json.loads(line) for path in (directory / name).glob("*") for line in path.read_text().splitlines()]
+    return [json.loads(line) for path in (directory / name).glob("*") for line in _whole_lines(path)]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    return path.read_text().rpartition("\n")[0].splitlines()

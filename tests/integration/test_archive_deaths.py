@@ -29,7 +29,7 @@ def writing(directory: Path, task: str, first: int = 0) -> Iterator[subprocess.P
         yield process
     finally:
         process.kill()
-        process.wait(60)
+        process.wait(300)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -94,7 +94,7 @@ def test_several_writers_change_the_schema_at_once_and_lose_nothing(tmp_path: Pa
 
 def test_a_new_writer_removes_what_dead_ones_left_and_nothing_else(tmp_path: Path) -> None:
     dead = subprocess.Popen(["true"])
-    dead.wait(60)
+    dead.wait(300)
     host = this_process().partition("@")[0]
     (tmp_path / "_tmp").mkdir()
     left = tmp_path / "_tmp" / f"{host}@{dead.pid}@0123"
@@ -120,7 +120,7 @@ def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
             pass
     finally:
         holder.kill()
-        holder.wait(60)
+        holder.wait(300)
         assert holder.stdout is not None
         holder.stdout.close()
     with locked(path, "y", wait_s=0):

@@ -48,7 +48,7 @@ class Flooded:
         self.released.unlink(missing_ok=True)
         self.topology.activate()
         before_ms = self.spent_ms(SLOW)
-        eventually_sync(lambda: _above(self.spent_ms(SLOW), before_ms + 400), within_s=30)
+        eventually_sync(lambda: _above(self.spent_ms(SLOW), before_ms + 400))
 
     def release(self) -> None:
         """Have the bolt hurry, and the spout not."""
@@ -90,7 +90,7 @@ class Flooded:
 
     def next_report(self, before: float) -> tuple[float, float]:
         """Wait for the slow bolt to report more; what it has executed, and the time."""
-        eventually_sync(lambda: _above(self.executed(), before), within_s=30)
+        eventually_sync(lambda: _above(self.executed(), before))
         return self.executed(), time.monotonic()
 
     def backpressure_has_ended(self) -> None:
@@ -105,7 +105,7 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
     released = tmp_path_factory.mktemp("slow") / "released"
     with LocalCluster({**FAST, **SMALL}) as cluster:
         topology = cluster.submit(slow_topology(released, payload_bytes=1000))
-        yield Flooded(topology.wait_running(180), released)
+        yield Flooded(topology.wait_running(), released)
 
 
 def test_backpressure_names_the_culprit_in_the_status_and_to_prometheus(flooded: Flooded) -> None:
@@ -131,7 +131,7 @@ def test_heron_status_says_who_holds_the_spouts(flooded: Flooded) -> None:
         env={**os.environ, "HERON_HOME": str(home)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert re.search(rf"^{SLOW} has throttled the spouts for \d+ s", told.stdout, re.MULTILINE)
@@ -141,7 +141,7 @@ def test_memory_is_flat_and_the_bolt_always_has_work(flooded: Flooded) -> None:
     flooded.flood()
     rss, executed, began_s = flooded.rss(), flooded.executed(), time.monotonic()
     slept = _sleep_rate()
-    eventually_sync(lambda: _above(flooded.executed(), executed + 2000), within_s=30)
+    eventually_sync(lambda: _above(flooded.executed(), executed + 2000))
     rate = (flooded.executed() - executed) / (time.monotonic() - began_s)
     grown = {id: (after - rss[id]) / KIB for id, after in flooded.rss().items()}
     assert max(grown.values()) < 4 * KIB, f"KiB more after 2000 tuples: {grown}"
@@ -152,7 +152,7 @@ def test_memory_is_flat_and_the_bolt_always_has_work(flooded: Flooded) -> None:
 def test_spouts_of_other_containers_are_held_too(flooded: Flooded) -> None:
     flooded.flood()
     held_ms, began_s = flooded.held_ms("stmgr-2"), time.monotonic()
-    eventually_sync(lambda: _above(flooded.held_ms("stmgr-2"), held_ms + 1000), within_s=30)
+    eventually_sync(lambda: _above(flooded.held_ms("stmgr-2"), held_ms + 1000))
     share = (flooded.held_ms("stmgr-2") - held_ms) / 1e3 / (time.monotonic() - began_s)
     assert share > 0.6, f"held only {share:.0%} of the time"
 
@@ -161,9 +161,9 @@ def test_nothing_is_lost_when_the_culprit_catches_up(flooded: Flooded) -> None:
     flooded.flood()
     flooded.topology.deactivate()
     flooded.release()
-    eventually_sync(flooded.all_executed, within_s=30)
+    eventually_sync(flooded.all_executed)
     assert flooded.total(SLOW, "missing") == 0
-    eventually_sync(flooded.backpressure_has_ended, within_s=30)
+    eventually_sync(flooded.backpressure_has_ended)
     flooded.topology.activate()
     bystander = flooded.total("container_2_quick_4", "__execute-count")
     eventually_sync(lambda: _above(flooded.total("container_2_quick_4", "__execute-count"), bystander + 100))
@@ -174,13 +174,13 @@ def test_backpressure_outlives_a_killed_culprit_and_ends_with_its_successor(floo
     flooded.flood()
     pid = flooded.topology.processes()[SLOW]
     os.kill(pid, signal.SIGKILL)
-    flooded.topology.wait_running(180)
+    flooded.topology.wait_running()
     assert flooded.topology.processes()[SLOW] != pid
     flooded.flood()
     flooded.release()
-    eventually_sync(flooded.backpressure_has_ended, within_s=30)
+    eventually_sync(flooded.backpressure_has_ended)
     executed = flooded.executed()
-    eventually_sync(lambda: _above(flooded.executed(), executed + 200), within_s=30)
+    eventually_sync(lambda: _above(flooded.executed(), executed + 200))
 
 
 @pytest.mark.skipif("HERON_BACKPRESSURE_SECONDS" not in os.environ, reason="only with HERON_BACKPRESSURE_SECONDS=60")
@@ -197,7 +197,7 @@ def test_backpressure_outlives_a_killed_culprit_and_ends_with_its_successor(floo
 def test_a_long_flood_with_default_settings_is_flat_and_lossless(tmp_path: Path, config: dict[str, Any]) -> None:
     with LocalCluster() as cluster:
         topology = cluster.submit(slow_topology(tmp_path / "released", payload_bytes=10_000, **config))
-        flooded = Flooded(topology.wait_running(180), tmp_path / "released")
+        flooded = Flooded(topology.wait_running(), tmp_path / "released")
         samples: list[dict[str, int]] = []
         executed, began_s = flooded.next_report(0)
         while time.monotonic() < began_s + float(os.environ["HERON_BACKPRESSURE_SECONDS"]):
@@ -211,7 +211,7 @@ def test_a_long_flood_with_default_settings_is_flat_and_lossless(tmp_path: Path,
             print(f"  {id:24} MiB every 5 s: {' '.join(str(sample[id]) for sample in samples)}")
         topology.deactivate()
         flooded.release()
-        eventually_sync(flooded.all_executed, within_s=120)
+        eventually_sync(flooded.all_executed)
         print(f"{flooded.emitted():.0f} emitted, all executed")
         assert flooded.total(SLOW, "missing") == 0
         settled = samples[len(samples) // 3 :]

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from heronpy.runtime import Launch, running
 from heronpy.security import container_identity
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.stmgr import Stmgr
-from heronpy.testing import eventually as _eventually
+from heronpy.testing import eventually
 from heronpy.tmaster import TopologyMaster
 
-eventually = partial(_eventually, within_s=30)  # the machine may be busy
 Status = checkpoint_pb2.TaskStatus
 KEYS = {"heron.metrics.export.interval.ms": 500}
 

@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -23,9 +22,8 @@ from heronpy.errors import CheckpointError, NotFoundError, UnavailableError
 from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
 from heronpy.security import TOKEN_KEY
-from heronpy.testing import eventually as _eventually
+from heronpy.testing import eventually
 
-eventually = partial(_eventually, within_s=30)  # the machine may be busy
 WORDS = ("a", "b", "c", "a", "d", "e", "f", "g")
 
 

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,9 +20,7 @@ from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import open_statemgr
 from heronpy.submit import metrics, set_log_level
-from heronpy.testing import eventually as _eventually
-
-eventually = partial(_eventually, within_s=60)  # the machine may be busy
+from heronpy.testing import eventually
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import shutil
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,7 @@ from heronpy.ckptmgr.client import CheckpointClient
 from heronpy.ckptmgr.service import CheckpointManager
 from heronpy.errors import NotFoundError, StateError, UnavailableError
 from heronpy.runtime import Launch, running
-from heronpy.testing import eventually as _eventually
 
-eventually = partial(_eventually, within_s=30)  # the machine may be busy
 WORDS = ("a", "b", "c", "a", "d", "e", "f", "g")
 
 
@@ -215,7 +212,7 @@ async def test_calls_that_hang_in_the_storage_hold_up_neither_others_nor_the_end
         assert {type(e) for e in await asyncio.gather(*reads, return_exceptions=True)} == {UnavailableError}
         assert await client.read(f"objects/{COMPONENT}/x", 0, 10) == b"x"
         before_s = time.monotonic()
-        assert process.terminate(within_s=60) == 0
+        assert process.terminate() == 0
         assert time.monotonic() - before_s < 30, "it waits for a thread that will never end"
 
 
@@ -275,5 +272,5 @@ async def test_a_storage_that_hangs_is_an_error_of_each_call_and_answers_again(
         async def answers() -> None:
             assert await client.size("objects/count/x") == 1
 
-        await asyncio.wait_for(answers(), 20)
+        await asyncio.wait_for(answers(), 120)
         await client.save("objects/count/big", pieces_of(big))

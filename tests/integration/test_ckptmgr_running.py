@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,10 @@ from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 from small_disk import fill, small_disk
 
 from heronpy.submit import StoredCheckpoint, checkpoints
-from heronpy.testing import LocalCluster
-from heronpy.testing import eventually_sync as _eventually_sync
+from heronpy.testing import LocalCluster, eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
 RATE = 1000
-eventually_sync = partial(_eventually_sync, within_s=90)
 
 
 @pytest.fixture
@@ -34,7 +31,7 @@ def check_exact(directory: Path, numbers: int) -> None:
 
 @pytest.mark.long
 def test_checkpoints_are_listed_merged_and_deleted_with_the_topology(cluster: LocalCluster, tmp_path: Path) -> None:
-    topology = cluster.submit(keyed_count_topology(tmp_path, numbers=1_000_000, rate=RATE)).wait_running(120)
+    topology = cluster.submit(keyed_count_topology(tmp_path, numbers=1_000_000, rate=RATE)).wait_running()
 
     def kept() -> list[StoredCheckpoint]:
         found = checkpoints(topology.launch)
@@ -62,7 +59,7 @@ def test_a_full_disk_fails_checkpoints_and_nothing_else(tmp_path: Path) -> None:
         small_disk(tmp_path / "small") as disk,
         LocalCluster({**FAST, "heron.statefulstorage.url": str(disk)}) as cluster,
     ):
-        topology = cluster.submit(keyed_count_topology(counts, numbers=numbers, rate=RATE)).wait_running(120)
+        topology = cluster.submit(keyed_count_topology(counts, numbers=numbers, rate=RATE)).wait_running()
 
         def newest() -> int:
             return max((one.id for one in checkpoints(topology.launch) if one.committed), default=0)

@@ -32,7 +32,7 @@ def heron(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "HERON_HOME": str(home), "COLUMNS": "200"},
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

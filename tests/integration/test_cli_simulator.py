@@ -98,7 +98,7 @@ def simulate(script: Path, cls: str, *options: str) -> subprocess.CompletedProce
         str(script),
         cls,
     ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=script.parent, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=script.parent, check=False)
 
 
 def test_a_script_runs_in_one_process_from_its_own_file(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_a_topology_is_submitted_listed_shown_and_killed(heron: Heron) -> None:
         assert [c["name"] for c in found["components"]] == ["words", "counts"]
         assert found["state"] == "RUNNING"
 
-    eventually_sync(processes_run, within_s=30)
+    eventually_sync(processes_run)
     shown = heron.ok("status", "WordCount")
     assert "WordCount  local/" in shown
     assert "words:default FIELDS" in shown
@@ -154,7 +154,7 @@ def test_the_name_must_be_free_and_the_topology_that_has_it_is_not_touched(heron
 
 def test_of_two_submits_of_one_name_at_the_same_time_exactly_one_succeeds(heron: Heron) -> None:
     processes = [heron.start("submit", "local", str(heron.file), "WordCount") for _ in range(3)]
-    results = [p.communicate(timeout=60) for p in processes]
+    results = [p.communicate(timeout=300) for p in processes]
     codes = sorted(p.returncode for p in processes)
     assert codes[0] == 0, results
     assert set(codes[1:]) <= {4, 7}, results  # the name is taken, or the lock was held for too long
@@ -268,7 +268,7 @@ def test_interrupting_a_submission_at_any_moment_leaves_nothing(heron: Heron, si
         while not moment() and process.poll() is None:
             time.sleep(0.002)
         process.send_signal(signum)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
         if process.returncode == 0:  # it was quicker
             heron.ok("kill", "WordCount")
         else:
@@ -292,7 +292,7 @@ def test_what_a_killed_submitter_left_is_completed_or_cleared_and_the_name_is_fr
             heron("kill", "WordCount")
         assert "submitted WordCount" in done.stdout, done.stderr
 
-    eventually_sync(submitted, within_s=60)
+    eventually_sync(submitted)
     heron.ok("kill", "WordCount")
     heron.check_nothing_is_left()
 
@@ -303,7 +303,7 @@ def test_a_reader_that_goes_away_is_no_error(heron: Heron) -> None:
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == ""
-    process.wait(timeout=30)
+    process.wait(timeout=300)
 
 
 def test_logs_are_shown_and_followed_and_lead_nowhere_else(heron: Heron, tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ def test_logs_are_shown_and_followed_and_lead_nowhere_else(heron: Heron, tmp_pat
     def the_master_logs() -> None:
         assert "this Topology Master is the active one" in heron("logs", "WordCount", "tmaster").stdout
 
-    eventually_sync(the_master_logs, within_s=30)
+    eventually_sync(the_master_logs)
     one_line(heron("logs", "WordCount", "tmastr"), 3, "no process 'tmastr'", "'tmaster'")
     one_line(heron("logs", "WordCount", "../../token"), 3, "no process '../../token'")
     secret = tmp_path / "secret.log"
@@ -335,7 +335,7 @@ def test_logs_are_shown_and_followed_and_lead_nowhere_else(heron: Heron, tmp_pat
     mine.write_text("five\n")
     assert follower.stdout.readline() == "five\n"
     heron.ok("kill", "WordCount")
-    assert follower.wait(timeout=60) == 0
+    assert follower.wait(timeout=300) == 0
 
 
 QUICK_METRICS = ("--config-property", "heron.metrics.export.interval.ms=300")
@@ -372,7 +372,7 @@ def test_interrupting_the_wait_undoes_the_submission(heron: Heron) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "WordCount: waiting for the Topology Master\n"
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (130, "heron: interrupted\n")
     heron.check_nothing_is_left()
 

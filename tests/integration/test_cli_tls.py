@@ -23,7 +23,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def numbers(cluster: LocalCluster) -> TopologyHandle:
-    return cluster.submit(Numbers).wait_running(180)
+    return cluster.submit(Numbers).wait_running()
 
 
 def heron(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str]:
@@ -32,7 +32,7 @@ def heron(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str
         env={**os.environ, "HERON_HOME": str(cluster.home), "COLUMNS": "200"},
         text=True,
         capture_output=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -62,7 +62,7 @@ def test_a_topology_goes_on_with_renewed_certificates(cluster: LocalCluster, num
     assert [n for n in before if before[n]["sha256"] == after[n]["sha256"]] == ["ca"]
     assert numbers.status().state == "RUNNING", "a new connection to a process that has run all the time"
     numbers.restart(1)  # a new process and one that has run all the time
-    numbers.wait_running(180)
+    numbers.wait_running()
     kept = {id: pid for id, pid in processes.items() if id.endswith("-2") or id == "tmaster"}
     assert kept.items() <= numbers.processes().items()
 

@@ -45,7 +45,7 @@ def measured(cluster: LocalCluster) -> TopologyHandle:
         assert sum(i.totals.get("__ack-count/numbers/default", 0) for i in status.instances) == TUPLES
         assert sum(i.totals.get("seen", 0) for i in status.instances) == TUPLES
 
-    eventually_sync(counted, within_s=30)
+    eventually_sync(counted)
     return measured
 
 
@@ -55,7 +55,7 @@ def run(cluster: LocalCluster, *args: str) -> subprocess.CompletedProcess[str]:
         env=_environment(cluster),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -278,7 +278,7 @@ class Terminal:
         rest = ""
         while (more := self._read()) is not None:
             rest += more
-        return self.process.wait(timeout=30), rest
+        return self.process.wait(timeout=300), rest
 
     def _read(self) -> str | None:
         if not select.select([self._master], [], [], 30.0)[0]:

@@ -46,7 +46,8 @@ def held() -> dict[str, int]:
     return {
         "file descriptors": len(os.listdir("/proc/self/fd")),
         "tasks": len(asyncio.all_tasks()),
-        "threads": threading.active_count(),
+        # Not those of the loop's pool: how many it has got to by now depends on how many calls were late at once.
+        "threads": sum(not thread.name.startswith("asyncio_") for thread in threading.enumerate()),
     }
 
 
@@ -69,7 +70,7 @@ async def leaving_nothing() -> AsyncIterator[None]:
 async def test_instances_and_peers_that_come_and_go_leave_nothing(launch: Launch, state: StateManager) -> None:
     await asyncio.to_thread(submit, state, 1, 2)
     async with running(TopologyMaster(launch)), running(Stmgr(launch, 1)) as one, running(Stmgr(launch, 2)) as two:
-        await eventually(lambda: _connected(one, two), within_s=30)
+        await eventually(lambda: _connected(one, two))
         async with leaving_nothing():
             for number in range(CUTS):
                 security = launch.security("container_1_word_1")

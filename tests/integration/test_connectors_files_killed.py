@@ -54,11 +54,11 @@ def test_no_line_is_lost_when_readers_are_killed(tmp_path: Path, monkeypatch: py
         def positions_saved() -> None:
             assert len(list((tmp_path / "positions" / "stage").glob("?.json"))) == 2
 
-        eventually_sync(positions_saved, within_s=30)
+        eventually_sync(positions_saved)
     finally:
         for process in processes:
             process.send_signal(signal.SIGKILL)
-            process.wait(60)
+            process.wait(300)
     done = [line for task in range(2) for line in (tmp_path / f"done{task}").read_text().splitlines()]
     source = TextFile(tmp_path / "*.txt")
     successors = [open_source(source, task=task, of=3, directory=tmp_path) for task in range(3)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,9 @@ from heronpy.checkpoints import manifest_name
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.testing import LocalCluster
-from heronpy.testing import eventually_sync as _eventually_sync
+from heronpy.testing import LocalCluster, eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
-eventually_sync = partial(_eventually_sync, within_s=90)
 
 
 def record_of(launch: Launch) -> state_pb2.Checkpoints:
@@ -34,7 +31,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_every_view_says_so(tmp_path: Pa
     keys = {"topology.stmgrs": 1, "topology.stateful.checkpoint.interval.seconds": 2}
     program = keyed_count_topology(tmp_path, numbers=numbers, rate=1000, **keys)
     with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(program).wait_running(120)
+        topology = cluster.submit(program).wait_running()
         tmaster = topology.processes()["tmaster"]
         damaged = 0
 

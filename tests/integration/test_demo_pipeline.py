@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 def test_the_demo_counts_live_and_in_batch_and_shows_the_drift(tmp_path: Path) -> None:

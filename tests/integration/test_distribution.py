@@ -60,7 +60,7 @@ class Installed:
             cwd=self.home,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -70,7 +70,7 @@ class Installed:
 def built(kind: str, tree: Path, target: Path) -> Path:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", BUILD, kind, str(target)]
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return target / done.stdout.split()[-1]
 
@@ -84,10 +84,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         archive.extractall(scratch / "source", filter="data")
     (source,) = (scratch / "source").iterdir()
     wheel = built("wheel", source, scratch)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(scratch / "venv")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(scratch / "venv")], check=True, timeout=300)
     python = scratch / "venv" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheel)], check=True, timeout=60, stdin=subprocess.DEVNULL)
+    subprocess.run([*pip, str(wheel)], check=True, timeout=300, stdin=subprocess.DEVNULL)
     (site,) = (scratch / "venv" / "lib").glob("python*/site-packages")
     borrowed = [entry for entry in [sysconfig.get_path("purelib"), *sys.path] if entry.endswith("site-packages")]
     (site / "needs.pth").write_text("\n".join(dict.fromkeys(borrowed)))

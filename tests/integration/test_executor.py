@@ -77,7 +77,7 @@ class Container:
                 assert up.read_text() == str(pids.get(id)), f"{id} is not up again"
             return {id: pids[id] for id in ids}
 
-        return eventually_sync(check, within_s=60)
+        return eventually_sync(check)
 
     def left(self) -> list[str]:
         found = find_by_environment({TOPOLOGY_ENV: self.launch.topology_id})
@@ -88,7 +88,8 @@ class Container:
         return path.read_text() if path.exists() else ""
 
     def ended(self) -> list[str]:
-        return (self.launch.dir / "ended").read_text().split()
+        path = self.launch.dir / "ended"
+        return path.read_text().split() if path.exists() else []
 
     def close(self) -> None:
         for executor in self._executors:
@@ -130,7 +131,7 @@ def test_every_process_of_the_container_runs_and_has_a_pid_file(container: Conta
     for record in records.values():
         assert record.alive
         assert record.restarts == 0
-        assert abs(record.started_ms / 1000 - time.time()) < 60
+        assert abs(record.started_ms / 1000 - time.time()) < 600
 
 
 def test_a_killed_process_is_started_again_and_its_restarts_are_counted(container: Container) -> None:
@@ -152,7 +153,7 @@ def test_a_crash_is_logged_with_its_exit_code_and_last_words(container: Containe
         assert "exit code 1" in container.log()
         assert "the user's code is wrong" in container.log()
 
-    eventually_sync(check, within_s=60)
+    eventually_sync(check)
 
 
 def test_sigterm_ends_instances_then_the_stream_manager_then_the_metrics_manager(container: Container) -> None:
@@ -160,7 +161,7 @@ def test_sigterm_ends_instances_then_the_stream_manager_then_the_metrics_manager
     executor = container.execute()
     container.up("container_1_sleeps_1", "container_1_sleeps_2", "stmgr-1", "metricsmgr-1")
     executor.terminate()
-    assert executor.wait(60) == 0
+    assert executor.wait(300) == 0
     assert sorted(container.ended()[:2]) == ["container_1_sleeps_1", "container_1_sleeps_2"]
     assert container.ended()[2:] == ["stmgr-1", "metricsmgr-1"]
     assert container.left() == []
@@ -173,7 +174,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_stop_timeout(contain
     container.up("container_1_ignores_1", "stmgr-1", "metricsmgr-1")
     before = time.monotonic()
     executor.terminate()
-    assert executor.wait(60) == 0
+    assert executor.wait(300) == 0
     assert time.monotonic() - before >= 1.0
     assert container.ended() == ["stmgr-1", "metricsmgr-1"]
     assert container.left() == []
@@ -185,7 +186,7 @@ def test_what_user_code_started_ends_with_the_container_wherever_it_hides(contai
     container.up("container_1_forks_1")
     assert container.left().count("container_1_forks_1") == 3
     executor.terminate()
-    assert executor.wait(60) == 0
+    assert executor.wait(300) == 0
     assert container.left() == []
 
 
@@ -197,7 +198,7 @@ def test_the_process_group_of_a_killed_instance_ends_with_it(container: Containe
     assert len(in_group) == 2
     os.kill(first, signal.SIGKILL)
     eventually_sync(lambda: _differs(container.up("container_1_forks_1")["container_1_forks_1"], first))
-    assert [p for p in in_group if p.alive] == []
+    eventually_sync(lambda: _equal([p for p in in_group if p.alive], []))
 
 
 def test_nothing_is_left_after_kill_9_of_the_executor(container: Container) -> None:
@@ -216,11 +217,11 @@ def test_the_next_executor_sweeps_what_user_code_left_after_kill_9(container: Co
     first.kill()
     first.wait()
     second = container.execute()
-    eventually_sync(lambda: _differs(container.up("container_1_forks_1")["container_1_forks_1"], pid), within_s=60)
+    eventually_sync(lambda: _differs(container.up("container_1_forks_1")["container_1_forks_1"], pid))
     assert container.left().count("container_1_forks_1") == 3
     assert read_pids(container.launch.container_dir(1))["executor"].restarts == 1
     second.terminate()
-    assert second.wait(60) == 0
+    assert second.wait(300) == 0
     assert container.left() == []
 
 
@@ -241,9 +242,9 @@ def test_restarts_are_counted_on_by_the_next_executor_which_is_none(container: C
     os.kill(first, signal.SIGKILL)
     second = eventually_sync(lambda: _other(container.up("stmgr-1")["stmgr-1"], first))
     executor.terminate()
-    assert executor.wait(60) == 0
+    assert executor.wait(300) == 0
     container.execute()
-    eventually_sync(lambda: _differs(container.up("stmgr-1")["stmgr-1"], second), within_s=60)
+    eventually_sync(lambda: _differs(container.up("stmgr-1")["stmgr-1"], second))
     record = read_pids(container.launch.container_dir(1))["stmgr-1"]
     assert (record.restarts, record.restarts_within(600, time.time())) == (1, 1)
     assert record.last_end == "killed by SIGKILL"
@@ -259,7 +260,7 @@ def test_a_process_that_keeps_crashing_is_reported_once_to_be_in_a_crash_loop(co
         assert record.restarts >= 6
         assert container.log().count("container_1_crashes_1 is in a crash loop: it died 5 times in 600 s") == 1
 
-    eventually_sync(check, within_s=60)
+    eventually_sync(check)
 
 
 def test_an_executor_ends_in_order_when_its_topology_is_killed_by_somebody_who_cannot_reach_it(
@@ -269,7 +270,7 @@ def test_an_executor_ends_in_order_when_its_topology_is_killed_by_somebody_who_c
     executor = container.execute()
     container.up("container_1_sleeps_1", "stmgr-1", "metricsmgr-1")
     mark_killed(container.launch.dir)
-    assert executor.wait(60) == 0
+    assert executor.wait(300) == 0
     assert container.ended() == ["container_1_sleeps_1", "stmgr-1", "metricsmgr-1"]
     assert container.left() == []
 
@@ -279,16 +280,16 @@ def test_an_executor_ends_when_its_directory_is_gone_and_does_not_make_it_again(
     executor = container.execute()
     container.up("stmgr-1")
     remove(container.launch.dir)
-    assert executor.wait(60) == 0
+    assert executor.wait(300) == 0
     assert container.left() == []
     assert not container.launch.dir.exists()
 
 
 def test_sigterm_while_there_is_no_plan_yet_ends_the_executor(container: Container) -> None:
     executor = container.execute()
-    eventually_sync(lambda: _differs(read_pids(container.launch.container_dir(1)), {}), within_s=60)
+    eventually_sync(lambda: _differs(read_pids(container.launch.container_dir(1)), {}))
     executor.terminate()
-    executor.wait(60)
+    executor.wait(300)
     assert container.left() == []
 
 
@@ -308,7 +309,7 @@ def test_a_second_executor_gives_way_and_harms_nothing(container: Container) -> 
     container.pack("sleeps")
     container.execute()
     before = container.up("container_1_sleeps_1")
-    assert container.execute().wait(60) == 1
+    assert container.execute().wait(300) == 1
     assert container.up("container_1_sleeps_1") == before
 
 
@@ -320,7 +321,7 @@ def test_an_owned_executor_ends_in_order_when_its_owner_is_gone(container: Conta
     container.up("container_1_forks_1", "stmgr-1", "metricsmgr-1")
     owner.kill()
     owner.wait()
-    assert executor.wait(60) == 0
+    assert executor.wait(300) == 0
     assert container.ended() == ["container_1_forks_1", "stmgr-1", "metricsmgr-1"]
     assert container.left() == []
 

@@ -31,8 +31,8 @@ async def busy(ready):
 
 ready = threading.Event()
 threading.Thread(target=lambda: asyncio.run(busy(ready)), daemon=True).start()
-assert ready.wait(60)
-codes = [subprocess.run(["true"], preexec_fn=lambda: None, timeout=20).returncode for _ in range(80)]
+assert ready.wait(300)
+codes = [subprocess.run(["true"], preexec_fn=lambda: None, timeout=120).returncode for _ in range(80)]
 print("failed", sum(code != 0 for code in codes), flush=True)
 os._exit(0)
 """
@@ -40,5 +40,5 @@ os._exit(0)
 
 def test_a_child_lives_until_its_exec() -> None:
     # One in seven died with gRPC's own handlers of fork().
-    done = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([sys.executable, "-c", BUSY], capture_output=True, text=True, timeout=300, check=False)
     assert done.stdout.strip() == "failed 0", done.stderr[-2000:]

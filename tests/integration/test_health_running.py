@@ -29,7 +29,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def sound(cluster: LocalCluster) -> TopologyHandle:
-    return cluster.submit(Sound, name="sound").wait_running(180)
+    return cluster.submit(Sound, name="sound").wait_running()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def looping(cluster: LocalCluster) -> TopologyHandle:
             raise AssertionError(str(e)) from e
         assert max(recent.values(), default=0) >= CRASH_LOOP_RESTARTS, recent
 
-    eventually_sync(loops, within_s=90)
+    eventually_sync(loops)
     return handle
 
 
@@ -57,11 +57,11 @@ def tracker(cluster: LocalCluster) -> Iterator[httpx.Client]:
         text=True,
     )
     assert process.stdout is not None
-    with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=20) as client:
+    with httpx.Client(base_url=json.loads(process.stdout.readline())["url"], timeout=120) as client:
         yield client
     process.terminate()
     process.stdout.close()
-    process.wait(60)
+    process.wait(300)
 
 
 def environment(cluster: LocalCluster) -> dict[str, str]:
@@ -70,12 +70,11 @@ def environment(cluster: LocalCluster) -> dict[str, str]:
 
 def heron(cluster: LocalCluster, *args: str) -> str:
     done = subprocess.run(
-        [*HERON, *args], env=environment(cluster), capture_output=True, text=True, timeout=60, check=True
+        [*HERON, *args], env=environment(cluster), capture_output=True, text=True, timeout=300, check=True
     )
     return done.stdout
 
 
-@pytest.mark.timeout(300)  # restarts back off, on a busy machine too
 def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
     cluster: LocalCluster, sound: TopologyHandle, looping: TopologyHandle, tracker: httpx.Client
 ) -> None:
@@ -97,7 +96,7 @@ def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
         place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/looping/summary"
         views["page"] = tracker.get(place).json()["health"]
 
-    eventually_sync(told, within_s=30)
+    eventually_sync(told)
     for where, health in views.items():
         assert health["state"] == "unhealthy", where
         assert health["reasons"][0]["kind"] in {"restarts", "failures"}, where
@@ -124,7 +123,7 @@ def test_prometheus_has_the_verdict_and_the_restarts_of_each_process(looping: To
         assert restarts["stmgr-1"] == 0
         assert max(n for id, n in restarts.items() if "_broken_" in id) >= CRASH_LOOP_RESTARTS
 
-    eventually_sync(exported, within_s=30)
+    eventually_sync(exported)
 
 
 def test_a_topology_whose_tmaster_is_stopped_is_unhealthy_and_says_so(
@@ -140,7 +139,7 @@ def test_a_topology_whose_tmaster_is_stopped_is_unhealthy_and_says_so(
             assert health["reasons"][0]["kind"] == "tmaster"
             assert "does not answer" in health["reasons"][0]["text"]
 
-        eventually_sync(silent, within_s=30)
+        eventually_sync(silent)
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -154,7 +153,7 @@ def test_a_new_tmaster_knows_the_restarts_before_its_start(sound: TopologyHandle
         assert status.recent_restarts.get(killed) == 1, status.recent_restarts
         return status.tmaster_started_ms
 
-    before = eventually_sync(counted, within_s=30)
+    before = eventually_sync(counted)
     os.kill(sound.processes()["tmaster"], signal.SIGKILL)
 
     def counted_anew() -> None:
@@ -165,4 +164,4 @@ def test_a_new_tmaster_knows_the_restarts_before_its_start(sound: TopologyHandle
         restarted = [r.text for r in sound.status().health.reasons if r.kind == "restarts"]
         assert any(text.startswith("restarted in the last 10 min: ") and killed in text for text in restarted)
 
-    eventually_sync(counted_anew, within_s=30)
+    eventually_sync(counted_anew)

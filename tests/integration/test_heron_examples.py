@@ -16,7 +16,7 @@ FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms
 @pytest.fixture(scope="module")
 def finite() -> Iterator[TopologyHandle]:
     with LocalCluster(FAST) as cluster:
-        yield cluster.submit(FiniteSources).wait_running(180)
+        yield cluster.submit(FiniteSources).wait_running()
 
 
 def totals(topology: TopologyHandle, component: str) -> list[dict[str, float]]:
@@ -37,7 +37,7 @@ def ended(topology: TopologyHandle, spout: str, *, acked: float, failed: float =
         assert total(topology, spout, "__fail-count/default") == failed
         assert total(topology, spout, "__emit-count/default") == acked + failed
 
-    eventually_sync(check, within_s=30)
+    eventually_sync(check)
     assert total(topology, spout, "ended-twice") == 0
     assert total(topology, spout, "never-emitted") == 0
 
@@ -51,7 +51,7 @@ def test_word_count_is_exact_and_every_word_has_one_counter(finite: TopologyHand
             counts.update(found)
         assert counts == {f"word/{word}": 2 * ROUNDS for word in WORDS}
 
-    eventually_sync(check, within_s=30)
+    eventually_sync(check)
     ended(finite, "words", acked=2 * ROUNDS * len(WORDS))
 
 
@@ -59,7 +59,7 @@ def test_global_metrics_need_no_context(finite: TopologyHandle) -> None:
     def check() -> None:
         assert total(finite, "counts", "__auto__/words") == 2 * ROUNDS * len(WORDS)
 
-    eventually_sync(check, within_s=30)
+    eventually_sync(check)
 
 
 def test_both_streams_reach_all_tasks_of_the_bolt(finite: TopologyHandle) -> None:
@@ -74,7 +74,7 @@ def test_both_streams_reach_all_tasks_of_the_bolt(finite: TopologyHandle) -> Non
             assert watcher.get("sum/default") == sum(range(EVENTS))
             assert watcher.get("sum/alarms") == sum(alarms)
 
-    eventually_sync(check, within_s=30)
+    eventually_sync(check)
     assert total(finite, "events", "__emit-count/alarms") == len(alarms)
     ended(finite, "events", acked=EVENTS)
 
@@ -92,7 +92,7 @@ def test_a_custom_grouping_decides_who_gets_what(finite: TopologyHandle) -> None
             {"mine": mine[2], "tenth": 0, "strange": 0},
         ]
 
-    eventually_sync(check, within_s=30)
+    eventually_sync(check)
     ended(finite, "numbers", acked=NUMBERS)  # a tree of two tuples is acked once
 
 

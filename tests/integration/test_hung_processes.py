@@ -25,7 +25,7 @@ BOLT = "container_1_bolt_2"
 @pytest.fixture(scope="module")
 def numbers() -> Iterator[TopologyHandle]:
     with LocalCluster(FAST) as cluster:
-        yield cluster.submit(Numbers).wait_running(180)
+        yield cluster.submit(Numbers).wait_running()
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,10 @@ def numbers() -> Iterator[TopologyHandle]:
     ],
 )
 def test_a_process_that_is_stopped_for_ever_is_replaced(numbers: TopologyHandle, process: str, container: int) -> None:
-    pid = numbers.wait_running(180).processes()[process]
+    pid = numbers.wait_running().processes()[process]
     os.kill(pid, signal.SIGSTOP)
-    eventually_sync(lambda: _differs(numbers.processes().get(process), pid), within_s=30)
-    numbers.wait_running(180)
+    eventually_sync(lambda: _differs(numbers.processes().get(process), pid))
+    numbers.wait_running()
     log = numbers.logs(f"executor-{container}")
     assert f"{process} is hung: pid {pid}, no heartbeat for" in log
     assert "it is stopped, so there are no stacks" in log
@@ -50,18 +50,18 @@ def test_a_process_that_is_stopped_for_ever_is_replaced(numbers: TopologyHandle,
 
 @pytest.mark.long
 def test_the_gateway_of_an_instance_that_is_stopped_is_found_too(numbers: TopologyHandle) -> None:
-    numbers.wait_running(180)
+    numbers.wait_running()
     process = next(i.id for i in numbers.status().instances if i.component == "sums")
     pid = numbers.processes()[process]
     os.kill(pid, signal.SIGSTOP)
-    eventually_sync(lambda: _differs(numbers.processes().get(process), pid), within_s=30)
-    numbers.wait_running(180)
+    eventually_sync(lambda: _differs(numbers.processes().get(process), pid))
+    numbers.wait_running()
 
 
 def test_an_endless_loop_in_user_code_is_ended_with_its_stacks_in_the_log_and_no_tuple_is_lost(tmp_path: Path) -> None:
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(hanging(tmp_path, Endless, count=20, limit_s=2))
-        eventually_sync(lambda: _equal(acked(tmp_path), set(range(20))), within_s=90)
+        eventually_sync(lambda: _equal(acked(tmp_path), set(range(20))))
         log = topology.logs("executor-1")
         assert f"{BOLT} is hung" in log
         assert "its task has been in one call of user code for" in log
@@ -74,7 +74,7 @@ def test_a_long_call_of_user_code_is_left_alone_within_the_limit_of_its_componen
     """Longer than the timeout of heartbeats; then a batch that takes longer than the limit, in short calls."""
     with LocalCluster(FAST) as cluster:
         topology = cluster.submit(hanging(tmp_path, Slow, count=40, limit_s=5, first_s=4))
-        eventually_sync(lambda: _equal(acked(tmp_path), set(range(40))), within_s=90)
+        eventually_sync(lambda: _equal(acked(tmp_path), set(range(40))))
         assert "is hung" not in topology.logs("executor-1")
         assert read_pids(topology.launch.container_dir(1))[BOLT].restarts == 0
 

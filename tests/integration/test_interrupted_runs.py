@@ -47,19 +47,19 @@ def test_an_interrupted_run_with_workers_leaves_no_process(tmp_path: Path, signu
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    topology_id, stray_pid = eventually_sync(lambda: _read(up), within_s=60)
+    topology_id, stray_pid = eventually_sync(lambda: _read(up))
     mine = {TOPOLOGY_ENV: topology_id}
     stray = HostProcess.of(stray_pid)
     assert stray is not None
     assert list(find_by_environment(mine))
     os.kill(run.pid, signum)
-    run.wait(60)
+    run.wait(300)
 
     def gone() -> None:
         assert [env for _, env in find_by_environment(mine)] == []
         assert not stray.alive
 
-    eventually_sync(gone, within_s=60)
+    eventually_sync(gone)
 
 
 def _read(path: Path) -> tuple[str, int]:

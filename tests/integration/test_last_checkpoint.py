@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,10 @@ import pytest
 from heronpy import submit
 from heronpy.api import Grouping, TopologyBuilder
 from heronpy.connectors import JsonLinesSink, SinkBolt, SourceSpout, TextFile
-from heronpy.testing import LocalCluster
-from heronpy.testing import eventually_sync as _eventually_sync
+from heronpy.testing import LocalCluster, eventually_sync
 
 LINES = 500
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
-eventually_sync = partial(_eventually_sync, within_s=90)
 
 
 @pytest.mark.long
@@ -35,7 +32,7 @@ def test_a_kill_commits_all_that_was_emitted_exactly_once(tmp_path: Path) -> Non
         return Counter(json.loads(line) for file in files for line in file.read_text().splitlines())
 
     with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(builder).wait_running(120)
+        topology = cluster.submit(builder).wait_running()
 
         def executed() -> None:
             instances = topology.status().instances

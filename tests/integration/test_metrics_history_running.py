@@ -8,7 +8,6 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,11 @@ from heronpy.rpc import channel
 from heronpy.runtime import Launch
 from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.testing import eventually as _eventually
+from heronpy.testing import eventually
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 from simulated_instances import SimulatedInstances
 
-eventually = partial(_eventually, within_s=30.0)
 INSTANCES, METRICS = 1000, 60
 
 

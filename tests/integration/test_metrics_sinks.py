@@ -12,7 +12,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -36,12 +35,9 @@ from heronpy.metricsmgr.sinks import (
 from heronpy.proto import metrics_pb2
 from heronpy.runtime import Launch, running
 from heronpy.statemgr import open_statemgr
-from heronpy.testing import eventually as _eventually
-from heronpy.testing import scrape
+from heronpy.testing import eventually, scrape
 from heronpy.testing.servers import free_port
 from heronpy.testing.sinks_kit import EMITTED, SinkKit, Target, record, seen
-
-eventually = partial(_eventually, within_s=30)
 
 
 def values_in(directory: Path) -> dict[tuple[str, str], float]:
@@ -124,7 +120,7 @@ class GraphiteServer:
     def stop(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(300)
         for connection in self._connections:
             connection.close()
         self._connections.clear()
@@ -224,7 +220,7 @@ class Recording(IMetricsSink):
         if type(self).fails_in == where:
             raise RuntimeError(f"{where} failed")
         if type(self).fails_in == f"hang in {where}":
-            type(self).hangs.wait(30)
+            type(self).hangs.wait(300)
 
 
 @pytest.fixture
@@ -415,7 +411,7 @@ def launch(tmp_path: Path, graphite: GraphiteServer) -> Iterator[Launch]:
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=10) as response:
+    with urllib.request.urlopen(url, timeout=120) as response:
         return str(response.read().decode())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial
 from typing import Any
 
 from metrics_topology import TUPLES, Measured
@@ -15,10 +14,8 @@ from heronpy.rpc import channel
 from heronpy.runtime import Launch
 from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.testing import LocalCluster, scrape
-from heronpy.testing import eventually as _eventually
+from heronpy.testing import LocalCluster, eventually, scrape
 
-eventually = partial(_eventually, within_s=60.0)
 SINKS = {
     "sinks": ["prometheus-sink", "file-sink"],
     "prometheus-sink": {"class": "PrometheusSink"},

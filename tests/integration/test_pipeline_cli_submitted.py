@@ -26,7 +26,7 @@ if __name__ == "__main__":
 def heron(place: Path, *args: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "HERON_HOME": str(place / "home")}
     return subprocess.run(
-        [HERON, *args], cwd=place, env=environment, capture_output=True, text=True, timeout=60, check=False
+        [HERON, *args], cwd=place, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
 
 

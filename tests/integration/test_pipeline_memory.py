@@ -19,7 +19,7 @@ from heronpy.streamlet import Builder, Config, SetUnion, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 LIMIT_MB = 170
 WINDOW = WindowConfig(50, 50)

@@ -86,7 +86,7 @@ async def test_a_process_ends_when_one_of_its_tasks_was_cancelled_by_something_i
     process = asyncio.create_task(make(launch).run())
     try:
         await eventually(lambda: _cancel(work))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             with pytest.raises(ExceptionGroup, match="unhandled errors") as ended:
                 await asyncio.shield(process)
         assert "has ended, and was not asked to" in str(ended.value.exceptions)

@@ -22,7 +22,7 @@ TESTS = sorted((DEPLOY / "tests").glob("*.yml"))
 
 
 def promtool(*args: str | Path) -> str:
-    done = subprocess.run(["promtool", *map(str, args)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["promtool", *map(str, args)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

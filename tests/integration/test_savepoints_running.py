@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 
 from heronpy import submit
 from heronpy.errors import AlreadyExistsError
-from heronpy.testing import LocalCluster
-from heronpy.testing import eventually_sync as _eventually_sync
+from heronpy.testing import LocalCluster, eventually_sync
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
-eventually_sync = partial(_eventually_sync, within_s=90)
 
 
 @pytest.mark.long
@@ -25,7 +22,7 @@ def test_a_topology_goes_on_with_the_checkpoint_of_another_and_every_number_coun
         (tmp_path / name).mkdir()
     program = keyed_count_topology(tmp_path / "first", numbers=numbers, rate=2000, counts=1, **keys)
     with LocalCluster(FAST) as cluster:
-        first = cluster.submit(program).wait_running(120)
+        first = cluster.submit(program).wait_running()
 
         def counted() -> None:
             assert sum(counts_in(tmp_path / "first").values()) > numbers // 10
@@ -37,7 +34,7 @@ def test_a_topology_goes_on_with_the_checkpoint_of_another_and_every_number_coun
         submit.kill(first.launch, final_s=60.0)
         assert not list(Path(first.launch.checkpoints).rglob("*.json")), "its own are removed with it"
         program = keyed_count_topology(tmp_path / "second", numbers=numbers, rate=2000, counts=3, **keys)
-        second = cluster.submit(program, name="second", start_from=saved).wait_running(120)
+        second = cluster.submit(program, name="second", start_from=saved).wait_running()
         assert second.launch.start_checkpoint == checkpoint
 
         def exact() -> None:

@@ -37,7 +37,7 @@ SECRETS = ["", "0" * 64, "shorter", None]
 @pytest.fixture(scope="module")
 def numbers() -> Iterator[TopologyHandle]:
     with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
-        yield cluster.submit(Numbers).wait_running(180)
+        yield cluster.submit(Numbers).wait_running()
 
 
 class Bomb:
@@ -97,7 +97,7 @@ def refused_stream(link: grpc.Channel, method: str, message: bytes, *secrets: tu
     """Open a stream, send a message, and be refused."""
     # Not grpc.aio: there a write to a call that was refused already may hide why it was refused.
     with link:
-        call: Any = link.stream_stream(method)(iter([message]), metadata=secrets, timeout=20)
+        call: Any = link.stream_stream(method)(iter([message]), metadata=secrets, timeout=120)
         with pytest.raises(grpc.RpcError) as refused:
             list(call)
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
@@ -126,7 +126,7 @@ def test_a_stranger_is_refused_by_every_stream_before_anything_is_unpickled(
     for secrets in ([(TOKEN_KEY, token)] for token in tokens(numbers)):
         refused_stream(insider(target(numbers), security, peer), method, frame, *secrets, (ID_KEY, id))
     refused_stream(insider(target(numbers), security, peer), method, frame, (ID_KEY, id))
-    numbers.wait_running(180)  # and nobody has lost a connection or a place
+    numbers.wait_running()  # and nobody has lost a connection or a place
     assert not bomb.path.exists()
 
 
@@ -137,7 +137,7 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
     async with channel(peer_of(numbers, "stmgr-1"), security, container_identity(1)) as link:
         call: Any = link.stream_stream("/heronpy.Stmgr/Peer")(metadata=security.metadata)
         await call.write(data_frame(numbers, bomb))
-        await eventually(lambda: _exists(bomb.path), within_s=30)
+        await eventually(lambda: _exists(bomb.path))
         call.cancel()
 
 
@@ -170,13 +170,13 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
 async def test_a_stranger_is_refused_by_every_call(
     numbers: TopologyHandle, method: str, target: Callable[[TopologyHandle], str], request_: Any
 ) -> None:
-    before = numbers.wait_running(180).processes()
+    before = numbers.wait_running().processes()
     security, peer = numbers.launch.security("heron"), SCHEDULER if "Scheduler" in method else container_identity(0)
     async with channel(target(numbers), security, peer) as link:
         call: Any = link.unary_unary(method, request_serializer=type(request_).SerializeToString)
         for secrets in ([(TOKEN_KEY, token)] for token in tokens(numbers)):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call(request_, metadata=secrets, timeout=10, wait_for_ready=True)
+                await call(request_, metadata=secrets, timeout=120, wait_for_ready=True)
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
             assert refused.value.details() == "wrong or missing topology token"
     assert numbers.processes() == before
@@ -218,7 +218,7 @@ async def test_a_stranger_without_a_certificate_does_not_get_as_far_as_a_call(nu
         ):
             async with link:
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await link.unary_unary(method)(b"", metadata=((TOKEN_KEY, token), (ID_KEY, "heron")), timeout=10)
+                    await link.unary_unary(method)(b"", metadata=((TOKEN_KEY, token), (ID_KEY, "heron")), timeout=120)
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
@@ -237,7 +237,7 @@ def test_a_port_scanner_hears_nothing_but_tls_alerts(numbers: TopologyHandle, pr
     ports = tcp_ports(numbers)
     assert len(ports) >= 7, "Topology Master, scheduler service, two Stream Managers, three metrics endpoints"
     for port in ports:
-        with socket.create_connection(("127.0.0.1", port), timeout=15) as s:
+        with socket.create_connection(("127.0.0.1", port), timeout=120) as s:
             answer = b""
             with contextlib.suppress(ConnectionError):
                 s.sendall(PROBES[probe])
@@ -256,7 +256,7 @@ def test_a_tls_client_without_a_certificate_hears_nothing_of_any_protocol(number
         heard = b""
         with (
             contextlib.suppress(ssl.SSLError, ConnectionError),
-            socket.create_connection(("127.0.0.1", port), timeout=15) as plain,
+            socket.create_connection(("127.0.0.1", port), timeout=120) as plain,
             context.wrap_socket(plain) as s,
         ):
             s.sendall(PROBES["HTTP/1"])

@@ -36,7 +36,7 @@ def test_twenty_instances_in_three_containers_run_soon_cost_little_and_end_at_on
     alone_s = min(float(subprocess.run(spare, check=True, capture_output=True, text=True).stdout) for _ in range(3))
     with LocalCluster() as cluster:
         began_s = time.monotonic()
-        many = cluster.submit(Many).wait_running(180)
+        many = cluster.submit(Many).wait_running()
         running_s = time.monotonic() - began_s
         processes = many.processes()
         cpu_s = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in processes.values())
@@ -63,7 +63,7 @@ def test_a_topology_that_is_killed_while_it_starts_leaves_nothing(after_s: float
         time.sleep(after_s)  # not for a result: whatever it has come to by then must be gone
         small.kill()
         assert_nothing_is_left(small.launch)
-        again = cluster.submit(Small).wait_running(180)
+        again = cluster.submit(Small).wait_running()
         assert again.launch.topology_id != small.launch.topology_id
         home = cluster.home
     assert not home.exists()

@@ -58,7 +58,7 @@ async def test_a_zookeeper_that_comes_back_empty_is_given_everything_again(tmp_p
         with open_statemgr(spec) as sm:
             submitted(sm)
             tmaster = TopologyMaster(launch)
-            async with running(tmaster, within_s=30):
+            async with running(tmaster):
                 before = await asyncio.to_thread(nodes, sm)
                 assert None not in before.values()
                 await asyncio.to_thread(zookeeper.kill)

@@ -146,17 +146,17 @@ def test_modules_of_functions_and_classes_that_are_only_pickled_go_with_the_topo
     try:
         program = __import__("program")
         with LocalCluster(FAST) as cluster:
-            topology = cluster.submit(program.topology(tmp_path)).wait_running(180)
+            topology = cluster.submit(program.topology(tmp_path)).wait_running()
             shipped = {path.name for path in (topology.launch.dir / "package").iterdir()}
             assert shipped >= {"mine", "shapes.py", "late.py", "program.py"}
-            eventually_sync(lambda: check_outputs(tmp_path), within_s=30)
+            eventually_sync(lambda: check_outputs(tmp_path))
 
             def stored() -> None:
                 context = StoreContext(view="sums", monoid=program.view(), directory=tmp_path / "job")
                 with contextlib.closing(program.stores.Mine().reader(context)) as reader:
                     assert reader.get("all") == {"even": 40, "odd": 50}
 
-            eventually_sync(stored, within_s=30)
+            eventually_sync(stored)
     finally:
         for name in ("program", "mine", *MODULES):
             for module in [m for m in sys.modules if m.partition(".")[0] == name]:
@@ -186,10 +186,10 @@ if __name__ == "__main__":
     topology = TopologyBuilder("script")
     builder.build(topology)
     with LocalCluster() as cluster:
-        running = cluster.submit(topology).wait_running(180)
+        running = cluster.submit(topology).wait_running()
         def complete():
             assert lines.exists() and len(lines.read_text().split()) >= 10
-        eventually_sync(complete, within_s=30)
+        eventually_sync(complete)
 """
 
 
@@ -205,7 +205,7 @@ def test_what_a_script_s_functions_import_when_they_are_called_goes_with_its_top
         cwd=elsewhere,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

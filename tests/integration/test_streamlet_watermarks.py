@@ -81,14 +81,14 @@ def test_no_element_is_overtaken_between_containers_under_load(tmp_path: Path, a
     script = times(7, ELEMENTS, step_ms=1)
     topology = checked(script, lateness_ms=LATENESS_MS, tasks=2, records=str(tmp_path), acked=acked)
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        running = cluster.submit(topology, files=[watermark_topology.__file__]).wait_running(180)
+        running = cluster.submit(topology, files=[watermark_topology.__file__]).wait_running()
         assert len({i.container for i in running.status().instances}) == 2
 
         def complete() -> None:
             seen, _ = totals(tmp_path)
             assert all(seen[name] >= ELEMENTS for name in CHECKED), seen
 
-        eventually_sync(complete, within_s=60)
+        eventually_sync(complete)
     seen, worst = totals(tmp_path)
     print(f"\n{dict(seen)}")
     assert {name: seen[name] for name in CHECKED} == dict.fromkeys(CHECKED, ELEMENTS), "nothing was sent twice"

@@ -26,10 +26,10 @@ def test_bolts_that_make_many_tuples_of_one_do_not_lock_each_other_up(tmp_path: 
     """What one bolt makes fills the outboxes in both containers while the next one must pass its own through them."""
     count, each = 10, 100
     with LocalCluster(TIGHT) as cluster:
-        cluster.submit(amplifying(tmp_path, count=count, each=each)).wait_running(180)
+        cluster.submit(amplifying(tmp_path, count=count, each=each)).wait_running()
 
         def check() -> None:
             counted = sum(path.stat().st_size for path in tmp_path.glob("count-*"))
             assert counted == 20 * count * each
 
-        eventually_sync(check, within_s=60)
+        eventually_sync(check)

@@ -34,7 +34,7 @@ class Process:
         self._process.send_signal(signal.SIGINT)
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return self._process.wait(60)
+        return self._process.wait(300)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def client(tmp_path: Path, **more: Any) -> httpx.AsyncClient:
     """Asks a Tracker in this process, of which no state manager answers."""
     spec = StatemgrSpec(root=str(tmp_path / "state"))
     app = create_app(TrackerConfig(statemgrs=(StateManagerConfig("local", spec),), **more))
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8888", timeout=20)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:8888", timeout=120)
 
 
 def test_a_tracker_asks_for_a_token_by_default_and_its_login_url_has_it(started: Process) -> None:

@@ -19,12 +19,12 @@ TOKEN = {"authorization": "Bearer swordfish"}
 @pytest.fixture
 async def tracker() -> AsyncIterator[tuple[httpx.AsyncClient, TopologyHandle]]:
     with LocalCluster() as cluster:
-        handle = cluster.submit(Numbers, name="numbers").wait_running(180)
+        handle = cluster.submit(Numbers, name="numbers").wait_running()
         app = create_app(TrackerConfig(statemgrs=(local_state(cluster.home),), token="swordfish", actions=True))
         async with (
             app.router.lifespan_context(app),
             httpx.AsyncClient(
-                transport=httpx.ASGITransport(app), base_url="http://localhost", headers=TOKEN, timeout=90
+                transport=httpx.ASGITransport(app), base_url="http://localhost", headers=TOKEN, timeout=120
             ) as client,
         ):
             yield client, handle
@@ -53,14 +53,14 @@ async def test_a_topology_is_paused_resumed_restarted_and_killed(
     async def restarted() -> None:
         assert handle.processes().get("stmgr-1", before) != before
 
-    await eventually(restarted, within_s=60)
+    await eventually(restarted)
     assert (await act("kill"))["status"] == "Killed"
     assert not launch.dir.exists()
 
     async def gone() -> None:
         assert (await client.get("/topologies")).json() == {}
 
-    await eventually(gone, within_s=30)
+    await eventually(gone)
 
 
 async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(
@@ -87,7 +87,7 @@ async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(
             assert answer.status_code == 503
             assert "is the directory of another topology" in answer.text
 
-        await eventually(seen, within_s=30)
+        await eventually(seen)
         answer = await client.post(f"{place}/kill")
         assert answer.status_code == 503
         assert "is the directory of another topology" in answer.text

@@ -48,7 +48,7 @@ def server_in(directory: Path) -> UnixServer:
 
 
 async def answers(call: Any, word: bytes = b"word") -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         await call.write(word)
         assert await call.read() == word
 

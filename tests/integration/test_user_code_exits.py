@@ -55,7 +55,7 @@ def test_however_user_code_ends_its_process_it_is_started_again_and_every_tuple_
             exceptions = topology.status().exceptions
             assert any("a wrong value" in e.report.stacktrace for e in exceptions), exceptions
 
-        eventually_sync(reported, within_s=30)
+        eventually_sync(reported)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_however_user_code_ends_its_process_it_is_started_again_and_every_tuple_
 def test_user_code_that_never_returns_cannot_keep_its_process_from_ending(tmp_path: Path, where: str) -> None:
     process = "container_1_tries_1" if where.startswith("spout") else WILD
     with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(wild(tmp_path, count=3, block=where)).wait_running(180)
+        topology = cluster.submit(wild(tmp_path, count=3, block=where)).wait_running()
         pid = topology.processes()[process]
         if where != "cleanup":
-            eventually_sync(lambda: _contains(notes(tmp_path), f"blocks {pid}"), within_s=30)
+            eventually_sync(lambda: _contains(notes(tmp_path), f"blocks {pid}"))
         os.kill(pid, signal.SIGTERM)
         # By itself: nothing else would ever end it.
-        eventually_sync(lambda: _contains(deaths(topology, process), "exit code 0"), within_s=60)
+        eventually_sync(lambda: _contains(deaths(topology, process), "exit code 0"))
         assert f"blocks {pid}" in notes(tmp_path)
 
 

@@ -103,7 +103,7 @@ class EngineProcess:
     def kill(self) -> None:
         """SIGKILL, and gone on return."""
         self._popen.kill()
-        self._popen.wait(60)
+        self._popen.wait(300)
 
     def __enter__(self) -> Self:
         return self

@@ -44,7 +44,7 @@ from heronpy.streamlet.parts import add_stages
 from heronpy.streamlet.runner import Program
 from heronpy.testing import Simulator
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark]
 
 BEGIN_S = 1_700_000_000
 BATCH_S = 20

@@ -22,7 +22,7 @@ from heronpy.pipeline.session import check_java
 from heronpy.streamlet import Sum
 
 pytest.importorskip("pyspark")
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark]
 
 END_MS = 100_000
 Rows = list[tuple[str, int, str]]
@@ -108,7 +108,7 @@ def test_a_run_without_java_changes_nothing(path: Path, tmp_path: Path):
     # In a process of its own: in this one a session may run, and that needs Java no more.
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     command = [sys.executable, "-c", RUN, str(tmp_path), str(END_MS)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(
         "heronpy.errors.UnavailableError: Spark needs Java, and there is none"

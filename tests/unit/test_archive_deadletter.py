@@ -91,7 +91,7 @@ def test_a_fork_does_not_write_into_its_parents_file(tmp_path: Path) -> None:
         "import os, sys; from heronpy.archive import DeadLetters; d = DeadLetters(sys.argv[1], 'x'); d('p', 1, 'w')\n"
         "pid = os.fork()\nd('p' if pid else 'c', 2, 'w')\nif pid: os.waitpid(pid, 0)"
     )
-    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=300)
     by_file = [
         {json.loads(line)["where"] for line in path.read_text().splitlines()}
         for path in (tmp_path / "dead-letter/x").iterdir()
@@ -120,4 +120,4 @@ def test_an_origin_is_a_name_not_a_path(tmp_path: Path, origin: str) -> None:
 
 def test_dead_letters_need_no_pyarrow() -> None:
     script = "import sys, heronpy.archive; assert 'pyarrow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=30, env={**os.environ})
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=300, env={**os.environ})

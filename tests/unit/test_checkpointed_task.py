@@ -140,7 +140,7 @@ class Run:
             await self.frame()
 
     async def frame(self) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             data = await self.channel.next_frame()
         self.channel.sent(data)
         frame = stmgr_pb2.Frame.FromString(data)
@@ -165,7 +165,7 @@ class Run:
 
 async def until(condition: Callable[[], Any]) -> None:
     """Wait for something that the thread does."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110  # there is no event: it happens in a thread
             await asyncio.sleep(0.001)
 

@@ -22,7 +22,7 @@ argparse.ArgumentParser(description="counts words").parse_args()
 def heron(*args: str, home: Path) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HERON_HOME": str(home), "COLUMNS": "80"}
     return subprocess.run(
-        [sys.executable, "-m", "heronpy.cli", *args], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-m", "heronpy.cli", *args], env=env, capture_output=True, text=True, timeout=300, check=False
     )
 
 

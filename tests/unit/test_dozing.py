@@ -69,7 +69,7 @@ def by_its_own_thread(emit: Callable[[], Any]) -> None:
 def by_another_thread(emit: Callable[[], Any]) -> None:
     thread = threading.Thread(target=emit)
     thread.start()
-    thread.join(60)
+    thread.join(300)
 
 
 def test_what_waits_before_a_sleep_is_sent_though_nothing_more_is_emitted() -> None:

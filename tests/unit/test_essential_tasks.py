@@ -36,7 +36,7 @@ async def stays() -> None:
 
 async def process(work: Coroutine[Any, Any, None]) -> None:
     """As a process: the work, and another one that stays."""
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         tasks.create_task(essential(work))
         tasks.create_task(essential(stays()))
 
@@ -56,7 +56,7 @@ async def test_what_the_work_fails_with_is_what_ends_the_group() -> None:
 
 
 async def test_work_that_is_told_to_end_ends_without_an_error() -> None:
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         task = tasks.create_task(essential(stays()))
         await asyncio.sleep(0)
         task.cancel()

@@ -171,7 +171,7 @@ for n in range(2000):
 def test_a_process_that_prints_gets_new_files_and_loses_no_line(tmp_path: Path) -> None:
     out = tmp_path / "p.out"
     with out.open("ab") as f:
-        subprocess.run([sys.executable, "-c", PRINTING, str(out)], stdout=f, stderr=f, timeout=60, check=True)
+        subprocess.run([sys.executable, "-c", PRINTING, str(out)], stdout=f, stderr=f, timeout=300, check=True)
     files = [out, *(Path(f"{out}.{n}") for n in range(1, 51))]
     lines = b"".join(f.read_bytes() for f in reversed(files) if f.exists()).decode().splitlines()
     assert lines == [f"line {n}" for n in range(2000)]
@@ -197,7 +197,7 @@ def test_a_full_disk_does_not_fail_who_prints(tmp_path: Path) -> None:
     out = tmp_path / "p.out"
     with out.open("ab") as f:
         command = [sys.executable, "-u", "-c", PRINTING_WITHOUT_ROOM, str(out)]
-        subprocess.run(command, stdout=f, stderr=f, timeout=60, check=True)
+        subprocess.run(command, stdout=f, stderr=f, timeout=300, check=True)
     printed = out.read_text()
     assert printed.startswith("line 0\nline 0 über\nline 1\n")
     assert printed.endswith("again\n")

@@ -296,7 +296,7 @@ def test_another_process_is_seen_from_outside_until_it_is_gone() -> None:
         assert 0 <= values["__uptime-secs"] < 60
     finally:
         process.kill()
-        process.wait(60)
+        process.wait(300)
         assert process.stdin is not None
         process.stdin.close()
     assert other_process_metrics(process.pid) == []
@@ -319,4 +319,4 @@ def test_without_descriptors_a_process_reports_the_rest_about_itself(caplog: pyt
 @pytest.mark.parametrize("heavy", ["prometheus_client", "kazoo", "heronpy.statemgr"])
 def test_importing_the_reporter_is_light(heavy: str) -> None:
     code = f"import sys, heronpy.metricsmgr; sys.exit({heavy!r} in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

@@ -68,7 +68,7 @@ def test_a_fifo_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f")
     reader = threading.Thread(target=refused, args=(tmp_path / "f", "not a regular file"), daemon=True)
     reader.start()
-    reader.join(60)
+    reader.join(300)
     assert not reader.is_alive()
 
 

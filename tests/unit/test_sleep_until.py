@@ -30,5 +30,5 @@ def test_a_sleep_until_a_time_never_ends_before_it(loop_factory: object) -> None
 
 async def test_a_time_that_is_over_is_not_waited_for() -> None:
     began_s = time.monotonic()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         await sleep_until(began_s - 3600)

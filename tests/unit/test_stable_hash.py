@@ -81,7 +81,7 @@ def test_hashes_are_the_same_in_a_process_with_another_salt_and_in_the_next_rele
         text=True,
         check=True,
         env={"PYTHONHASHSEED": "77"},
-        timeout=60,
+        timeout=300,
     ).stdout.split()
     here = [stable_hash(v) for v in ("word", 12345, (1, "a", None, b"x"), 2.5, {"k": [1, 2]})]
     assert [int(n) for n in out] == here

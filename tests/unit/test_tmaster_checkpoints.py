@@ -392,7 +392,7 @@ async def test_a_session_sends_orders_and_plans_in_order_and_keeps_little() -> N
         session.order(order)
     session.offer(2, plan_pb2.PhysicalPlan(version=2))
     session.offer(1, plan_pb2.PhysicalPlan(version=1))
-    sent = [await asyncio.wait_for(session.next_message(), 60) for _ in range(3)]
+    sent = [await asyncio.wait_for(session.next_message(), 120) for _ in range(3)]
     assert [(list(m.orders), m.plan.version) for m in sent if m is not None] == [([begin], 0), ([abort], 0), ([], 2)]
     session.order(begin)
     assert (again := await session.next_message()) is not None

@@ -117,7 +117,7 @@ class Storage:
 
     def read(self, topology: Topology, known: Sequence[StoredCheckpoint]) -> Stored:
         self.reads.append(known)
-        self.answers.wait(60)
+        self.answers.wait(300)
         return Stored((stored(len(self.reads)),), "/data")
 
 
