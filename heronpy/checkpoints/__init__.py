@@ -21,7 +21,15 @@ from heronpy.checkpoints._arrow import ArrowStorage
 from heronpy.checkpoints._compaction import compact, needed, next_manifest, should_compact
 from heronpy.checkpoints._directory import DirectoryStorage
 from heronpy.checkpoints._header import Header, Kind, StateEntry
-from heronpy.checkpoints._intact import Refused, check_intact, check_stored, newest_intact, open_object, read_manifest
+from heronpy.checkpoints._intact import (
+    Refused,
+    check_intact,
+    check_stored,
+    find_intact,
+    newest_intact,
+    open_object,
+    read_manifest,
+)
 from heronpy.checkpoints._log import LoggedBatch, LogHeader, LogRef, decode_log, encode_log, read_log
 from heronpy.checkpoints._manifest import (
     ComponentEntry,
@@ -101,6 +109,7 @@ __all__ = [
     "encode_log",
     "encode_ref",
     "encoded",
+    "find_intact",
     "log_name",
     "manifest_id",
     "manifest_name",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from heronpy.checkpoints._log import LogRef, decode_log
 from heronpy.checkpoints._manifest import MANIFEST_BYTES_MAX, Manifest, ObjectRef
@@ -22,6 +22,8 @@ class Refused:
     """Its name."""
     why: str
     """One line."""
+    logged_tasks: Mapping[str, int] = field(default_factory=dict)
+    """If its logs are the only reason: how many tasks the components that have some must have for it."""
 
     def __str__(self) -> str:
         return f"{self.manifest} is not restored: {self.why}"
@@ -99,14 +101,42 @@ def newest_intact(
 
     Args:
         storage: Where they are.
-        topology_id: Whose; None: anybody's.
-        committed: The ids of those that were committed and are kept, where that is known: other manifests were never
-            decided upon. A storage that is not there, as an unmounted directory, is not taken for damage then.
+        topology_id: As in `find_intact`.
+        committed: As in `find_intact`.
         blocks: As in `check_intact`.
 
     Raises:
         NotFoundError: there is none at all.
         CheckpointError: there are some, and none can be restored; says why of each.
+        UnavailableError, ReadFailedError: as `find_intact`.
+    """
+    manifest, refused = find_intact(storage, topology_id=topology_id, committed=committed, blocks=blocks)
+    if manifest is not None:
+        return manifest, refused
+    if not refused:
+        raise NotFoundError(f"there is no checkpoint in {storage!r}")
+    raise CheckpointError(f"no checkpoint in {storage!r} can be restored: " + "; ".join(map(str, refused)))
+
+
+def find_intact(
+    storage: CheckpointStorage,
+    *,
+    topology_id: str | None = None,
+    committed: Collection[int] | None = None,
+    tasks: Mapping[str, int] | None = None,
+    blocks: bool = True,
+) -> tuple[Manifest | None, Sequence[Refused]]:
+    """The newest checkpoint that can be restored, if there is one, and why each newer one cannot.
+
+    Args:
+        storage: Where they are.
+        topology_id: Whose; None: anybody's.
+        committed: The ids of those that were committed and are kept, where that is known: other manifests were never
+            decided upon. A storage that is not there, as an unmounted directory, is not taken for damage then.
+        tasks: How many each component will have: one with logs for another number is refused. None: any will do.
+        blocks: As in `check_intact`.
+
+    Raises:
         UnavailableError, ReadFailedError: the storage cannot be read now. That says nothing about a checkpoint, so no
             older one takes its place.
     """
@@ -116,8 +146,6 @@ def newest_intact(
         names = [name for name in storage.names(MANIFESTS) if manifest_id(name) is not None]
     else:
         names = [manifest_name(id) for id in sorted(committed)]
-    if not names:
-        raise NotFoundError(f"there is no checkpoint in {storage!r}")
     refused: list[Refused] = []
     for name in reversed(names):
         try:
@@ -128,5 +156,18 @@ def newest_intact(
         except (CheckpointError, NotFoundError) as e:
             refused.append(Refused(name, str(e)))
             continue
+        if tasks is not None and (why := _logged_otherwise(manifest, tasks)):
+            refused.append(Refused(name, why, {log.component: log.tasks for log in manifest.logs}))
+            continue
         return manifest, refused
-    raise CheckpointError(f"no checkpoint in {storage!r} can be restored: " + "; ".join(map(str, refused)))
+    return None, refused
+
+
+def _logged_otherwise(manifest: Manifest, tasks: Mapping[str, int]) -> str:
+    """Which logged batches are divided among another number of tasks; empty: none are."""
+    logged = {log.component: log.tasks for log in manifest.logs}
+    return ", ".join(
+        f"it has batches in flight for {number} tasks of {component!r}, not for {tasks.get(component, 'any number')}"
+        for component, number in sorted(logged.items())
+        if tasks.get(component) != number
+    )

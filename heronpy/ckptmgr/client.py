@@ -78,6 +78,18 @@ class Restored:
     """To be executed before everything else, for `Alignment.restored`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Intact:
+    """What a look at some checkpoints has found."""
+
+    checkpoint: int
+    """The newest that can be restored; 0: none can."""
+    refused: tuple[str, ...]
+    """Why each newer one cannot."""
+    logged_tasks: Mapping[str, int]
+    """How many tasks some components must have for the newest that is refused for nothing but batches in flight."""
+
+
 class CheckpointClient:
     """One process's connection to the Checkpoint Manager of a container, as a context manager. Used in one event loop.
 
@@ -298,12 +310,18 @@ class CheckpointClient:
         return int(reply.deleted)
 
     async def find_intact(
-        self, committed: Sequence[int], *, timeout_s: float = INTACT_TIMEOUT_S
-    ) -> tuple[int, Sequence[str]]:
-        """The newest of some checkpoints that can be restored (0: none can), and why each newer one cannot."""
-        request = checkpoint_pb2.IntactRequest(committed=committed)
+        self, committed: Sequence[int], tasks: Mapping[str, int], *, timeout_s: float = INTACT_TIMEOUT_S
+    ) -> Intact:
+        """The newest of some checkpoints that can be restored.
+
+        Args:
+            committed: Their ids.
+            tasks: How many each component will have: one with batches in flight for another number cannot be restored.
+            timeout_s: How long it may take.
+        """
+        request = checkpoint_pb2.IntactRequest(committed=committed, tasks=tasks)
         reply = await self._repeated(self._stub.FindIntact, request, timeout_s, "the checkpoints are not looked at")
-        return int(reply.checkpoint), list(reply.refused)
+        return Intact(int(reply.checkpoint), tuple(reply.refused), dict(reply.logged_tasks))
 
     async def _repeated(self, method: Callable[..., Awaitable[Any]], request: Any, timeout_s: float, what: str) -> Any:
         """Call until it is answered, or time is up."""

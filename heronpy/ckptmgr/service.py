@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import grpc
 import grpc.aio
 
-from heronpy.checkpoints import CheckpointStorage, newest_intact, open_storage
+from heronpy.checkpoints import CheckpointStorage, find_intact, open_storage
 from heronpy.ckptmgr._calls import StorageCalls
 from heronpy.ckptmgr._catalog import Catalog, Merge, Wanted
 from heronpy.ckptmgr._pieces import Pieces
@@ -200,17 +200,19 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
 
     async def FindIntact(self, request: checkpoint_pb2.IntactRequest, context: _Context) -> checkpoint_pb2.IntactReply:
         """The newest of some checkpoints that can be restored, all of it read."""
-        committed = frozenset(request.committed)
+        committed, tasks = frozenset(request.committed), dict(request.tasks)
+        topology_id = self._launch.topology_id
         async with _answering(context, self._failed):
-            try:
-                found, refused = await self._calls.run(
-                    lambda storage: newest_intact(storage, topology_id=self._launch.topology_id, committed=committed),
-                    timeout_s=CATALOG_TIMEOUT_S,
-                    what="a look at all checkpoints",
-                )
-            except (CheckpointError, NotFoundError) as e:
-                return checkpoint_pb2.IntactReply(refused=[str(e)])
-        return checkpoint_pb2.IntactReply(checkpoint=found.checkpoint_id, refused=map(str, refused))
+            found, refused = await self._calls.run(
+                lambda storage: find_intact(storage, topology_id=topology_id, committed=committed, tasks=tasks),
+                timeout_s=CATALOG_TIMEOUT_S,
+                what="a look at all checkpoints",
+            )
+        return checkpoint_pb2.IntactReply(
+            checkpoint=found.checkpoint_id if found is not None else 0,
+            refused=map(str, refused),
+            logged_tasks=next((each.logged_tasks for each in refused if each.logged_tasks), {}),
+        )
 
     # --- In the background
 

@@ -288,15 +288,33 @@ class DiscardReply(_message.Message):
     def __init__(self, deleted: _Optional[int] = ...) -> None: ...
 
 class IntactRequest(_message.Message):
-    __slots__ = ("committed",)
+    __slots__ = ("committed", "tasks")
+    class TasksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
     committed: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, committed: _Optional[_Iterable[int]] = ...) -> None: ...
+    tasks: _containers.ScalarMap[str, int]
+    def __init__(self, committed: _Optional[_Iterable[int]] = ..., tasks: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class IntactReply(_message.Message):
-    __slots__ = ("checkpoint", "refused")
+    __slots__ = ("checkpoint", "refused", "logged_tasks")
+    class LoggedTasksEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
+    LOGGED_TASKS_FIELD_NUMBER: _ClassVar[int]
     checkpoint: int
     refused: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, checkpoint: _Optional[int] = ..., refused: _Optional[_Iterable[str]] = ...) -> None: ...
+    logged_tasks: _containers.ScalarMap[str, int]
+    def __init__(self, checkpoint: _Optional[int] = ..., refused: _Optional[_Iterable[str]] = ..., logged_tasks: _Optional[_Mapping[str, int]] = ...) -> None: ...

@@ -408,7 +408,7 @@ class Core:
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
             update.problem = problem_of(coordinator)
-            restores = coordinator.restores_divisible
+            restores = coordinator.restorable_with(update.request.packing.parallelism)
             settled = update.committed(coordinator.record.newest, restored=restores)
             if settled and not restores and (why := self._undivided(update, coordinator.undivided)):
                 effects.append(Reply(update.request.call, f"nothing was changed: {why}"))

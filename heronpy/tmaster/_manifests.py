@@ -75,7 +75,7 @@ async def _written(client: CheckpointClient, effect: WriteManifest) -> Answer:
 
 async def _intact(client: CheckpointClient, effect: FindIntact) -> Answer:
     try:
-        found, refused = await client.find_intact(effect.committed)
+        found = await client.find_intact(effect.committed, effect.tasks)
     except HeronError as e:
         return IntactUnknown(effect.epoch, str(e), time.monotonic())
-    return IntactFound(effect.epoch, found, tuple(refused), time.monotonic())
+    return IntactFound(effect.epoch, found.checkpoint, found.refused, time.monotonic(), found.logged_tasks)

@@ -90,7 +90,7 @@ class PlanUpdate:
 
         Args:
             newest: The checkpoint. It has no logs if it began later than the update.
-            restored: Whether all tasks are being restored from it, and it has no logs. Then there is nothing to wait
+            restored: Whether all tasks are being restored, and can be by the new plan. Then there is nothing to wait
                 for; maybe they cannot be restored by the present plan.
         """
         settled = self.stage is Stage.SETTLING and (restored or newest > self.checkpoint)

@@ -58,6 +58,8 @@ class World:
         self.settings = CheckpointSettings(interval_s=INTERVAL_S, timeout_s=TIMEOUT_S, retained=retained, **settings)
         self.damaged: set[int] = set()
         """Checkpoints that no task can restore."""
+        self.logged: dict[int, int] = {}
+        """Those with logs, and the number of tasks of "count" that these are for."""
         self.storage_away = self.looks_are_held = False
         self.now_s = 0.0
         self.term = self.epoch = 0
@@ -129,10 +131,13 @@ class World:
                 pass
             case FindIntact(epoch) if self.storage_away:
                 self.feed(IntactUnknown(epoch, "no route to host", self.now_s))
-            case FindIntact(epoch, committed):
-                intact = max((id for id in committed if id not in self.damaged), default=0)
-                refused = tuple(f"{id}: a wrong checksum" for id in committed if id > intact)
-                self.feed(IntactFound(epoch, intact, refused, self.now_s))
+            case FindIntact(epoch, committed, tasks):
+                unfit = {id for id, logged in self.logged.items() if tasks.get("count") != logged} - self.damaged
+                intact = max((id for id in committed if id not in self.damaged | unfit), default=0)
+                whys = {id: "a wrong checksum" if id in self.damaged else "batches in flight" for id in committed}
+                refused = tuple(f"{id}: {why}" for id, why in whys.items() if id > intact)
+                needed = {"count": self.logged[max(unfit)]} if unfit else {}
+                self.feed(IntactFound(epoch, intact, refused, self.now_s, needed))
             case ResumeTasks(id, epoch, incarnations) if self.obeys:
                 for task, status in self.tasks_of(id):
                     if (incarnations.get(task), epoch) == (status.incarnation, status.epoch):
@@ -778,11 +783,57 @@ def test_a_checkpoint_that_is_intact_is_tried_again() -> None:
     world.all_report()
     world.epoch = 2
     world.feed(FenceChanged(world.fence, world.epoch, world.now_s))
-    assert world.feed(CheckpointDamaged(1, 2, 3, "a read was cut short", world.now_s)) == [FindIntact(2, (1, 2, 3))]
+    assert world.feed(CheckpointDamaged(1, 2, 3, "a read was cut short", world.now_s)) == [
+        FindIntact(2, (1, 2, 3), COMPONENTS)
+    ]
     assert (world.coordinator.phase, world.durable.newest) == (Phase.RESTORING, 3)
     world.obeys = True
     world.all_report()
     assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 3)
+
+
+def test_a_checkpoint_with_batches_for_another_number_of_tasks_is_passed_over() -> None:
+    world = world_with_commits(damaged={3})
+    world.logged = {2: 7}
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 1)
+    assert world.coordinator.fallback.used.endswith("2: batches in flight; 3: a wrong checksum")
+
+
+def test_a_checkpoint_with_batches_for_just_these_tasks_is_restored() -> None:
+    world = world_with_commits(damaged={3})
+    world.logged = {2: COMPONENTS["count"]}
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 2)
+
+
+def test_while_the_number_of_tasks_changes_no_checkpoint_with_batches_in_flight_is_restored() -> None:
+    world = world_with_commits(damaged={3})
+    world.logged = {2: COMPONENTS["count"]}
+    world.coordinator.divisible = True
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    assert (world.coordinator.phase, world.coordinator.restoring) == (Phase.RUNNING, 1)
+
+
+@pytest.mark.parametrize("allow_empty", [False, True])
+def test_what_only_another_number_of_tasks_can_restore_is_not_lost_and_the_way_back_is_named(allow_empty: bool) -> None:
+    world = world_with_commits(damaged={1, 3}, allow_empty=allow_empty)
+    world.logged = {2: 7}
+    world.restart(1)
+    world.all_report()
+    world.all_report()
+    coordinator = world.coordinator
+    assert (coordinator.phase, world.durable.committed) == (Phase.RESTORING, (1, 2, 3))
+    assert coordinator.fallback.problem.startswith("no checkpoint can be restored with these numbers of tasks: ")
+    assert coordinator.fallback.problem.endswith("; heron update --component-parallelism count:7")
+    assert coordinator.restorable_with({"word": 1, "count": 7})
+    assert not coordinator.restorable_with({"word": 1, "count": 8})
 
 
 # Tuples that always fail

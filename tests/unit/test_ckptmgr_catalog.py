@@ -17,6 +17,7 @@ from heronpy.checkpoints import (
     check_intact,
     encode_log,
     encode_ref,
+    find_intact,
     manifest_name,
     newest_intact,
     object_checkpoint_id,
@@ -381,6 +382,16 @@ def test_a_log_belongs_to_one_checkpoint_and_is_deleted_with_it() -> None:
     assert read_log(manifest.logs, "stateless", 0, 1, TOPOLOGY, lambda log: world.storage.read(log.name)) == (
         LoggedBatch(1, b"x"),
     )
+    found, refused = find_intact(world.storage, committed=[2], tasks={"stateless": 1})
+    assert (found, refused) == (manifest, [])
+    found, refused = find_intact(world.storage, committed=[2], tasks={"stateless": 2})
+    assert found is None
+    assert [(one.why, one.logged_tasks) for one in refused] == [
+        ("it has batches in flight for 1 tasks of 'stateless', not for 2", {"stateless": 1})
+    ]
+    assert find_intact(world.storage, committed=[2], tasks={})[0] is None, "for tasks that are not known yet"
+    assert find_intact(world.storage)[0] == manifest
+    assert find_intact(world.storage, tasks={})[0] is not None, "the one before it has no log"
     world.commit()
     assert world.write(world.snapshot()).logs == ()
     world.commit()

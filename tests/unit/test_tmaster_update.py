@@ -13,7 +13,7 @@ from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resourc
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import Reply, SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
-from heronpy.tmaster.checkpoints import instance_reported
+from heronpy.tmaster.checkpoints import CheckpointDamaged, FindIntact, IntactFound, instance_reported
 
 PACKING = packing_plan(1, 2)
 
@@ -263,6 +263,44 @@ def test_what_cannot_be_restored_by_the_new_plan_is_updated_back_without_a_check
     assert world.replies == ["", ""]
     assert (world.plan.packing, world.coordinator.restoring) == (back, 1)
     assert world.coordinator.phase.value == "running"
+
+
+def test_what_only_the_tasks_of_before_can_restore_is_updated_back_without_a_checkpoint() -> None:
+    """The checkpoint of the update is damaged, and the one before it has batches for one task of "word" less."""
+    world = running()
+    world.pass_time(100.0)
+    world.snapshot(1, 2, unaligned=True)
+    world.settled()
+    assert world.coordinator.record.newest == 1
+    wanted = scaled((1, 3), (2,))
+    world.update(wanted)
+    world.settle(time=False)
+    world.pass_time(2.0)
+    world.snapshot(1, 2)
+    world.restores = False
+    world.settled()
+    assert (world.plan.packing, world.coordinator.restoring) == (wanted, 2)
+    epoch = world.coordinator.epoch
+    world.feed(CheckpointDamaged(1, epoch, 2, "a wrong checksum", world.now_s))
+    (look,) = [effect for effect in world.effects if isinstance(effect, FindIntact)]
+    assert (look.committed, look.tasks) == ((1, 2), {"word": 3})
+    world.feed(IntactFound(epoch, 0, ("1: batches in flight", "2: a wrong checksum"), world.now_s, {"word": 2}))
+    assert world.coordinator.fallback.problem.endswith("; heron update --component-parallelism word:2")
+    world.update(replace(scaled((1, 3), (2, 4)), highest_task_id=4), base=wanted, timeout_s=1.0)
+    world.pass_time(2.0)
+    world.settled()
+    assert world.replies[1:] == [f"nothing was changed: {world.coordinator.fallback.problem}"], "two others do not help"
+    world.update(replace(PACKING, highest_task_id=3), base=wanted)
+    world.settled()
+    assert world.replies[2:] == [""]
+    assert world.coordinator.epoch == epoch + 1
+    world.feed(CheckpointDamaged(1, epoch + 1, 2, "a wrong checksum", world.now_s))
+    look = [effect for effect in world.effects if isinstance(effect, FindIntact)][-1]
+    assert look.tasks == {"word": 2}
+    world.restores = True
+    world.feed(IntactFound(epoch + 1, 1, ("2: a wrong checksum",), world.now_s))
+    world.settled()
+    assert (world.coordinator.phase.value, world.coordinator.restoring) == ("running", 1)
 
 
 def test_two_updates_at_once_and_one_of_an_older_plan_are_refused() -> None:

@@ -93,6 +93,8 @@ class Storage:
         """The committed checkpoints that are kept."""
         self.damaged: dict[int, str] = {}
         """The component that cannot read its part, by checkpoint."""
+        self._unfit: set[int] = set()
+        """Intact ones whose logs are for other numbers of tasks than there were at the last look."""
         self._restored: dict[int, int] = {}
 
     # what a topology makes of a number
@@ -129,10 +131,16 @@ class Storage:
         self._snapshots[checkpoint, component, index, tasks] = snapshot
 
     def damage(self, component: str) -> None:
-        """Damage what a component has in the newest committed checkpoint; not in the only intact one."""
+        """Damage what a component has in the newest committed checkpoint; not in the only one left for all tasks."""
         intact = [id for id in self._record if id not in self.damaged]
-        if len(intact) > 1:
+        if any(not self._logged(id) for id in intact[:-1]):
             self.damaged[intact[-1]] = component
+
+    def _logged(self, checkpoint: int) -> dict[str, int]:
+        """The components that have batches in the logs of a checkpoint, and for how many tasks."""
+        return {
+            name: tasks for (id, name, _, tasks), saved in self._snapshots.items() if id == checkpoint and saved.log
+        }
 
     def is_damaged(self, checkpoint: int, component: str) -> bool:
         """Whether a task of the component cannot read its part of a checkpoint."""
@@ -144,8 +152,11 @@ class Storage:
         if self.away or rng.random() < FAIL_SHARE:
             return lambda now_s: IntactUnknown(epoch, "the storage does not answer", now_s)
         intact = [id for id in effect.committed if id in self._manifests and id not in self.damaged]
-        refused = tuple(f"{id}: damaged" for id in effect.committed if id > max(intact, default=0))
-        return lambda now_s: IntactFound(epoch, max(intact, default=0), refused, now_s)
+        self._unfit = {id for id in intact if not self._logged(id).items() <= effect.tasks.items()}
+        found = max(set(intact) - self._unfit, default=0)
+        refused = tuple(f"{id}: damaged, or for other tasks" for id in effect.committed if id > found)
+        logged = self._logged(max(self._unfit, default=0))
+        return lambda now_s: IntactFound(epoch, found, refused, now_s, logged)
 
     def write_manifest(self, effect: WriteManifest, rng: random.Random) -> Answer:
         """Store a manifest, mostly; the answer, by its time."""
@@ -214,7 +225,7 @@ class Storage:
         """
         self._record = tuple(record.committed)
         newest = self.newest
-        if intact := [id for id in self.commits if id > newest and id not in self.damaged]:
+        if intact := [id for id in self.commits if id > newest and id not in self.damaged and id not in self._unfit]:
             raise Broken(f"{intact} are passed over, and intact: {newest} is the newest now")
         self._announced = min(self._announced, newest)
         if not newest or newest in self.commits:

@@ -197,10 +197,19 @@ class CheckpointCoordinator:
             return self._current.began_s + self._settings.timeout_s
         return self._due_s if self.phase is Phase.RUNNING else None
 
+    def restorable_with(self, tasks: Mapping[str, int]) -> bool:
+        """Whether everything waits just now to be restored, and these numbers of tasks can restore it, too."""
+        if self.phase is not Phase.RESTORING or self.restoring != self.record.newest:
+            return False
+        logged = self.fallback.logged_tasks
+        if logged:
+            return all(tasks.get(component) == number for component, number in logged.items())
+        return self.restoring == self.record.settled
+
     @property
-    def restores_divisible(self) -> bool:
-        """Whether everything waits just now to be restored from what another number of tasks can restore, too."""
-        return self.phase is Phase.RESTORING and self.restoring == self.record.newest == self.record.settled
+    def _logged_for(self) -> Mapping[str, int]:
+        """For which numbers of tasks the logs of what is restored may be."""
+        return {} if self.divisible else self._members.components
 
     def step(self, event: Event) -> list[Effect]:
         """Take an event; what is to be done, in this order.
@@ -230,7 +239,7 @@ class CheckpointCoordinator:
             case CheckpointDamaged():
                 wanted = (event.epoch, event.checkpoint) == (self.epoch, self.restoring)
                 lost = wanted and self.phase is Phase.RESTORING and not self._falls_back
-                return self.fallback.damaged(event, self.record) if lost else ()
+                return self.fallback.damaged(event, self.record, self._logged_for) if lost else ()
             case IntactFound() | IntactUnknown():
                 return self._looked(event)
             case TaskSnapshotted():
@@ -245,7 +254,7 @@ class CheckpointCoordinator:
                 if not self._is_current(event):
                     return ()
                 aborted = self._abort(Failure.STORAGE, event.reason, event.now_s)
-                return [*aborted, *self.fallback.not_followed(event, self.record)]
+                return [*aborted, *self.fallback.not_followed(event, self.record, self._logged_for)]
             case NodesRead():
                 return self._read(event)
             case NodeWritten():
@@ -451,7 +460,8 @@ class CheckpointCoordinator:
         if event.undivided:
             current.undivided[event.task] = event.undivided
         if self.divisible and current.unaligned:
-            return self._abort(Failure.IN_FLIGHT, f"task {event.task} has a log", event.now_s)
+            why = f"task {event.task} has not executed all in time: it is slow, or they go round in a cycle"
+            return self._abort(Failure.IN_FLIGHT, why, event.now_s)
         if current.missing:
             return ()
         objects, previous = tuple(current.objects), self.record.newest

@@ -181,6 +181,8 @@ class IntactFound:
     refused: tuple[str, ...]
     """Why each newer one cannot."""
     now_s: float
+    logged_tasks: Mapping[str, int] = field(default_factory=dict)
+    """How many tasks some components must have for the newest that is refused for nothing but batches in its logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,6 +313,9 @@ class FindIntact:
 
     epoch: int
     committed: tuple[int, ...]
+    tasks: Mapping[str, int]
+    """How many each component will have: batches in logs are for as many as there were. Empty: that is not known, so
+    one with logs cannot be restored."""
 
 
 @dataclass(frozen=True, slots=True)

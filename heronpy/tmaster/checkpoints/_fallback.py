@@ -6,6 +6,9 @@ checkpoint. What the topology did after it is done again; so a sink that has com
 
 The same is done if no checkpoint can be made that follows the newest, which is damaged while all run.
 
+Batches in the logs of a checkpoint are for as many tasks as there were. After a rescaling one with logs is passed over,
+too; if there is no other, it waits for an update back to those numbers of tasks.
+
 If none is intact, the record stays as it is and nothing runs, unless that is allowed: storage that is put right is
 found by the next look. A storage that does not answer says nothing about a checkpoint.
 """
@@ -13,6 +16,7 @@ found by the next look. A storage that does not answer says nothing about a chec
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from heronpy.tmaster.checkpoints._counts import CheckpointCounts
 from heronpy.tmaster.checkpoints._events import (
@@ -42,6 +46,8 @@ class Fallback:
         self._counts, self._allow_empty = counts, allow_empty
         self.problem = ""
         """Why nothing can be restored, and so nothing runs."""
+        self.logged_tasks: Mapping[str, int] = {}
+        """If it is only that: the numbers of tasks with which something can be, of components with batches in logs."""
         self.used = ""
         """What was restored instead of what, the last time."""
         self._used_s = 0.0
@@ -57,25 +63,34 @@ class Fallback:
 
     def entered(self) -> None:
         """A newer epoch has begun, or everybody has restored the present one."""
-        self.problem, self._looking, self._next_s = "", 0, 0.0
+        self.problem, self.logged_tasks, self._looking, self._next_s = "", {}, 0, 0.0
 
-    def damaged(self, event: CheckpointDamaged, record: Record) -> list[FindIntact]:
-        """A task cannot restore the newest checkpoint or, before the first one, what the topology began with."""
+    def damaged(self, event: CheckpointDamaged, record: Record, tasks: Mapping[str, int]) -> list[FindIntact]:
+        """A task cannot restore the newest checkpoint or, before the first one, what the topology began with.
+
+        Args:
+            event: What it says.
+            record: With the checkpoints that are kept.
+            tasks: As in `FindIntact`.
+        """
         if event.checkpoint == INITIAL:
             self.problem = f"what the topology was submitted from cannot be restored: {event.reason}"
             return []
-        return self._look(event.epoch, f"task {event.task}: {event.reason}", record, event.now_s)
+        return self._look(event, f"task {event.task}: {event.reason}", record, tasks)
 
-    def not_followed(self, event: ManifestFailed, record: Record) -> list[FindIntact]:
-        """No checkpoint can be made that follows the newest."""
-        return self._look(event.epoch, event.reason, record, event.now_s) if event.damage else []
+    def not_followed(self, event: ManifestFailed, record: Record, tasks: Mapping[str, int]) -> list[FindIntact]:
+        """No checkpoint can be made that follows the newest. The arguments are as in `damaged`."""
+        return self._look(event, event.reason, record, tasks) if event.damage else []
 
-    def _look(self, epoch: int, reason: str, record: Record, now_s: float) -> list[FindIntact]:
+    def _look(
+        self, event: CheckpointDamaged | ManifestFailed, reason: str, record: Record, tasks: Mapping[str, int]
+    ) -> list[FindIntact]:
+        epoch, now_s = event.epoch, event.now_s
         if not record.committed or self._looking == epoch or now_s < self._next_s:
             return []
         log.error("checkpoint %d may be damaged: %s", record.newest, reason)
         self._looking, self._asked = epoch, record.committed
-        return [FindIntact(epoch, record.committed)]
+        return [FindIntact(epoch, record.committed, tasks)]
 
     def look_again(self) -> None:
         """What was found cannot be used."""
@@ -100,6 +115,12 @@ class Fallback:
         why = "; ".join(event.refused[:_REFUSED_SHOWN])
         if event.checkpoint == record.newest:
             log.warning("checkpoint %d is intact, as its Checkpoint Manager sees it", record.newest)
+            return None
+        if event.checkpoint == INITIAL and event.logged_tasks and not running:
+            self.logged_tasks = event.logged_tasks
+            before = " ".join(f"--component-parallelism {name}:{n}" for name, n in sorted(event.logged_tasks.items()))
+            self.problem = f"no checkpoint can be restored with these numbers of tasks: {why}; heron update {before}"
+            log.error("%s", self.problem)
             return None
         if event.checkpoint == INITIAL and (running or not self._allow_empty):
             what = "none can be taken" if running else "the topology does not begin without state"
