@@ -20,6 +20,7 @@ from heronpy.checkpoints import (
     OBJECTS,
     CheckpointStorage,
     ComponentEntry,
+    Kind,
     LogRef,
     Manifest,
     ObjectRef,
@@ -37,7 +38,7 @@ from heronpy.checkpoints import (
     removable_objects,
     should_compact,
 )
-from heronpy.errors import CheckpointError, NotFoundError
+from heronpy.errors import CheckpointError, NotFoundError, StateError
 from heronpy.hashing import KEY_GROUPS
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,10 @@ class Merge:
     epoch: int
 
 
+Declared = dict[str, dict[int, set[tuple[str, Kind]]]]
+"""By component and index of the task: the names and kinds of its states."""
+
+
 class Catalog:
     """What must be known from one call to the next."""
 
@@ -90,6 +95,7 @@ class Catalog:
 
         Raises:
             CheckpointError: it would be one that cannot be restored, or there is another one of this checkpoint.
+            StateError: the tasks of a component do not declare the same states.
         """
         refs = [decode_ref(data) for data in wanted.objects]
         objects = list({ref.name: ref for ref in refs if isinstance(ref, ObjectRef)}.values())
@@ -97,7 +103,8 @@ class Catalog:
         if (written := self._written(storage, wanted, objects, logs)) is not None:
             return written, []
         previous = self._previous(storage, wanted.previous)
-        groups = self._check_objects(storage, wanted, objects, logs)
+        groups, declared = self._check_objects(storage, wanted, objects, logs)
+        _check_declared(declared)
         if not groups:
             groups = KEY_GROUPS if previous is None else previous.groups
         with self._lock:
@@ -156,13 +163,14 @@ class Catalog:
 
     def _check_objects(
         self, storage: CheckpointStorage, wanted: Wanted, objects: Iterable[ObjectRef], logs: Iterable[LogRef]
-    ) -> int:
+    ) -> tuple[int, Declared]:
         """Check that all objects are there, and are what the tasks have reported.
 
         Returns:
-            Their number of key groups; 0 if there are none.
+            Their number of key groups, 0 if there are none; and the states that they are of.
         """
         groups = 0
+        declared: Declared = {}
         for ref in objects:
             reader = open_object(storage, ref)
             header = reader.header
@@ -175,11 +183,12 @@ class Catalog:
             if groups not in (0, header.groups):
                 raise CheckpointError(f"checkpoint object {ref.name}: it has {header.groups} key groups, not {groups}")
             groups = header.groups
+            declared.setdefault(ref.component, {})[ref.index] = {(each.name, each.kind) for each in header.states}
         for log_ref in logs:
             if (log_ref.checkpoint_id, log_ref.epoch) != (wanted.checkpoint, wanted.epoch):
                 raise CheckpointError(f"checkpoint log {log_ref.name}: it is of checkpoint {log_ref.checkpoint_id}")
             check_stored(storage, log_ref)
-        return groups
+        return groups, declared
 
     def _usable(
         self, storage: CheckpointStorage, merged: Iterable[ObjectRef], previous: Manifest | None
@@ -259,6 +268,23 @@ class Catalog:
         storage.delete(objects)
         storage.remove_torn()
         return [*old, *objects]
+
+
+def _check_declared(declared: Declared) -> None:
+    """Check that the tasks of a component declare the same states: any of them may have to restore any part of these.
+
+    Raises:
+        StateError: they do not, which is the program's mistake and no damage.
+    """
+    for component, by_task in declared.items():
+        most = max(by_task, key=lambda index: len(by_task[index]))
+        for index, states in by_task.items():
+            if missing := by_task[most] - states:
+                name, kind = min(missing)
+                raise StateError(
+                    f"component {component!r}, state {name!r}: task {most} declares this {kind} state, and task "
+                    f"{index} does not: all tasks of a component are to declare the same"
+                )
 
 
 def _components(wanted: Wanted, previous: Manifest | None, objects: Iterable[ObjectRef]) -> dict[str, ComponentEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import Any
 
-from heronpy.errors import UsageError
+from heronpy.errors import ConfigError, UsageError
 from heronpy.hashing import index_of_group, key_group
 from heronpy.state._dict_like import UNSET
 from heronpy.state._key_bytes import key_bytes
@@ -132,7 +132,15 @@ class TaskState:
             default: The value that was never set, or a function that makes it.
             split: `split(value, n)`: n values of it.
             merge: `merge(values)`: one value of those of all tasks that had one, in the order of their indexes.
+
+        Raises:
+            ConfigError: it has only one of the two, so not every number of tasks could restore it.
         """
+        if (split is None) != (merge is None):
+            raise ConfigError(
+                f"component {place.component!r}, state {schema.name!r}: it has no {'split' if merge else 'merge'}, so "
+                "not every number of tasks could restore it: give it both, or neither"
+            )
         self.split = split
         self.merge = merge
         self.entries = Tracked(schema, place, None if default is UNSET else default)

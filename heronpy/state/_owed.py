@@ -16,7 +16,7 @@ from heronpy.state._immutable import immutable
 from heronpy.state._key_bytes import comes_back, key_bytes
 from heronpy.state._layers import Clock, Values
 from heronpy.state._place import Place, shown
-from heronpy.state._schema import CODECS, Schema
+from heronpy.state._schema import CODECS, READ_BACK_BYTES_MAX, Schema, check_reads_back
 
 if TYPE_CHECKING:
     from heronpy.state._cold import ColdEntries
@@ -56,6 +56,8 @@ class Target:
     """The key group that a key is stored under."""
     stamp: Callable[[Any], int] | None
     """When the value of a key was written, as of the marker; None if that does not matter."""
+    read_back: set[type]
+    """Types of which a value was written, and could be read back. The first of each is tried."""
     at_once: int = ENTRIES_AT_ONCE
 
 
@@ -237,6 +239,8 @@ class Owed:
         stamp = 0 if target.stamp is None else target.stamp(key)
         try:
             data = value if value is DELETED else stored_value(value, target.schema.codec)
+            if type(value) not in target.read_back:
+                self._read_back(value, data)
             if (type(key) is str or type(key) is int) and _plain(key):
                 row: Row = (key, None, data, stamp)
             else:
@@ -251,6 +255,16 @@ class Owed:
                 f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
                 f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {type(e).__name__}: {why}"
             )
+
+    def _read_back(self, value: Any, data: Any) -> None:
+        """Try to read a value that was encoded: not to find out at a restore, when it is the only one."""
+        target = self._target
+        if data is not value and len(data.data) <= READ_BACK_BYTES_MAX:
+            try:
+                check_reads_back(CODECS[target.schema.codec], value, data.data)
+            except Exception as e:
+                raise ValueError(f"it cannot be read back: {type(e).__name__}: {e}") from e
+            target.read_back.add(type(value))
 
 
 def stored_value(value: Any, codec: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from heronpy.checkpoints import DELETED, Block, SavedState
 from heronpy.errors import CheckpointError
 from heronpy.state._other_kinds import TaskState
 from heronpy.state._place import Place, shown
-from heronpy.state._schema import CODECS, Schema
+from heronpy.state._schema import CODECS, READ_BACK_BYTES_MAX, Schema
 
 
 def decoded(schema: Schema, place: Place, blocks: Iterable[Block]) -> tuple[dict[Any, Any], dict[Any, int]]:
@@ -92,6 +92,22 @@ def restored_splits(schema: Schema, place: Place, owner: Callable[[Any], int], s
     return {split: tuple(entry) for split, entry in data.items() if owner(split) == place.index}
 
 
+def restored_component(schema: Schema, place: Place, saved: SavedState) -> dict[Any, Any]:
+    """What `init_state` is given.
+
+    Raises:
+        CheckpointError: the number of tasks has changed, and some had state.
+    """
+    if saved.tasks == place.tasks:
+        return decoded(schema, place, saved.by_task.get(place.index, ()))[0]
+    if any(decoded(schema, place, blocks)[0] for blocks in saved.by_task.values()):
+        raise CheckpointError(
+            f"component {place.component!r}: {saved.tasks} tasks had the state of init_state(), now there are "
+            f"{place.tasks}: it cannot be divided; keyed_state, split_state and task_state can"
+        )
+    return {}
+
+
 def restored_value(state: TaskState, schema: Schema, place: Place, saved: SavedState) -> dict[Any, Any]:
     """The value that this task has now, under the key None; or nothing, if no task had one.
 
@@ -105,16 +121,51 @@ def restored_value(state: TaskState, schema: Schema, place: Place, saved: SavedS
     ]
     if not values:
         return {}
-    where = f"component {place.component!r}, state {schema.name!r}"
-    if (saved.tasks > 1 and state.merge is None) or (place.tasks > 1 and state.split is None):
+    if state.split is None:
         raise CheckpointError(
-            f"{where}: {saved.tasks} tasks had it, now there are {place.tasks}: give it a split and a merge"
+            f"component {place.component!r}, state {schema.name!r}: {saved.tasks} tasks had it, now there are "
+            f"{place.tasks}: give it a split and a merge"
         )
+    return {None: _divided(state, place, values, saved.tasks, place.tasks)[place.index]}
+
+
+def _divided(state: TaskState, place: Place, values: Sequence[Any], before: int, tasks: int) -> Sequence[Any]:
+    """The values of so many tasks, of those that there are of another number of tasks."""
+    assert state.split is not None
+    assert state.merge is not None
+    where = f"component {place.component!r}, state {state.entries.schema.name!r}"
     try:
-        whole = values[0] if saved.tasks == 1 or state.merge is None else state.merge(values)
-        parts = [whole] if place.tasks == 1 or state.split is None else list(state.split(whole, place.tasks))
+        whole = values[0] if before == 1 else state.merge(values)
+        parts = [whole] if tasks == 1 else list(state.split(whole, tasks))
     except Exception as e:  # the user's functions
         raise CheckpointError(f"{where}: its split or merge failed: {type(e).__name__}: {e}") from e
-    if len(parts) != place.tasks:
-        raise CheckpointError(f"{where}: its split made {len(parts)} values for {place.tasks} tasks")
-    return {None: parts[place.index]}
+    if len(parts) != tasks:
+        raise CheckpointError(f"{where}: its split made {len(parts)} values for {tasks} tasks")
+    return parts
+
+
+def try_dividing(state: TaskState, place: Place) -> bool:
+    """Try split and merge with a copy of the value, so that a mistake shows before they are needed.
+
+    Returns:
+        Whether there was a value to try it with, or nothing to try.
+
+    Raises:
+        CheckpointError: another number of tasks could not restore it.
+    """
+    if state.split is None:
+        return True
+    codec = CODECS[state.entries.schema.codec]
+    for _, value in state.entries.peek():
+        try:
+            data = codec.encode(value)
+            if len(data) > READ_BACK_BYTES_MAX:
+                return True
+            copies = [codec.decode(data) for _ in range(2)]
+        except Exception:
+            return False  # that is found, and named, where it is written
+        more = place.tasks + 1
+        _divided(state, place, copies[:1], place.tasks, more)
+        _divided(state, place, _divided(state, place, copies[1:], 1, more), more, 1)
+        return True
+    return False

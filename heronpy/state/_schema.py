@@ -46,6 +46,43 @@ CODECS: Final = {
 list."""
 
 
+READ_BACK_BYTES_MAX: Final = 1 << 20
+"""Of a sample. A larger one would stop the task for too long."""
+
+
+def check_reads_back(codec: Codec, value: Any, data: bytes) -> None:
+    """Check that a codec can read what it has written. Not whether pickle brings back an equal value: who could tell?
+
+    Args:
+        codec: That of the state.
+        value: What was encoded.
+        data: What became of it.
+
+    Raises:
+        ValueError: msgpack brings back something else, a dict for a dataclass, say.
+        Exception: what decoding raises.
+    """
+    found = codec.decode(data)
+    if codec.name == "msgpack" and not _same(value, found):
+        raise ValueError(f"msgpack brings back {type(found).__qualname__} {found!r:.80}: use pickle, or plain values")
+
+
+def _same(value: Any, found: Any) -> bool:
+    """Whether it is the same, where a tuple comes back as a list."""
+    if isinstance(value, (list, tuple)):
+        return (
+            type(value) in (list, tuple)
+            and type(found) is list
+            and len(value) == len(found)
+            and all(map(_same, value, found))
+        )
+    if type(value) is not type(found):
+        return False
+    if type(value) is dict:
+        return value.keys() == found.keys() and all(_same(each, found[key]) for key, each in value.items())
+    return bool(value == found or value != value)  # NaN is not equal to itself
+
+
 @dataclass(frozen=True, slots=True)
 class Schema:
     """Name, codec and version of a state."""

@@ -16,7 +16,7 @@ from heronpy.state._layers import Clock
 from heronpy.state._other_kinds import BroadcastState, ComponentState, Merge, Split, SplitState, TaskState
 from heronpy.state._owed import ENTRIES_AT_ONCE
 from heronpy.state._place import Place
-from heronpy.state._restored import decoded, restored_splits, restored_value
+from heronpy.state._restored import decoded, restored_component, restored_splits, restored_value, try_dividing
 from heronpy.state._schema import Kind, Schema
 from heronpy.state._tracked import BASE_FRACTION, Tracked
 
@@ -80,8 +80,9 @@ class TaskStates:
         self._at_once = entries_at_once
         self._memory = memory
         self._states: dict[str, Tracked] = {}
-        self._whole: set[str] = set()
-        """States of the task that cannot be divided."""
+        self._values: dict[str, TaskState] = {}
+        self._divided: set[str] = set()
+        """Those of them whose split and merge were tried."""
         self._since = saved.since
         self._must_write = saved.since == 0 or saved.rescaled
         self._writer: ObjectWriter | None = None
@@ -108,7 +109,7 @@ class TaskStates:
             ConfigError: the name is taken, or an argument cannot be.
             CheckpointError: it cannot be restored.
         """
-        schema = Schema(name, Kind.KEYED, codec, version, migrate)
+        schema = self._schema(name, Kind.KEYED, codec, version, migrate)
         if self._memory is not None and max_keys is None:
             return self._spilled_state(self._memory, schema, default, ttl_s)
         if ttl_s is None and max_keys is None:
@@ -147,7 +148,7 @@ class TaskStates:
         migrate: Migrate | None = None,
     ) -> SplitState:
         """State by split of a source. Raises like `keyed_state`."""
-        schema = Schema(name, Kind.SPLIT, codec, version, migrate)
+        schema = self._schema(name, Kind.SPLIT, codec, version, migrate)
         state = SplitState(schema, self.place, index)
         if saved := self._claim(schema):
             self._restore(state.entries, restored_splits(schema, self.place, state.owner, saved))
@@ -165,14 +166,12 @@ class TaskStates:
         version: int = 1,
         migrate: Migrate | None = None,
     ) -> TaskState:
-        """One value of this task. Raises like `keyed_state`."""
-        schema = Schema(name, Kind.TASK, codec, version, migrate)
+        """One value of this task. Raises like `keyed_state`, also if it has only one of split and merge."""
+        schema = self._schema(name, Kind.TASK, codec, version, migrate)
         state = TaskState(schema, self.place, default, split, merge)
         if saved := self._claim(schema):
             self._restore(state.entries, restored_value(state, schema, self.place, saved))
-        self._states[name] = state.entries
-        if (self.place.tasks > 1 and merge is None) or (self.place.tasks == 1 and split is None):
-            self._whole.add(name)
+        self._states[name], self._values[name] = state.entries, state
         return state
 
     def broadcast_state(
@@ -185,7 +184,7 @@ class TaskStates:
         migrate: Migrate | None = None,
     ) -> BroadcastState:
         """State that all tasks have alike. Raises like `keyed_state`."""
-        schema = Schema(name, Kind.BROADCAST, codec, version, migrate)
+        schema = self._schema(name, Kind.BROADCAST, codec, version, migrate)
         state = BroadcastState(schema, self.place, default)
         if saved := self._claim(schema):
             # Its own where it had some; a task that is new takes those of one that was there.
@@ -199,15 +198,15 @@ class TaskStates:
         schema = Schema(COMPONENT_STATE, Kind.TASK)
         state = ComponentState(schema, self.place)
         if saved := self._claim(schema):
-            if saved.tasks == self.place.tasks:
-                self._restore(state, decoded(schema, self.place, saved.by_task.get(self.place.index, ()))[0])
-            elif any(decoded(schema, self.place, blocks)[0] for blocks in saved.by_task.values()):
-                raise CheckpointError(
-                    f"component {self.place.component!r}: {saved.tasks} tasks had the state of init_state(), now there "
-                    f"are {self.place.tasks}: it cannot be divided; keyed_state, split_state and task_state can"
-                )
+            self._restore(state, restored_component(schema, self.place, saved))
         self._states[schema.name] = state
         return state
+
+    def _schema(self, name: str, kind: Kind, codec: str, version: int, migrate: Migrate | None) -> Schema:
+        try:
+            return Schema(name, kind, codec, version, migrate)
+        except ConfigError as e:
+            raise ConfigError(f"component {self.place.component!r}, {e}") from None
 
     def _claim(self, schema: Schema) -> SavedState | None:
         if schema.name in self._states:
@@ -233,7 +232,7 @@ class TaskStates:
                 continue
             if isinstance(state, ComponentState):
                 return f"the state of init_state(), for example {next(iter(state))!r}"[:_SHOWN_CHARACTERS]
-            if name in self._whole:
+            if name in self._values and self._values[name].split is None:
                 return f"state {name!r}, which has no split and merge"
         return ""
 
@@ -344,6 +343,9 @@ class TaskStates:
         assert writer is not None, "no checkpoint is being written"
         deadline_s = clock() + budget_s
         try:
+            for name in self._values.keys() - self._divided:
+                if try_dividing(self._values[name], self.place):
+                    self._divided.add(name)
             while self._writing:
                 if not self._writing[-1].write(deadline_s, clock):
                     return self._taken(), None

@@ -68,6 +68,7 @@ class Tracked(DictLike):
         "_layer",
         "_lower",
         "_owed",
+        "_read_back",
         "_sinking",
         "_size",
         "_spill",
@@ -105,6 +106,7 @@ class Tracked(DictLike):
         self._in_place = 0  # how many more bases are to be written in place
         self._untracked = False  # whether the changes since the last committed checkpoint are not told apart
         self._garbage: list[Values] = []
+        self._read_back: set[type] = set()
         self._spill: Spill | None = None  # where what is committed may go to a file
         self._known: Any = _ABSENT  # a key that was found below the front
         self._checked: Any = _ABSENT  # a key that belongs to this task
@@ -348,7 +350,7 @@ class Tracked(DictLike):
         front = self._front, self._deleted
         layer = self._layer = front if self._layer is None else merged(self._layer, front)
         self._new_front({}, {})
-        target = Target(writer, position, self.schema, self.place, self._group, self._stamp, at_once)
+        target = Target(writer, position, self.schema, self.place, self._group, self._stamp, self._read_back, at_once)
         cold = self._spill.cold if self._spill and base else None
         below: list[Values] | None = [values for _, values in self._lower[1:]] if base else None
         if cold is not None and below is not None:

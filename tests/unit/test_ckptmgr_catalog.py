@@ -27,7 +27,7 @@ from heronpy.checkpoints import (
     read_saved,
 )
 from heronpy.ckptmgr.parts import Catalog, Merge, Wanted
-from heronpy.errors import CheckpointError, NotFoundError
+from heronpy.errors import CheckpointError, NotFoundError, StateError
 from heronpy.hashing import index_of_group, key_group
 from heronpy.state import KeyedState, Place, TaskStates
 
@@ -398,6 +398,16 @@ def test_a_log_belongs_to_one_checkpoint_and_is_deleted_with_it() -> None:
     world.discard(1)
     with pytest.raises(NotFoundError):
         world.storage.size(ref.name)
+
+
+def test_tasks_that_declare_different_states_are_found_at_the_first_checkpoint() -> None:
+    world = World()
+    world.restore(2)
+    world.states[1] = TaskStates(Place(TOPOLOGY, COMPONENT, 1, 2, GROUPS))
+    world.states[1].task_state("counts")
+    with pytest.raises(StateError, match=r"component 'count', state 'counts': task 0 declares this keyed state") as e:
+        world.write(world.snapshot())
+    assert not isinstance(e.value, CheckpointError), "nothing is damaged"
 
 
 def test_a_topology_without_state_has_checkpoints_too() -> None:

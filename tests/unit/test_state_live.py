@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -562,9 +563,86 @@ def test_states_that_another_number_of_tasks_cannot_restore_are_named_once_they_
     one, two = (TaskStates(Place("words-1", "count", 0, tasks, GROUPS)) for tasks in (1, 2))
     for states in (one, two):
         states.task_state("both", split=lambda value, n: [value] * n, merge=sum).value = 1
-    one.task_state("merged", merge=sum).value = 1
-    assert "'merged'" in one.undivided
-    split = two.task_state("split", default=0, split=lambda value, n: [value] * n)
-    assert two.undivided == ""
-    split.value = 1
-    assert "'split'" in two.undivided
+    total = two.task_state("total", default=0)
+    assert (one.undivided, two.undivided) == ("", "")
+    total.value = 1
+    assert "'total'" in two.undivided
+
+
+@pytest.mark.parametrize("given", [{"merge": sum}, {"split": lambda value, n: [value] * n}])
+def test_a_value_that_can_only_be_merged_or_only_be_split_is_refused_when_it_is_declared(given: Any) -> None:
+    states = TaskStates(Place("words-1", "count", 0, 2, GROUPS))
+    lacks = {"merge", "split"} - set(given)
+    with pytest.raises(ConfigError, match=rf"component 'count', state 'total': it has no {lacks.pop()}"):
+        states.task_state("total", **given)
+
+
+def test_a_codec_that_there_is_not_is_refused_with_component_and_state() -> None:
+    states = TaskStates(Place("words-1", "count", 0, 2, GROUPS))
+    with pytest.raises(ConfigError, match=r"component 'count', state 'counts': no codec 'json'"):
+        states.keyed_state("counts", codec="json")
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class OneWay:
+    """Is written, and cannot be read."""
+
+    def __reduce__(self) -> Any:
+        return int, ("no number",)
+
+
+@pytest.mark.parametrize(
+    ("codec", "value", "why"),
+    [
+        ("pickle", OneWay(), "ValueError: invalid literal for int"),
+        ("msgpack", Point(1), "msgpack brings back dict"),
+        ("msgpack", {"a": [(1, {2, 3})]}, "msgpack brings back dict"),
+    ],
+)
+def test_what_cannot_be_read_back_fails_the_first_checkpoint_and_names_the_key(
+    codec: str, value: object, why: str
+) -> None:
+    component = Component(lambda states: states.keyed_state("counts", codec=codec))
+    component.declared[0]["fine"] = [1]
+    component.checkpoint()
+    component.declared[0]["bad"] = value
+    for _ in range(2):
+        named = rf"component 'count', state 'counts': the value of key 'bad', a \w+, cannot be saved as {codec}: "
+        with pytest.raises(CheckpointError, match=named + ".*cannot be read back: .*" + why):
+            component.checkpoint()
+    component.declared[0]["bad"] = {"a": [(1, None)], "b": float("nan"), 3: b"x"}
+    component.checkpoint()
+    component.restart(1)
+    assert component.declared[0].keys() == {"fine", "bad"}
+
+
+@pytest.mark.parametrize(
+    ("split", "merge", "why"),
+    [
+        (lambda value, n: [value], max, "its split made 1 values for 3 tasks"),
+        (lambda value, n: [value] * n, lambda values: 1 / 0, "its split or merge failed: ZeroDivisionError"),
+    ],
+)
+def test_a_split_or_merge_that_fails_is_found_at_the_first_checkpoint(split: Any, merge: Any, why: str) -> None:
+    component = Component(lambda states: states.task_state("model", split=split, merge=merge), 2)
+    component.checkpoint()
+    component.declared[1].value = [1]
+    with pytest.raises(CheckpointError, match=f"component 'count', state 'model': {why}"):
+        component.checkpoint()
+
+
+def test_split_and_merge_are_tried_with_a_copy() -> None:
+    def split(value: list[int], n: int) -> list[list[int]]:
+        return [[value.pop()] for _ in range(n)]
+
+    def merge(values: Any) -> list[int]:
+        return [each for value in values for each in value]
+
+    component = Component(lambda states: states.task_state("model", split=split, merge=merge))
+    component.declared[0].value = [1, 2, 3]
+    component.checkpoint()
+    assert component.declared[0].value == [1, 2, 3]

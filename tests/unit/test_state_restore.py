@@ -170,7 +170,7 @@ def test_without_split_and_merge_another_number_of_tasks_is_refused_by_name() ->
     component.declare = lambda states: states.task_state("model", merge=max, split=lambda value, n: [value])
     with pytest.raises(CheckpointError, match="its split made 1 values for 3 tasks"):
         component.restart(3)
-    component.declare = lambda states: states.task_state("model", merge=lambda values: 1 / 0)
+    component.declare = lambda states: states.task_state("model", merge=lambda values: 1 / 0, split=list)
     component.declared[0].value = [3]
     component.checkpoint()
     with pytest.raises(CheckpointError, match=r"its split or merge failed: ZeroDivisionError"):
