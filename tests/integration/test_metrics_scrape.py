@@ -76,14 +76,16 @@ async def test_a_metrics_manager_without_descriptors_says_that_scrapers_cannot_c
     launch = launch_in(tmp_path)
     log_file = launch.container_dir(1) / "log-files" / "metricsmgr-1.log"
 
-    def reported() -> None:
-        assert "scrapers cannot connect: [Errno 24] Too many open files" in log_file.read_text()
+    def logged(line: str) -> None:
+        assert log_file.exists()
+        assert line in log_file.read_text()
 
     async with metricsmgr(launch) as (process, port):
+        await eventually(lambda: logged("metricsmgr-1 collects at"))  # it has opened what it needs
         limits = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (1, limits[1]))
         with socket.create_connection(("127.0.0.1", port)):
-            await eventually(reported)
+            await eventually(lambda: logged("scrapers cannot connect: [Errno 24] Too many open files"))
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, limits)
         assert SERIES in await asyncio.to_thread(scrape, launch, port)
 

@@ -163,6 +163,7 @@ def test_a_kill_ends_the_processes_also_when_the_state_cannot_be_removed(home: P
 def test_a_directory_of_somebody_else_is_neither_used_nor_killed(
     home: Path, launch: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    eventually_sync(lambda: _ready(launch))  # what starts later starts nothing that is somebody else's
     if os.geteuid() == 0:
         os.chown(launch.dir, 65534, -1)
     else:

@@ -23,7 +23,8 @@ def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path
             assert sum(counts_in(tmp_path).values()) > 100
 
         eventually_sync(some)
-        before = topology.status()
+        before = topology.wait_running().status()
+        pids = topology.processes()
         environ = {**os.environ, "HERON_HOME": str(cluster.home)}
 
         def update(tasks: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +35,7 @@ def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path
         refused = update("numbers:2")
         assert refused.returncode != 0
         assert "component 'numbers' cannot have another number of tasks: it has state 'position'" in refused.stderr
-        assert [i.pid for i in topology.status().instances] == [i.pid for i in before.instances]
+        assert topology.processes() == pids
         done = update("count:3")
         assert (done.returncode, done.stdout.splitlines()[0]) == (0, "count: 2 → 3 tasks"), done.stderr
         after = topology.status()
