@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19heronpy/proto/state.proto\x12\x07heronpy\"a\n\x0fTmasterLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\"V\n\x11SchedulerLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x05\x12\x10\n\x08job_link\x18\x04 \x01(\t\"\xca\x01\n\x0e\x45xecutionState\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0f\n\x07\x65nviron\x18\x05 \x01(\t\x12\x17\n\x0fsubmission_user\x18\x06 \x01(\t\x12\x19\n\x11submission_time_s\x18\x07 \x01(\x03\x12\x17\n\x0frelease_version\x18\x08 \x01(\t\x12\x14\n\x0ctopology_dir\x18\t \x01(\t\"Q\n\x05\x45poch\x12\x13\n\x0btopology_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x0e\n\x06leader\x18\x03 \x01(\x0c\x12\x15\n\rrestore_epoch\x18\x04 \x01(\r\"\x96\x01\n\x0b\x43heckpoints\x12\x13\n\x0btopology_id\x18\x01 \x01(\t\x12\x0f\n\x07last_id\x18\x02 \x01(\x04\x12\x13\n\x0bin_progress\x18\x03 \x01(\x04\x12\x11\n\tcommitted\x18\x04 \x03(\x04\x12\x0f\n\x07settled\x18\x05 \x01(\x04\x12(\n\x08poisoned\x18\x06 \x03(\x0b\x32\x16.heronpy.PoisonedTuple\"A\n\rPoisonedTuple\x12\r\n\x05tuple\x18\x01 \x01(\x0c\x12\x11\n\trollbacks\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19heronpy/proto/state.proto\x12\x07heronpy\"a\n\x0fTmasterLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\"V\n\x11SchedulerLocation\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x10\n\x08\x65ndpoint\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x05\x12\x10\n\x08job_link\x18\x04 \x01(\t\"\xca\x01\n\x0e\x45xecutionState\x12\x10\n\x08topology\x18\x01 \x01(\t\x12\x13\n\x0btopology_id\x18\x02 \x01(\t\x12\x0f\n\x07\x63luster\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x0f\n\x07\x65nviron\x18\x05 \x01(\t\x12\x17\n\x0fsubmission_user\x18\x06 \x01(\t\x12\x19\n\x11submission_time_s\x18\x07 \x01(\x03\x12\x17\n\x0frelease_version\x18\x08 \x01(\t\x12\x14\n\x0ctopology_dir\x18\t \x01(\t\"Q\n\x05\x45poch\x12\x13\n\x0btopology_id\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x03\x12\x0e\n\x06leader\x18\x03 \x01(\x0c\x12\x15\n\rrestore_epoch\x18\x04 \x01(\r\"\x99\x02\n\x0b\x43heckpoints\x12\x13\n\x0btopology_id\x18\x01 \x01(\t\x12\x0f\n\x07last_id\x18\x02 \x01(\x04\x12\x13\n\x0bin_progress\x18\x03 \x01(\x04\x12\x11\n\tcommitted\x18\x04 \x03(\x04\x12\x0f\n\x07settled\x18\x05 \x01(\x04\x12(\n\x08poisoned\x18\x06 \x03(\x0b\x32\x16.heronpy.PoisonedTuple\x12\x36\n\tundivided\x18\x07 \x03(\x0b\x32#.heronpy.Checkpoints.UndividedEntry\x1aI\n\x0eUndividedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12&\n\x05value\x18\x02 \x01(\x0b\x32\x17.heronpy.UndividedState:\x02\x38\x01\".\n\x0eUndividedState\x12\r\n\x05tasks\x18\x01 \x01(\r\x12\r\n\x05state\x18\x02 \x01(\t\"A\n\rPoisonedTuple\x12\r\n\x05tuple\x18\x01 \x01(\x0c\x12\x11\n\trollbacks\x18\x02 \x01(\r\x12\x0e\n\x06reason\x18\x03 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'heronpy.proto.state_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_CHECKPOINTS_UNDIVIDEDENTRY']._loaded_options = None
+  _globals['_CHECKPOINTS_UNDIVIDEDENTRY']._serialized_options = b'8\001'
   _globals['_TMASTERLOCATION']._serialized_start=38
   _globals['_TMASTERLOCATION']._serialized_end=135
   _globals['_SCHEDULERLOCATION']._serialized_start=137
@@ -40,7 +42,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EPOCH']._serialized_start=430
   _globals['_EPOCH']._serialized_end=511
   _globals['_CHECKPOINTS']._serialized_start=514
-  _globals['_CHECKPOINTS']._serialized_end=664
-  _globals['_POISONEDTUPLE']._serialized_start=666
-  _globals['_POISONEDTUPLE']._serialized_end=731
+  _globals['_CHECKPOINTS']._serialized_end=795
+  _globals['_CHECKPOINTS_UNDIVIDEDENTRY']._serialized_start=722
+  _globals['_CHECKPOINTS_UNDIVIDEDENTRY']._serialized_end=795
+  _globals['_UNDIVIDEDSTATE']._serialized_start=797
+  _globals['_UNDIVIDEDSTATE']._serialized_end=843
+  _globals['_POISONEDTUPLE']._serialized_start=845
+  _globals['_POISONEDTUPLE']._serialized_end=910
 # @@protoc_insertion_point(module_scope)

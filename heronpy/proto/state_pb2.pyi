@@ -67,20 +67,37 @@ class Epoch(_message.Message):
     def __init__(self, topology_id: _Optional[str] = ..., term: _Optional[int] = ..., leader: _Optional[bytes] = ..., restore_epoch: _Optional[int] = ...) -> None: ...
 
 class Checkpoints(_message.Message):
-    __slots__ = ("topology_id", "last_id", "in_progress", "committed", "settled", "poisoned")
+    __slots__ = ("topology_id", "last_id", "in_progress", "committed", "settled", "poisoned", "undivided")
+    class UndividedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: UndividedState
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[UndividedState, _Mapping]] = ...) -> None: ...
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_ID_FIELD_NUMBER: _ClassVar[int]
     IN_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     POISONED_FIELD_NUMBER: _ClassVar[int]
+    UNDIVIDED_FIELD_NUMBER: _ClassVar[int]
     topology_id: str
     last_id: int
     in_progress: int
     committed: _containers.RepeatedScalarFieldContainer[int]
     settled: int
     poisoned: _containers.RepeatedCompositeFieldContainer[PoisonedTuple]
-    def __init__(self, topology_id: _Optional[str] = ..., last_id: _Optional[int] = ..., in_progress: _Optional[int] = ..., committed: _Optional[_Iterable[int]] = ..., settled: _Optional[int] = ..., poisoned: _Optional[_Iterable[_Union[PoisonedTuple, _Mapping]]] = ...) -> None: ...
+    undivided: _containers.MessageMap[str, UndividedState]
+    def __init__(self, topology_id: _Optional[str] = ..., last_id: _Optional[int] = ..., in_progress: _Optional[int] = ..., committed: _Optional[_Iterable[int]] = ..., settled: _Optional[int] = ..., poisoned: _Optional[_Iterable[_Union[PoisonedTuple, _Mapping]]] = ..., undivided: _Optional[_Mapping[str, UndividedState]] = ...) -> None: ...
+
+class UndividedState(_message.Message):
+    __slots__ = ("tasks", "state")
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    tasks: int
+    state: str
+    def __init__(self, tasks: _Optional[int] = ..., state: _Optional[str] = ...) -> None: ...
 
 class PoisonedTuple(_message.Message):
     __slots__ = ("tuple", "rollbacks", "reason")

@@ -135,7 +135,9 @@ class Checkpointing:
         self._sessions = sessions
         for id in gone:
             effects += self._feed(StmgrDisconnected(id, now_s))
-        self.coordinator.divisible = updating or (state.plan is not None and state.plan.packing != state.packing)
+        decided = state.plan is not None and state.plan.packing != state.packing
+        self.coordinator.divisible = updating or decided
+        self.coordinator.decided = state.packing.parallelism if decided else {}
         if published and state.plan is not None and state.plan is not self._plan:
             self._plan = state.plan
             effects += self._feed(_tasks_changed(state.plan, now_s))
@@ -225,4 +227,5 @@ class Checkpointing:
 def _tasks_changed(plan: PhysicalPlan, now_s: float) -> TasksChanged:
     tasks = {task: container.stmgr_id for task, (container, _) in plan.tasks.items()}
     components = {name: len(of) for name, of in plan.component_tasks.items()}
-    return TasksChanged(tasks, now_s, components)
+    component_of = {task: instance.component for task, (_, instance) in plan.tasks.items()}
+    return TasksChanged(tasks, now_s, components, component_of)

@@ -409,22 +409,25 @@ class Core:
             coordinator = self.checkpoints.coordinator
             update.problem = problem_of(coordinator)
             restores = coordinator.restorable_with(update.request.packing.parallelism)
-            settled = update.committed(coordinator.record.newest, restored=restores)
-            if settled and not restores and (why := self._undivided(update, coordinator.undivided)):
-                effects.append(Reply(update.request.call, f"nothing was changed: {why}"))
-                return [*effects, *self._end_update(now_s)]
+            update.committed(coordinator.record.newest, restored=restores)
             resting = self._publisher.published_version == self.state.version
             if resting and update.wants_checkpoint(now_s) and not coordinator.in_progress:
                 effects += self.checkpoints.request(now_s)
+        if update.stage is Stage.WRITING and update.write is None and (why := self._undivided(update)):
+            effects.append(Reply(update.request.call, f"nothing was changed: {why}"))
+            return [*effects, *self._end_update(now_s)]
         return [*effects, *update.next_write(self.leadership.fence, now_s)]
 
-    def _undivided(self, update: PlanUpdate, undivided: Mapping[int, str]) -> str:
-        """Why the checkpoint that was taken for an update cannot be restored after it; empty: it can."""
-        assert self.state.plan is not None
-        for task, state in sorted(undivided.items()):
-            component = self.state.plan.tasks[task][1].component
-            if update.divides(component):
-                return f"component {component!r} cannot have another number of tasks: it has {state}"
+    def _undivided(self, update: PlanUpdate) -> str:
+        """Why what is committed cannot be restored after an update; empty: it can, as far as is known."""
+        if self.checkpoints is None:
+            return ""
+        wanted = update.request.packing.parallelism
+        for component, has in sorted(self.checkpoints.coordinator.record.undivided.items()):
+            if wanted.get(component, has.tasks) != has.tasks:
+                return (
+                    f"component {component!r} cannot have another number of tasks than {has.tasks}: it has {has.state}"
+                )
         return ""
 
     def _end_update(self, now_s: float) -> list[Effect]:

@@ -70,10 +70,6 @@ class PlanUpdate:
         deadline_s = request.now_s + request.timeout_s
         return cls(request, stage, newest_begun or 0, deadline_s=deadline_s)
 
-    def divides(self, component: str) -> bool:
-        """Whether a component gets another number of tasks."""
-        return self.request.base.parallelism.get(component) != self.request.packing.parallelism.get(component)
-
     @property
     def due_s(self) -> float:
         """When something is to be done, whatever happens."""
@@ -85,19 +81,17 @@ class PlanUpdate:
         """Whether the plan may still come to nothing."""
         return self.stage is not Stage.STARTING
 
-    def committed(self, newest: int, *, restored: bool) -> bool:
-        """A checkpoint is the newest that is committed. Returns whether it is what the new plan begins with.
+    def committed(self, newest: int, *, restored: bool) -> None:
+        """A checkpoint is the newest that is committed. Maybe the new plan begins with it.
 
         Args:
             newest: The checkpoint. It has no logs if it began later than the update.
             restored: Whether all tasks are being restored, and can be by the new plan. Then there is nothing to wait
                 for; maybe they cannot be restored by the present plan.
         """
-        settled = self.stage is Stage.SETTLING and (restored or newest > self.checkpoint)
-        if settled:
+        if self.stage is Stage.SETTLING and (restored or newest > self.checkpoint):
             log.info("checkpoint %d is what the new plan begins with", newest)
             self.stage, self.retry_s = Stage.WRITING, 0.0
-        return settled
 
     def wants_checkpoint(self, now_s: float) -> bool:
         """Whether a checkpoint is to be begun, if there is none under way."""

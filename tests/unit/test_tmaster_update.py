@@ -336,12 +336,59 @@ def test_an_update_that_a_state_would_not_survive_is_refused_while_all_run_on() 
     world.settled()
     (reply,) = [effect for effect in world.effects if isinstance(effect, Reply)]
     assert reply.error == (
-        "nothing was changed: component 'word' cannot have another number of tasks: it has state 'total', which has no "
-        "split and merge"
+        "nothing was changed: component 'word' cannot have another number of tasks than 2: it has state 'total', which "
+        "has no split and merge"
     )
     assert world.packing == PACKING
     assert world.plan.state is TopologyState.RUNNING
     assert world.coordinator.epoch == 1
+
+
+UNDIVIDED = "state 'total', which has no split and merge"
+
+
+@pytest.mark.parametrize("new_tmaster", [False, True])
+def test_an_update_during_a_rollback_is_refused_if_state_would_not_survive_it(new_tmaster: bool) -> None:
+    world = running()
+    world.pass_time(100.0)
+    world.snapshot(1, 2, undivided=UNDIVIDED)
+    world.settled()
+    world.restores = False
+    for task in (1, 2):  # both processes were started again, and cannot be restored now
+        world.reports[f"stmgr-{task}"].tasks[0].incarnation += 100
+        world.reports[f"stmgr-{task}"].tasks[0].epoch = 0
+        world.reports[f"stmgr-{task}"].tasks[0].phase = Status.STARTED
+    if new_tmaster:
+        before, world = world, Scaled(world.store)
+        world.reports, world.restores = before.reports, False
+        world.settle()
+        world.attach()
+    world.settled()
+    world.report("stmgr-1")
+    world.settled()
+    assert (world.coordinator.phase.value, world.coordinator.restoring) == ("restoring", 1)
+    wanted = scaled((1, 3), (2,))
+    world.update(wanted)
+    world.settled()
+    assert world.replies == [
+        f"nothing was changed: component 'word' cannot have another number of tasks than 2: it has {UNDIVIDED}"
+    ]
+    assert world.packing == PACKING
+
+
+def test_state_that_cannot_be_divided_is_not_committed_while_the_plan_waits_for_a_container() -> None:
+    world = running()
+    wanted = scaled((1,), (2,), (3,))
+    world.update(wanted)
+    world.settle(time=False)
+    world.snapshot(1, 2)
+    world.settled()
+    world.pass_time(161.0)
+    world.snapshot(1, 2, undivided=UNDIVIDED)
+    assert "decided upon: component 'word' has state 'total'" in world.coordinator.counts.last_failure
+    world.feed(hello(3, 3))
+    world.settled()
+    assert (world.plan.packing, world.coordinator.restoring, world.coordinator.phase.value) == (wanted, 1, "running")
 
 
 def test_a_state_that_cannot_be_divided_keeps_nobody_from_other_containers() -> None:

@@ -69,7 +69,7 @@ from heronpy.tmaster.checkpoints._events import (
 from heronpy.tmaster.checkpoints._fallback import Fallback
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._poison import Poison
-from heronpy.tmaster.checkpoints._record import Record
+from heronpy.tmaster.checkpoints._record import Record, Undivided
 from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class _Checkpoint:
     """Of the snapshots that were reported."""
     aligned_s: float = 0.0
     size: CheckpointSize = SIZE_UNKNOWN
-    undivided: dict[int, str] = field(default_factory=dict)
+    undivided: dict[str, Undivided] = field(default_factory=dict)
 
 
 class CheckpointCoordinator:
@@ -125,8 +125,8 @@ class CheckpointCoordinator:
         self.divisible = False
         """Whether only checkpoints are committed that another number of tasks can restore: without logs, whose batches
         are for tasks of this number."""
-        self.undivided: Mapping[int, str] = {}
-        """By task, a state in what was committed last that another number of tasks cannot restore."""
+        self.decided: Mapping[str, int] = {}
+        """The numbers of tasks that are decided upon and not in force: what is committed must suit them, too."""
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
         self._falls_back = False
         """The record is being changed to an older checkpoint; then a newer epoch restores that."""
@@ -457,8 +457,12 @@ class CheckpointCoordinator:
         current.unaligned |= event.unaligned
         current.aligned_s = max(current.aligned_s, event.aligned_s)
         current.objects += event.objects
-        if event.undivided:
-            current.undivided[event.task] = event.undivided
+        component = self._members.component_of.get(event.task, "")
+        if event.undivided and component:
+            undivided = Undivided(self._members.components[component], event.undivided)
+            current.undivided[component] = undivided
+            if self.decided.get(component, undivided.tasks) != undivided.tasks:
+                return self._abort(Failure.UNDIVIDED, f"component {component!r} has {event.undivided}", event.now_s)
         if self.divisible and current.unaligned:
             why = f"task {event.task} has not executed all in time: it is slow, or they go round in a cycle"
             return self._abort(Failure.IN_FLIGHT, why, event.now_s)
@@ -476,7 +480,9 @@ class CheckpointCoordinator:
             return self._abort(Failure.IN_FLIGHT, "a task has a log", event.now_s)
         assert not current.missing, "a manifest names the objects of all tasks"
         current.size = event.size
-        record = self.record.with_commit(current.id, self._settings.retained, unaligned=current.unaligned)
+        record = self.record.with_commit(
+            current.id, self._settings.retained, unaligned=current.unaligned, undivided=current.undivided
+        )
         return self._save(record)
 
     def _is_current(self, event: TaskSnapshotted | TaskSnapshotFailed | ManifestWritten | ManifestFailed) -> bool:
@@ -501,7 +507,6 @@ class CheckpointCoordinator:
         ]
 
     def _count_commit(self, checkpoint: _Checkpoint, now_s: float) -> None:
-        self.undivided = checkpoint.undivided
         took_s = now_s - checkpoint.began_s
         self.counts.commit(checkpoint.id, took_s, checkpoint.aligned_s, checkpoint.size, now_s)
         self._poison.committed()

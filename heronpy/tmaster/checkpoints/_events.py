@@ -63,6 +63,8 @@ class TasksChanged:
     now_s: float
     components: Mapping[str, int] = field(default_factory=dict)
     """How many tasks each component has."""
+    component_of: Mapping[int, str] = field(default_factory=dict)
+    """Of each task."""
 
 
 @dataclass(frozen=True, slots=True)

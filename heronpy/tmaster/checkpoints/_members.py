@@ -26,6 +26,8 @@ class Members:
         """The Stream Manager of each."""
         self.components: Mapping[str, int] = {}
         """How many tasks each has."""
+        self.component_of: Mapping[int, str] = {}
+        """Of each task."""
         self._reports: dict[str, StmgrReported] = {}
         self._pinned: dict[int | str, int] = {}
         """The incarnation of each member, once it has reported that it belongs to the epoch."""
@@ -49,7 +51,7 @@ class Members:
     def changed(self, event: TasksChanged) -> bool:
         """Take the tasks of a plan; whether they are others than before, or elsewhere."""
         before, self.tasks = self.tasks, event.tasks
-        self.components = event.components
+        self.components, self.component_of = event.components, event.component_of
         known = event.tasks.keys() | set(event.tasks.values())
         self._pinned = {member: i for member, i in self._pinned.items() if member in known}
         self._reports = {id: report for id, report in self._reports.items() if id in known}

@@ -11,6 +11,15 @@ from heronpy.tmaster.checkpoints._poison import Poisoned
 
 
 @dataclass(frozen=True, slots=True)
+class Undivided:
+    """State of a component that only the number of tasks can restore that had it."""
+
+    tasks: int
+    state: str
+    """Which, in words."""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """The value of the node `statefulcheckpoints`."""
 
@@ -25,6 +34,8 @@ class Record:
     """The newest committed one that is known to have no logs: another number of tasks can restore it."""
     poisoned: Mapping[bytes, Poisoned] = field(default_factory=dict)
     """Tuples that were the reason of rollbacks since the last commit."""
+    undivided: Mapping[str, Undivided] = field(default_factory=dict)
+    """By component, in what was committed last. After a fallback that is a newer one than what is restored."""
 
     @property
     def newest(self) -> int:
@@ -36,12 +47,21 @@ class Record:
         assert checkpoint > self.last_id, "ids of checkpoints only grow"
         return replace(self, last_id=checkpoint, in_progress=checkpoint)
 
-    def with_commit(self, checkpoint: int, retained: int, *, unaligned: bool = False) -> Record:
+    def with_commit(
+        self,
+        checkpoint: int,
+        retained: int,
+        *,
+        unaligned: bool = False,
+        undivided: Mapping[str, Undivided] | None = None,
+    ) -> Record:
         """With a checkpoint committed, and the newest `retained` kept."""
         assert checkpoint == self.in_progress, "only what is under way is committed"
         committed = (*self.committed, checkpoint)[-retained:]
         settled = self.settled if unaligned else checkpoint
-        return replace(self, in_progress=0, committed=committed, settled=settled, poisoned={})
+        return replace(
+            self, in_progress=0, committed=committed, settled=settled, poisoned={}, undivided=undivided or {}
+        )
 
     def without_newer(self, checkpoint: int) -> Record:
         """With this checkpoint as the newest one; 0: with none."""
@@ -60,9 +80,14 @@ class Record:
                 state_pb2.PoisonedTuple(tuple=tup, rollbacks=each.rollbacks, reason=each.reason)
                 for tup, each in self.poisoned.items()
             ],
+            undivided={
+                component: state_pb2.UndividedState(tasks=each.tasks, state=each.state)
+                for component, each in self.undivided.items()
+            },
         )
 
     @classmethod
     def from_proto(cls, p: state_pb2.Checkpoints) -> Record:
         poisoned = {each.tuple: Poisoned(each.rollbacks, each.reason) for each in p.poisoned}
-        return cls(p.topology_id, p.last_id, p.in_progress, tuple(p.committed), p.settled, poisoned)
+        undivided = {component: Undivided(each.tasks, each.state) for component, each in p.undivided.items()}
+        return cls(p.topology_id, p.last_id, p.in_progress, tuple(p.committed), p.settled, poisoned, undivided)

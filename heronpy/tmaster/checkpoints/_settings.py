@@ -52,3 +52,4 @@ class Failure(enum.Enum):
     STORE = "the state manager failed"
     LEADER = "the Topology Master was replaced"
     IN_FLIGHT = "batches in flight cannot be divided among other tasks"
+    UNDIVIDED = "state cannot be divided among the tasks that are decided upon"
