@@ -19,10 +19,12 @@ from heronpy.checkpoints import ObjectRef
 from heronpy.errors import CheckpointError
 from heronpy.instance._core import Signal, TaskFailed
 from heronpy.instance._task import Task
-from heronpy.state import TaskStates
+from heronpy.state import SLICE_S, TaskStates
 
 UNSAVED_BYTES_MAX: Final = 8 << 20
 """While so much waits for the Checkpoint Manager, nothing more is written."""
+IDLE_SLICE_S: Final = 0.001
+"""A slice of a task that has nothing else to do: for so long waits what comes just then."""
 
 
 SETTLE_STEP_S: Final = 0.01
@@ -76,6 +78,7 @@ class Snapshots:
         epoch: int,
         *,
         pause: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Nothing is under way; the component is initialized.
 
@@ -85,6 +88,7 @@ class Snapshots:
             reports: Where they go.
             epoch: The restore epoch.
             pause: Waits for so many seconds.
+            clock: In seconds.
         """
         assert task.core.states is not None
         self._task = task
@@ -92,7 +96,9 @@ class Snapshots:
         self._signal = signal
         self._reports = reports
         self._epoch = epoch
-        self._pause = pause
+        self._pause, self._clock = pause, clock
+        self._next_slice_s = 0.0
+        """When a task that has other work writes again: it works for as long as it wrote."""
         self._last = 0
         """The newest checkpoint of which a snapshot was taken."""
         self._releases = False
@@ -148,7 +154,7 @@ class Snapshots:
         """
         self.service()
         if self._states.pending and self._task.begun:
-            self.write()
+            self.write(idle=False)
 
     def take(self, checkpoint: int) -> None:
         """Take a snapshot: what was executed and emitted before belongs to it. An older one is given up.
@@ -196,20 +202,35 @@ class Snapshots:
         )
         return False
 
-    def write(self) -> bool:
-        """Write a slice, or free what is not needed any more. Whether there is more to do now."""
+    def write(self, *, idle: bool = True) -> bool:
+        """Write a slice, or free what is not needed any more. Whether there is more to do now.
+
+        Args:
+            idle: Whether the task has nothing else to do. Else batches get as much of its time as snapshots, so that
+                those that come while much is written do not pile up.
+        """
+        if not (self._states.pending or self._releases):
+            return False
+        began_s = self._clock()
+        if not idle and began_s < self._next_slice_s:
+            return True
+        more = self._write(IDLE_SLICE_S if idle else SLICE_S)
+        ended_s = self._clock()
+        self._next_slice_s = ended_s + (ended_s - began_s)
+        return more
+
+    def _write(self, budget_s: float) -> bool:
         if self._states.pending:
             if self._reports.unsaved_bytes > UNSAVED_BYTES_MAX:
                 return False
             try:
-                pieces, ref = self._states.write()
+                pieces, ref = self._states.write(budget_s)
             except CheckpointError as error:
                 self._reports.failed(self._last, str(error))
                 return False
             self._reports.written(self._last, pieces, ref)
             return True
-        if self._releases:
-            self._releases = not self._states.release()
+        self._releases = not self._states.release(budget_s)
         return self._releases
 
     def commit(self, checkpoint: int) -> None:

@@ -18,6 +18,7 @@ from heronpy.instance._alignment import (
     Snapshot,
     SnapshotNow,
 )
+from heronpy.instance._checkpoint_runner import BETWEEN_SLICES_S, make_checkpoint_runner
 from heronpy.instance._checkpointed import CheckpointedTask
 from heronpy.instance._commit_ledger import ROOTS_MAX, CommitLedger
 from heronpy.instance._gateway_checkpoints import RESTORED, RUNNING, STARTED, GatewayCheckpoints, TaskBatch
@@ -27,6 +28,7 @@ from heronpy.instance._snapshots import UNSAVED_BYTES_MAX, EpochEnded, RollbackN
 
 __all__ = [
     "ALIGNMENT_TIMEOUT_S",
+    "BETWEEN_SLICES_S",
     "LOG_BYTES_MAX",
     "RESTORED",
     "ROOTS_MAX",
@@ -53,4 +55,5 @@ __all__ = [
     "TaskBatch",
     "from_log",
     "logged",
+    "make_checkpoint_runner",
 ]
