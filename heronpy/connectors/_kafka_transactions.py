@@ -134,7 +134,7 @@ class TransactionalWriter(HeldRowsWriter):
 
         config = {"transactional.id": writer.transactional_id, "transaction.timeout.ms": _TRANSACTION_MS}
         made = producer(self._cluster, self._errors, config)
-        deadline_s = time.monotonic() + _ANSWER_S
+        deadline_s = time.monotonic() + max(_ANSWER_S, self._cluster.timeout_s)
         while True:
             try:
                 made.init_transactions(self._cluster.timeout_s)
@@ -178,7 +178,7 @@ class TransactionalWriter(HeldRowsWriter):
     def _commit(self) -> None:
         from confluent_kafka import KafkaException
 
-        deadline_s = time.monotonic() + _ANSWER_S
+        deadline_s = time.monotonic() + max(_ANSWER_S, self._cluster.timeout_s)
         while True:
             try:
                 self._producer.commit_transaction(self._cluster.timeout_s)

@@ -157,6 +157,26 @@ class KafkaServer(Server):
 
         new = NewTopic(topic, partitions, 1, config=dict(config or {}))
         self.admin().create_topics([new])[topic].result(60)
+        self._wait_for(topic, partitions)
+
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Make it so many partitions in all, and wait until they are there."""
+        from confluent_kafka.admin import NewPartitions
+
+        self.admin().create_partitions([NewPartitions(topic, partitions)])[topic].result(60)
+        self._wait_for(topic, partitions)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self.admin().delete_topics([topic])[topic].result(60)
+
+        def gone() -> None:
+            assert topic not in self.admin().list_topics(timeout=60).topics
+
+        eventually_sync(gone)
+
+    def _wait_for(self, topic: str, partitions: int) -> None:
+        """The controller has answered; the broker follows it."""
 
         def there() -> None:
             found = self.admin().list_topics(topic, timeout=60).topics[topic]

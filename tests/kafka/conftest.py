@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heronpy.connectors import KafkaSink, KafkaTopic
 from heronpy.testing import connectors_kit, positions_kit
 from heronpy.testing.kafka import KafkaServer, kafka_missing
 
@@ -29,9 +30,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the kits read here comes to an end: what has nothing for a second is slow, not at its end."""
+    """What the kits read here comes to an end: what has nothing for a second is slow, not at its end.
+
+    And so is a broker that has not answered yet, where a test does not say otherwise.
+    """
     for kit in (connectors_kit, positions_kit):
         monkeypatch.setattr(kit, "QUIET_S", 120.0)
+    for connector in (KafkaSink, KafkaTopic):
+        monkeypatch.setitem(connector.__init__.__kwdefaults__, "timeout_s", 120.0)
 
 
 @pytest.fixture

@@ -83,7 +83,7 @@ class TestKafkaSink(TransactionalSinkKit):
     def test_a_lost_progress_is_an_error(self, sink: Sink, elements: Sequence[Any], kafka: KafkaServer) -> None:
         output = prepared(open_transactional(sink), 1, elements[:1])
         progress = f"{self._topic}-heron-progress"
-        kafka.admin().delete_topics([progress])[progress].result(60)
+        kafka.delete_topic(progress)
         other = KafkaSink(kafka.servers, self._topic, progress_topic=f"{progress}-2")
         with pytest.raises(CheckpointError, match="nobody knows"):
             open_transactional(other, task=1, epoch=2).recover([output])

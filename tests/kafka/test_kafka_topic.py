@@ -126,8 +126,6 @@ def test_a_group_begins_at_the_end_or_at_a_time_and_goes_on_there(
 
 
 def test_new_partitions_are_read_from_their_beginning(kafka: KafkaServer, make_topic: Make, produce: Produce) -> None:
-    from confluent_kafka.admin import NewPartitions
-
     topic = make_topic(1)
     produce(topic, ["old"], partition=0)
     source = KafkaTopic(
@@ -136,7 +134,7 @@ def test_new_partitions_are_read_from_their_beginning(kafka: KafkaServer, make_t
     reader = open_source(source)
     kept = pickle.loads(pickle.dumps(source))
     assert set(kept.stream_splits()) == {f"{topic}-0"}
-    kafka.admin().create_partitions([NewPartitions(topic, 3)])[topic].result(60)
+    kafka.add_partitions(topic, 3)
     produce(topic, ["new"], partition=2)
     assert values(read(reader, 1)) == ["new"]
     reader.close()
@@ -238,12 +236,8 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
     read(reader, 1)
     position = reader.position
     reader.close()
-    kafka.admin().delete_topics([topic])[topic].result(60)
-
-    def again() -> None:
-        kafka.create_topic(topic)
-
-    eventually_sync(again, within_s=60)
+    kafka.delete_topic(topic)
+    kafka.create_topic(topic)
     produce(topic, ["c", "d", "e"])
     with pytest.raises(CheckpointError, match="deleted, and made again"):
         opened(source, f"{topic}-0", position)
