@@ -43,6 +43,7 @@ from heronpy.tmaster.checkpoints import (
     TaskSnapshotted,
     TaskStatus,
     TimePassed,
+    Undivided,
     WriteManifest,
 )
 
@@ -623,7 +624,15 @@ def test_the_record_of_an_earlier_topology_of_the_same_name_does_not_count() -> 
 
 
 def test_a_record_survives_its_message() -> None:
-    record = Record("words-1", 9, 9, (7, 8), settled=7, poisoned={b"a digest": Poisoned(2, "ValueError")})
+    record = Record(
+        "words-1",
+        9,
+        9,
+        (7, 8),
+        settled=7,
+        poisoned={b"a digest": Poisoned(2, "ValueError")},
+        undivided={"count": Undivided(2, "state")},
+    )
     assert Record.from_proto(record.to_proto()) == record
 
 

@@ -39,7 +39,7 @@ from heronpy.tmaster.checkpoints._events import (
 from heronpy.tmaster.checkpoints._members import Members
 from heronpy.tmaster.checkpoints._messages import instance_reported, order_of, stmgr_reported
 from heronpy.tmaster.checkpoints._poison import Poisoned
-from heronpy.tmaster.checkpoints._record import Record
+from heronpy.tmaster.checkpoints._record import Record, Undivided
 from heronpy.tmaster.checkpoints._settings import CheckpointSettings, Failure
 
 __all__ = [
@@ -82,6 +82,7 @@ __all__ = [
     "TaskStatus",
     "TasksChanged",
     "TimePassed",
+    "Undivided",
     "WriteManifest",
     "instance_reported",
     "order_of",
