@@ -56,6 +56,7 @@ nightly: ## what takes hours, with other random choices every time: the long tes
 	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-deaths
 	$(MAKE) simulate SEEDS=5000 FIRST=$$RANDOM
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--checkpoints
+	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--at-least-once
 	$(MAKE) fuzz
 
 chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow: make chaos FAULTS=300, HERON_CHAOS_SEED=n to repeat one

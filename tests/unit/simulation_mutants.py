@@ -56,11 +56,19 @@ class Mutant:
     """With these, or with its own, the seed finds it."""
     checkpoints: bool = False
     """Effectively once."""
+    at_least_once: bool = False
+    """With checkpoints, at least once."""
 
     @property
     def failure(self) -> str:
         """How its run breaks a promise; empty: it does not."""
-        return failure_of(self.seed, self.faults, check_every=CHECK_EVERY, checkpoints=self.checkpoints)
+        return self.failure_with(self.seed, self.faults)
+
+    def failure_with(self, seed: int, faults: Schedule | None = None) -> str:
+        """The same with another seed and its faults."""
+        return failure_of(
+            seed, faults, check_every=CHECK_EVERY, checkpoints=self.checkpoints, at_least_once=self.at_least_once
+        )
 
     def plant(self, patch: pytest.MonkeyPatch) -> None:
         module, _, path = self.where.partition(":")
@@ -196,8 +204,30 @@ def _manifest_later(right: Any) -> Any:
     return snapshotted
 
 
+def _covered_too_early(right: Any) -> Any:
+    """A tree that is complete after the spout's marker counts for that checkpoint."""
+
+    def completed(self: Any, group: Any, count: int) -> None:
+        right(self, group, count)
+        if self._closed:
+            checkpoint, groups, roots = self._closed[-1]
+            self._closed[-1] = checkpoint, [*groups, *self._open], roots + self._open_count
+            self._open, self._open_count = [], 0
+
+    return completed
+
+
+def _nothing_fails(right: Any) -> Any:
+    return lambda self, checkpoint: (right(self, checkpoint)[0], [])
+
+
+def _logs_nothing(_right: Any) -> Any:
+    return lambda self, current, batches: []
+
+
 STMGR, OUTBOX, FEEDBACK = "heronpy.stmgr._core:StmgrCore", "heronpy.stmgr._outbox:Outbox", "heronpy.stmgr._feedback:"
 MEMBERSHIP = "heronpy.stmgr._membership:EpochMembership."
+LEDGER = "heronpy.instance._commit_ledger:CommitLedger."
 INSTANCE = "heronpy.testing.simulation._instance_node:"
 
 RELAYS = [f"container_{container}_relay_3" for container in (1, 2, 3)]
@@ -299,6 +329,15 @@ MUTANTS = {
         [],
         checkpoints=True,
     ),
+    "a tree that is complete after the marker counts for its checkpoint": Mutant(
+        f"{LEDGER}completed", _covered_too_early, 0, at_least_once=True
+    ),
+    "what no commit covers is not failed at a restore": Mutant(
+        f"{LEDGER}restored", _nothing_fails, 0, RESTORES, at_least_once=True
+    ),
+    "what comes before late markers is not logged": Mutant(
+        "heronpy.instance._alignment:Alignment._log", _logs_nothing, 10, at_least_once=True
+    ),
 }
 
 
@@ -307,7 +346,7 @@ def found_after(mutant: Mutant, seeds: int, first: int = 0) -> tuple[int, str] |
     with pytest.MonkeyPatch.context() as patch:
         mutant.plant(patch)
         for seed in range(first, first + seeds):
-            if failure := failure_of(seed, check_every=CHECK_EVERY, checkpoints=mutant.checkpoints):
+            if failure := mutant.failure_with(seed):
                 return seed + 1 - first, failure
     return None
 

@@ -1,4 +1,4 @@
-"""Effectively once in the simulated cluster: counts are exact in every checkpoint and in the end, whatever dies."""
+"""Checkpoints in the simulated cluster: counts are exact effectively once, and nothing is lost at least once."""
 
 from __future__ import annotations
 
@@ -62,3 +62,28 @@ def test_checkpoints_go_on_while_nothing_happens_and_nobody_is_restored() -> Non
     cluster = run(6, [(8.0, Kill("tmaster-0", 0.1))], check_every=10, checkpoints=True)
     assert len(cluster.storage.commits) >= 5
     assert {node.status.epoch for node in cluster.counting.values()} == {1}
+
+
+# At least once with state
+
+
+@pytest.mark.parametrize("seed", [1, 3, 11])
+def test_at_least_once_nothing_is_lost_with_the_faults_of_a_pinned_seed(seed: int) -> None:
+    cluster = run(seed, check_every=4, at_least_once=True)
+    assert cluster.ledger.acked
+    assert not cluster.ledger.open
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [(3.0, Kill(SOURCE, 0.2)), (3.1, Kill(SINK, 0.2))],
+        [(3.0, Kill("stmgr-1", 0.3)), (3.0, Kill("tmaster-0", 6.0))],
+        [(3.0, Kill("container_1", 1.0)), (4.5, Kill("container_2", 1.0))],
+        [(3.0, Restore()), (3.01, Restore()), (3.02, Kill("tmaster-0", 0.1))],
+        [(3.0, StorageAway(4.0)), (3.2, Kill(RELAY, 0.1))],
+    ],
+)
+def test_at_least_once_what_is_acked_is_committed_after(faults: Schedule) -> None:
+    cluster = run(6, faults, check_every=4, at_least_once=True)
+    assert {number for _, number in cluster.ledger.acked} == set(range(max(cluster.ledger.emitted.values())))

@@ -16,6 +16,10 @@ when all is done; acks come again soon after the last fault on the path of the d
 Topology Master writes in its own term only; no tuple is executed in another restore epoch than the one that it was
 emitted in.
 
+With `at_least_once=True` (`--at-least-once`) there are checkpoints, too, and spouts that emit again what is not acked.
+Promised are then that everything is acked in the end; that what was acked is in all that is committed from then on; and
+that what is committed, and what is there in the end, is what some numbers make, each as often as it was executed first.
+
 With `checkpoints=True` (`--checkpoints`) the topology is effectively once, and instances are stand-ins with the real
 alignment, which count what they execute. Promised are then exact counts: those of every committed checkpoint and those
 in the end are what a run without faults has after as many numbers. A restore takes what was committed last, or the

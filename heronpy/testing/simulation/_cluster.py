@@ -15,6 +15,7 @@ from heronpy.testing.simulation._instance_node import InstanceNode
 from heronpy.testing.simulation._loop import Loop, Process
 from heronpy.testing.simulation._network import Network
 from heronpy.testing.simulation._programs import Broken, Ledger
+from heronpy.testing.simulation._replaying_node import ReplayingNode
 from heronpy.testing.simulation._setup import Setup
 from heronpy.testing.simulation._state_store import MemoryStateManager, MemoryStore
 from heronpy.testing.simulation._stmgr_node import StmgrNode
@@ -57,7 +58,7 @@ class Cluster:
         self.ledger = Ledger(setup.kind, rate=setup.rate, fail_share=setup.fail_share, burst_s=setup.burst_s)
         self._proto, self.packing = setup.topology()
         sources = [i.task_id for c in self.packing.containers for i in c.instances if i.component == "source"]
-        self.storage = Storage(setup.kind, sorted(sources))
+        self.storage = Storage(setup.kind, sorted(sources), at_least_once=setup.at_least_once)
         self._submit()
         self.services: dict[str, _Service] = {}
         self.sessions: dict[str, MemoryStateManager] = {}
@@ -206,7 +207,8 @@ class Cluster:
         cost_s = self.setup.sink_cost_s if component == "sink" else 0.0
 
         def start_counting(process: Process) -> None:
-            self.counting[process.name] = CountingNode(
+            kind = ReplayingNode if self.setup.at_least_once else CountingNode
+            self.counting[process.name] = kind(
                 process,
                 self.network,
                 container=container,

@@ -51,6 +51,9 @@ Status = checkpoint_pb2.TaskStatus
 class CountingNode:
     """One incarnation of one instance."""
 
+    _limits: Sequence[tuple[int, float]] = ((200, 0.3), (1 << 20, 2.0))
+    """Bytes set aside, and seconds, after which an alignment goes on without waiting: one of these."""
+
     def __init__(
         self,
         process: Process,
@@ -91,7 +94,7 @@ class CountingNode:
         self._number = self._received = self._last_taken = self._now = 0
         self._taken: dict[int, tuple[int, Counter[Item]]] = {}
         self._complete: dict[int, CompleteSnapshot] = {}
-        limits = self._rng.choice(((200, 0.3), (1 << 20, 2.0)))
+        limits = self._rng.choice(self._limits)
         sources, back = self._inputs()
         self._alignment = Alignment(
             sources, back, set_aside_bytes_max=limits[0], log_bytes_max=1 << 20, timeout_s=limits[1]
@@ -190,6 +193,7 @@ class CountingNode:
                 self._do(self._alignment.aborted(order.abort.checkpoint))
             case "commit" if running:
                 self._storage.announced(order.commit.checkpoint)
+                self._told_of_commit(order.commit.checkpoint)
                 status.committed = max(status.committed, order.commit.checkpoint)
                 self._report(status=status)
 
@@ -210,13 +214,21 @@ class CountingNode:
                     )
                 )
                 return
-            self._begin(self._storage.restored(order.epoch, order.checkpoint, self.component, *self._place()))
+            saved = self._storage.restored(order.epoch, order.checkpoint, self.component, *self._place())
+            self._rolled_back(order.checkpoint)
+            self._begin(saved)
             self.status = Status(
                 task=self.task, incarnation=self.status.incarnation, epoch=order.epoch, phase=Status.RESTORED
             )
             self._report(status=self.status)
 
         self.process.after(self._rng.random() * _STORAGE_S, loaded)
+
+    def _told_of_commit(self, checkpoint: int) -> None:
+        """A checkpoint is committed."""
+
+    def _rolled_back(self, checkpoint: int) -> None:
+        """The state of a checkpoint is about to be restored."""
 
     def _resume(self) -> None:
         self.status.phase = Status.RUNNING
@@ -249,21 +261,24 @@ class CountingNode:
             if isinstance(item, Snapshot):
                 self._snapshot(item.checkpoint)
             else:
-                self._execute(decoded(item.data))
+                self._execute_batch(item)
         else:
             return self.component == "source" and self._emit_next()
         return True
 
-    def _execute(self, item: Item) -> None:
+    def _execute_batch(self, batch: InputBatch) -> None:
+        item = decoded(batch.data)
         self.counts[item] += 1
         if self.component == "relay":
             for component, made in self._storage.follows(item):
                 self._send(component, made)
 
-    def _emit_next(self) -> bool:
+    def _may_emit(self) -> bool:
         self._ledger.now_s = self.process.loop.now_s
-        running = self._plan is not None and self._plan.state is TopologyState.RUNNING
-        if self._held or not running or self.position >= self._ledger.due_numbers():
+        return not self._held and self._plan is not None and self._plan.state is TopologyState.RUNNING
+
+    def _emit_next(self) -> bool:
+        if not self._may_emit() or self.position >= self._ledger.due_numbers():
             return False
         self._send(*first(self.task, self.position))
         self.position += 1

@@ -229,9 +229,9 @@ class Sink(_Program, Bolt):
 
 
 def topology(
-    kind: str, *, containers: int, max_pending: int | None, checkpoints: bool = False
+    kind: str, *, containers: int, max_pending: int | None, checkpoints: bool = False, at_least_once: bool = False
 ) -> topology_pb2.Topology:
-    """The topology of a kind; with checkpoints in mode effectively once."""
+    """The topology of a kind; with checkpoints in mode effectively once, unless it is to be at least once."""
     builder = TopologyBuilder("simulated")
     source = builder.add_spout("source", Source, 2)
     relay_inputs: Any = {source: Grouping.SHUFFLE}
@@ -253,7 +253,7 @@ def topology(
         "topology.message.timeout.secs": MESSAGE_TIMEOUT_S,
     }
     if checkpoints:
-        config["topology.reliability.mode"] = "EFFECTIVELY_ONCE"
+        config["topology.reliability.mode"] = "ATLEAST_ONCE" if at_least_once else "EFFECTIVELY_ONCE"
         config["topology.stateful.checkpoint.interval.seconds"] = CHECKPOINT_INTERVAL_S
         config["topology.stateful.checkpoint.timeout.seconds"] = CHECKPOINT_TIMEOUT_S
     if max_pending is not None:

@@ -34,9 +34,11 @@ class Setup:
     """How often sources emit what is due; 0: all the time. Bursts fill queues, which are empty otherwise."""
     checkpoints: bool = False
     """Effectively once, with instances that count instead of those of the users' code."""
+    at_least_once: bool = False
+    """With checkpoints, but at least once."""
 
     @classmethod
-    def of(cls, seed: int, *, checkpoints: bool = False) -> Setup:
+    def of(cls, seed: int, *, checkpoints: bool = False, at_least_once: bool = False) -> Setup:
         """The setup of a seed."""
         rng = Loop(seed).rng("setup")
         return cls(
@@ -51,11 +53,14 @@ class Setup:
             small_buffers=rng.random() < 0.5,
             delay_s=rng.choice((0.001, 0.01, 0.1)),
             burst_s=rng.choice((0.0, 1.0, 3.0)),
-        ).with_checkpoints(checkpoints)
+        ).with_checkpoints(checkpoints or at_least_once, at_least_once=at_least_once)
 
-    def with_checkpoints(self, wanted: bool) -> Setup:
+    def with_checkpoints(self, wanted: bool, *, at_least_once: bool = False) -> Setup:
         """The same with checkpoints, or without."""
-        return replace(self, checkpoints=True, kind=CYCLE if self.kind == CYCLE else LINE) if wanted else self
+        if not wanted:
+            return self
+        kind = CYCLE if self.kind == CYCLE else LINE
+        return replace(self, checkpoints=True, at_least_once=at_least_once, kind=kind)
 
     @property
     def network_buffer_bytes(self) -> int:
@@ -83,14 +88,16 @@ class Setup:
 
     def topology(self) -> tuple[topology_pb2.Topology, PackingPlan]:
         """What runs, and where."""
-        return _topology(self.kind, self.containers, self.max_pending, self.checkpoints)
+        return _topology(self.kind, self.containers, self.max_pending, self.checkpoints, self.at_least_once)
 
 
 @lru_cache(maxsize=64)
 def _topology(
-    kind: str, containers: int, max_pending: int | None, checkpoints: bool
+    kind: str, containers: int, max_pending: int | None, checkpoints: bool, at_least_once: bool
 ) -> tuple[topology_pb2.Topology, PackingPlan]:
-    proto = topology(kind, containers=containers, max_pending=max_pending, checkpoints=checkpoints)
+    proto = topology(
+        kind, containers=containers, max_pending=max_pending, checkpoints=checkpoints, at_least_once=at_least_once
+    )
     return proto, RoundRobinPacking(LogicalPlan.from_proto(proto)).pack()
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from heronpy.instance.checkpoints import InputBatch
 from heronpy.proto import state_pb2
-from heronpy.testing.simulation._programs import CYCLE, Broken
+from heronpy.testing.simulation._programs import CYCLE, Broken, Ledger, Number
 from heronpy.tmaster.checkpoints import (
     FindIntact,
     IntactFound,
@@ -48,7 +48,7 @@ def encoded(item: Item) -> bytes:
 
 def decoded(body: bytes) -> Item:
     """The item in the body of a batch."""
-    source, number, branch = marshal.loads(body)
+    source, number, branch, *_ = marshal.loads(body)
     return source, number, branch
 
 
@@ -70,14 +70,18 @@ def first(source: int, number: int) -> tuple[str, Item]:
 class Storage:
     """Snapshots, manifests and commits, over all incarnations of everybody."""
 
-    def __init__(self, kind: str, sources: Sequence[int]) -> None:
+    def __init__(self, kind: str, sources: Sequence[int], *, at_least_once: bool = False) -> None:
         """Make an empty storage.
 
         Args:
             kind: Of the topology.
             sources: The tasks of the source. Their number stays; those of the others may change.
+            at_least_once: Numbers may be executed again, and what was acked must be in all that is committed.
         """
         self.kind, self.sources = kind, sources
+        self._at_least_once = at_least_once
+        self._committed: Counts = Counter()
+        """What the newest committed checkpoint makes, with its logs."""
         self._snapshots: dict[tuple[int, str, int, int], TaskSnapshot] = {}
         """By checkpoint, component, index of the task, and how many tasks there were."""
         self._manifests: dict[int, Mapping[str, int]] = {}
@@ -93,6 +97,7 @@ class Storage:
         """The committed checkpoints that are kept."""
         self.damaged: dict[int, str] = {}
         """The component that cannot read its part, by checkpoint."""
+        self._acked: set[Number] = set()
         self._unfit: set[int] = set()
         """Intact ones whose logs are for other numbers of tasks than there were at the last look."""
         self._restored: dict[int, int] = {}
@@ -242,7 +247,11 @@ class Storage:
                 counts.update({(component, item): count for item, count in snapshot.counts.items()})
                 for batch in snapshot.log:
                     self._closure(counts, component, decoded(batch.data))
-        self.check(counts, self.positions(newest), f"checkpoint {newest}")
+        self._committed = counts
+        if self._at_least_once:
+            self.check_at_least_once(counts, f"checkpoint {newest}")
+        else:
+            self.check(counts, self.positions(newest), f"checkpoint {newest}")
 
     def positions(self, checkpoint: int) -> dict[int, int]:
         """How many numbers of each source a committed checkpoint covers."""
@@ -263,9 +272,39 @@ class Storage:
         if self.newest <= after or logs:
             raise Broken(f"checkpoint {self.newest} is what was asked for after {after}, and has logs: {logs}")
 
+    def acked(self, number: Number, ledger: Ledger) -> None:
+        """At least once: a source is told that a number is done with.
+
+        Raises:
+            Broken: the newest committed checkpoint does not have all that follows from it.
+        """
+        if missing := self._closed(number) - self._committed:
+            raise Broken(f"{number} is acked, and checkpoint {self.newest} lacks {list(missing)[:3]}")
+        ledger.acked.add(number)
+        self._acked.add(number)
+
+    def _closed(self, number: Number) -> Counts:
+        """What follows from one number."""
+        counts: Counts = Counter()
+        self._closure(counts, *first(*number))
+        return counts
+
+    def check_at_least_once(self, counts: Counts, what: str) -> None:
+        """Raises Broken unless some numbers make just this, each any number of times, and all that are acked are in."""
+        expected: Counts = Counter()
+        for (component, item), count in counts.items():
+            if (component, item) == first(*item[:2]):
+                expected.update({each: count * made for each, made in self._closed(item[:2]).items()})
+        self._compare(counts, expected, what)
+        if missing := [number for number in self._acked if first(*number) not in counts]:
+            raise Broken(f"{what} lacks what was acked: {missing[:3]}")
+
     def check(self, counts: Counts, positions: Mapping[int, int], what: str) -> None:
         """Raises Broken if these are not the counts at these positions."""
-        expected = self.expected(positions)
+        self._compare(counts, self.expected(positions), f"{what} at {dict(positions)}")
+
+    @staticmethod
+    def _compare(counts: Counts, expected: Counts, what: str) -> None:
         if counts != expected:
             more, less = list((counts - expected).items())[:3], list((expected - counts).items())[:3]
-            raise Broken(f"{what} at {dict(positions)}: too often {more}, not often enough {less}")
+            raise Broken(f"{what}: too often {more}, not often enough {less}")
