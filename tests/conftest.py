@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -23,8 +24,8 @@ hypothesis.settings.register_profile("nightly", deadline=None)
 hypothesis.settings.load_profile("nightly" if os.environ.get("HERON_NIGHTLY") else "suite")
 
 
-ORDER = ("spark", "kafka", "integration", "chaos", "bench", "browser", "fuzz", "unit")
-TOGETHER = ("tests/spark/", "tests/kafka/")
+ORDER = ("spark", "browser", "kafka", "integration", "chaos", "bench", "fuzz", "unit")
+TOGETHER = ("tests/browser/", "tests/spark/", "tests/kafka/")
 """Directories whose tests share what takes long to start, and so go to one worker."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -53,6 +54,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return together or nodeid.split("::", 1)[0]
 
     return ByFile(config, log)
+
+
+class Together(pytest.Package):
+    """A directory whose tests share fixtures of the scope `package`, though it has no `__init__.py`."""
+
+    def setup(self) -> None:
+        """There is nothing to import."""
+
+
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    return Together.from_parent(parent, path=path) if path.name == "browser" else None
 
 
 def _chromium_missing() -> str | None:

@@ -60,7 +60,7 @@ class Served:
 
 
 # Not for the whole session: while it runs, this thread has an event loop, and no asynchronous test could have its own.
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if not Path(CHROMIUM).exists():
@@ -74,16 +74,25 @@ def chromium() -> Iterator[Any]:
 class Opened:
     """A page of the UI, and what it complained of."""
 
-    def __init__(self, context: Any, url: str) -> None:
+    def __init__(self, context: Any, url: str, page: Any = None) -> None:
         self.url = url
         self.context = context
-        self.page = context.new_page()
+        self.page = page or context.new_page()
         self.page.set_default_timeout(WITHIN_MS)
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda m: self.complain(m))
-        self.page.on("pageerror", lambda e: self.complaints.append(f"{e}\n{e.stack}"))
-        self.page.on("request", lambda request: self.requests.append(request.url))
+        self._listeners: dict[str, Callable[[Any], None]] = {
+            "console": self.complain,
+            "pageerror": lambda e: self.complaints.append(f"{e}\n{e.stack}"),
+            "request": lambda request: self.requests.append(request.url),
+        }
+        for event, listener in self._listeners.items():
+            self.page.on(event, listener)
+
+    def forget(self) -> None:
+        """Listen to the page no more: the next test may have it."""
+        for event, listener in self._listeners.items():
+            self.page.remove_listener(event, listener)
 
     def complain(self, message: Any) -> None:
         """Keep what the console says is wrong."""
@@ -110,51 +119,78 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-# A page in a context that has shown one before takes half the CPU: its process runs, and the files are in its cache.
-@pytest.fixture(scope="module")
-def desktop(chromium: Any) -> Iterator[Any]:
-    """What the pages of a file share unless they need options of their own."""
+class Desktop:
+    """The page that tests share unless they need options of their own.
+
+    A new page starts a process and fills its caches: it takes more than twice the CPU of one that goes somewhere else.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self._page: Any = None
+
+    def page(self) -> Any:
+        """The page, as if it were new."""
+        if self._page is None or self._page.is_closed():
+            self._page = self.context.new_page()
+        return self._page
+
+    def leave(self) -> None:
+        """Forget what a test has done to the page, and close others that it has opened."""
+        for page in [*self.context.pages]:
+            if page is not self._page:
+                page.close()
+        if self._page is not None and not self._page.is_closed():
+            self._page.goto("about:blank")
+            self._page.unroute_all(behavior="ignoreErrors")
+            self._page.set_viewport_size(DESKTOP)
+
+
+@pytest.fixture(scope="package")
+def desktop(chromium: Any) -> Iterator[Desktop]:
     context = chromium.new_context(viewport=DESKTOP, color_scheme="light")
-    yield context
+    yield Desktop(context)
     context.close()
 
 
 @pytest.fixture
-def opened(chromium: Any, desktop: Any) -> Iterator[Open]:
+def opened(chromium: Any, desktop: Desktop) -> Iterator[Open]:
     """Opens pages. In the end none of them may have complained on the console, and none is left open."""
     pages: list[Opened] = []
 
     def opens(url: str, **options: Any) -> Opened:
-        context = desktop
+        context, page = desktop.context, None
         if options:
             context = chromium.new_context(**{"viewport": DESKTOP, "color_scheme": "light", **options})
-        pages.append(Opened(context, url))
+        elif not pages:
+            page = desktop.page()
+        pages.append(Opened(context, url, page))
         return pages[-1]
 
     yield opens
     complaints = [complaint for one in pages for complaint in one.complaints]
     for one in pages:
-        if one.context is not desktop:
+        one.forget()
+        if one.context is not desktop.context:
             one.context.close()
-    for page in [*desktop.pages]:
-        page.close()
+    desktop.leave()
     assert not complaints
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster(chromium: Any) -> Iterator[LocalCluster]:
     with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
         yield cluster
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def tracker(cluster: LocalCluster) -> Iterator[Served]:
     served = Served(cluster.home)
     yield served
     served.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def topology(cluster: LocalCluster, tracker: Served) -> TopologyHandle:
     """`Browsed`, of which the Tracker knows, and of which everything that is bounded is done."""
     from browsed_topology import BAD, ORDERS, Browsed
