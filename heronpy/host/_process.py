@@ -22,7 +22,7 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _FLAGS, _ENV_END = 6, 48
 _KERNEL_THREAD = 0x00200000
-_EXEC_S = 2.0
+_EXEC_S = 10.0
 """How long a process is waited for that is in the middle of exec()."""
 
 
@@ -135,11 +135,11 @@ def _environment(pid: int) -> bytes:
     return found
 
 
-def sweep(wanted: Mapping[str, str], *, within_s: float = 5.0) -> int:
+def sweep(wanted: Mapping[str, str], *, within_s: float = 30.0) -> int:
     """Kill every process that `find_by_environment` finds, and return how many there were.
 
     Repeated until none is found, because one of them may have started another in the meantime; gives up after
-    `within_s` (a process in an uninterruptible system call cannot be killed).
+    `within_s` (a process in an uninterruptible system call cannot be killed, and one that is given no CPU ends late).
     """
     killed: set[HostProcess] = set()
     deadline = time.monotonic() + within_s

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import signal
 import socket
 import subprocess
 import threading
@@ -40,6 +41,7 @@ _CONTAINERS_TIMEOUT_S = 120.0
 _ASK_TIMEOUT_S = 10.0
 _ATTEMPT_S = 1.0
 """How long the first attempt to ask takes. Each takes twice as long as the one before, for a machine that is busy."""
+_END_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 
 _owner: contextvars.ContextVar[HostProcess | None] = contextvars.ContextVar("owner", default=None)
@@ -213,8 +215,11 @@ def _wait_for_answer(launch: Launch, child: subprocess.Popen[bytes]) -> str:
 
 
 def _wait_for_end(service: HostProcess | None) -> None:
-    deadline = time.monotonic() + _ASK_TIMEOUT_S
-    while service is not None and service.alive and time.monotonic() < deadline:
+    """Return when the service has ended, which it does by itself after the reply; else it is killed."""
+    deadline = time.monotonic() + _END_TIMEOUT_S
+    while service is not None and service.alive and time.monotonic() < deadline + _END_TIMEOUT_S:
+        if time.monotonic() > deadline:
+            service.send(signal.SIGKILL)
         time.sleep(_POLL_S)
 
 
