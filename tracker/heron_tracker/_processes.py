@@ -32,8 +32,8 @@ from heronpy.runtime import memory_path, stack_path
 
 T = TypeVar("T")
 
-ANSWER_S = 4.0
-"""How long an instance may take to answer a signal."""
+ANSWER_S = 15.0
+"""How long an instance may take to answer a signal, on a machine that is busy."""
 _SPY_S = 10.0
 _LOOK_S = 0.02
 _OUTPUT_MAX = 1 << 20

@@ -28,7 +28,7 @@ CALCULATIONS_MAX = 2
 """Most metrics queries that are calculated at a time."""
 LOOKS_MAX = 4
 """Most looks into instances at a time: each may take seconds, and a thread."""
-FIRST_ANSWER_S = 3.0
+FIRST_ANSWER_S = 10.0
 """How long the start waits for the state managers. The topologies of a slower one follow when it answers."""
 
 
