@@ -12,7 +12,7 @@ from heronpy.runtime import Launch
 from heronpy.security import CA_FILE, METRICS_DNS_NAME
 
 
-def scrape(launch: Launch, port: int, path: str = "/metrics", *, timeout_s: float = 10.0) -> str:
+def scrape(launch: Launch, port: int, path: str = "/metrics", *, timeout_s: float = 60.0) -> str:
     """What the Prometheus endpoint at a port of this host says.
 
     Raises:

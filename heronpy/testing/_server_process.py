@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_START_S = 90.0
+_START_S = 240.0
 """For a busy machine: one that ended is noticed at once, so that only a hang takes so long."""
-_STOP_S = 10.0
+_STOP_S = 60.0
 _POLL_S = 0.02
 _PORT_TRIES = 3
 _PR_SET_PDEATHSIG = 1

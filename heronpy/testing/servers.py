@@ -334,7 +334,7 @@ class PrometheusServer(Server):
         Raises:
             RuntimeError: it refuses; with its reason.
         """
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             connection.request("GET", f"/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
             answer = json.load(connection.getresponse())
         if answer["status"] != "success":

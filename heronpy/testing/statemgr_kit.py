@@ -35,9 +35,11 @@ from heronpy.runtime import PARENT_ENV, StatemgrSpec, die_with_parent
 from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
 from heronpy.testing import eventually, eventually_sync
 
-SESSION_TIMEOUT_S = 4.0
-"""Of the sessions that the kit opens; an ephemeral node of a killed process is gone after about that long at most."""
-WITHIN_S = 60.0
+SESSION_TIMEOUT_S = 8.0
+"""Of the processes that the kit kills and stops; an ephemeral node of theirs is gone after about that long at most."""
+OWN_SESSION_TIMEOUT_S = 40.0
+"""Of its own sessions: they are not to expire because this process is late."""
+WITHIN_S = 120.0
 """How long the kit waits for something that must happen."""
 
 Open = Callable[[], StateManager]
@@ -146,7 +148,7 @@ class StatemgrKit:
         with contextlib.ExitStack() as stack:
 
             def open_one() -> StateManager:
-                sm = open_statemgr(spec, session_timeout_s=SESSION_TIMEOUT_S)
+                sm = open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=WITHIN_S)
                 stack.callback(sm.close)
                 return sm
 
@@ -580,7 +582,7 @@ class StatemgrKit:
             assert 0.2 <= time.monotonic() - began_s < WITHIN_S
             with other.lock("words", "something else"), other.lock("other words", "update"):
                 pass
-        with other.lock("words", "update", timeout_s=0.2):
+        with other.lock("words", "update", timeout_s=WITHIN_S):
             pass
         assert sm.list(Kind.LOCKS) == []
 
@@ -601,7 +603,7 @@ class StatemgrKit:
     def test_a_lock_is_released_when_the_block_fails(self, sm: StateManager) -> None:
         with pytest.raises(ZeroDivisionError), sm.lock("words", "update"):
             raise ZeroDivisionError
-        with sm.lock("words", "update", timeout_s=0.2):
+        with sm.lock("words", "update", timeout_s=WITHIN_S):
             pass
 
     def test_a_lock_is_released_when_its_holder_is_killed(self, sm: StateManager, owner: Callable[..., Owner]) -> None:

@@ -16,7 +16,7 @@ def test_answers_are_right_in_real_processes_that_are_killed(tmp_path: Path) -> 
         *(sys.executable, "-m", "heronpy.bench.nexmark", "q4", "q5", "--build", str(tmp_path), "--json"),
         *("--events", "200000", "--interval", "1", "--kill-every", "3", "--reliability", "effectively-once"),
     ]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=290)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [each["wrong"] for each in json.loads(done.stdout)] == ["", ""]
 

@@ -30,7 +30,7 @@ def measured(job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> float
     script = tmp_path / "job.py"
     script.write_text(job)
     monkeypatch.setitem(running.JOBS, "stand-in", script)
-    return running.words_per_core_s("stand-in", Path(sys.executable), keys=1, interval_s=1, warm_up_s=0.01, seconds=0.2)
+    return running.words_per_core_s("stand-in", Path(sys.executable), keys=1, interval_s=1, warm_up_s=0.01, seconds=2)
 
 
 def test_words_are_counted_and_all_its_processes_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

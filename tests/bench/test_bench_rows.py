@@ -20,7 +20,7 @@ def row(*arguments: str) -> list[dict[str, Any]]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=290,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)

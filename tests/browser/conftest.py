@@ -29,7 +29,7 @@ ARGS = [
 SCREENSHOTS = Path(__file__).parents[2] / "artifacts" / "screenshots"
 DESKTOP = {"width": 1366, "height": 850}
 PHONE = {"width": 390, "height": 800}
-WITHIN_MS = 60_000
+WITHIN_MS = 120_000
 
 
 TRACKER = [sys.executable, "-m", "heronpy.cli", "tracker", "--port", "0", "--json"]
@@ -211,7 +211,7 @@ def topology(cluster: LocalCluster, tracker: Served) -> TopologyHandle:
             ("totals", "__ack-count/check/default", 2 * ORDERS),
         ):
             metrics = answered("/topologies/metrics", component=component, metricname=metric)["metrics"]
-            assert sum(map(float, metrics[metric].values())) == count
+            assert sum(map(float, metrics.get(metric, {}).values())) == count
 
     eventually_sync(done)
     return handle

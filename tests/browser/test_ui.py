@@ -79,23 +79,26 @@ def test_counters_are_those_of_the_rest_api_and_the_known_ones(
 ) -> None:
     page = opened(tracker.url).goto(f"{at}?interval=-1")
     page.locator("tr[data-key=orders]").wait_for()
-    shown = page.evaluate(
-        """() => {
-          const values = (row) => [...row.querySelectorAll("td[data-value]")].map((cell) => Number(cell.dataset.value));
-          const rows = [...document.querySelectorAll("tr[data-key]")];
-          return Object.fromEntries(rows.map((row) => [row.dataset.key, values(row).slice(1, 5)]));
-        }"""
-    )
-    assert set(shown) == set(COMPONENTS)
+    read = """() => {
+      const values = (row) => [...row.querySelectorAll("td[data-value]")].map((cell) => Number(cell.dataset.value));
+      const rows = [...document.querySelectorAll("tr[data-key]")];
+      return Object.fromEntries(rows.map((row) => [row.dataset.key, values(row).slice(1, 5)]));
+    }"""
     known = {
         "orders": [2 * ORDERS, 0, 2 * ORDERS - 2, 2],
         "check": [2 * ORDERS, 2 * ORDERS, 2 * ORDERS, 0],
         "payments": [0, 2 * ORDERS, 2 * ORDERS - 2, 2],
     }
-    for component, counts in known.items():
-        assert shown[component] == counts
-        for metric, count in zip(METRICS.values(), counts, strict=True):
-            assert told(tracker, component, metric) == count
+
+    def exact() -> None:
+        shown = page.evaluate(read)
+        assert set(shown) == set(COMPONENTS)
+        for component, counts in known.items():
+            assert shown[component] == counts
+            for metric, count in zip(METRICS.values(), counts, strict=True):
+                assert told(tracker, component, metric) == count
+
+    eventually_sync(exact)
     cell = page.locator("tr[data-key=payments] td").nth(3)
     assert cell.text_content() == f"{2 * ORDERS:,}"
     cell.hover()

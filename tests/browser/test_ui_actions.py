@@ -48,7 +48,7 @@ def press(page: Any, action: str, *, confirm: bool = True) -> None:
     page.locator(f"#actions [data-action={action}]").click()
     expect(page, "#confirm h2", f"{action.capitalize()} ticking?")
     page.locator("#confirm").get_by_role("button", name=action.capitalize() if confirm else "Cancel").click()
-    page.locator("#confirm").wait_for(state="detached", timeout=70_000)
+    page.locator("#confirm").wait_for(state="detached", timeout=180_000)
 
 
 def test_who_may_not_act_has_no_buttons_and_is_refused(tracker: Served, ticking: TopologyHandle, opened: Open) -> None:

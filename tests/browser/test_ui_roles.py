@@ -15,6 +15,7 @@ from test_ui import expect
 
 from heronpy.proto import state_pb2, topology_pb2
 from heronpy.statemgr import Kind, open_statemgr
+from heronpy.testing import eventually_sync
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from topology_on_disk import launch_in, submit
@@ -69,10 +70,14 @@ def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def test_the_list_of_all_has_each_of_them(crowded: Served) -> None:
-    found = crowded.http.get("/topologies/all").json()
-    assert {f"{one['cluster']}/{one['role']}/{one['environ']}": one["status"] for one in found} == {
-        place: STATES[state] for place, state in PLACES.items()
-    }
+    def all_of_them() -> Any:
+        found = crowded.http.get("/topologies/all").json()
+        assert {f"{one['cluster']}/{one['role']}/{one['environ']}": one["status"] for one in found} == {
+            place: STATES[state] for place, state in PLACES.items()
+        }
+        return found
+
+    found = eventually_sync(all_of_them)
     assert all(one["name"] == "words" and one["tmaster"].startswith("unreachable since ") for one in found)
     (bobs,) = crowded.http.get("/topologies/all", params={"role": "bob"}).json()
     assert (bobs["submission_user"], bobs["instances"]) == ("user of local/bob/default", 1)

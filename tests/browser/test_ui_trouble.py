@@ -22,7 +22,7 @@ from test_ui import expect
 from heronpy.config.cluster import load_cluster
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.testing import LocalCluster, TopologyHandle
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 from heronpy.testing.servers import free_port
 
 BROWSERS_OWN = ("Failed to load resource", "net::ERR")
@@ -272,5 +272,10 @@ def test_a_topology_that_is_killed_leaves_what_was_known_of_it(
     assert page.locator("svg .node").count() == 2
     page.keyboard.press("l")
     page.locator("tbody tr, .empty").first.wait_for()
-    assert page.locator("tbody tr", has_text="short").count() == 0
+    gone = page.locator("tbody tr", has_text="short")
+    eventually_sync(lambda: _equal(gone.count(), 0))
     one.excuse(*BROWSERS_OWN)
+
+
+def _equal(found: object, expected: object) -> None:
+    assert found == expected

@@ -104,6 +104,8 @@ def chain(name: str, records: Path, *, par: int, containers: int) -> TopologyBui
         {
             "topology.reliability.mode": "ATLEAST_ONCE",
             "topology.message.timeout.secs": 3,
+            # So few that they are done in time on a slow machine: else all would be replayed again and again.
+            "topology.max.spout.pending": 100,
             "topology.stmgrs": containers,
             "chaos.dir": str(records),
         }

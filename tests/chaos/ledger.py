@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from heronpy.testing import TopologyHandle, eventually_sync
+
+WITHIN_S = 180.0
+"""Long, because only a loss takes it: what dies is started again while the machine does other things."""
 
 
 @dataclass
@@ -63,7 +67,7 @@ class Ledger:
         """How many different numbers were executed."""
         return len({number for _, number in self.executed()})
 
-    def wait_for_executed(self, more: int, *, before: int | None = None, within_s: float = 30.0) -> None:
+    def wait_for_executed(self, more: int, *, before: int | None = None, within_s: float = WITHIN_S) -> None:
         """Wait until so many numbers were executed that never were before: now, or when `before` were."""
         since = self.count_executed() if before is None else before
 
@@ -73,7 +77,7 @@ class Ledger:
 
         eventually_sync(check, within_s=within_s)
 
-    def wait_for_executed_from(self, first: int, count: int, *, within_s: float = 30.0) -> None:
+    def wait_for_executed_from(self, first: int, count: int, *, within_s: float = WITHIN_S) -> None:
         """Wait until so many numbers from `first` on were executed."""
 
         def check() -> None:
@@ -82,7 +86,7 @@ class Ledger:
 
         eventually_sync(check, within_s=within_s)
 
-    def wait_settled(self, *, within_s: float = 30.0) -> None:
+    def wait_settled(self, *, within_s: float = WITHIN_S) -> None:
         """Wait until every number below the goal was acked, and check that all of them were executed."""
         wanted = set(range(self._goal))
 
@@ -96,7 +100,7 @@ class Ledger:
 
     @contextmanager
     def disturbed(
-        self, what: str, topology: TopologyHandle, *, numbers: int = 500, within_s: float = 30.0
+        self, what: str, topology: TopologyHandle, *, numbers: int = 500, within_s: float = WITHIN_S
     ) -> Iterator[Recovery]:
         """Have data flow, let the block do its worst, and see that all of it is made good.
 
@@ -119,6 +123,28 @@ class Ledger:
             f"settled {recovery.settled_s:.1f} s",
             flush=True,
         )
+
+
+def everyone(topology: TopologyHandle) -> dict[str, int]:
+    """The pids of all its processes, once all of them run."""
+    status = topology.status()
+    expected = {"tmaster", *(i.id for i in status.instances), *(s.location.id for s in status.stmgrs)}
+    for container in {0, *(i.container for i in status.instances)}:
+        expected |= {f"executor-{container}", f"metricsmgr-{container}"}
+
+    def check() -> dict[str, int]:
+        running = topology.processes()
+        assert running.keys() >= expected, f"these do not run: {sorted(expected - running.keys())}"
+        return running
+
+    return eventually_sync(check)
+
+
+def kill_all(*pids: int) -> None:
+    """kill -9. One of them may have ended with another."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def eventually_pid(topology: TopologyHandle, process: str, usable: Callable[[int], bool]) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from chain_topology import chain as chain_of
-from ledger import Ledger, eventually_pid
+from ledger import Ledger, eventually_pid, everyone
 
 from heronpy import loader, submit
 from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, find_by_environment
@@ -22,6 +22,7 @@ FAST = {
     "heron.executor.stop.timeout.ms": 2000,
     # Kills of one process follow each other closely here: each is to be met with the shortest pause.
     "heron.executor.stable.ms": 500,
+    "heron.executor.heartbeat.timeout.ms": 600_000,  # a test stops executors, and nobody shall replace them
 }
 
 
@@ -42,11 +43,11 @@ def chain(ledger: Ledger) -> Iterator[TopologyHandle]:
 
 
 def instance_of(topology: TopologyHandle, component: str) -> str:
-    return next(id for id in sorted(topology.processes()) if f"_{component}_" in id)
+    return next(id for id in sorted(everyone(topology)) if f"_{component}_" in id)
 
 
 def kill(topology: TopologyHandle, process: str) -> None:
-    pid = topology.processes()[process]
+    pid = everyone(topology)[process]
     os.kill(pid, signal.SIGKILL)
     eventually_pid(topology, process, lambda new: new != pid)
 
@@ -59,25 +60,25 @@ def test_a_killed_instance_loses_nothing(chain: TopologyHandle, ledger: Ledger, 
 
 @pytest.mark.parametrize("stmgr", ["stmgr-1", pytest.param("stmgr-2", marks=pytest.mark.long)])
 def test_a_killed_stream_manager_loses_nothing(chain: TopologyHandle, ledger: Ledger, stmgr: str) -> None:
-    before = chain.processes()
+    before = everyone(chain)
     with ledger.disturbed(f"kill -9 of {stmgr}", chain):
         kill(chain, stmgr)
-    assert chain.processes() == {**before, stmgr: chain.processes()[stmgr]}, "others died with it"
+    assert everyone(chain) == {**before, stmgr: everyone(chain)[stmgr]}, "others died with it"
 
 
 def test_a_stream_manager_that_ends_in_order_is_replaced(chain: TopologyHandle, ledger: Ledger) -> None:
-    before = chain.processes()
+    before = everyone(chain)
     with ledger.disturbed("SIGTERM of stmgr-2", chain):
         os.kill(before["stmgr-2"], signal.SIGTERM)
         eventually_pid(chain, "stmgr-2", lambda pid: pid != before["stmgr-2"])
-    assert chain.processes() == {**before, "stmgr-2": chain.processes()["stmgr-2"]}, "others died with it"
+    assert everyone(chain) == {**before, "stmgr-2": everyone(chain)["stmgr-2"]}, "others died with it"
 
 
 @pytest.mark.parametrize(("process", "container"), [("tmaster", 0), ("metricsmgr-1", 1)])
 def test_data_flows_while_a_process_off_its_path_is_dead(
     chain: TopologyHandle, ledger: Ledger, process: str, container: int
 ) -> None:
-    before = chain.processes()
+    before = everyone(chain)
     executor = before[f"executor-{container}"]
     with ledger.disturbed(f"death of the {process}", chain, numbers=500) as recovery:
         os.kill(executor, signal.SIGSTOP)  # so that nobody starts it again
@@ -91,7 +92,7 @@ def test_data_flows_while_a_process_off_its_path_is_dead(
             os.kill(executor, signal.SIGCONT)
         recovery.over()
         eventually_pid(chain, process, lambda pid: pid != before[process])
-    assert chain.processes() == {**before, process: chain.processes()[process]}, "others died with it"
+    assert everyone(chain) == {**before, process: everyone(chain)[process]}, "others died with it"
 
 
 @pytest.mark.parametrize("container", [pytest.param(0, marks=pytest.mark.long), 1])
@@ -104,14 +105,14 @@ def test_a_lost_container_is_placed_again(chain: TopologyHandle, ledger: Ledger,
 def test_a_process_that_stands_still_for_a_while_loses_nothing(
     chain: TopologyHandle, ledger: Ledger, process: str
 ) -> None:
-    before = chain.processes()
+    before = everyone(chain)
     pid = before.get(process) or before[instance_of(chain, process)]
     with ledger.disturbed(f"SIGSTOP of {process} for 2 s", chain) as recovery:
         os.kill(pid, signal.SIGSTOP)
         time.sleep(2)  # the failure itself, not a wait for a result
         os.kill(pid, signal.SIGCONT)
         recovery.over()
-    assert chain.processes() == before, "somebody died of it"
+    assert everyone(chain) == before, "somebody died of it"
 
 
 def campaign(topology: TopologyHandle, ledger: Ledger, *, kills: int, pause_s: float, dice: random.Random) -> None:
@@ -159,12 +160,12 @@ def test_data_flows_without_the_scheduler_service_and_the_topology_can_still_be_
     launch = submit.submit(definition, home=tmp_path, properties=FAST)
     try:
         topology = TopologyHandle(launch).wait_running()
-        before = topology.processes()
+        before = everyone(topology)
         services = list(find_by_environment({TOPOLOGY_ENV: launch.topology_id, PROCESS_ENV: "scheduler"}))
         assert len(services) == 1
         with ledger.disturbed("kill -9 of the scheduler service", topology):
             services[0][0].send(signal.SIGKILL)
-        assert topology.processes() == before
+        assert everyone(topology) == before
     finally:
         submit.kill(launch)
     assert list(find_by_environment({TOPOLOGY_ENV: launch.topology_id})) == []

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 
 import pytest
 from counted import Counted
 from counting_topology import counting
+from ledger import kill_all
 
 from heronpy.testing import LocalCluster, TopologyHandle
 
@@ -43,18 +42,18 @@ LATER = ("source", "middle", "stmgr-2")
 def test_numbers_are_counted_once_though_a_process_is_killed(
     topology: TopologyHandle, counted: Counted, process: str
 ) -> None:
-    counted.raise_goal(1500)
+    counted.raise_goal(500)
     counted.wait_midway()
     running = topology.processes()
     name = next(id for id in sorted(running) if id == process or f"_{process}_" in id)
-    os.kill(running[name], signal.SIGKILL)
+    kill_all(running[name])
     counted.wait_exact()
 
 
 def test_numbers_are_counted_once_though_a_container_is_lost(topology: TopologyHandle, counted: Counted) -> None:
-    counted.raise_goal(1500)
+    counted.raise_goal(500)
     counted.wait_midway()
     running = topology.processes()
     for name in [id for id in running if id.startswith("container_1_") or id.endswith("-1")]:
-        os.kill(running[name], signal.SIGKILL)
+        kill_all(running[name])
     counted.wait_exact()

@@ -36,12 +36,12 @@ def tasks_of(topology: TopologyHandle, component: str) -> set[int]:
 def test_numbers_are_counted_once_though_tasks_and_containers_come_and_go(
     topology: TopologyHandle, counted: Counted
 ) -> None:
-    counted.raise_goal(1000)
-    counted.wait_midway()
+    counted.raise_goal(500)
+    counted.wait_midway(500)
     had = tasks_of(topology, "count")
     for tasks, containers in ((3, 1), (8, 2), (1, 1)):
-        counted.raise_goal(1000)
-        counted.wait_midway()
+        counted.raise_goal(500)
+        counted.wait_midway(500)
         before = tasks_of(topology, "count")
         topology.update(count=tasks, containers=containers)
         now = tasks_of(topology, "count")
@@ -58,7 +58,7 @@ def test_numbers_are_counted_once_though_tasks_and_containers_come_and_go(
 def test_the_old_plan_or_the_new_one_is_in_force_if_a_process_is_killed_during_an_update(
     topology: TopologyHandle, counted: Counted, process: str
 ) -> None:
-    counted.raise_goal(1500)
+    counted.raise_goal(500)
     counted.wait_midway()
     old = len(tasks_of(topology, "count"))
     new = 3 if old != 3 else 2

@@ -20,7 +20,7 @@ def test_numbers_are_counted_once_in_state_that_is_in_files(tmp_path: Path) -> N
     counted = Counted(tmp_path)
     with LocalCluster({"heron.metrics.export.interval.ms": 1000}) as cluster:
         topology = cluster.submit(counting_in_large_values("spilled", tmp_path, par=2)).wait_running()
-        counted.raise_goal(2000)
+        counted.raise_goal(1000)
         counted.wait_midway()
         running = topology.processes()
         name = next(id for id in sorted(running) if "_count_" in id)

@@ -81,7 +81,7 @@ class Counting:
             reported.append(encode_ref(log_ref))
         return reported
 
-    async def write_manifest(self, checkpoint: int, reported: Sequence[bytes], timeout_s: float = 30) -> ManifestSize:
+    async def write_manifest(self, checkpoint: int, reported: Sequence[bytes], timeout_s: float = 120) -> ManifestSize:
         return await self.client.write_manifest(
             checkpoint=checkpoint,
             epoch=self.epoch,

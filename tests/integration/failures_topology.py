@@ -235,7 +235,7 @@ def groupings(directory: Path, *, count: int) -> TopologyBuilder:
         {
             "topology.stmgrs": 2,
             "topology.reliability.mode": "ATLEAST_ONCE",
-            "topology.message.timeout.secs": 30,
+            "topology.message.timeout.secs": 600,
             "topology.max.spout.pending": 20,
             "topology.tick.tuple.freq.ms": 100,
             "topology.serializer.classname": "heronpy.api.serializer.MsgpackSerializer",

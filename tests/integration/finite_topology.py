@@ -149,7 +149,11 @@ class Halves(Bolt):
 
 
 class FiniteSources(Topology):
-    config = {"topology.stmgrs": 2, "topology.reliability.mode": "ATLEAST_ONCE"}  # noqa: RUF012  # Heron's way
+    config = {  # noqa: RUF012  # Heron's way to declare
+        "topology.stmgrs": 2,
+        "topology.reliability.mode": "ATLEAST_ONCE",
+        "topology.message.timeout.secs": 600,  # what fails is counted, and none is to fail for being late
+    }
     words = Words.spec(par=2)
     counts = Counts.spec(par=2, inputs={words: Grouping.fields("word")})
     events = Events.spec()

@@ -37,6 +37,7 @@ class Looking(Bolt):
 class Measured(Topology):
     config = {  # noqa: RUF012  # Heron's way to declare
         "topology.reliability.mode": "ATLEAST_ONCE",
+        "topology.message.timeout.secs": 600,  # all are acked, on a machine that is late too
         "topology.stmgrs": 2,
     }
     numbers = Numbers.spec(par=1)

@@ -57,7 +57,11 @@ class Slow(Bolt):
 
 
 class Bystander(Flood):
-    """Has nothing to do with the slow bolt, and a modest pace."""
+    """Has nothing to do with the slow bolt, a modest pace and small tuples: no flood, however late they are taken."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self.words = 1
 
     def next_tuple(self) -> None:
         super().next_tuple()

@@ -110,7 +110,7 @@ def test_a_new_writer_removes_what_dead_ones_left_and_nothing_else(tmp_path: Pat
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     script = "import sys, time\nfrom pathlib import Path\nfrom heronpy.archive.files import locked\n"
-    script += "with locked(Path(sys.argv[1]), 'x'):\n    print('held', flush=True)\n    time.sleep(60)"
+    script += "with locked(Path(sys.argv[1]), 'x'):\n    print('held', flush=True)\n    time.sleep(600)"
     path = tmp_path / "lock"
     holder = subprocess.Popen([sys.executable, "-c", script, str(path)], stdout=subprocess.PIPE, text=True)
     try:

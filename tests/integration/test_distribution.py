@@ -126,5 +126,5 @@ def test_an_installed_wheel_is_imported_from_where_it_is(installed: Installed) -
 def test_the_command_says_its_version_and_runs_a_users_topology(installed: Installed) -> None:
     assert heronpy.__version__ in installed.run("heron", "--version")
     (installed.home / "numbers.py").write_text(TOPOLOGY)
-    said = installed.run("heron", "submit", "--simulator", "--seconds", "1", "local", "numbers.py", "-")
+    said = installed.run("heron", "submit", "--simulator", "--seconds", "3", "local", "numbers.py", "-")
     assert "three arrived" in said

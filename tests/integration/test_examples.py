@@ -45,7 +45,7 @@ def command_of(module: object) -> list[str]:
     """The words between `submit local` and the topology's name in a module's docstring."""
     found = re.search(r"heron submit local (\S+) - \S+", module.__doc__ or "")
     assert found, f"{module} does not say how to run it"
-    return ["submit", "local", "--wait", found[1], "-"]
+    return ["submit", "local", "--wait", "--timeout", "240", found[1], "-"]
 
 
 def await_results(output: Path, parts: int) -> list[list[str]]:
@@ -114,7 +114,7 @@ def test_the_topology_of_the_readme_runs_with_the_commands_of_the_readme(
     script.write_text(readme_program("heronpy.api"))
     commands = readme_commands("Counting")
     assert commands[0] == ["submit", "local", "topology.py", "-", "Counting"]
-    heron("submit", "local", "--wait", str(script), "-", "Counting")
+    heron("submit", "local", "--wait", "--timeout", "240", str(script), "-", "Counting")
     [kill] = [words for words in commands if words[0] == "kill"]
     others = [words for words in commands[1:] if words is not kill]
     assert [words[0] for words in others] == ["status", "logs", "update", "deactivate", "top", "log-level", "viz"]

@@ -101,7 +101,13 @@ class Container:
 
 
 @pytest.fixture
-def container(tmp_path: Path) -> Iterator[Container]:
+def stop_timeout_ms() -> int:
+    """Long: whoever ends by itself does so, however late it gets to run."""
+    return 60_000
+
+
+@pytest.fixture
+def container(tmp_path: Path, stop_timeout_ms: int) -> Iterator[Container]:
     launch = Launch(
         topology="words",
         topology_id=f"words-{uuid.uuid4().hex}",
@@ -110,7 +116,7 @@ def container(tmp_path: Path) -> Iterator[Container]:
         environ="default",
         statemgr=StatemgrSpec(root=str(tmp_path / "state")),
         dir=tmp_path / "words",
-        config=EngineConfig(executor=ExecutorConfig(restart_backoff_ms=50, stop_timeout_ms=1000)),
+        config=EngineConfig(executor=ExecutorConfig(restart_backoff_ms=50, stop_timeout_ms=stop_timeout_ms)),
     )
     launch.save()
     authority.create(launch.tls_dir, launch.topology_id, range(8), days=1)
@@ -168,6 +174,7 @@ def test_sigterm_ends_instances_then_the_stream_manager_then_the_metrics_manager
     assert read_pids(container.launch.container_dir(1)) == {}
 
 
+@pytest.mark.parametrize("stop_timeout_ms", [5000])
 def test_a_process_that_ignores_sigterm_is_killed_after_the_stop_timeout(container: Container) -> None:
     container.pack("ignores")
     executor = container.execute()
@@ -175,7 +182,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_stop_timeout(contain
     before = time.monotonic()
     executor.terminate()
     assert executor.wait(300) == 0
-    assert time.monotonic() - before >= 1.0
+    assert time.monotonic() - before >= 5.0
     assert container.ended() == ["stmgr-1", "metricsmgr-1"]
     assert container.left() == []
 

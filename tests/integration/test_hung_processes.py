@@ -73,8 +73,8 @@ def test_an_endless_loop_in_user_code_is_ended_with_its_stacks_in_the_log_and_no
 def test_a_long_call_of_user_code_is_left_alone_within_the_limit_of_its_component(tmp_path: Path) -> None:
     """Longer than the timeout of heartbeats; then a batch that takes longer than the limit, in short calls."""
     with LocalCluster(FAST) as cluster:
-        topology = cluster.submit(hanging(tmp_path, Slow, count=40, limit_s=5, first_s=4))
-        eventually_sync(lambda: _equal(acked(tmp_path), set(range(40))))
+        topology = cluster.submit(hanging(tmp_path, Slow, count=60, limit_s=10, first_s=4))
+        eventually_sync(lambda: _equal(acked(tmp_path), set(range(60))))
         assert "is hung" not in topology.logs("executor-1")
         assert read_pids(topology.launch.container_dir(1))[BOLT].restarts == 0
 

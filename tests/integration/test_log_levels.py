@@ -134,8 +134,10 @@ def test_levels_outlive_the_topology_master(cluster: LocalCluster, levels: Topol
     eventually_sync(logs(new, "own debug"))
 
     def told() -> None:
-        (level,) = json.loads(heron(cluster, "log-level", "Levels", "--json").stdout)["levels"]
-        assert (level["target"], level["level"]) == ("ticking", "DEBUG")
+        done = heron(cluster, "log-level", "Levels", "--json")
+        assert done.returncode == 0, done.stderr
+        levels = json.loads(done.stdout)["levels"]
+        assert [(level["target"], level["level"]) for level in levels] == [("ticking", "DEBUG")]
 
     eventually_sync(told)
 
@@ -186,4 +188,4 @@ def test_what_is_changed_is_shown(cluster: LocalCluster, levels: TopologyHandle)
     shown = heron(cluster, "log-level", "Levels").stdout
     assert "ticking" in shown
     assert "WARNING" in shown
-    assert "9 min 5" in shown
+    assert "9 min " in shown

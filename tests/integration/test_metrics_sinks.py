@@ -45,7 +45,7 @@ def values_in(directory: Path) -> dict[tuple[str, str], float]:
     values: dict[tuple[str, str], float] = {}
     paths = directory.glob("metrics.json.*")
     for path in sorted(paths, key=lambda p: int(p.name.rpartition(".")[2]), reverse=True):
-        for line in path.read_text().splitlines():
+        for line in path.read_text().rpartition("\n")[0].splitlines():  # without one that is being written
             entry = json.loads(line)
             values.update({(entry["instance"], name): value for name, value in entry["metrics"].items()})
     return values
@@ -231,13 +231,18 @@ def recording() -> Iterator[type[Recording]]:
 
 
 def runner(
-    tmp_path: Path, *, restarts: int = -1, flush_ms: int = 10, make: Callable[[], IMetricsSink] = Recording
+    tmp_path: Path,
+    *,
+    restarts: int = -1,
+    flush_ms: int = 10,
+    make: Callable[[], IMetricsSink] = Recording,
+    hang_s: float = 600.0,
 ) -> SinkRunner:
     spec = SinkSpec(
         name="mine", sink_class="-", flush_interval_ms=flush_ms, restart_attempts=restarts, options={"a": 1}
     )
     context = SinkContext("words", 1, "mine", tmp_path)
-    return SinkRunner(spec, context, make, backoff_s=0.01, records_max=8, hang_s=0.05)
+    return SinkRunner(spec, context, make, backoff_s=0.01, records_max=8, hang_s=hang_s)
 
 
 async def test_a_sink_gets_every_record_and_is_flushed_and_closed(tmp_path: Path, recording: type[Recording]) -> None:
@@ -245,7 +250,7 @@ async def test_a_sink_gets_every_record_and_is_flushed_and_closed(tmp_path: Path
     running_sink.start()
     for n in range(5):
         running_sink.offer(record(n))
-    assert running_sink.stop(10)
+    assert running_sink.stop(120)
     (sink,) = recording.made
     assert (sink.records, sink.closed, sink.config) == (5, True, {"a": 1})
     assert sink.flushes >= 1
@@ -273,7 +278,7 @@ async def test_a_sink_that_fails_is_closed_and_started_again(
 
     await eventually(works)
     assert all(sink.closed for sink in recording.made[:-1])
-    assert running_sink.stop(10)
+    assert running_sink.stop(120)
 
 
 async def test_a_sink_is_given_up_after_its_attempts_and_its_records_are_counted(
@@ -290,7 +295,7 @@ async def test_a_sink_is_given_up_after_its_attempts_and_its_records_are_counted
 
     await eventually(given_up)
     assert len(recording.made) == 3
-    assert running_sink.stop(10)
+    assert running_sink.stop(120)
 
 
 async def test_a_sink_that_hangs_costs_its_own_records_only(tmp_path: Path, recording: type[Recording]) -> None:
@@ -300,7 +305,7 @@ async def test_a_sink_that_hangs_costs_its_own_records_only(tmp_path: Path, reco
     start_s = time.monotonic()
     for n in range(100):
         running_sink.offer(record(n))
-    assert time.monotonic() - start_s < 30, "an offer waited"
+    assert time.monotonic() - start_s < 200, "an offer waited"
     assert running_sink.dropped >= 90
     assert not running_sink.stop(0.1)
     recording.hangs.set()
@@ -311,20 +316,20 @@ async def test_a_sink_that_hangs_is_named_once_and_again_when_it_goes_on(
     tmp_path: Path, recording: type[Recording], caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     recording.fails_in = f"hang in {where}"
-    running_sink = runner(tmp_path)
+    running_sink = runner(tmp_path, hang_s=0.05)
     running_sink.start()
 
-    def told(what: str) -> None:
+    def told_once(what: str) -> None:
         running_sink.offer(record(1))
-        assert [m.partition(":")[0] for m in caplog.messages][-1:] == [what]
+        # On a busy machine something else may take a while too, and is named.
+        assert len([message for message in caplog.messages if re.match(what, message)]) == 1
 
-    await eventually(lambda: told(f"sink mine hangs in {where}"))
-    told(f"sink mine hangs in {where}")
-    assert len(caplog.messages) == 1
+    await eventually(lambda: told_once(f"sink mine hangs in {where}:"))
+    told_once(f"sink mine hangs in {where}:")
     recording.fails_in = ""
     recording.hangs.set()
-    await eventually(lambda: told(f"sink mine has returned from {where} after 0 s"))
-    assert running_sink.stop(10)
+    await eventually(lambda: told_once(rf"sink mine has returned from {where} after \d+ s"))
+    assert running_sink.stop(120)
 
 
 async def test_a_failure_says_where_and_what_in_one_line(
@@ -342,7 +347,7 @@ async def test_a_failure_says_where_and_what_in_one_line(
         r"sink mine failed in _may_fail \(test_metrics_sinks.py:\d+\): RuntimeError: flush failed", caplog.messages[0]
     )
     assert caplog.messages[1] == "sink mine is given up; failures: 1"
-    assert running_sink.stop(10)
+    assert running_sink.stop(120)
 
 
 @pytest.mark.parametrize(
@@ -368,7 +373,7 @@ async def test_a_class_that_cannot_be_had_is_named_in_the_log_and_ends_nothing(
     monkeypatch.syspath_prepend(tmp_path)
     if text is not None:
         (tmp_path / f"{name.removesuffix('.Sink')}.py").write_text(text)
-    running_sink = runner(tmp_path, restarts=0, make=sink_factory(name))
+    running_sink = runner(tmp_path, restarts=0, make=sink_factory(name), hang_s=0.05)
     running_sink.start()
 
     def told() -> None:
@@ -377,7 +382,7 @@ async def test_a_class_that_cannot_be_had_is_named_in_the_log_and_ends_nothing(
 
     await eventually(told)
     assert all(len(message.splitlines()) == 1 for message in caplog.messages)
-    assert running_sink.stop(10)
+    assert running_sink.stop(120)
 
 
 def test_a_line_that_a_full_disk_has_torn_does_not_spoil_the_next(tmp_path: Path) -> None:
@@ -430,7 +435,7 @@ async def test_sinks_of_one_metrics_manager_agree_exactly_while_one_of_them_fail
     files = launch.log_dir(1)
     async with running(MetricsManager(launch, 1)) as manager:
         for _ in range(2):
-            assert await reporter.flush(10)
+            assert await reporter.flush(120)
 
         def written() -> None:
             values = values_in(files)
@@ -445,5 +450,5 @@ async def test_sinks_of_one_metrics_manager_agree_exactly_while_one_of_them_fail
         assert samples["heron_emit_count_total"] == 7
         with pytest.raises(UnavailableError, match="404"):
             await asyncio.to_thread(scrape, launch, manager.prometheus_port)
-        assert await reporter.flush(10)
+        assert await reporter.flush(120)
     assert values_in(files)["container_1_word_1", EMITTED] == 7, "what waited was written at the end"

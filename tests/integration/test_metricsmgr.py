@@ -212,7 +212,7 @@ async def test_an_exception_reaches_the_topology_master_with_its_count(launch: L
 async def test_flush_delivers_what_happened_since_the_last_report(launch: Launch, sm: StateManager) -> None:
     async with running(TopologyMaster(launch)), running(MetricsManager(launch, 1)):
         emitter = Emitter(launch)
-        assert await emitter.reporter.flush(30.0)
+        assert await emitter.reporter.flush(120.0)
         await eventually(exactly(launch, sm, 3))
 
 
@@ -267,7 +267,7 @@ async def test_the_last_words_of_an_instance_survive_a_topology_master_that_does
     sm.set(Kind.TMASTERS, "words", dead.SerializeToString())
     async with running(MetricsManager(launch, 1)):
         emitter = Emitter(launch)
-        assert await emitter.reporter.flush(20.0)
+        assert await emitter.reporter.flush(120.0)
         await eventually(refused)
         sm.delete(Kind.TMASTERS, "words")
         async with running(TopologyMaster(launch)):
@@ -281,7 +281,7 @@ async def test_totals_continue_when_an_instance_restarts(launch: Launch, sm: Sta
             async with Emitter(launch).reporting() as emitter:
                 await eventually(at_least(launch, sm, emitted + 9))
                 emitter.emits = False
-            assert await emitter.reporter.flush(30.0)
+            assert await emitter.reporter.flush(120.0)
             emitted += emitter.emitted
             await eventually(exactly(launch, sm, emitted))
             samples = await scraped(launch, manager.prometheus_port)

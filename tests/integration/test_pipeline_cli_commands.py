@@ -115,7 +115,7 @@ class Place:
         )
 
     def __call__(
-        self, *args: str, command: tuple[str, ...] = (), env: Mapping[str, str] = {}, timeout_s: float = 180
+        self, *args: str, command: tuple[str, ...] = (), env: Mapping[str, str] = {}, timeout_s: float = 600
     ) -> subprocess.CompletedProcess[str]:
         process = self.start(*args, command=command, env=env)
         try:
@@ -154,7 +154,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, subpro
     """A job whose first run was interrupted, and what that run said."""
     made = Place(tmp_path_factory.mktemp("pipeline"))
     made.fill()
-    process = made.start("run", "--master", "local[2]", "--until", UNTIL, "counts.py", "Words", "--slow", "0.5")
+    process = made.start("run", "--master", "local[2]", "--until", UNTIL, "counts.py", "Words", "--slow", "3")
     try:
         assert process.stderr is not None
         for line in process.stderr:

@@ -26,7 +26,7 @@ from heronpy.proto import metrics_pb2, scheduler_pb2, state_pb2, stmgr_pb2, tmas
 from heronpy.rpc import channel
 from heronpy.security import ID_KEY, SCHEDULER, TOKEN_KEY, Security, container_identity, dns_name_of
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.testing import LocalCluster, TopologyHandle, eventually
+from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync
 from heronpy.wire import tuple_batch
 
 OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
@@ -37,7 +37,15 @@ SECRETS = ["", "0" * 64, "shorter", None]
 @pytest.fixture(scope="module")
 def numbers() -> Iterator[TopologyHandle]:
     with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
-        yield cluster.submit(Numbers).wait_running()
+        numbers = cluster.submit(Numbers).wait_running()
+
+        def all_listen() -> None:
+            ports = tcp_ports(numbers)
+            assert len(ports) >= 7, "Topology Master, scheduler service, two Stream Managers, three metrics endpoints"
+            assert len(list(numbers.launch.socket_root().rglob("metricsmgr.sock"))) == 3
+
+        eventually_sync(all_listen)
+        yield numbers
 
 
 class Bomb:
@@ -235,7 +243,6 @@ ALERT = 21
 @pytest.mark.parametrize("probe", PROBES)
 def test_a_port_scanner_hears_nothing_but_tls_alerts(numbers: TopologyHandle, probe: str) -> None:
     ports = tcp_ports(numbers)
-    assert len(ports) >= 7, "Topology Master, scheduler service, two Stream Managers, three metrics endpoints"
     for port in ports:
         with socket.create_connection(("127.0.0.1", port), timeout=120) as s:
             answer = b""
@@ -266,8 +273,13 @@ def test_a_tls_client_without_a_certificate_hears_nothing_of_any_protocol(number
 
 
 def tcp_ports(numbers: TopologyHandle) -> list[int]:
+    return [address.port for address in listening(numbers)]
+
+
+def listening(numbers: TopologyHandle) -> list[Any]:
+    """The addresses of its processes."""
     return [
-        connection.laddr.port
+        connection.laddr
         for process, _ in find_by_environment({TOPOLOGY_ENV: numbers.launch.topology_id})
         for connection in psutil.Process(process.pid).net_connections("inet")
         if connection.status == psutil.CONN_LISTEN
@@ -278,8 +290,7 @@ def test_the_keys_are_in_no_environment_command_line_log_or_file_of_others(numbe
     keys = {path: path.read_bytes().splitlines()[1] for path in numbers.launch.tls_dir.rglob("*key*.pem")}
     keys |= {path: path.read_bytes().splitlines()[1] for path in numbers.launch.tls_dir.glob("c*-*.pem")}
     assert len(keys) >= 4
-    for path in (path for path in numbers.launch.dir.rglob("*") if path.is_file()):
-        text = path.read_bytes()
+    for path, text in contents(numbers.launch.dir):
         assert [p for p, key in keys.items() if key in text] == ([path] if path in keys else [])
         if path in keys:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -303,9 +314,9 @@ def test_only_its_owner_can_read_the_token_and_only_from_its_file(numbers: Topol
     assert len(token) >= 32
     assert stat.S_IMODE((numbers.launch.dir / "token").stat().st_mode) == 0o600
     home = next(parent for parent in numbers.launch.dir.parents if parent.name == "topologies").parent
-    files = [path for path in home.rglob("*") if path.is_file()]
-    assert [path.name for path in files if token in path.read_bytes()] == ["token"]
-    assert any(path.suffix == ".log" for path in files)
+    files = contents(home)
+    assert [path.name for path, content in files if token in content] == ["token"]
+    assert any(path.suffix == ".log" for path, _ in files)
     processes = list(find_by_environment({TOPOLOGY_ENV: numbers.launch.topology_id}))
     assert len(processes) >= len(numbers.processes()) > 10
     for process, _ in processes:
@@ -314,14 +325,18 @@ def test_only_its_owner_can_read_the_token_and_only_from_its_file(numbers: Topol
 
 
 def test_processes_listen_to_this_machine_only(numbers: TopologyHandle) -> None:
-    listening = [
-        connection.laddr.ip
-        for process, _ in find_by_environment({TOPOLOGY_ENV: numbers.launch.topology_id})
-        for connection in psutil.Process(process.pid).net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert len(listening) >= 5
-    assert {ip.removeprefix("::ffff:") for ip in listening} == {"127.0.0.1"}
+    found = [address.ip for address in listening(numbers)]
+    assert len(found) >= 5
+    assert {ip.removeprefix("::ffff:") for ip in found} == {"127.0.0.1"}
+
+
+def contents(directory: Path) -> list[tuple[Path, bytes]]:
+    """Of all files, but for those that a running topology replaces just now."""
+    found = []
+    for path in (path for path in directory.rglob("*") if path.is_file()):
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path, path.read_bytes()))
+    return found
 
 
 def _exists(path: Path) -> None:

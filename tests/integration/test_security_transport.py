@@ -174,7 +174,7 @@ async def test_without_tls_the_same_impostor_gets_the_token(tmp_path: Path) -> N
     """Or else the test above would prove nothing."""
     launch = launch_in(tmp_path, {"heron.security.tls": False})
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
-        heard = await _taken_over(launch, state, settings=True)
+        heard = await _taken_over(launch, state, until=launch.token().encode())
     assert any(launch.token().encode() in data for data in heard)
 
 
@@ -225,7 +225,7 @@ async def test_large_messages_without_the_token_are_not_taken_into_memory(
         async def send(link: grpc.aio.Channel) -> grpc.StatusCode:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await link.unary_unary("/heronpy.Tmaster/PublishMetrics")(
-                    message, metadata=(("heron-token", "guessed"),), compression=compression, timeout=60
+                    message, metadata=(("heron-token", "guessed"),), compression=compression, timeout=600
                 )
             return refused.value.code()
 
@@ -340,15 +340,15 @@ async def _locations(launch: Launch, state: StateManager) -> dict[str, int]:
     return {s.id: s.port for s in plan.stmgrs}
 
 
-async def _taken_over(launch: Launch, state: StateManager, *, settings: bool = False) -> list[bytes]:
-    """End stmgr-2, listen at its port, and return what stmgr-1 sends there.
+async def _taken_over(launch: Launch, state: StateManager, *, until: bytes = b"") -> list[bytes]:
+    """End stmgr-2, listen at its port, and return what stmgr-1 sends there in three calls.
 
-    With `settings`, answer as an HTTP/2 server does, so that a client that trusts it goes on.
+    With `until`, answer as an HTTP/2 server does, so that a client that trusts it goes on, until it has sent that.
     """
     heard: list[bytes] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if settings:
+        if until:
             writer.write(b"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
         data = b""
         with contextlib.suppress(TimeoutError, OSError):
@@ -365,6 +365,7 @@ async def _taken_over(launch: Launch, state: StateManager, *, settings: bool = F
 
         def called_thrice() -> None:
             assert len(heard) >= 3
+            assert any(until in data for data in heard)
 
         await eventually(called_thrice)
         server.close()

@@ -126,7 +126,7 @@ def test_a_watch_tells_versions_apart_whose_size_time_and_inode_number_may_be_th
             # Two versions between two looks: the second may get the inode number of the one seen last.
             replace(b"gap")
             replace(b"%3d" % n)
-            seen.until(b"%3d" % n, within_s=30.0)
+            seen.until(b"%3d" % n)
 
 
 def test_a_stopped_process_in_the_middle_of_a_change_delays_others_by_a_bounded_time(root: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_stopped_process_in_the_middle_of_a_change_delays_others_by_a_bounded_
         sm_began_s = time.monotonic()
         with pytest.raises(StateError, match=r"\.mutex"):
             sm.set(Kind.TOPOLOGIES, "words", b"x")
-        assert time.monotonic() - sm_began_s < 30
+        assert time.monotonic() - sm_began_s < 120
         assert sm.get(Kind.TOPOLOGIES, "words") is None, "readers need no mutex"
         fcntl.flock(mutex, fcntl.LOCK_UN)
         sm.set(Kind.TOPOLOGIES, "words", b"x")
@@ -230,9 +230,9 @@ def test_an_idle_watch_costs_almost_nothing(root: Path) -> None:
         for one in seen:
             sm.watch(Kind.PPLANS, "words", one)
             assert one.next() == b"x"
-        cpu_s = time.process_time()
+        cpu_s, began_s = time.process_time(), time.monotonic()
         threading.Event().wait(1.0)
-        assert time.process_time() - cpu_s < 0.1
+        assert time.process_time() - cpu_s < 0.1 * (time.monotonic() - began_s)
 
 
 def test_files_are_not_executable_unless_ephemeral_nor_writable_by_others(root: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import httpx
+import psutil
 import pytest
 from heron_tracker.parts import check_address, is_this_host
 from topology_on_disk import launch_in, packing_plan, submit
@@ -29,8 +30,8 @@ from heronpy.proto import state_pb2, topology_pb2
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 
-ANSWER_WITHIN_S = 6.0
-"""Of any other request, on a machine with a load of 20. Alone it is a tenth of that."""
+ANSWER_CPU_MAX_S = 6.0
+"""What the Tracker calculates before it answers any other request: on a busy machine it may not run for a while."""
 GROWTH_MAX_MIB = 200
 TRACKER = [sys.executable, "-m", "heronpy.cli", "tracker", "--port", "0", "--json", "--no-token"]
 PICKLE_BOMB = b"\x8e" + (1 << 30).to_bytes(8, "little")
@@ -72,6 +73,10 @@ class Hosted:
         place = {"cluster": "local", "environ": "default", "topology": name}
         return self.http.get(f"/topologies/{path}", params={**place, **params})
 
+    def cpu_s(self) -> float:
+        times = psutil.Process(self.process.pid).cpu_times()
+        return float(times.user + times.system)
+
     def peak_mib(self) -> int:
         """The most memory that the Tracker has used since `forget_peak`."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
@@ -88,21 +93,23 @@ class Hosted:
         threads = [threading.Thread(target=one) for one in hostile]
         for thread in threads:
             thread.start()
-        slowest_s, all_began_s = 0.0, time.monotonic()
+        slowest_s = slowest_cpu_s = 0.0
+        all_began_s = time.monotonic()
         with httpx.Client(base_url=self.url, timeout=300) as other:
             place = {"cluster": "local", "environ": "default", "topology": "words"}
             while True:
                 alive = any(thread.is_alive() for thread in threads)
-                began_s = time.monotonic()
+                began_s, began_cpu_s = time.monotonic(), self.cpu_s()
                 answer = other.get("/topologies/logicalplan", params=place)
                 slowest_s = max(slowest_s, time.monotonic() - began_s)
+                slowest_cpu_s = max(slowest_cpu_s, self.cpu_s() - began_cpu_s)
                 assert list(answer.json()["spouts"]) == ["word"]
                 if not alive:
                     break
         grown = self.peak_mib() - before
         print(f"slowest answer {slowest_s * 1e3:.0f} ms, memory +{grown} MiB")
         # What is held up by the hostile requests takes as long as they do.
-        assert slowest_s < max(ANSWER_WITHIN_S, (time.monotonic() - all_began_s) / 2)
+        assert slowest_cpu_s < ANSWER_CPU_MAX_S or slowest_s < (time.monotonic() - all_began_s) / 2
         assert grown < GROWTH_MAX_MIB
 
     def stop(self) -> None:
@@ -131,7 +138,8 @@ def definition(name: str) -> topology_pb2.Topology:
 
 def listed(hosted: Hosted, name: str) -> None:
     def check() -> None:
-        assert name in hosted.http.get("/topologies").json()["local"]["me"]["default"]
+        names = hosted.http.get("/topologies").json()
+        assert name in names.get("local", {}).get("me", {}).get("default", [])
 
     eventually_sync(check)
 

@@ -58,14 +58,14 @@ async def test_a_socket_that_was_removed_is_bound_again_and_connections_outlive_
     await server.start()
     watching = asyncio.create_task(server.run())
     async with grpc.aio.insecure_channel(f"unix:{directory / 'echo.sock'}") as before:
-        old = before.stream_stream(ECHO)()
+        old = before.stream_stream(ECHO)(wait_for_ready=True)
         await answers(old)
         for _ in range(2):
             remove(directory)
             await eventually(lambda: _exists(directory / "echo.sock"))
             await answers(old)
             async with grpc.aio.insecure_channel(f"unix:{directory / 'echo.sock'}") as after:
-                new = after.stream_stream(ECHO)()
+                new = after.stream_stream(ECHO)(wait_for_ready=True)
                 await answers(new)
                 new.cancel()
         old.cancel()
@@ -80,7 +80,7 @@ async def test_a_server_that_stops_leaves_the_socket_of_a_newer_incarnation_alon
     await newer.start()
     await older.stop()
     async with grpc.aio.insecure_channel(f"unix:{directory / 'echo.sock'}") as link:
-        call = link.stream_stream(ECHO)()
+        call = link.stream_stream(ECHO)(wait_for_ready=True)
         await answers(call)
         call.cancel()
     await newer.stop()

@@ -16,8 +16,9 @@ FAST = {
     "heron.metrics.export.interval.ms": 500,
     "heron.executor.stop.timeout.ms": 5000,
     "heron.executor.stable.ms": 200,
-    "heron.instance.force.exit.timeout.ms": 500,
 }
+FORCED = "heron.instance.force.exit.timeout.ms"
+"""How long user code may take to end. Long enough for what is to happen before, on a busy machine too."""
 WILD = "container_1_wild_2"
 
 
@@ -33,7 +34,7 @@ def deaths(topology: TopologyHandle, process: str) -> list[str]:
 
 def test_however_user_code_ends_its_process_it_is_started_again_and_every_tuple_is_acked(tmp_path: Path) -> None:
     count = 12
-    with LocalCluster(FAST) as cluster:
+    with LocalCluster({**FAST, FORCED: 60_000}) as cluster:
         topology = cluster.submit(wild(tmp_path, count=count))
 
         def all_acked() -> None:
@@ -68,7 +69,7 @@ def test_however_user_code_ends_its_process_it_is_started_again_and_every_tuple_
 )
 def test_user_code_that_never_returns_cannot_keep_its_process_from_ending(tmp_path: Path, where: str) -> None:
     process = "container_1_tries_1" if where.startswith("spout") else WILD
-    with LocalCluster(FAST) as cluster:
+    with LocalCluster({**FAST, FORCED: 8000 if where == "cleanup" else 500}) as cluster:
         topology = cluster.submit(wild(tmp_path, count=3, block=where)).wait_running()
         pid = topology.processes()[process]
         if where != "cleanup":

@@ -95,7 +95,7 @@ class EngineProcess:
     def returncode(self) -> int | None:
         return self._popen.poll()
 
-    def terminate(self, within_s: float = 60.0) -> int:
+    def terminate(self, within_s: float = 300.0) -> int:
         """SIGTERM; the exit code."""
         self._popen.terminate()
         return self._popen.wait(within_s)

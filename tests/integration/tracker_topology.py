@@ -43,6 +43,7 @@ class Sums(Bolt):
 class Tracked(Topology):
     config = {  # noqa: RUF012  # Heron's way to declare
         "topology.reliability.mode": "ATLEAST_ONCE",
+        "topology.message.timeout.secs": 600,  # only those fail that are meant to
         "topology.exception.policy": "fail",
         "app.database.password": "swordfish",
         "app.greeting": "hello",

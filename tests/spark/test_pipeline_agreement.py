@@ -171,7 +171,7 @@ def run_topology(program: Program, records: int) -> None:
     topology = TopologyBuilder(program.name)
     add_stages(topology, program.graph, program.config)
     Watched.acked.clear()
-    give_up_s = time.monotonic() + 60
+    give_up_s = time.monotonic() + 300
     with Simulator(topology) as simulator:
         simulator.run(until=lambda: len(Watched.acked) == records or time.monotonic() > give_up_s)
     assert len(Watched.acked) == records

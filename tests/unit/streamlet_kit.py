@@ -101,7 +101,7 @@ def run(
     config: Config,
     *,
     until: Callable[[], bool],
-    within_s: float = 10.0,
+    within_s: float = 300.0,
     lose: Callable[[Any], bool] = lambda _batch: False,
 ) -> None:
     """Run a program until a condition holds."""

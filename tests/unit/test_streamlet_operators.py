@@ -349,7 +349,7 @@ def test_what_is_lost_is_sent_again(fusion: bool) -> None:
         return len(NUMBERS)
 
     settings = config(fusion=fusion, topology_message_timeout_secs=1)
-    written = outcome(program, settings, 2 * len(NUMBERS), lose=lossy(3), within_s=30)
+    written = outcome(program, settings, 2 * len(NUMBERS), lose=lossy(3))
     assert set(written) == {*NUMBERS, *(n + 100 for n in NUMBERS)}
     assert set(WRITTEN["other"]) == set(NUMBERS)
 
@@ -376,7 +376,7 @@ def test_windows_are_exact_after_losses(window: WindowConfig) -> None:
 
     settings = config(topology_message_timeout_secs=2)
     sums: dict[Window, int] = {}
-    for span, value in outcome(program, settings, 5, lose=lose_first_elements, within_s=30):
+    for span, value in outcome(program, settings, 5, lose=lose_first_elements):
         sums[span] = sums.get(span, 0) + value
     assert lost
     starts = range(2 - window.duration_ms // 1000, 10, 2)
