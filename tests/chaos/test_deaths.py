@@ -97,7 +97,7 @@ def test_data_flows_while_a_process_off_its_path_is_dead(
 
 @pytest.mark.parametrize("container", [pytest.param(0, marks=pytest.mark.long), 1])
 def test_a_lost_container_is_placed_again(chain: TopologyHandle, ledger: Ledger, container: int) -> None:
-    with ledger.disturbed(f"kill -9 of the executor of container {container}", chain, within_s=40):
+    with ledger.disturbed(f"kill -9 of the executor of container {container}", chain):
         kill(chain, f"executor-{container}")
 
 
