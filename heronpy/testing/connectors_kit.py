@@ -29,7 +29,8 @@ import pytest
 from heronpy.connectors import Chunk, Record, Sink, SinkContext, SinkWriter, Source, SourceContext, SourceReader
 
 QUIET_S = 1.0
-"""A source that never ends is taken to have no more records after so long without any."""
+"""A source that never ends is taken to have no more records after so long without any, and so many reads."""
+QUIET_READS = 100
 _NAME = "stage"
 
 
@@ -73,16 +74,17 @@ def open_source(
 def drain(*readers: SourceReader, limit: int = 100) -> list[Record]:
     """All records of tasks that run at the same time, until they end, or have none for a second."""
     records: list[Record] = []
-    last_s = time.monotonic()
-    while not all(reader.ended for reader in readers) and time.monotonic() - last_s < QUIET_S:
+    last_s, empty = time.monotonic(), 0
+    while not all(reader.ended for reader in readers) and (time.monotonic() - last_s < QUIET_S or empty < QUIET_READS):
         before = len(records)
         for reader in readers:
             some = reader.read(limit)
             assert len(some) <= limit
             records += some
         if len(records) > before:
-            last_s = time.monotonic()
+            last_s, empty = time.monotonic(), 0
         else:
+            empty += 1
             time.sleep(0.001)
     return records
 

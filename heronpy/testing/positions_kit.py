@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from heronpy.connectors import Record, Source, SourceContext, SplitReader, StreamSplit
-from heronpy.testing.connectors_kit import QUIET_S, Damaged, DeadLetters, counted
+from heronpy.testing.connectors_kit import QUIET_READS, QUIET_S, Damaged, DeadLetters, counted
 
 
 def split_context(dead: DeadLetters | None = None) -> SourceContext:
@@ -48,14 +48,15 @@ def opened(source: Source, name: str, position: Any = None, dead: DeadLetters | 
 def rest_of(reader: SplitReader, limit: int = 100) -> list[Record]:
     """All records until the split ends, or has none for a second."""
     records: list[Record] = []
-    last_s = time.monotonic()
-    while not reader.ended and time.monotonic() - last_s < QUIET_S:
+    last_s, empty = time.monotonic(), 0
+    while not reader.ended and (time.monotonic() - last_s < QUIET_S or empty < QUIET_READS):
         some = reader.read(limit)
         assert len(some) <= limit
         records += some
         if some:
-            last_s = time.monotonic()
+            last_s, empty = time.monotonic(), 0
         else:
+            empty += 1
             time.sleep(0.001)
     reader.close()
     return records
