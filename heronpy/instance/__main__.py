@@ -33,6 +33,7 @@ def _main() -> None:
     if launch.config.instance.batch_scheduling:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     async def make() -> Instance:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browsed_topology import Ticking
 from conftest import Open, Served
-from test_ui import expect
+from test_ui import changed, expect
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
@@ -69,6 +69,7 @@ def test_a_topology_is_deactivated_activated_restarted_and_killed_by_whoever_may
     may_act: Served, ticking: TopologyHandle, opened: Open
 ) -> None:
     one = opened(may_act.url)
+    one.page.route("**/topologies/info?*", lambda route: changed(route, takes_checkpoints=True))
     page = one.goto(address(ticking))
     sign_in(page)
     page.locator("#actions").wait_for()
@@ -96,6 +97,10 @@ def test_a_topology_is_deactivated_activated_restarted_and_killed_by_whoever_may
 
     press(page, "kill", confirm=False)
     assert ticking.launch.dir.exists()
+    page.locator("#actions [data-action=kill]").click()
+    page.locator("#confirm").get_by_label("Without a last checkpoint").check()
+    one.shot("kill", full=False)
+    page.locator("#confirm").get_by_role("button", name="Cancel").click()
     press(page, "kill")
     expect(page, "#tmaster-lost", "This topology was killed")
     assert not ticking.launch.dir.exists()

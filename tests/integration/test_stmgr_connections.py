@@ -102,13 +102,13 @@ async def two_stmgrs(launch: Launch, state: StateManager) -> AsyncIterator[tuple
         running(Stmgr(launch, 1)) as one,
         running(Stmgr(launch, 2)) as two,
     ):
-        await eventually(lambda: connected(one, two))
+
+        def connected() -> None:
+            assert "stmgr-2" in one.core.connected
+            assert "stmgr-1" in two.core.connected
+
+        await eventually(connected)
         yield one, two
-
-
-def connected(one: Stmgr, two: Stmgr) -> None:
-    assert "stmgr-2" in one.core.connected
-    assert "stmgr-1" in two.core.connected
 
 
 def data(task: int, body: bytes = b"body") -> stmgr_pb2.Frame:
@@ -172,10 +172,7 @@ async def test_an_instance_that_is_not_in_the_plan_and_a_stranger_are_refused(
 
 
 async def test_a_peer_that_connects_again_starts_with_a_clean_slate(launch: Launch, state: StateManager) -> None:
-    await asyncio.to_thread(submit, state, 1, 2)
-    async with running(TopologyMaster(launch)), running(Stmgr(launch, 2)) as two:
-        async with running(Stmgr(launch, 1)) as one:  # else it would end the streams in its name at any moment
-            await eventually(lambda: connected(one, two))
+    async with two_stmgrs(launch, state) as (one, two):
 
         def held(by: set[str]) -> None:
             assert two.core.culprits == by
@@ -190,10 +187,12 @@ async def test_a_peer_that_connects_again_starts_with_a_clean_slate(launch: Laun
                 await first.ended()
                 held({"container_1_slow_8"})
 
-        await eventually(lambda: held(set()))
-        async with running(Stmgr(launch, 1)) as one:
-            await eventually(lambda: connected(one, two))
+        def real_one_is_back() -> None:
             held(set())
+            assert "stmgr-2" in one.core.connected
+            assert "stmgr-1" in two.core.connected
+
+        await eventually(real_one_is_back)
 
 
 async def test_batches_for_nobody_and_garbage_end_at_most_their_own_stream(launch: Launch, state: StateManager) -> None:
@@ -219,7 +218,11 @@ async def test_streams_that_are_cut_at_any_moment_end_nothing_else(launch: Launc
                 await peer.send(data(2, b"y" * 100_000))
                 await asyncio.sleep(number * 0.0003)
 
-        await eventually(lambda: connected(one, two))
+        def connected() -> None:
+            assert "stmgr-2" in one.core.connected
+            assert "stmgr-1" in two.core.connected
+
+        await eventually(connected)
         async with to_stmgr(launch, 1, WORD_1) as sender:
             await sender.send(data(2, b"last"))
             while (await receiver.next("batches")).batches[-1].body != b"last":

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import pytest
 from heron_tracker import TrackerConfig, create_app, local_state
+from keyed_count_topology import keyed_count_topology
 from numbers_topology import Numbers
+from test_tracker_state_managers import tracking
 
 from heronpy.proto import state_pb2
 from heronpy.statemgr import Kind, open_statemgr
@@ -47,6 +50,7 @@ async def test_a_topology_is_paused_resumed_restarted_and_killed(
     before = handle.processes()["stmgr-1"]
     assert "has no container 7" in await act("restart", status=404, container="7")
     assert "container belongs to restart" in await act("kill", status=400, container="1")
+    assert "force belongs to kill" in await act("restart", status=400, force="true")
     assert "parameter action" in await act("explode", status=400)
     await act("restart", container="1")
 
@@ -61,6 +65,31 @@ async def test_a_topology_is_paused_resumed_restarted_and_killed(
         assert (await client.get("/topologies")).json() == {}
 
     await eventually(gone)
+
+
+def take_place(directory: Path) -> None:
+    """Have a file where a directory should be."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    directory.touch()
+
+
+@pytest.mark.long
+async def test_a_topology_whose_last_checkpoint_fails_is_killed_by_force_only(tmp_path: Path) -> None:
+    config = {"topology.stmgrs": 1, "topology.stateful.checkpoint.interval.seconds": 600}
+    with LocalCluster() as cluster:
+        handle = cluster.submit(keyed_count_topology(tmp_path, numbers=10, rate=10, **config)).wait_running()
+        launch = handle.launch
+        take_place(Path(launch.checkpoints))
+        place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/{launch.topology}"
+        async with tracking(local_state(cluster.home), actions=True) as client:
+            client.headers.update({"x-heron-request": "1"})
+            failed = await client.post(f"{place}/kill")
+            assert failed.status_code == 503
+            assert "is not killed: " in failed.text
+            assert handle.processes()["tmaster"] > 0
+            killed = await client.post(f"{place}/kill", params={"force": "true"})
+            assert (killed.status_code, killed.json()["status"]) == (200, "Killed")
+        assert not launch.dir.exists()
 
 
 async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(

@@ -3,7 +3,8 @@
     POST /topologies/{cluster}/{role}/{environ}/{name}/activate      have its spouts emit
     POST /topologies/{cluster}/{role}/{environ}/{name}/deactivate    have them stop
     POST /topologies/{cluster}/{role}/{environ}/{name}/restart       ?container=N: one container; without it: all
-    POST /topologies/{cluster}/{role}/{environ}/{name}/kill          end it
+    POST /topologies/{cluster}/{role}/{environ}/{name}/kill          end it; one with state after a last checkpoint,
+                                                                     ?force=true: without
 
 Each answers `{"topology", "action", "status"}` when it is done. They are 403 unless `tracker.actions` is true (or
 `heron tracker --actions`), which `GET /version` tells as `actions`. A caller sends the token as `Authorization: Bearer
@@ -22,7 +23,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 
@@ -32,7 +33,6 @@ from heron_tracker._tracker import Instance, TheTopology, TheTracker, TopologyAt
 from heron_tracker._trust import trusted_launch
 from heronpy import submit
 from heronpy.errors import HeronError, UnavailableError, UsageError
-from heronpy.runtime import Launch
 
 router = APIRouter()
 profiling_by_get = APIRouter()
@@ -40,6 +40,8 @@ profiling_by_get = APIRouter()
 
 ACTION_WITHIN_S = 60.0
 """Whoever asks waits no longer for an action; it goes on."""
+LAST_CHECKPOINT_WITHIN_S = 45.0
+"""So that whoever asks for a kill hears why there is no last checkpoint."""
 
 
 class ForbiddenError(HeronError):
@@ -55,12 +57,8 @@ class Action(StrEnum):
     KILL = "kill"
 
 
-_ACTIONS: dict[Action, tuple[Callable[[Launch, int | None], Any], str]] = {
-    Action.ACTIVATE: (lambda launch, _container: submit.activate(launch), "Running"),
-    Action.DEACTIVATE: (lambda launch, _container: submit.deactivate(launch), "Paused"),
-    Action.RESTART: (lambda launch, container: submit.restart(launch, container), ""),
-    Action.KILL: (lambda launch, _container: submit.kill(launch, final_s=ACTION_WITHIN_S), "Killed"),
-}
+_STATUS = {Action.ACTIVATE: "Running", Action.DEACTIVATE: "Paused", Action.KILL: "Killed"}
+"""After it."""
 
 
 @router.post("/topologies/{cluster}/{role}/{environ}/{name}/{action}")
@@ -69,27 +67,40 @@ async def act(
     topology: TopologyAt,
     action: Action,
     container: Annotated[int | None, Query(ge=0, description="Of `restart`: only this container.")] = None,
+    force: Annotated[bool, Query(description="Of `kill`: without a last checkpoint.")] = False,
 ) -> m.ActionDone:
     """Activate, deactivate, restart or kill the topology. 403 unless the Tracker is configured to. Not of Heron."""
     if not tracker.config.actions:
         raise ForbiddenError("this Tracker only looks: start it with --actions, or set tracker.actions to true")
     if container is not None and action is not Action.RESTART:
         raise UsageError("container belongs to restart")
-    function, status = _ACTIONS[action]
-    task = asyncio.create_task(_run(tracker.acting, function, topology, container), name=f"tracker/{action}")
+    if force and action is not Action.KILL:
+        raise UsageError("force belongs to kill")
+
+    def run() -> None:
+        launch = trusted_launch(topology)
+        match action:
+            case Action.ACTIVATE:
+                submit.activate(launch)
+            case Action.DEACTIVATE:
+                submit.deactivate(launch)
+            case Action.RESTART:
+                submit.restart(launch, container)
+            case Action.KILL:
+                submit.kill(launch, final_s=None if force else LAST_CHECKPOINT_WITHIN_S)
+
+    task = asyncio.create_task(_run(tracker.acting, run), name=f"tracker/{action}")
     tracker.keep_running(task)
     done, _ = await asyncio.wait({task}, timeout=ACTION_WITHIN_S)
     if not done:
         raise UnavailableError(f"{action} of {topology.key.name} is not done after {ACTION_WITHIN_S:g} s: it goes on")
     task.result()
-    return m.ActionDone(topology=topology.key.name, action=action, status=status or topology.status)
+    return m.ActionDone(topology=topology.key.name, action=action, status=_STATUS.get(action, topology.status))
 
 
-async def _run(
-    limit: asyncio.Semaphore, function: Callable[[Launch, int | None], Any], topology: Any, container: int | None
-) -> None:
+async def _run(limit: asyncio.Semaphore, function: Callable[[], None]) -> None:
     async with limit:
-        await asyncio.to_thread(lambda: function(trusted_launch(topology), container))
+        await asyncio.to_thread(function)
 
 
 @profiling_by_get.get("/topologies/jstack")

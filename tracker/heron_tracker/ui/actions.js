@@ -34,21 +34,25 @@ export class Actions {
     }
   }
 
-  /** Offer what makes sense in a state. */
-  show(status) {
+  /** Offer what makes sense in a state, for a topology that takes checkpoints or not. */
+  show(status, takesCheckpoints) {
+    this.takesCheckpoints = takesCheckpoints;
     this.buttons.activate.hidden = status === "Running";
     this.buttons.deactivate.hidden = status !== "Running";
   }
 
   #ask(name) {
     const { label, text: consequence, bad } = ACTIONS[name];
+    const forced = h("input", { type: "checkbox" });
+    const choice = name === "kill" && this.takesCheckpoints
+      ? h("label", { class: "choice" }, forced, "Without a last checkpoint: what was done since the newest one is lost") : "";
     const failed = h("p", { class: "bad-text", role: "alert" });
     const confirm = h("button", { type: "submit", class: bad ? "danger" : "primary" }, label);
     const submit = async (event) => {
       event.preventDefault();
       confirm.disabled = true;
       try {
-        await post(`${place(this.at)}/${name}`, {}, { signal: this.signal });
+        await post(`${place(this.at)}/${name}`, forced.checked ? { force: true } : {}, { signal: this.signal });
         dialog.close();
         poke();
       } catch (error) {
@@ -57,7 +61,7 @@ export class Actions {
       }
     };
     const dialog = h("dialog", { class: "dialog", id: "confirm", "aria-labelledby": "confirm-title" },
-      h("form", { onsubmit: submit }, h("h2", { id: "confirm-title" }, `${label} ${this.at.name}?`), h("p", {}, consequence), failed,
+      h("form", { onsubmit: submit }, h("h2", { id: "confirm-title" }, `${label} ${this.at.name}?`), h("p", {}, consequence), choice, failed,
         h("div", { class: "buttons" }, confirm, h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"))));
     dialog.addEventListener("close", () => dialog.remove());
     document.body.append(dialog);

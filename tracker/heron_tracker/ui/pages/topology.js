@@ -108,7 +108,7 @@ export class TopologyPage {
     const told = topologies.value?.get(keyOf(this.at));
     const state = this.feed.info?.execution_state;
     showPill(this.status, gone ? "Killed" : told?.status ?? state?.status ?? "Unknown");
-    this.actions.show(told?.status ?? state?.status);
+    this.actions.show(told?.status ?? state?.status, Boolean(this.feed.info?.takes_checkpoints));
     const health = (gone ? null : this.feed.latest?.health) ?? UNKNOWN;
     showVerdict(this.health, health);
     this.reasons.show(health, Boolean(gone) || this.feed.tmaster !== "ok");
