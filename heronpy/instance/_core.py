@@ -140,6 +140,7 @@ class TaskCore:
             key_groups=self.plan.logical.key_groups,
             tagged=self.tracking,
             make_fan=self._make_fan,
+            lock=self.lock,
         )
 
     @property
@@ -245,7 +246,7 @@ class TaskCore:
 class Delegate:
     """What a user's component holds as `self.delegate`."""
 
-    emit: Callable[..., list[int]]
+    emit: Callable[..., Sequence[int]]
     send_watermark: Callable[[int], None]
     ack: Callable[[Tuple], None]
     """A bolt's, as the following."""
