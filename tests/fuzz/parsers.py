@@ -76,7 +76,9 @@ def _topology() -> topology_pb2.Topology:
     return topology
 
 
-SCRATCH = Path(tempfile.gettempdir()) / f"heron-fuzz-{os.getpid()}"
+SHARED_MEMORY = Path("/dev/shm")
+SCRATCH = (SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())) / f"heron-fuzz-{os.getpid()}"
+"""Not on a disk where that can be: to write over a file thousands of times waits for the disk every time."""
 
 
 def _directory(name: str) -> Path:
