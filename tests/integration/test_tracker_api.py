@@ -17,16 +17,9 @@ from typing import Any
 
 import httpx
 import pytest
-import schemathesis
 from heron_tracker import TrackerConfig, local_state, parts
 from heron_tracker.parts import Tracker
 from hypothesis import HealthCheck, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 from test_tracker_state_managers import told
 from tracker_topology import BAD, NUMBERS, Tracked
 
@@ -587,9 +580,17 @@ def test_events_tell_of_a_change_when_it_happens(served: Served, topology: Topol
 
 
 def test_nothing_that_the_schema_allows_is_a_server_error(served: Served, topology: TopologyHandle) -> None:
+    import schemathesis  # here, because every worker imports this file, and one runs the test
+    from schemathesis.specs.openapi import checks as conformance
+
     schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
     common = {"cluster": "local", "environ": "default", "topology": "tracked"}
-    checks = [no_defect, status_code_conformance, content_type_conformance, response_schema_conformance]
+    checks = [
+        no_defect,
+        conformance.status_code_conformance,
+        conformance.content_type_conformance,
+        conformance.response_schema_conformance,
+    ]
     tested = 0
     for found in schema.get_all_operations():
         operation = found.ok()
@@ -603,6 +604,8 @@ def test_nothing_that_the_schema_allows_is_a_server_error(served: Served, topolo
 
 def no_defect(context: Any, response: Any, case: Any) -> None:
     """What a Tracker cannot say now, it says with 501 or 503: its own errors are others."""
+    from schemathesis.checks import not_a_server_error
+
     if response.status_code not in (501, 503):
         not_a_server_error(context, response, case)
 
