@@ -31,6 +31,12 @@ import redis
 IDLE_S = 0.5
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is late is no server that is away, but where a test says so."""
+    monkeypatch.setattr("heronpy.connectors._redis._TIMEOUT_S", 60.0)
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     with RedisServer(tmp_path_factory.mktemp("redis")) as server:
@@ -269,12 +275,19 @@ def test_a_wrong_password_is_logged_without_it(tmp_path: Path, caplog: pytest.Lo
     assert "wr0ng" not in repr(source)
 
 
-def test_a_frozen_redis_is_survived(tmp_path: Path) -> None:
+def test_a_frozen_redis_is_survived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heronpy.connectors._redis._TIMEOUT_S", 2.0)
     with RedisServer(tmp_path / "redis") as server:
         client = redis.Redis.from_url(server.url)
         ids = _fill(client, "s", 10)
         reader = open_source(RedisStream(server.url, "s", group="g"))
-        first = list(reader.read(5))
+        first: list[Record] = []
+
+        def some() -> None:
+            first.extend(reader.read(5 - len(first)))
+            assert len(first) == 5
+
+        eventually_sync(some)
         server.freeze()
         assert reader.read(5) == []
         server.thaw()
