@@ -73,3 +73,12 @@ def test_recovery_and_other_numbers_of_tasks_are_exact() -> None:
 @pytest.mark.long
 def test_checkpoints_complete_though_a_bolt_is_slow() -> None:
     assert row("slow", "--checkpoints", "3", "--payload", "1000")[0]["figure"] == "3 of 3"
+
+
+@pytest.mark.long
+def test_counts_are_exact_with_a_budget_of_memory() -> None:
+    pytest.importorskip("lmdb", reason="lmdb is not installed")
+    tiny = ("--mb", "1", "--times", "3", "--seconds", "1", "--rate", "2000", "--interval", "1")
+    found = {each["what"]: each["figure"] for each in row("memory", *tiny)}
+    assert (found["counts of all keys"], found["state, by the budget"]) == ("exact", "3 × 1 MiB")
+    assert float(found["RSS of the task with hardly any, MiB"]) > 10

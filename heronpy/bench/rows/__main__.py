@@ -73,6 +73,29 @@ def rescale(
 
 
 @app.command()
+def memory(
+    mb: Annotated[int, typer.Option(help="topology.state.memory.mb of the task.", min=1)] = 32,
+    times: Annotated[float, typer.Option(help="The state, by that.")] = 10.0,
+    value: Annotated[int, typer.Option(help="Bytes of a value.", min=1)] = 1000,
+    seconds: Annotated[float, typer.Option(help="Measured time with all of the state.")] = 10.0,
+    rate: Rate = 8_000,
+    interval: Interval = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """State that is larger than memory."""
+    _run(
+        measures.memory,
+        as_json,
+        mb=mb,
+        times=times,
+        value_bytes=value,
+        seconds=seconds,
+        rate=rate,
+        interval_s=interval,
+    )
+
+
+@app.command()
 def others(
     bytewax: Annotated[Path | None, typer.Option(help="The Python of an environment with Bytewax.")] = None,
     flink: Annotated[Path | None, typer.Option(help="The same, with PyFlink (apache-flink).")] = None,

@@ -19,6 +19,7 @@ from heronpy.bench import BenchConfig, run
 from heronpy.bench.others.running import words_per_core_s
 from heronpy.bench.rows._cluster import POLL_S, Counting, running
 from heronpy.bench.rows.sinks import changed_outputs
+from heronpy.config import MIB
 from heronpy.errors import UnavailableError
 
 Step = Callable[[str], None]
@@ -189,6 +190,48 @@ def _updated(counting: Counting, tasks: int) -> float:
 
     counting.wait("a task counts nothing after the update", counts, UPDATE_TIMEOUT_S)
     return max(longest_s, time.monotonic() - changed_s)  # the pause may be longer than the update
+
+
+def memory(
+    *, mb: int, times: float, value_bytes: int, seconds: float, interval_s: float, rate: float, on_step: Step
+) -> list[Row]:
+    """RSS of a task with a budget of memory, at a state of many times that, beyond RSS of one with hardly any keys."""
+    keys = int(times * mb * MIB / value_bytes)
+    empty_mb = rss_mb = 0.0
+    wrong = ""
+    for number in (100, keys):
+        on_step(f"{number:,} keys")
+        with running(
+            keys=number,
+            tasks=1,
+            interval_s=interval_s,
+            rate=rate,
+            value_bytes=value_bytes,
+            paced=True,
+            memory_mb=mb,
+        ) as counting:
+            counting.wait_filled(60 + 3 * number / rate)
+            counting.wait_checkpoint(2)
+            empty_mb, rss_mb = rss_mb, _largest_rss_mb(counting, seconds)
+            wrong = wrong or counting.end()
+    by_budget = (rss_mb - empty_mb) / mb
+    return [
+        Row("state, by the budget", f"{times:g} × {mb} MiB", "", True),
+        Row("RSS of the task with hardly any, MiB", f"{empty_mb:.0f}", "", True),
+        Row("RSS beyond that, by the budget", f"{by_budget:.2f}", "≤ 1.2", by_budget <= 1.2),
+        _exact(wrong),
+    ]
+
+
+def _largest_rss_mb(counting: Counting, seconds: float) -> float:
+    """The largest RSS of the task that counts, in MiB, while it goes on."""
+    (pid,) = (pid for name, pid in counting.topology.processes().items() if "_count_" in name)
+    pages: list[int] = []
+    give_up_s = time.monotonic() + seconds
+    while not pages or time.monotonic() < give_up_s:
+        pages.append(int(Path(f"/proc/{pid}/statm").read_text().split()[1]))
+        time.sleep(POLL_S)
+    return max(pages) * os.sysconf("SC_PAGESIZE") / MIB
 
 
 def others(

@@ -24,6 +24,7 @@ RATE: Final = "bench.rate"
 BYTES: Final = "bench.bytes"
 WORK: Final = "bench.work"
 PAYLOAD: Final = "bench.payload"
+PACED: Final = "bench.paced"
 BEHIND_MAX_S: Final = 1.0
 """A bolt that works for a given time makes up for so much in which it got no CPU."""
 REPORT: Final = "report"
@@ -31,7 +32,7 @@ REPORT: Final = "report"
 
 
 class Source(Spout, StatefulComponent):
-    """Emits each key once, as fast as it can, and then again and again, at a given rate."""
+    """Emits each key once, as fast as it can unless it is paced, and then again and again, at a given rate."""
 
     outputs = ["key", "payload"]  # noqa: RUF012  # Heron's way to declare
 
@@ -41,6 +42,7 @@ class Source(Spout, StatefulComponent):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self._directory = Path(config[DIRECTORY])
         self._keys, self._rate = int(config[KEYS]), config[RATE]
+        self._paced_from = 0 if config[PACED] else self._keys
         self._payload = bytes(int(config[PAYLOAD]))
         self.emitted = int(self._saved.get("emitted") or 0)
         self._began_s: float | None = None
@@ -51,7 +53,7 @@ class Source(Spout, StatefulComponent):
 
     def next_tuple(self) -> None:
         number = self.emitted
-        if self._rate and number >= self._keys:
+        if self._rate and number >= self._paced_from:
             now_s = time.monotonic()
             if self._began_s is None:  # a pause is not made up for
                 self._began_s = now_s - number / self._rate
@@ -150,6 +152,8 @@ def counting(
     value_bytes: int = 0,
     work_s: float = 0.0,
     payload_bytes: int = 0,
+    paced: bool = False,
+    memory_mb: int | None = None,
 ) -> TopologyBuilder:
     """The topology.
 
@@ -159,6 +163,8 @@ def counting(
         tasks: That count.
         interval_s: From checkpoint to checkpoint.
         rate: Tuples per second after each key has come once; None: as many as possible.
+        paced: From the first key on.
+        memory_mb: `topology.state.memory.mb` of the tasks that count; None: all that they need.
         value_bytes: In each value besides the count.
         work_s: That each tuple takes in the bolt.
         payload_bytes: Of each tuple besides its key.
@@ -170,10 +176,12 @@ def counting(
         BYTES: value_bytes,
         WORK: work_s,
         PAYLOAD: payload_bytes,
+        PACED: paced,
     }
+    budget = {} if memory_mb is None else {"topology.state.memory.mb": memory_mb}
     builder = TopologyBuilder("bench-state")
     source = builder.add_spout(SOURCE, Source, 1, config=config)
-    builder.add_bolt(COUNT, Count, tasks, {source: Grouping.fields("key")}, config=config)
+    builder.add_bolt(COUNT, Count, tasks, {source: Grouping.fields("key")}, config={**config, **budget})
     builder.set_config(
         {
             "topology.reliability.mode": "EFFECTIVELY_ONCE",
