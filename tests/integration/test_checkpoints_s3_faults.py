@@ -7,6 +7,7 @@ import secrets
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -43,6 +44,19 @@ def answer_lost(client: socket.socket, server: socket.socket) -> None:
     threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
     while (answer := server.recv(1 << 16)).startswith(b"HTTP/1.1 100"):
         client.sendall(answer)
+
+
+def hung(client: socket.socket, server: socket.socket) -> None:
+    """The server takes the request, and says nothing."""
+    while client.recv(1 << 16):
+        pass
+
+
+def stalled(client: socket.socket, server: socket.socket) -> None:
+    """The server begins to answer."""
+    threading.Thread(target=_pass_on, args=(client, server), daemon=True).start()
+    client.sendall(server.recv(400)[:400])
+    hung(client, server)
 
 
 class Network(socketserver.ThreadingTCPServer):
@@ -148,3 +162,44 @@ def test_a_storage_that_refuses_is_never_taken_for_one_without_checkpoints(
     assert network.faults == []
     store(storage, *small_checkpoint(1, {"a": b"1"}))
     assert newest_intact(storage)[0].checkpoint_id == 1
+
+
+CALLS: dict[str, Callable[[CheckpointStorage], object]] = {
+    "put": lambda storage: storage.put("objects/b", [LARGE]),
+    "put in parts": lambda storage: storage.put("objects/b", [LARGE] * 9),
+    "create": lambda storage: storage.create("manifests/2.json", b"2"),
+    "size": lambda storage: storage.size("objects/a"),
+    "read": lambda storage: storage.read("objects/a"),
+    "names": lambda storage: storage.names(),
+    "delete": lambda storage: storage.delete(["objects/a"]),
+}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storage that is made now waits less for an answer."""
+    monkeypatch.setattr("heronpy.checkpoints._s3._ANSWER_S", 1.0)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_server_that_accepts_and_hangs_costs_each_call_its_timeouts(
+    impatient: None, storage: CheckpointStorage, network: Network, call: str
+) -> None:
+    network.faults = [hung] * 3 * ATTEMPTS
+    before_s = time.monotonic()
+    with pytest.raises(UnavailableError, match=r"[Tt]imed? ?out"):
+        CALLS[call](storage)
+    assert time.monotonic() - before_s < 60
+    assert len(network.faults) < 3 * ATTEMPTS
+    network.faults = []
+    CALLS["put"](storage)
+    assert storage.read("objects/b") == LARGE, "it is used again"
+
+
+def test_an_answer_that_stalls_is_not_waited_for(impatient: None, storage: CheckpointStorage, network: Network) -> None:
+    storage.put("objects/a", [LARGE])
+    network.faults = [stalled] * ATTEMPTS
+    with pytest.raises(UnavailableError):
+        storage.read("objects/a")
+    network.faults = []
+    assert storage.read("objects/a") == LARGE
