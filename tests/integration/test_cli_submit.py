@@ -145,13 +145,16 @@ def test_a_topology_is_submitted_listed_shown_and_killed(heron: Heron) -> None:
     one_line(heron("status", "WordCount"), 3, "no topology 'WordCount' runs")
 
 
-def test_the_name_must_be_free_and_the_topology_that_has_it_is_not_touched(heron: Heron) -> None:
+def test_a_taken_name_and_a_container_that_does_not_exist_are_refused_and_nothing_is_touched(heron: Heron) -> None:
     assert heron.submit().returncode == 0
     (before,) = running(heron.home)
     one_line(heron.submit(), 4, "already running", "heron kill local/")
     one_line(heron("submit", "local/other", str(heron.file), "WordCount"), 4, "already running")
+    one_line(heron("restart", "WordCount", "7"), 3, "no container 7")
+    one_line(heron("restart", "WordCount", "x"), 2, "must be a number")
     (after,) = running(heron.home)
     assert after == before
+    assert heron.ok("restart", "WordCount", "0") == "restarted container 0 of WordCount\n"
 
 
 def test_of_two_submits_of_one_name_at_the_same_time_exactly_one_succeeds(heron: Heron) -> None:
@@ -397,10 +400,3 @@ def test_a_topology_gets_its_arguments_and_another_name(heron: Heron) -> None:
     assert done.returncode == 0, done.stderr
     assert "['--words', '-x', '--', 'y']" in done.stdout
     assert "Other: 1 containers" in done.stdout
-
-
-def test_a_container_that_does_not_exist_cannot_be_restarted(heron: Heron) -> None:
-    assert heron.submit().returncode == 0
-    one_line(heron("restart", "WordCount", "7"), 3, "no container 7")
-    one_line(heron("restart", "WordCount", "x"), 2, "must be a number")
-    assert heron.ok("restart", "WordCount", "0") == "restarted container 0 of WordCount\n"

@@ -44,7 +44,7 @@ def total(topology: TopologyHandle, component: str, counter: str) -> float:
 @pytest.mark.parametrize(
     "shape",
     [
-        pytest.param({}, id="a bolt that feeds itself"),
+        pytest.param({}, id="a bolt that feeds itself", marks=pytest.mark.long),  # as below, where the disk is limited
         pytest.param({"parallelism": 2, "containers": 2}, id="in two containers", marks=pytest.mark.long),
         pytest.param({"parallelism": 2, "containers": 2, "through": True}, id="two bolts that feed each other"),
     ],

@@ -56,6 +56,7 @@ def await_results(output: Path, parts: int) -> list[list[str]]:
     return results.read_results(output)
 
 
+@pytest.mark.long  # the demo counts exactly, and what two containers add is shown by tests/chaos/test_deaths.py
 def test_word_count_over_two_containers_counts_exactly_as_the_shell_does(heron: Heron, tmp_path: Path):
     path = tmp_path / "text"
     demo.make_input(path, size_bytes=400_000)

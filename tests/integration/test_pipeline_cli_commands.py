@@ -278,6 +278,7 @@ def test_a_batch_is_computed_again_under_spark_submit(place: Place) -> None:
     place.check_no_process_is_left()
 
 
+@pytest.mark.long  # test_pipeline_run.py shows the error, and test_cli_submit.py what a command makes of it
 def test_user_code_that_raises_is_told_and_nothing_counts(empty: Place) -> None:
     empty.fill()
     done = empty("run", "--master", "local[2]", "--until", UNTIL, "counts.py", "Words", "--bad")
