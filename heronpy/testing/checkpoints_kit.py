@@ -183,7 +183,7 @@ class CheckpointStorageKit:
 
         def create(number: int) -> None:
             with reopened() as mine:
-                ready.wait(60)
+                ready.wait(300)
                 if mine.create("manifests/7.json", b"%d" % number * 5000):
                     created.append(number)
 
