@@ -200,4 +200,4 @@ def large_topology(directory: Path) -> Iterator[LargeTopology]:
 def in_a_thread(work: Any) -> Any:
     """Run a coroutine, also if this thread has an event loop already, as with a browser."""
     with ThreadPoolExecutor(1) as threads:
-        return threads.submit(asyncio.run, work).result(60)
+        return threads.submit(asyncio.run, work).result(300)

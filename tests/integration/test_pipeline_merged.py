@@ -214,7 +214,7 @@ def test_reads_during_runs_never_count_twice_nor_miss_a_batch(pipeline: Pipeline
                 pipeline.drop_live(batch)
         finally:
             over.set()
-        assert all(reader.result(30) >= 3 for reader in readers)
+        assert all(reader.result(300) >= 3 for reader in readers)
 
 
 def test_a_run_in_the_middle_of_a_scan_is_noticed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -258,7 +258,7 @@ async def test_an_unaligned_snapshot_has_a_log_that_is_restored() -> None:
         def slow(tup: Any) -> None:
             process(tup)
             if tup["number"] == 1:
-                asyncio.run_coroutine_threadsafe(release.wait(), loop).result(60)
+                asyncio.run_coroutine_threadsafe(release.wait(), loop).result(300)
 
         run.user.process = slow
         await run.send(batch([1, 2]), batch([3], 2), marker(1, 1))
