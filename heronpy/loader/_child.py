@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -143,3 +144,4 @@ def _end() -> None:
     sys.stderr.flush()
     if any(t is not threading.current_thread() and not t.daemon for t in threading.enumerate()):
         os._exit(0)
+    gc.freeze()  # as the command line does at its end
