@@ -18,6 +18,9 @@ from heronpy.testing.simulation._programs import MESSAGE_TIMEOUT_S, Number
 from heronpy.testing.simulation._storage import Item, first, owner
 from heronpy.wire import ACK, DATA
 
+PENDING_MAX = 40
+"""So many trees are pending at a time. Without a bound, replays would bring more replays where a bolt is slow."""
+
 
 class ReplayingNode(CountingNode):
     """One incarnation of one instance."""
@@ -40,7 +43,7 @@ class ReplayingNode(CountingNode):
 
     def _emit_next(self) -> bool:
         self._expire()
-        if not self._may_emit():
+        if not self._may_emit() or len(self._trees) >= PENDING_MAX:
             return False
         number = self._again.popleft() if self._again else self._ledger.next_number(self.task)
         if number is None:
