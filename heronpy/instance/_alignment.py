@@ -69,7 +69,11 @@ class CompleteSnapshot:
 
     checkpoint: int
     log: tuple[InputBatch, ...]
-    unaligned: bool
+
+    @property
+    def unaligned(self) -> bool:
+        """Whether it is not complete by itself. A task may have waited no longer and yet missed nothing."""
+        return bool(self.log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,6 @@ class _Checkpoint:
     id: int
     since_s: float
     stage: _Stage = _Stage.ALIGNING
-    unaligned: bool = False
     marked: set[int] = field(default_factory=set)
     """Sources whose markers have come."""
     aside: list[tuple[InputBatch, bool]] = field(default_factory=list)
@@ -260,14 +263,12 @@ class Alignment:
             effects = [Snapshot(current.id), *self._release(current)]
         if current.stage is _Stage.LOGGING and not missing:
             self._done, self._current = current.id, None
-            # What came over a back edge may be of a tree that was complete before its spout's marker, too.
-            unaligned = current.unaligned or bool(current.log)
-            effects.append(CompleteSnapshot(current.id, tuple(current.log), unaligned))
+            effects.append(CompleteSnapshot(current.id, tuple(current.log)))
         return effects
 
     def _switch(self, current: _Checkpoint) -> list[Effect]:
         """Wait no longer."""
-        current.stage, current.unaligned = _Stage.TAKING, True
+        current.stage = _Stage.TAKING
         return [SnapshotNow(current.id)]
 
     def _log(self, current: _Checkpoint, batches: Sequence[InputBatch]) -> list[Effect]:

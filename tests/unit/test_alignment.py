@@ -43,8 +43,8 @@ class Task:
         return self.after(self.alignment.snapshot_taken(1, unexecuted))
 
 
-def complete(checkpoint: int, *log: InputBatch, unaligned: bool = False) -> CompleteSnapshot:
-    return CompleteSnapshot(checkpoint, log, unaligned)
+def complete(checkpoint: int, *log: InputBatch) -> CompleteSnapshot:
+    return CompleteSnapshot(checkpoint, log)
 
 
 def test_without_a_checkpoint_everything_is_delivered() -> None:
@@ -128,7 +128,17 @@ class TestUnaligned:
         assert task.goes_unaligned(rest) == [Deliver(batch(A, b"behind"))]
         assert task.gets(B, b"before") == [Deliver(batch(B, b"before"))]
         assert task.gets(A) == [Deliver(batch(A))]
-        assert task.marked(B) == [complete(1, rest, batch(B, b"before"), unaligned=True)]
+        assert task.marked(B) == [complete(1, rest, batch(B, b"before"))]
+
+    def test_a_snapshot_that_missed_nothing_is_complete_by_itself_though_the_task_did_not_wait(self) -> None:
+        task = Task()
+        task.marked(A)
+        task.gets(A, b"behind")
+        assert task.goes_unaligned() == [Deliver(batch(A, b"behind"))]
+        (effect,) = task.marked(B)
+        assert effect == complete(1)
+        assert isinstance(effect, CompleteSnapshot)
+        assert not effect.unaligned, "another number of tasks can restore it"
 
     def test_more_than_the_bound_set_aside_ends_the_waiting(self) -> None:
         task = Task()
@@ -146,7 +156,7 @@ class TestUnaligned:
         assert task.after(task.alignment.snapshot_taken(1, ())) == [
             Deliver(batch(B, b"before")),
             Deliver(batch(B, b"behind")),
-            complete(1, batch(B, b"before"), unaligned=True),
+            complete(1, batch(B, b"before")),
         ]
 
     def test_the_inputs_are_held_when_the_task_does_not_answer(self) -> None:
@@ -182,7 +192,7 @@ class TestCycles:
         assert task.marked(A) == [Snapshot(1)]
         assert task.gets(BACK, b"round") == [Deliver(batch(BACK, b"round"))]
         assert task.gets(A) == [Deliver(batch(A))]
-        assert task.marked(BACK) == [complete(1, batch(BACK, b"round"), unaligned=True)]
+        assert task.marked(BACK) == [complete(1, batch(BACK, b"round"))]
 
     def test_a_back_edge_whose_marker_comes_first_is_set_aside(self) -> None:
         task = Task(A, BACK, back=(BACK,))
