@@ -140,6 +140,8 @@ class LogicalPlan:
             TopologyError: no spout, a duplicate name, an unknown stream or field, parallelism below 1, …
         """
         _refuse_bytes(proto)
+        if missing := proto.FindInitializationErrors():  # type: ignore[attr-defined]  # the stubs lack it
+            raise TopologyError(f"the topology is damaged: it has no {missing[0]}")
         components: dict[str, Component] = {}
         for spout in proto.spouts:
             _add(components, _component(spout.comp, spout.outputs, (), is_spout=True))

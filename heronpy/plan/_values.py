@@ -75,7 +75,7 @@ def _value(kv: topology_pb2.Config.KeyValue) -> Any:
         try:
             return json.loads(kv.value)
         except (ValueError, RecursionError):
-            return Pickled(kv.SerializeToString())  # its text may not even be UTF-8
+            return Pickled(kv.SerializePartialToString())  # its text may not be UTF-8, its key missing
     if kv.type == topology_pb2.BYTES_VALUE:
         return kv.serialized_value
     return Pickled(kv.serialized_value) if kv.HasField("serialized_value") else kv.value

@@ -211,3 +211,10 @@ def test_the_tick_interval_comes_from_either_key() -> None:
     assert tick_interval_s({}) is None
     assert tick_interval_s({"topology.tick.tuple.freq.secs": "10"}) == 10
     assert tick_interval_s({"topology.tick.tuple.freq.secs": 10, "topology.tick.tuple.freq.ms": 250}) == 0.25
+
+
+def test_a_damaged_value_without_a_key_is_read_as_damaged() -> None:
+    """As protobuf reads it: what is required is only looked for where a message is written."""
+    proto = topology_pb2.Config.FromString(b"\x0a\x05\x12\x01\x7b\x20" + bytes([topology_pb2.JSON_VALUE]))
+    assert not proto.IsInitialized()
+    assert isinstance(read_config(proto)[""], Pickled)

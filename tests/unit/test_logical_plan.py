@@ -87,6 +87,7 @@ def _twice(proto: topology_pb2.Topology) -> None:
         (lambda p: setattr(p.spouts[0].comp.config.kvs[0], "value", "two"), "parallelism must be a number"),
         (lambda p: setattr(p.spouts[0].outputs[0].schema.keys[1], "key", "word"), "declares field 'word' twice"),
         (lambda p: _stream(p.spouts[0].outputs.add(), "words", "default", "x"), "stream 'default' is declared twice"),
+        (lambda p: p.spouts[0].comp.config.kvs[0].ClearField("key"), r"damaged: it has no spouts\[0\].*key"),
         (_direct, r"must read the direct stream words:default with Grouping\.DIRECT"),
         (_twice, "reads words:default twice"),
         (lambda p: setattr(p.bolts[0].inputs[0], "gtype", topology_pb2.DIRECT), "but the stream is not direct"),
