@@ -9,7 +9,7 @@ import sys
 
 from heronpy.instance._instance import Instance
 from heronpy.loader import activate
-from heronpy.runtime import Launch, log_to, main
+from heronpy.runtime import Launch, keep_freed_memory, log_to, main
 
 # Batches are made of thousands of young containers that die soon. With the default threshold of 700 the collector would
 # look at each of them several times; with this one it still finds the cycles that user code makes.
@@ -32,6 +32,7 @@ def _main() -> None:
     os.nice(launch.config.instance.nice)
     if launch.config.instance.batch_scheduling:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    keep_freed_memory()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -7,7 +7,7 @@ from heronpy.runtime._heartbeat import HEARTBEAT_ENV, Beat, HasTask, Heartbeat, 
 from heronpy.runtime._launch import Launch, StatemgrSpec
 from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
 from heronpy.runtime._logging import log_to, rotate, rotate_output
-from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, essential, main, running
+from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, essential, keep_freed_memory, main, running
 from heronpy.runtime._profile import START_SIGNAL, STOP_SIGNAL, Profiler, profile_path
 from heronpy.runtime._tasks import StreamLost, until_one_ends
 
@@ -31,6 +31,7 @@ __all__ = [
     "die_with_parent",
     "essential",
     "keep_beating",
+    "keep_freed_memory",
     "level_for",
     "log_to",
     "main",

@@ -29,6 +29,10 @@ from heronpy.runtime._tasks import until_one_ends
 log = logging.getLogger(__name__)
 
 PARENT_ENV = "HERON_PARENT_PID"
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_MMAP_FROM_BYTES = 8 << 20
+_KEPT_BYTES = 16 << 20
+"""At the end of a heap, so at most this is more than what is in use."""
 _PR_SET_PDEATHSIG = 1
 
 
@@ -134,3 +138,15 @@ def die_with_parent() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != int(expected):
         os._exit(1)
+
+
+def keep_freed_memory() -> None:
+    """Have malloc keep what is freed, up to some megabytes, instead of giving it back to the kernel.
+
+    Frames are some hundred kilobytes. By default malloc maps such a block, or grows its heap, for each of them, and
+    gives it back right afterwards: then every page of it is a fault again. A libc without `mallopt` does as it likes.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_FROM_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)

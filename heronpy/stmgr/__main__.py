@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from heronpy.runtime import Launch, log_to, main
+from heronpy.runtime import Launch, keep_freed_memory, log_to, main
 from heronpy.stmgr import Stmgr
 
 
@@ -16,6 +16,8 @@ def _main() -> None:
     launch = Launch.load(args.dir)
     name = f"stmgr-{args.container}"
     log_to(launch.make_log_dir(args.container) / f"{name}.log", launch.config.logging, topology=launch.topology)
+
+    keep_freed_memory()
 
     async def make() -> Stmgr:
         return Stmgr(launch, args.container)
