@@ -12,12 +12,12 @@ from typing import Any
 from heronpy import submit
 from heronpy.bench._probe import Prober, prober
 from heronpy.bench.rows.counting import COUNT, REPORT, counting, wrong_counts
+from heronpy.bench.rows.pauses import POLL_S
 from heronpy.errors import UnavailableError
 from heronpy.testing import LocalCluster, TopologyHandle
 
 START_TIMEOUT_S = 180.0
 CHECKPOINT_TIMEOUT_S = 300.0
-POLL_S = 0.01
 ANSWER_S = 0.2
 """Who does not answer within it is asked again: a process that is killed may have been asked just before."""
 

@@ -8,23 +8,21 @@ import signal
 import statistics
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from heronpy.bench import BenchConfig, run
 from heronpy.bench.others.running import words_per_core_s
-from heronpy.bench.rows._cluster import POLL_S, Counting, running
+from heronpy.bench.rows._cluster import Counting, running
+from heronpy.bench.rows.pauses import POLL_S, update_pause_s
 from heronpy.bench.rows.sinks import changed_outputs
 from heronpy.config import MIB
 from heronpy.errors import UnavailableError
 
 Step = Callable[[str], None]
 GB = 1_000_000_000
-UPDATE_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,43 +151,13 @@ def rescale(*, gb: float, numbers: list[int], rate: float, interval_s: float, on
         counting.wait_checkpoint(within_s=600.0)
         for before, after in itertools.pairwise(numbers):
             on_step(f"{before} → {after} tasks")
-            pause_s = _updated(counting, after)
+            pause_s = update_pause_s(counting, after)
             figure = f"{pause_s:.1f} ({pause_s / gb:.1f} per GB)"
             rows.append(Row(f"{before} → {after} tasks, pause, s", figure, "≤ 5 per GB", pause_s / gb <= 5))
             counting.wait_checkpoint(within_s=600.0)
         on_step("comparing the counts")
         wrong = counting.end()
     return [*rows, _exact(wrong)]
-
-
-def _updated(counting: Counting, tasks: int) -> float:
-    """Update the number of tasks. Returns for how long nothing was counted, in seconds."""
-    epoch = max(answer["epoch"] for answer in counting.answers())
-    before, counting.tasks = counting.tasks, max(counting.tasks, tasks)
-    counted: dict[str, Any] = {}
-    changed_s, longest_s = time.monotonic(), 0.0
-    with ThreadPoolExecutor(1) as thread:
-        updating = thread.submit(lambda: counting.topology.update(count=tasks, timeout_s=UPDATE_TIMEOUT_S))
-        try:
-            while not updating.done():
-                now = {answer["task"]: (answer["epoch"], answer["count"]) for answer in counting.answers()}
-                if any(found != counted.get(task) and found[1] for task, found in now.items()):
-                    longest_s = max(longest_s, time.monotonic() - changed_s)
-                    changed_s = time.monotonic()
-                counted = now
-                time.sleep(POLL_S)
-            updating.result()
-            counting.tasks = tasks
-        except BaseException:
-            counting.tasks = before
-            raise
-
-    def counts() -> bool:
-        answers = counting.answers()
-        return len(answers) == tasks and all(a["epoch"] > epoch and a["count"] for a in answers)
-
-    counting.wait("a task counts nothing after the update", counts, UPDATE_TIMEOUT_S)
-    return max(longest_s, time.monotonic() - changed_s)  # the pause may be longer than the update
 
 
 def memory(
