@@ -124,11 +124,11 @@ class TopologyMaster:
         tick_s = min(TICK_S, self._timeout_s / 4)
         next_s = time.monotonic() + tick_s
         while True:
+            self._wake.clear()  # before: what is due already is waited for, too, or nobody else would have a turn
             due_s = min(next_s, self.core.due_s if self.core.due_s is not None else next_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(_PAUSE_MIN_S, due_s - time.monotonic())):
                     await self._wake.wait()
-            self._wake.clear()
             now_s = time.monotonic()
             if now_s >= due_s:
                 next_s = now_s + tick_s

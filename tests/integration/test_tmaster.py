@@ -26,7 +26,7 @@ from heronpy.security import container_identity
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
-from heronpy.tmaster import TopologyMaster
+from heronpy.tmaster import Core, TopologyMaster
 
 REQUEST = tmaster_pb2.TopologyRequest()
 
@@ -164,6 +164,15 @@ async def test_the_plan_is_saved_and_sent_when_all_have_registered(launch: Launc
                 assert plan.stmgrs == (one.location, two.location)
                 assert saved_plan(sm) == plan == two.plans[0]
                 assert PhysicalPlan.from_proto(await tmaster.call("GetPhysicalPlan")) == plan
+
+
+async def test_what_is_due_and_cannot_be_done_yet_leaves_others_their_turn(
+    launch: Launch, sm: StateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Core, "due_s", 0.0)
+    async with asyncio.timeout(60), running(TopologyMaster(launch)):
+        for _ in range(10):
+            await asyncio.sleep(0)  # as everybody else in this event loop
 
 
 async def test_a_replaced_stmgr_is_announced_to_all(launch: Launch, sm: StateManager) -> None:
