@@ -88,6 +88,9 @@ class Executor:
         self._level = LevelSwitch(process=f"executor-{container}", component="__executor__")
         self._children = Children(launch, container)
         self._commands: dict[str, Command] = {}
+        self._plan: PackingPlan | None = None
+        self._next: PackingPlan | None = None
+        """What is being prepared: its processes are started, and those of the plan go on."""
         self._hangs = HangDetector(launch.config.executor.heartbeat_timeout_ms, LOOK_S * 1000)
         self._hung: dict[int, str] = {}
         """Why a process is taken for hung, by its pid."""
@@ -112,7 +115,11 @@ class Executor:
             self._launch.socket_dir(self._container)
             statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr, parents=False)
             try:
-                for kind, changed in ((Kind.LOGLEVELS, self._on_levels), (Kind.PACKINGPLANS, self._on_plan)):
+                for kind, changed in (
+                    (Kind.LOGLEVELS, self._on_levels),
+                    (Kind.NEXTPACKINGPLANS, self._on_next),
+                    (Kind.PACKINGPLANS, self._on_plan),
+                ):
                     topology, callback = self._launch.topology, on_loop(changed)
                     watches.append(await asyncio.to_thread(statemgr.watch, kind, topology, callback))
                 await self._supervise()
@@ -173,13 +180,23 @@ class Executor:
             # The topology is being killed; whoever does that also ends this executor.
             log.info("the packing plan is gone")
             return
-        plan = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+        self._plan = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+        self._follow_plans(self._plan)
+        self.started.set()
+
+    def _on_next(self, value: bytes | None) -> None:
+        self._next = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value)) if value else None
+        if self._plan is not None:
+            self._follow_plans(self._plan)
+
+    def _follow_plans(self, plan: PackingPlan) -> None:
+        if self._next is not None:
+            plan = plan.joined(self._next)
         table = {command.id: command for command in self._table(self._launch, self._container, plan)}
         if not table:
             log.warning("the packing plan has no container %d", self._container)
         self._commands |= table
         self._apply(Wanted({id: command.stage for id, command in table.items()}, _now_ms()))
-        self.started.set()
 
     def _on_levels(self, value: bytes | None) -> None:
         self._level.follow(loglevels_pb2.LogLevels.FromString(value or b""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import traceback
 from collections.abc import Iterable
@@ -134,6 +135,8 @@ class Instance:
         target = f"unix:{self._launch.socket_dir(self._container) / 'stmgr.sock'}"
         # Orders stand behind what was received and is not read yet, because there is no room in data-in.
         read_ahead = READ_AHEAD_BYTES if self._launch.checkpoints else 0
+        if self._launch.checkpoints:  # now, and not when there is a plan: in an update everybody waits for that
+            importlib.import_module("heronpy.instance._checkpointed")
         while True:
             async with channel(target, self._security, read_ahead_bytes=read_ahead) as link:
                 try:

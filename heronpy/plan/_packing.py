@@ -83,6 +83,22 @@ class PackingPlan:
         """How many tasks each component has."""
         return dict(Counter(i.component for c in self.containers for i in c.instances))
 
+    @property
+    def instance_ids(self) -> frozenset[str]:
+        """The ids of all instances."""
+        return frozenset(i.instance_id(c.id) for c in self.containers for i in c.instances)
+
+    def joined(self, other: PackingPlan) -> PackingPlan:
+        """A plan with the instances of another one besides its own: what runs while the other is being prepared."""
+        own = {c.id: c for c in self.containers}
+        for c in other.containers:
+            before = own.get(c.id)
+            here = before.instances if before is not None else ()
+            ids = {i.instance_id(c.id) for i in here}
+            new = (i for i in c.instances if i.instance_id(c.id) not in ids)
+            own[c.id] = ContainerPacking(c.id, (*here, *new), c.required)
+        return PackingPlan(self.id, tuple(own[id] for id in sorted(own)), self.highest_task_id)
+
     def container(self, container_id: int) -> ContainerPacking | None:
         return next((c for c in self.containers if c.id == container_id), None)
 

@@ -23,14 +23,16 @@ class StmgrHello(_message.Message):
     def __init__(self, location: _Optional[_Union[_plan_pb2.StmgrLocation, _Mapping]] = ..., plan_version: _Optional[int] = ..., restore_epoch: _Optional[int] = ..., peers: _Optional[_Iterable[_Union[_plan_pb2.StmgrLocation, _Mapping]]] = ...) -> None: ...
 
 class StmgrHeartbeat(_message.Message):
-    __slots__ = ("attached", "restore_epoch", "stop_reason")
+    __slots__ = ("attached", "restore_epoch", "waiting", "stop_reason")
     ATTACHED_FIELD_NUMBER: _ClassVar[int]
     RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
     attached: _containers.RepeatedScalarFieldContainer[str]
     restore_epoch: int
+    waiting: _containers.RepeatedScalarFieldContainer[str]
     stop_reason: str
-    def __init__(self, attached: _Optional[_Iterable[str]] = ..., restore_epoch: _Optional[int] = ..., stop_reason: _Optional[str] = ...) -> None: ...
+    def __init__(self, attached: _Optional[_Iterable[str]] = ..., restore_epoch: _Optional[int] = ..., waiting: _Optional[_Iterable[str]] = ..., stop_reason: _Optional[str] = ...) -> None: ...
 
 class StmgrMessage(_message.Message):
     __slots__ = ("hello", "heartbeat", "report", "of_instance")

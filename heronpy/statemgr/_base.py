@@ -29,6 +29,7 @@ class Kind(enum.Enum):
 
     TOPOLOGIES = "topologies"
     PACKINGPLANS = "packingplans"
+    NEXTPACKINGPLANS = "nextpackingplans"
     PPLANS = "pplans"
     EXECUTIONSTATE = "executionstate"
     SCHEDULERS = "schedulers"

@@ -48,6 +48,7 @@ class Registration:
         replan: Callable[[PhysicalPlan], None],
         obey: Callable[[Sequence[checkpoint_pb2.CheckpointOrder]], None],
         stop_reason: Callable[[], str],
+        waiting: Callable[[], Sequence[str]],
     ) -> None:
         """Prepare the registration of the Stream Manager at `location`.
 
@@ -58,11 +59,12 @@ class Registration:
             replan: called with each plan.
             obey: called with orders.
             stop_reason: why the topology should be stopped; empty: it should not.
+            waiting: ids of instances that wait for a plan that has them.
         """
         self._launch = launch
         self._location = location
         self._core = core
-        self._replan, self._obey, self._stop_reason = replan, obey, stop_reason
+        self._replan, self._obey, self._stop_reason, self._waiting = replan, obey, stop_reason, waiting
         self._reports: deque[tmaster_pb2.StmgrMessage] = deque(maxlen=_REPORTS_MAX)
         self._reported = asyncio.Event()
         self._intake = PlanIntake(launch.topology_id, time.monotonic())
@@ -158,7 +160,10 @@ class Registration:
 
     def _heartbeat(self) -> tmaster_pb2.StmgrHeartbeat:
         return tmaster_pb2.StmgrHeartbeat(
-            attached=self._core.attached, stop_reason=self._stop_reason(), restore_epoch=self._core.epoch
+            attached=self._core.attached,
+            stop_reason=self._stop_reason(),
+            restore_epoch=self._core.epoch,
+            waiting=self._waiting(),
         )
 
     def _hello(self) -> tmaster_pb2.StmgrHello:

@@ -71,6 +71,9 @@ class Stmgr:
         self._config = launch.config.stmgr
         self._container = container
         self._planned = asyncio.Event()
+        self._early: dict[asyncio.Event, str] = {}
+        """Instances that wait for a plan that has them, by what wakes them: those that an update needs are started
+        before its plan is in force."""
         self._links: dict[int, Link] = {}
         self._numbers = itertools.count(1)
         self._dialing: dict[str, tuple[StmgrLocation, asyncio.Task[None]]] = {}
@@ -105,6 +108,7 @@ class Stmgr:
             replan=self._replan,
             obey=lambda orders: self._step(OrdersReceived(orders, time.monotonic_ns())),
             stop_reason=lambda: self._stop_reason,
+            waiting=lambda: self.waiting,
         )
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -122,6 +126,11 @@ class Stmgr:
             await instances.stop()
             await peers.stop(0)
             self._spill.remove()
+
+    @property
+    def waiting(self) -> list[str]:
+        """Ids of instances that wait for a plan that has them."""
+        return sorted(set(self._early.values()))
 
     def disconnect(self, name: str, reason: str) -> None:
         """Close the connection with an instance or a peer, if there is one; it will connect again."""
@@ -169,6 +178,9 @@ class Stmgr:
         self._step(PlanReceived(plan, time.monotonic_ns()))
         self._planned.set()
         assert self.core.routes is not None
+        for planned, instance_id in self._early.items():
+            if instance_id in self.core.routes.tasks:
+                planned.set()
         self._dial_peers(self.core.routes.plan)
 
     def _dial_peers(self, plan: PhysicalPlan) -> None:
@@ -216,11 +228,13 @@ class Stmgr:
 
     async def _attach(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """The handler of an instance's stream."""
-        await self._planned.wait()
-        assert self.core.routes is not None
         instance_id = caller_of(context)
-        if instance_id not in self.core.routes.tasks:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"{instance_id} is not in the plan of {self.id}")
+        while self.core.routes is None or instance_id not in self.core.routes.tasks:
+            self._early[planned := asyncio.Event()] = instance_id
+            try:
+                await planned.wait()
+            finally:
+                del self._early[planned]
         await self._serve(instance_id, context)
 
     async def _serve(self, name: str, stream: Any) -> None:

@@ -29,6 +29,8 @@ from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
 from heronpy.tmaster._checkpointing import CheckpointEvent, Checkpointing, KeepCopy, SendOrder
 from heronpy.tmaster._durable import DurableNodes
 from heronpy.tmaster._leadership import Leadership, Role
+from heronpy.tmaster._preparation import KIND as NEXT
+from heronpy.tmaster._preparation import Preparation
 from heronpy.tmaster._publisher import SAVE_WAIT_S, OfferPlan, PlanPublisher, SavePlan
 from heronpy.tmaster._state import (
     CloseSession,
@@ -81,7 +83,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 1.0
 NOBODY = 0
 """The number of a request that nobody waits for."""
-_READ_ALL = ReadNodes((*_durable.KINDS, Kind.PPLANS))
+_READ_ALL = ReadNodes((*_durable.KINDS, Kind.PPLANS, NEXT))
 
 
 class StateRequested(Struct, frozen=True):
@@ -190,6 +192,7 @@ class Core:
         self._requests: deque[StateRequested] = deque()
         self._change: _Change | None = None
         self._update: PlanUpdate | None = None
+        self._preparation = Preparation(b"")
         self._checkpoint_calls = CheckpointCalls()
         self._finished = False
 
@@ -215,6 +218,7 @@ class Core:
             due.append(self._change.deadline_s)
         if self._update is not None:
             due.append(self._update.due_s)
+        due.append(self._preparation.due_s)
         due.append(self._checkpoint_calls.due_s)
         return min((at for at in due if at is not None), default=None)
 
@@ -299,10 +303,11 @@ class Core:
         effects += self._nodes.advance(now_s)
         effects += self._change_state(now_s)
         effects += self._update_plan(now_s)
+        effects += self._prepare(now_s)
         effects += self._answer_checkpoint_calls(now_s)
         if self.checkpoints is not None:
             published = self._publisher.published_version == self._state.version
-            updating = self._update is not None or self._checkpoint_calls.divisible
+            updating = (self._update is not None and self._update.divides_state) or self._checkpoint_calls.divisible
             effects += self.checkpoints.advance(self._state, now_s, published=published, updating=updating)
         return effects
 
@@ -384,12 +389,8 @@ class Core:
             check_fits(state.logical.with_parallelism(request.packing.parallelism), request.packing)
         except TopologyError as e:
             return [Reply(request.call, str(e))]
-        newest_begun: int | None = None
-        if self.checkpoints is not None:
-            coordinator = self.checkpoints.coordinator
-            newest_begun = max(coordinator.record.last_id, coordinator.in_progress)
-        self._update = PlanUpdate.begin(request, newest_begun)
-        return self._topology_event(SpoutsHeld(self.checkpoints is not None, request.now_s))
+        self._update = PlanUpdate.begin(request, checkpoints=self.checkpoints is not None)
+        return []
 
     def _update_plan(self, now_s: float) -> list[Effect]:
         update = self._update
@@ -405,6 +406,10 @@ class Core:
         in_force = self.state.plan is not None and self.state.plan.packing == update.request.packing
         if update.stage is Stage.STARTING and (in_force or now_s >= update.deadline_s):
             return [*effects, *self._end_update(now_s)]
+        if self.checkpoints is not None and update.prepared(self.state.present, now_s):
+            coordinator = self.checkpoints.coordinator
+            update.settle(max(coordinator.record.last_id, coordinator.in_progress))
+            effects += self._topology_event(SpoutsHeld(held=True, now_s=now_s))
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
             update.problem = problem_of(coordinator)
@@ -417,6 +422,12 @@ class Core:
             effects.append(Reply(update.request.call, f"nothing was changed: {why}"))
             return [*effects, *self._end_update(now_s)]
         return [*effects, *update.next_write(self.leadership.fence, now_s)]
+
+    def _prepare(self, now_s: float) -> list[WriteNode]:
+        wanted = self.state.packing if self._preparation.names(self.state.packing) else None
+        if self._update is not None:
+            wanted = self._update.to_prepare
+        return self._preparation.advance(wanted, self.leadership.fence, now_s)
 
     def _undivided(self, update: PlanUpdate) -> str:
         """Why what is committed cannot be restored after an update; empty: it can, as far as is known."""
@@ -469,6 +480,8 @@ class Core:
     def _answered(self, event: NodeClaimed | NodesRead | NodeWritten | StoreFailed) -> list[Effect]:
         if self.checkpoints is not None and self.checkpoints.is_answer(event):
             return [*self.checkpoints.answered(event)]
+        if self._preparation.take(event):
+            return []
         match event:
             case NodesRead(read, values, now_s) if read == _READ_ALL and self._loading:
                 self._loading = False
@@ -522,6 +535,7 @@ class Core:
     def _loaded(self, values: Mapping[Kind, bytes | None], now_s: float) -> list[Effect]:
         self._check_readable(values)
         self._nodes = DurableNodes(values, self._copy)
+        self._preparation = Preparation(values.get(NEXT) or b"")
         topology = self._topology_message()
         raw = self._nodes.values.get(Kind.PACKINGPLANS)
         if raw is None:
@@ -549,7 +563,7 @@ class Core:
         self._raise_to(self._state.restore_epoch)
         log.info("%s is %s, plan %d", self._topology, self._state.runtime.name, self._state.version)
         copies = [KeepCopy(kind, value) for kind, value in self._nodes.values.items() if self._copy.get(kind) != value]
-        follow = (*_durable.KINDS, Kind.PPLANS, *([CHECKPOINTS] if self.checkpoints is not None else []))
+        follow = (*_durable.KINDS, Kind.PPLANS, NEXT, *([CHECKPOINTS] if self.checkpoints is not None else []))
         return [*copies, Activated(follow), *self._applied(effects, now_s)]
 
     def _check_readable(self, values: Mapping[Kind, bytes | None]) -> None:
@@ -569,7 +583,7 @@ class Core:
         return topology
 
     def _changed(self, event: NodeChanged) -> list[Effect]:
-        if self._state is None:
+        if self._state is None or self._preparation.take(event):
             return []
         if event.kind is Kind.PPLANS:
             return self._published(self._publisher.vanished(event.now_s)) if event.value is None else []

@@ -270,7 +270,8 @@ def _event(session: int, stmgr_id: str, message: tmaster_pb2.StmgrMessage) -> Ev
     match message.WhichOneof("message"):
         case "heartbeat":
             heartbeat = message.heartbeat
-            return HeartbeatReceived(session, frozenset(heartbeat.attached), now_s, heartbeat.stop_reason)
+            attached, waiting = frozenset(heartbeat.attached), frozenset(heartbeat.waiting)
+            return HeartbeatReceived(session, attached, now_s, heartbeat.stop_reason, waiting)
         case "report":
             return stmgr_reported(stmgr_id, message.report, now_s)
         case "of_instance":

@@ -49,6 +49,8 @@ class HeartbeatReceived(Struct, frozen=True):
     now_s: float
     stop_reason: str = ""
     """Why the topology is to be stopped; empty: it is not."""
+    waiting: frozenset[str] = frozenset()
+    """Ids of instances that wait for a plan that has them."""
 
 
 class SessionEnded(Struct, frozen=True):
@@ -129,6 +131,7 @@ class Stmgr:
     session: int
     last_heartbeat_s: float
     attached: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,11 @@ class State:
             self.stmgrs[c.stmgr_id].attached.issuperset(i.instance_id(c.id) for i in c.instances)
             for c in self.packing.containers
         )
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Ids of the instances that are attached, or wait for a plan that has them."""
+        return frozenset[str]().union(*(stmgr.attached | stmgr.waiting for stmgr in self.stmgrs.values()))
 
     def receivers(self, plan: PhysicalPlan) -> list[int]:
         """Sessions of the registered Stream Managers in a plan."""
@@ -302,7 +310,7 @@ def _with_peers(state: State, peers: tuple[StmgrLocation, ...]) -> dict[str, Stm
 def _heartbeat_received(state: State, event: HeartbeatReceived) -> State:
     for id, stmgr in state.stmgrs.items():
         if stmgr.session == event.session:
-            alive = replace(stmgr, last_heartbeat_s=event.now_s, attached=event.attached)
+            alive = replace(stmgr, last_heartbeat_s=event.now_s, attached=event.attached, waiting=event.waiting)
             return replace(state, stmgrs={**state.stmgrs, id: alive})
     return state  # of a session that is being closed
 

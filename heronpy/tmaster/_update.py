@@ -1,10 +1,14 @@
 """An update of the packing plan while the topology runs: decisions only, see `_core`.
 
-    settling --a checkpoint without logs is committed--> writing --durable--> starting --a plan in force has it--> done
+    preparing --what is new has been started--> settling --a checkpoint without logs is committed--> writing
+    --durable--> starting --a plan in force has it--> done
 
 The packing plan is written in one step, in the term of this Topology Master. Everybody follows that node: executors,
 the scheduler service, the next Topology Master. A death before it leaves the old plan, a death after it the new one.
-With checkpoints the spouts rest from the beginning until the new plan is in force, so that what is in flight is
+With checkpoints the processes that are new are started first, while everything goes on: executors and the scheduler
+service follow a node of what is being prepared, too. That is no decision: if the update comes to nothing, or this
+Topology Master dies, the node is emptied, and they end again. What takes long is not waited for.
+Then the spouts rest until the new plan is in force, so that what is in flight is
 executed before the checkpoint that everything is restored from. That saves repeated work, no more: what comes after the
 checkpoint is repeated by the sources.
 """
@@ -24,6 +28,8 @@ from heronpy.tmaster._store_effects import WriteNode
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+PREPARE_WAIT_S = 15.0
+"""So long what is new may take to start before the spouts rest; then it is started while they do."""
 START_WAIT_S = 60.0
 """How long the spouts rest for containers that are being started; then the old plan goes on until they are there."""
 
@@ -41,6 +47,8 @@ class UpdateRequested(Struct, frozen=True):
 
 
 class Stage(enum.Enum):
+    PREPARING = enum.auto()
+    """What is new is being started."""
     SETTLING = enum.auto()
     """Waits for a checkpoint that another number of tasks can restore."""
     WRITING = enum.auto()
@@ -62,17 +70,46 @@ class PlanUpdate:
     problem: str = ""
     """Why it has not come further, for whoever has asked."""
     deadline_s: float = 0.0
+    prepared_by_s: float = 0.0
+    """When the start of processes is not waited for any more; 0: nothing is prepared."""
 
     @classmethod
-    def begin(cls, request: UpdateRequested, newest_begun: int | None) -> PlanUpdate:
-        """Begin with a checkpoint newer than `newest_begun`; None: there are none."""
-        stage = Stage.WRITING if newest_begun is None else Stage.SETTLING
-        deadline_s = request.now_s + request.timeout_s
-        return cls(request, stage, newest_begun or 0, deadline_s=deadline_s)
+    def begin(cls, request: UpdateRequested, *, checkpoints: bool) -> PlanUpdate:
+        """Begin; without checkpoints there is nothing to wait for."""
+        update = cls(request, Stage.WRITING, 0, deadline_s=request.now_s + request.timeout_s)
+        if checkpoints:
+            update.stage = Stage.PREPARING
+            update.prepared_by_s = request.now_s + min(PREPARE_WAIT_S, request.timeout_s / 4)
+        return update
+
+    @property
+    def new(self) -> frozenset[str]:
+        """Ids of the instances that are to be started."""
+        return self.request.packing.instance_ids - self.request.base.instance_ids
+
+    @property
+    def to_prepare(self) -> PackingPlan | None:
+        """What is to be started though it is not in force."""
+        return self.request.packing if self.prepared_by_s and self.new else None
+
+    def prepared(self, present: frozenset[str], now_s: float) -> bool:
+        """Whether the spouts are to rest now, if these instances are there."""
+        return self.stage is Stage.PREPARING and (present >= self.new or now_s >= self.prepared_by_s)
+
+    def settle(self, newest_begun: int) -> None:
+        """Wait for a checkpoint newer than `newest_begun`."""
+        self.stage, self.checkpoint = Stage.SETTLING, newest_begun
+
+    @property
+    def divides_state(self) -> bool:
+        """Whether the next checkpoint is what another number of tasks begins with."""
+        return self.stage is not Stage.PREPARING
 
     @property
     def due_s(self) -> float:
         """When something is to be done, whatever happens."""
+        if self.stage is Stage.PREPARING:
+            return min(self.deadline_s, self.prepared_by_s)
         waits = self.stage is Stage.STARTING or self.write is not None
         return self.deadline_s if waits else min(self.deadline_s, self.retry_s)
 

@@ -54,6 +54,9 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         # One method of the scheduler at a time: it starts and ends the same containers in all of them.
         self._turn = asyncio.Lock()
         self._killed = asyncio.Event()
+        self._plan: PackingPlan
+        self._next: PackingPlan | None = None
+        """What is being prepared."""
         self._wanted: PackingPlan
         self._scheduled: PackingPlan
         """Set before `started`. They differ while an update is carried out, or has failed."""
@@ -81,11 +84,13 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             scheduler_pb2_grpc.add_SchedulerServicer_to_server(self, grpc_server)  # type: ignore[no-untyped-call]  # generated
             await grpc_server.start()
             try:
-                self._wanted = self._scheduled = await asyncio.to_thread(self._register, listener.address)
+                self._plan = self._wanted = self._scheduled = await asyncio.to_thread(self._register, listener.address)
                 await self._in_turn(self._schedule, self._wanted)
                 end_submission(self._launch.dir)  # also if the submitter has died meanwhile
                 self.started.set()
-                await until_one_ends(self._keep_running(directory), self._follow_plan(), keep_renewed(launch))
+                await until_one_ends(
+                    self._keep_running(directory), self._follow_plan(), self._follow_next(), keep_renewed(launch)
+                )
             finally:
                 await grpc_server.stop(grace=1.0)  # time for the reply to the kill
 
@@ -130,11 +135,19 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             async for value in follow(statemgr, Kind.PACKINGPLANS, self._launch.topology):
                 if value is None:
                     continue  # killed, or the state manager has lost it: the Topology Master writes it again
-                self._wanted = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+                self._plan = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+                await self._update()
+
+    async def _follow_next(self) -> None:
+        """Start containers that an update is going to need."""
+        async with opened(self._launch.statemgr) as statemgr:
+            async for value in follow(statemgr, Kind.NEXTPACKINGPLANS, self._launch.topology):
+                self._next = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value)) if value else None
                 await self._update()
 
     async def _update(self) -> None:
         """Carry out the newest packing plan, unless that is done. What fails is tried again: all others follow it."""
+        self._wanted = self._plan if self._next is None else self._plan.joined(self._next)
         if self._wanted == self._scheduled:
             return
         try:

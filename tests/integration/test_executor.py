@@ -57,6 +57,10 @@ class Container:
     def pack(self, *components: str) -> None:
         self._statemgr.set(Kind.PACKINGPLANS, self.launch.topology, plan(*components).to_proto().SerializeToString())
 
+    def prepare(self, *components: str) -> None:
+        value = plan(*components).to_proto().SerializeToString() if components else b""
+        self._statemgr.set(Kind.NEXTPACKINGPLANS, self.launch.topology, value)
+
     def execute(self, **env: str) -> subprocess.Popen[bytes]:
         self._executors.append(
             subprocess.Popen(
@@ -310,6 +314,23 @@ def test_a_new_packing_plan_starts_and_ends_instances_and_leaves_the_others_alon
     assert after["stmgr-1"] == before["stmgr-1"]
     eventually_sync(lambda: _equal(container.ended(), ["container_1_sleeps_2"]))
     eventually_sync(lambda: _equal("container_1_sleeps_2" in read_pids(container.launch.container_dir(1)), False))
+
+
+def test_what_is_being_prepared_is_started_and_ends_if_nothing_comes_of_it(container: Container) -> None:
+    container.pack("sleeps", "sleeps")
+    container.execute()
+    before = container.up("container_1_sleeps_1", "container_1_sleeps_2", "stmgr-1")
+    container.prepare("sleeps", "ignores", "sleeps")
+    prepared = container.up(*before, "container_1_ignores_2", "container_1_sleeps_3")
+    assert {id: prepared[id] for id in before} == before
+    container.prepare()
+    eventually_sync(lambda: _equal("container_1_sleeps_3" in read_pids(container.launch.container_dir(1)), False))
+    container.prepare("sleeps", "sleeps", "sleeps")
+    prepared = container.up(*before, "container_1_sleeps_3")
+    container.pack("sleeps", "sleeps", "sleeps")
+    container.pack("sleeps", "sleeps", "sleeps", "sleeps")
+    after = container.up(*before, "container_1_sleeps_3", "container_1_sleeps_4")
+    assert {id: after[id] for id in prepared} == prepared
 
 
 def test_a_second_executor_gives_way_and_harms_nothing(container: Container) -> None:

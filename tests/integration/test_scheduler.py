@@ -36,7 +36,7 @@ from heronpy.rpc import channel
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.security import SCHEDULER, authority
 from heronpy.statemgr import Kind, StateManager, open_statemgr
-from heronpy.testing import eventually_sync
+from heronpy.testing import eventually, eventually_sync
 
 SUBMIT = """
 import sys, heron_scheduler
@@ -410,6 +410,30 @@ def test_an_update_that_fails_is_tried_again(topology: Topology, monkeypatch: py
 
     asyncio.run(serve())
     assert scheduler.updates == [(plan(1), plan(1, 2))] * 2
+
+
+def test_containers_are_started_for_what_is_being_prepared(topology: Topology) -> None:
+    topology.submitted(plan(1))
+    scheduler = Busy(topology.launch)
+    scheduler.updates.append((plan(1), plan(1)))  # it is not busy any more
+    name, prepared = topology.launch.topology, plan(1, 2).to_proto().SerializeToString()
+
+    def serves() -> None:
+        assert topology.statemgr.get(Kind.SCHEDULERS, name) is not None
+
+    async def serve() -> None:
+        service = asyncio.create_task(SchedulerService(topology.launch, scheduler).run())
+        try:
+            await eventually(serves)
+            topology.statemgr.set(Kind.NEXTPACKINGPLANS, name, prepared)
+            await eventually(lambda: _equal(scheduler.updates[-1], (plan(1), plan(1, 2))))
+            topology.statemgr.set(Kind.NEXTPACKINGPLANS, name, b"")
+            await eventually(lambda: _equal(scheduler.updates[-1], (plan(1, 2), plan(1))))
+        finally:
+            service.cancel()
+            await asyncio.gather(service, return_exceptions=True)
+
+    asyncio.run(serve())
 
 
 def test_everything_owned_ends_with_its_owner(topology: Topology) -> None:

@@ -160,12 +160,43 @@ async def test_what_is_sent_to_an_instance_that_is_away_is_delivered_when_it_com
         assert got == list(range(50))
 
 
-async def test_an_instance_that_is_not_in_the_plan_and_a_stranger_are_refused(
-    launch: Launch, state: StateManager, tmp_path: Path
+async def test_an_instance_that_is_not_in_the_plan_waits_for_one_that_has_it(
+    launch: Launch, state: StateManager
 ) -> None:
+    async with two_stmgrs(launch, state) as (one, _):
+        async with to_stmgr(launch, 1, "container_1_word_9"), to_stmgr(launch, 1, "container_1_word_3") as early:
+
+            def both_wait() -> None:
+                assert one.waiting == ["container_1_word_3", "container_1_word_9"]
+
+            await eventually(both_wait)
+            await asyncio.to_thread(repack, state, launch, 3)
+            assert (await early.next("plan")).plan.version > 1
+
+            def one_waits() -> None:
+                assert (one.waiting, one.core.attached) == (["container_1_word_9"], ["container_1_word_3"])
+
+            await eventually(one_waits)
+
+        def gone() -> None:
+            assert one.waiting == []
+
+        await eventually(gone)
+
+
+def repack(state: StateManager, launch: Launch, task: int) -> None:
+    """Have one more task in container 1."""
+    value = state.get(Kind.PACKINGPLANS, launch.topology)
+    assert value is not None
+    packing = plan_pb2.PackingPlan.FromString(value)
+    packing.containers[0].instances.add(
+        component="word", task_id=task, component_index=task - 1
+    ).resources.SetInParent()
+    state.set(Kind.PACKINGPLANS, launch.topology, packing.SerializeToString())
+
+
+async def test_a_stranger_is_refused(launch: Launch, state: StateManager, tmp_path: Path) -> None:
     async with two_stmgrs(launch, state):
-        async with to_stmgr(launch, 1, "container_1_other_9") as unknown:
-            assert await unknown.ended() is grpc.StatusCode.NOT_FOUND
         stranger = launch_in(tmp_path / "elsewhere")
         async with channel(f"unix:{launch.socket_dir(1) / 'stmgr.sock'}", stranger.security(WORD_1)) as link:
             assert await Call(link, stranger, "Attach", WORD_1).ended() is grpc.StatusCode.UNAUTHENTICATED

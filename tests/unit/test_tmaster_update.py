@@ -12,7 +12,7 @@ from tmaster_world import Store, World, hello, packing_plan, topology
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources, TopologyState
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import Kind
-from heronpy.tmaster import Reply, SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
+from heronpy.tmaster import HeartbeatReceived, Reply, SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
 from heronpy.tmaster.checkpoints import CheckpointDamaged, FindIntact, IntactFound, instance_reported
 
 PACKING = packing_plan(1, 2)
@@ -38,8 +38,24 @@ class Scaled(Stmgrs):
 
     obeys_commits = True
 
-    def update(self, packing: PackingPlan, *, base: PackingPlan = PACKING, timeout_s: float = 60.0) -> None:
+    def update(
+        self, packing: PackingPlan, *, base: PackingPlan = PACKING, timeout_s: float = 60.0, start: bool = True
+    ) -> None:
         self.feed(UpdateRequested(9, base, packing, timeout_s, self.now_s))
+        if start:
+            self.start(packing)
+
+    def start(self, packing: PackingPlan) -> None:
+        """Have the instances of a packing plan wait for a plan that has them."""
+        stmgr = next(iter(self.core.state.stmgrs.values()))
+        waiting = packing.instance_ids - stmgr.attached
+        self.feed(HeartbeatReceived(stmgr.session, stmgr.attached, self.now_s, waiting=waiting))
+
+    @property
+    def prepared(self) -> PackingPlan | None:
+        """What executors are to start beside the packing plan."""
+        value = self.store.nodes.get(Kind.NEXTPACKINGPLANS)
+        return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value)) if value else None
 
     def settled(self) -> None:
         """Answer the state manager, and let the instances that a plan has report for the first time."""
@@ -400,3 +416,69 @@ def test_a_state_that_cannot_be_divided_keeps_nobody_from_other_containers() -> 
     world.snapshot(2)
     world.settled()
     assert world.packing == wanted
+
+
+def test_what_is_new_is_started_while_all_go_on_and_then_the_spouts_rest() -> None:
+    world = running()
+    wanted = scaled((1, 3), (2,))
+    world.update(wanted, start=False)
+    world.settled()
+    assert (world.prepared, world.packing) == (wanted, PACKING)
+    assert world.plan.state is TopologyState.RUNNING
+    assert not world.coordinator.in_progress
+    world.start(wanted)
+    world.settle(time=False)
+    assert world.plan.state is TopologyState.PAUSED
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.replies, world.packing, world.plan.packing) == ([""], wanted, wanted)
+    assert world.prepared == wanted, "executors may not have heard of the plan yet"
+    world.update(PACKING, base=wanted)
+    world.settle(time=False)
+    assert world.prepared is None, "what is to end must not be named"
+
+
+def test_what_does_not_start_is_not_waited_for_for_ever() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)), start=False)
+    world.pass_time(14.0)
+    assert world.plan.state is TopologyState.RUNNING
+    world.pass_time(2.0)
+    assert world.plan.state is TopologyState.PAUSED
+
+
+def test_where_nothing_is_new_nothing_is_waited_for() -> None:
+    world = running()
+    world.update(replace(scaled((1,)), highest_task_id=2), start=False)
+    world.settle(time=False)
+    assert world.plan.state is TopologyState.PAUSED
+    assert world.prepared is None
+
+
+def test_what_was_started_for_an_update_that_comes_to_nothing_ends() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert world.prepared is not None
+    world.snapshot(1)
+    world.snapshot(2, undivided="state 'total', which has no split and merge")
+    world.settled()
+    assert world.replies != [""]
+    assert (world.prepared, world.packing) == (None, PACKING)
+
+
+def test_a_new_topology_master_ends_what_was_started_for_the_update_of_one_that_died() -> None:
+    world = running()
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert world.prepared is not None
+    world.store.delete(Kind.TMASTERS)
+    successor = Scaled(world.store, location=b"second")
+    successor.settle()
+    assert (successor.prepared, successor.packing) == (None, PACKING)
+
+
+def test_a_plan_that_is_joined_with_another_has_the_instances_of_both() -> None:
+    joined = scaled((1,), (2,)).joined(scaled((1, 3), (), (4,)))
+    assert [[i.task_id for i in container.instances] for container in joined.containers] == [[1, 3], [2], [4]]
+    assert joined.instance_ids == scaled((1, 3), (2,), (4,)).instance_ids

@@ -76,8 +76,10 @@ class Cluster:
         self._executors = MemoryStateManager(self.store, lambda call: loop.after(self._rng.random() * 0.02, call))
         for number in range(1 + setup.standby):
             self._want(f"tmaster-{number}", self._tmaster(number), f"host-tmaster-{number}", on_data_path=False)
+        self._next: PackingPlan | None = None
         self._run_packing(self.packing)
         self._executors.watch(Kind.PACKINGPLANS, NAME, self._packing_changed)
+        self._executors.watch(Kind.NEXTPACKINGPLANS, NAME, self._next_changed)
         self.ledger.emitting_since_s = START_S
 
     def _submit(self) -> None:
@@ -91,8 +93,14 @@ class Cluster:
         if value is not None:
             self._run_packing(PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value)))
 
+    def _next_changed(self, value: bytes | None) -> None:
+        self._next = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value)) if value else None
+        self._run_packing(self.packing)
+
     def _run_packing(self, packing: PackingPlan) -> None:
         """Start what is new in a plan and end what is no longer in it, each at a time of its own."""
+        self.packing = packing
+        packing = packing if self._next is None else packing.joined(self._next)
         wanted = {name for name in self.services if name.startswith("tmaster")}
         for container in packing.containers:
             host = f"host-{container.id}"
@@ -105,7 +113,6 @@ class Cluster:
             self.services[name].wanted = False
         for name in sorted(self.services.keys() - wanted):
             self.loop.after(self._rng.random() * 0.3, lambda name=name: self._end(name))  # type: ignore[misc]  # the loop's variable
-        self.packing = packing
 
     def _want(self, name: str, start: Callable[[Process], None], host: str, *, on_data_path: bool = True) -> None:
         service = self.services.get(name)

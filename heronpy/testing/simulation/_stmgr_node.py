@@ -84,7 +84,7 @@ class StmgrNode:
         self._intake = PlanIntake(topology_id, process.loop.now_s)
         self._links: dict[int, _Link] = {}
         self._waiting: list[tuple[End, str]] = []
-        """Accepted before there was a plan."""
+        """Accepted before there was a plan that has them."""
         self._dialing: dict[str, tuple[StmgrLocation, list[bool]]] = {}
         self._disk: dict[tuple[str, int], bytes] = {}
         self._actions = self._all_actions()
@@ -93,7 +93,7 @@ class StmgrNode:
         self._registering = False
         self._to_tmaster: deque[tmaster_pb2.StmgrMessage] = deque()
         self._writing_to_tmaster = False
-        self._sent: list[str] = []
+        self._sent: tuple[list[str], list[str]] = ([], [])
         self._sent_s = 0.0
         process.check = self._check
         address = f"{self.location.host}:{self.location.port}"
@@ -163,7 +163,8 @@ class StmgrNode:
     # links
 
     def _accept(self, end: End, name: str) -> None:
-        if self.plan is None:
+        routes = self.core.routes
+        if routes is None or (name not in routes.tasks and not name.startswith("stmgr-")):
             self._waiting.append((end, name))
         elif not end.closed:
             self._serve(end, name)
@@ -236,8 +237,7 @@ class StmgrNode:
         self._dial_peers(self.core.routes.plan)
         waiting, self._waiting = self._waiting, []
         for end, name in waiting:
-            if not end.closed:
-                self._serve(end, name)
+            self._accept(end, name)
 
     def _dial_peers(self, plan: PhysicalPlan) -> None:
         wanted = peers_to_dial(plan, self.location)
@@ -354,11 +354,12 @@ class StmgrNode:
     def _heartbeat(self) -> None:
         self.process.after(_LOOK_S, self._heartbeat)
         now_s, attached = self.process.loop.now_s, self.core.attached
+        waiting = sorted({name for end, name in self._waiting if not end.closed and not name.startswith("stmgr-")})
         busy = self._registration is None or self._writing_to_tmaster or self._to_tmaster
-        if busy or (attached == self._sent and now_s < self._sent_s + HEARTBEAT_S):
+        if busy or ((attached, waiting) == self._sent and now_s < self._sent_s + HEARTBEAT_S):
             return
-        self._sent, self._sent_s = attached, now_s
-        heartbeat = tmaster_pb2.StmgrHeartbeat(attached=attached, restore_epoch=self.core.epoch)
+        self._sent, self._sent_s = (attached, waiting), now_s
+        heartbeat = tmaster_pb2.StmgrHeartbeat(attached=attached, restore_epoch=self.core.epoch, waiting=waiting)
         self._report(tmaster_pb2.StmgrMessage(heartbeat=heartbeat))
         if (report := self.core.report) is not None:
             self._report(tmaster_pb2.StmgrMessage(report=report))

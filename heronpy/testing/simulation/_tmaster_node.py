@@ -283,7 +283,8 @@ class TmasterNode:
                 )
             )
         elif message.HasField("heartbeat"):
-            self.feed(HeartbeatReceived(session.number, frozenset(message.heartbeat.attached), now_s))
+            attached, waiting = frozenset(message.heartbeat.attached), frozenset(message.heartbeat.waiting)
+            self.feed(HeartbeatReceived(session.number, attached, now_s, waiting=waiting))
         elif session.number not in self._sessions or session.end.closed:
             return
         elif message.HasField("report"):
