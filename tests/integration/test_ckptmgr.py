@@ -17,7 +17,7 @@ from counting_tasks import COMPONENT, Counting, pieces_of
 from topology_on_disk import EngineProcess, launch_in
 
 from heronpy.checkpoints import LoggedBatch, check_intact, manifest_name, open_storage, read_manifest
-from heronpy.ckptmgr.client import PIECE_BYTES, SOCKET_NAME, CheckpointClient
+from heronpy.ckptmgr.client import PIECE_BYTES, SOCKET_NAME, CheckpointClient, Intact
 from heronpy.errors import CheckpointError, NotFoundError, UnavailableError
 from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
@@ -72,6 +72,23 @@ async def test_what_was_checkpointed_is_restored_with_its_log(launch: Launch, cl
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.usefixtures("process")
+async def test_a_checkpoint_with_batches_for_other_numbers_of_tasks_is_passed_over(client: CheckpointClient) -> None:
+    counting = Counting(client)
+    await counting.restore(0)
+    counting.count(WORDS)
+    await counting.checkpoint(4)
+    counting.count(WORDS)
+    await counting.checkpoint(5, (LoggedBatch(7, b"x"),))
+    assert await client.find_intact((4, 5), {COMPONENT: 2}) == Intact(5, (), {})
+    found = await client.find_intact((4, 5), {COMPONENT: 3})
+    assert (found.checkpoint, found.logged_tasks) == (4, {COMPONENT: 2})
+    assert f"it has batches in flight for 2 tasks of '{COMPONENT}', not for 3" in found.refused[0]
+    assert (await client.find_intact((5,), {COMPONENT: 3})).checkpoint == 0
+    with pytest.raises(CheckpointError, match="were not executed, divided among 2 tasks; now it has 3"):
+        await client.restore(5, COMPONENT, 0, 3)
+
+
 async def test_a_large_object_comes_back_in_parts(client: CheckpointClient) -> None:
     data = os.urandom(9_000_000)
     await client.save("objects/count/big", pieces_of([data[:5], b"", data[5:]]))
