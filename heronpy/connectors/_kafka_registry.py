@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from heronpy.connectors._optional import need
+from heronpy.connectors.registry_calls import RegistryCalls
 from heronpy.errors import ConfigError, HeronError, UnavailableError
 
 _DEFAULTS: Final = {"timeout": 2, "max.retries": 0}
@@ -27,7 +28,9 @@ class RegistryFormat:
         value=RegistryFormat("http://registry:8081", AvroDeserializer)
 
     While the registry does not answer, a topic has no records, and a sink fails what it is given: neither takes the
-    messages for malformed. A schema is asked for once for each process.
+    messages for malformed. A schema is asked for once for each process. A registry that does not answer at all costs a
+    task one timeout of two seconds. After that it is asked in the background, at growing intervals, and known schemas
+    are used.
     """
 
     def __init__(
@@ -96,8 +99,13 @@ class RegistryFormat:
             if not (value := os.environ.get(variable)):
                 raise ConfigError(f"the environment variable {variable} must have {option} of {self!r}")
             config[option] = value
+
+        def silence(error: Exception) -> str:
+            cause = _cause(error, _network_errors())
+            return "" if cause is None else f"{self!r} does not answer: {_line(cause)}"
+
         try:
-            convert = self._make(registry.SchemaRegistryClient(config))
+            convert = self._make(RegistryCalls(registry.SchemaRegistryClient(config), silence))
         except Exception as e:  # it may be the user's own
             raise self._translated(e, registry.SchemaRegistryError) or ConfigError(f"{self!r}: {_line(e)}") from e
         topic, field = self._place
@@ -115,17 +123,23 @@ class RegistryFormat:
 
     def _translated(self, error: Exception, registry_error: type[Exception]) -> HeronError | None:
         """What of an error is the registry's; None: it is the message's."""
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, (registry_error, *_network_errors())):
-            cause = cause.__cause__ or cause.__context__
-        if cause is None:
-            return None
+        cause = _cause(error, (registry_error, UnavailableError, *_network_errors()))
+        if cause is None or isinstance(cause, UnavailableError):
+            return cause
         status = getattr(cause, "http_status_code", 0)
         if status in _DENIED:
             return ConfigError(f"{self!r}: access denied: {_line(cause)}")
         if status in _OF_THE_MESSAGE and getattr(cause, "error_code", None) not in (None, -1, status):
             return None
         return UnavailableError(f"{self!r} does not answer: {_line(cause)}")
+
+
+def _cause(error: BaseException, kinds: tuple[type[Exception], ...]) -> BaseException | None:
+    """The error, or what it came of, that is of one of these kinds."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, kinds):
+        cause = cause.__cause__ or cause.__context__
+    return cause
 
 
 def _network_errors() -> tuple[type[Exception], ...]:

@@ -133,7 +133,10 @@ def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
         OPERATORS_KEY: write_operators(stage.operators()),
         MODULES_KEY: " ".join(sorted(modules)),
     }
-    own[UNSAVED_KEY] = "streamlets keep state in checkpoints effectively once only: set_delivery_semantics"
+    own[UNSAVED_KEY] = (
+        "streamlets keep state in checkpoints effectively once only, so any rollback would lose it all: "
+        "set_delivery_semantics(Config.EFFECTIVELY_ONCE), or set no interval of checkpoints"
+    )
     for step in stage.head.steps():
         if why := inexact(step.node):
             own[INEXACT_KEY] = why

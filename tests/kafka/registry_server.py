@@ -17,6 +17,9 @@ class RegistryServer:
         self.schemas: list[dict[str, Any]] = []
         self.away = False
         """Answers 503."""
+        self.hangs = threading.Event()
+        """Unless it is set, nothing is answered."""
+        self.hangs.set()
         self.user_info = ""
         """`user:password`, without which it answers 401."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
@@ -34,12 +37,14 @@ class RegistryServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.hangs.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def answer(self, method: str, path: str, body: dict[str, Any], authorization: str) -> tuple[int, dict[str, Any]]:
         """The status and body of an answer; each subject has one schema."""
+        self.hangs.wait()
         if self.away:
             return 503, {"error_code": 50003, "message": "no leader"}
         if self.user_info and authorization != f"Basic {b64encode(self.user_info.encode()).decode()}":

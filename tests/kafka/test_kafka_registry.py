@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,36 @@ def test_the_example_of_the_documentation_runs(kafka: KafkaServer, topic: str, r
 
     eventually_sync(read, within_s=60)
     reader.close()
+
+
+def test_a_registry_that_hangs_blocks_a_task_once_and_known_schemas_are_used(registry: RegistryServer) -> None:
+    """The timeout is long enough to tell a call that waits from one that does not on a busy machine."""
+    write_as = RegistryFormat(registry.url, avro_writer).of("orders", "value")
+    known = write_as(ORDER)
+    other = RegistryFormat(registry.url, avro_writer).of("others", "value")
+    other(ORDER)
+    read_as = RegistryFormat(registry.url, avro.AvroDeserializer, options={"timeout": 10}).of("orders", "value")
+    assert read_as(known) == ORDER
+    unknown = known[:4] + b"\x07" + known[5:]
+    registry.hangs.clear()
+    with pytest.raises(UnavailableError, match="does not answer"):
+        read_as(unknown)
+    began_s = time.monotonic()
+    for _ in range(20):
+        with pytest.raises(UnavailableError, match=r"does not answer: .* \(1 calls failed\)"):
+            read_as(unknown)
+        assert read_as(known) == ORDER
+    assert time.monotonic() - began_s < 8
+    registry.schemas += [{**registry.schemas[0], "subject": f"more-{n}"} for n in range(7)]
+    registry.hangs.set()
+
+    def read() -> None:
+        try:
+            assert read_as(unknown) == ORDER
+        except UnavailableError as e:
+            raise AssertionError from e
+
+    eventually_sync(read, within_s=60)
 
 
 def test_a_registry_that_is_away_makes_no_message_malformed(

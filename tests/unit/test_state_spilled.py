@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -156,6 +157,58 @@ def on_a_disk(**options: Any) -> tuple[Component, KeyedState, FullDisk]:
     file = state._spill.cold._file
     file.environment = disk = FullDisk(file.environment)
     return component, state, disk
+
+
+def written_while_it_grows() -> None:
+    """Another topology begins with some state, and writes all of it while there is ever less room in memory."""
+    component = Component(keyed(), 1, at_once=2, memory_bytes=80_000)  # some hundreds of entries
+    for start in range(0, 200, 10):
+        component.declared[0].update((key, (key, "value")) for key in range(start, start + 10))
+        released(component)
+    manifest, memory = component.manifest, Memory(80_000, Path(tempfile.gettempdir()))
+    assert manifest is not None
+    saved = read_saved(manifest, NAME, 0, 1, component.opened, kept=False).elsewhere()
+    task = TaskStates(Place("words-1", NAME, 0, 1, GROUPS), saved, entries_at_once=2, memory=memory)
+    state = task.keyed_state("values")
+    component.tasks[0].close()
+    component.tasks, component.declared, component.manifests, component.generation = [task], [state], [], 0
+    state[0] = "changed"
+    expected = dict(state)
+    component.begin()
+    spill = state._spill
+    assert spill is not None
+    in_file, added = len(spill.cold), 1000
+    while component.writing:
+        state.update((key, (key, "more")) for key in range(added, added + 10))
+        component.write(3)
+        added += 10
+    component.commit()
+    while not task.release():
+        pass
+    assert len(spill.cold) > in_file + 50, "there was less room"
+    task.check_invariants()
+    component.restart(1)
+    assert dict(component.declared[0]) == expected
+    component.tasks[0].close()
+
+
+def test_nothing_leaves_a_base_while_it_is_written() -> None:
+    written_while_it_grows()
+
+
+def test_it_would_be_found_if_something_left_a_base_while_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = KeyedState._make_room
+
+    def without_the_guard(self: Any, deadline_s: float, clock: Any) -> bool:
+        owed, self._owed = self._owed, None
+        try:
+            return right(self, deadline_s, clock)
+        finally:
+            self._owed = owed
+
+    monkeypatch.setattr(KeyedState, "_make_room", without_the_guard)
+    with pytest.raises((RuntimeError, AssertionError)):
+        written_while_it_grows()
 
 
 def test_a_full_disk_costs_memory_and_no_state(caplog: pytest.LogCaptureFixture) -> None:
