@@ -34,7 +34,6 @@ def _main() -> None:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     keep_freed_memory()
     gc.set_threshold(*GC_THRESHOLDS)
-    gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     async def make() -> Instance:

@@ -102,13 +102,13 @@ async def two_stmgrs(launch: Launch, state: StateManager) -> AsyncIterator[tuple
         running(Stmgr(launch, 1)) as one,
         running(Stmgr(launch, 2)) as two,
     ):
-
-        def connected() -> None:
-            assert "stmgr-2" in one.core.connected
-            assert "stmgr-1" in two.core.connected
-
-        await eventually(connected)
+        await eventually(lambda: connected(one, two))
         yield one, two
+
+
+def connected(one: Stmgr, two: Stmgr) -> None:
+    assert "stmgr-2" in one.core.connected
+    assert "stmgr-1" in two.core.connected
 
 
 def data(task: int, body: bytes = b"body") -> stmgr_pb2.Frame:
@@ -203,7 +203,10 @@ async def test_a_stranger_is_refused(launch: Launch, state: StateManager, tmp_pa
 
 
 async def test_a_peer_that_connects_again_starts_with_a_clean_slate(launch: Launch, state: StateManager) -> None:
-    async with two_stmgrs(launch, state) as (one, two):
+    await asyncio.to_thread(submit, state, 1, 2)
+    async with running(TopologyMaster(launch)), running(Stmgr(launch, 2)) as two:
+        async with running(Stmgr(launch, 1)) as one:  # else it would end the streams in its name at any moment
+            await eventually(lambda: connected(one, two))
 
         def held(by: set[str]) -> None:
             assert two.core.culprits == by
@@ -218,12 +221,10 @@ async def test_a_peer_that_connects_again_starts_with_a_clean_slate(launch: Laun
                 await first.ended()
                 held({"container_1_slow_8"})
 
-        def real_one_is_back() -> None:
+        await eventually(lambda: held(set()))
+        async with running(Stmgr(launch, 1)) as one:
+            await eventually(lambda: connected(one, two))
             held(set())
-            assert "stmgr-2" in one.core.connected
-            assert "stmgr-1" in two.core.connected
-
-        await eventually(real_one_is_back)
 
 
 async def test_batches_for_nobody_and_garbage_end_at_most_their_own_stream(launch: Launch, state: StateManager) -> None:
@@ -249,11 +250,7 @@ async def test_streams_that_are_cut_at_any_moment_end_nothing_else(launch: Launc
                 await peer.send(data(2, b"y" * 100_000))
                 await asyncio.sleep(number * 0.0003)
 
-        def connected() -> None:
-            assert "stmgr-2" in one.core.connected
-            assert "stmgr-1" in two.core.connected
-
-        await eventually(connected)
+        await eventually(lambda: connected(one, two))
         async with to_stmgr(launch, 1, WORD_1) as sender:
             await sender.send(data(2, b"last"))
             while (await receiver.next("batches")).batches[-1].body != b"last":

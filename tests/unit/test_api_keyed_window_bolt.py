@@ -224,7 +224,7 @@ def test_at_least_once_tuples_are_acked_when_their_last_window_is_closed(windows
     builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", "topology.message.timeout.secs": 300})
     with Simulator(builder) as simulator:
         (spout,) = simulator.component("pages")
-        simulator.run(until=lambda: len(spout.acked) >= 900, seconds=60)
+        simulator.run(until=lambda: len(spout.acked) >= 900, seconds=300)
         assert sorted(spout.acked) == list(range(900)), "those of the last windows are held"
         assert set(spout.acked.values()) == {1}
         (seen,) = simulator.component("seen")

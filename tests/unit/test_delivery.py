@@ -224,7 +224,7 @@ def test_untracked_tuples_with_ids_count_as_acked_on_their_streams() -> None:
     builder = build(graph)
     builder.set_config({"topology.reliability.mode": "ATMOST_ONCE"})
     with Simulator(builder) as simulator:
-        simulator.run(until=lambda: not simulator.component("source")[0].left, seconds=10)
+        simulator.run(until=lambda: not simulator.component("source")[0].left, seconds=300)
         (spout,) = simulator.component("source")
         acked = Counter(stream_of(m) for m in spout.acked)
         assert acked["side"]

@@ -45,8 +45,8 @@ def test_each_word_is_counted_once_though_all_tasks_are_restored(
             simulator.checkpoint()
             return len(written(output))
 
-        simulator.run(until=lambda: counted() > 20, seconds=30)
+        simulator.run(until=lambda: counted() > 20, seconds=300)
         simulator.step()
         simulator.restore()
-        simulator.run(until=lambda: counted() >= len(expected(TEXT)), seconds=30)
+        simulator.run(until=lambda: counted() >= len(expected(TEXT)), seconds=300)
     assert written(output) == expected(TEXT)

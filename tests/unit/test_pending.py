@@ -174,9 +174,9 @@ def batching(**config: Any) -> TopologyBuilder:
 
 
 def test_a_bolt_that_collects_more_than_the_limit_is_not_starved(caplog: pytest.LogCaptureFixture) -> None:
-    with Simulator(batching()) as simulator:
+    with Simulator(batching(**{"topology.message.timeout.secs": 600})) as simulator:
         (spout,) = simulator.component("numbers")
-        simulator.run(until=lambda: spout.acked == Counted.count or spout.failed > 0, seconds=25)
+        simulator.run(until=lambda: spout.acked == Counted.count or spout.failed > 0, seconds=300)
     assert (spout.acked, spout.failed) == (Counted.count, 0)
     assert "batching holds 1" in caplog.text
     assert "topology.component.holds.tuples" in caplog.text
@@ -184,6 +184,6 @@ def test_a_bolt_that_collects_more_than_the_limit_is_not_starved(caplog: pytest.
 
 def test_a_configured_limit_that_starves_a_bolt_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
     with Simulator(batching(**{"topology.max.spout.pending": 100})) as simulator:
-        simulator.run(until=lambda: "topology.max.spout.pending = 100" in caplog.text, seconds=20)
+        simulator.run(until=lambda: "topology.max.spout.pending = 100" in caplog.text, seconds=300)
         simulator.run(seconds=0.6)
     assert caplog.text.count("topology.max.spout.pending = 100") == 1

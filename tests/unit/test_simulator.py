@@ -198,7 +198,7 @@ def test_user_code_that_raises_ends_the_simulation_with_its_own_error() -> None:
 
 def test_with_the_policy_fail_an_error_fails_the_tuple_and_goes_on() -> None:
     with Simulator(topology(last=Broken, **{"topology.exception.policy": "fail"})) as simulator:
-        simulator.run(until=lambda: all(len(s.failed) == 100 for s in simulator.component("numbers")), seconds=30)
+        simulator.run(until=lambda: all(len(s.failed) == 100 for s in simulator.component("numbers")), seconds=300)
         assert simulator.total("__exception-count") == 200
         assert all(len(s.failed) == 100 for s in simulator.component("numbers"))
 

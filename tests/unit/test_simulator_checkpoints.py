@@ -94,20 +94,20 @@ def test_counts_are_exact_whatever_is_restored_between_two_steps(steps: list[str
         }
         for step in steps:
             do[step]()
-        simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=30)
+        simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=300)
         check_exact(simulator)
 
 
 def test_a_tuple_that_fails_restores_all_tasks() -> None:
     with Simulator(counting(fails=True)) as simulator:
-        simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=30)
+        simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=300)
         check_exact(simulator)
         assert {bolt.epoch for bolt in simulator.component("count")} == {2}
 
 
 def test_a_value_that_cannot_be_saved_fails_the_checkpoint_and_nothing_else() -> None:
     with Simulator(counting()) as simulator:
-        simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=30)
+        simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=300)
         bolt = next(bolt for bolt in simulator.component("count") if 0 in bolt.counts)
         bolt.counts[0] = threading.Lock()
         with pytest.raises(CheckpointError, match=r"'count', state 'counts': the value of key 0"):
@@ -132,7 +132,7 @@ def test_what_a_sink_has_written_becomes_visible_at_the_interval_and_at_the_end(
     with Simulator(builder) as simulator:
         simulator.step()
         assert written() == []
-        simulator.run(until=lambda: len(written()) == NUMBERS, seconds=30)
+        simulator.run(until=lambda: len(written()) == NUMBERS, seconds=300)
     assert written() == list(range(NUMBERS))
     builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
     with Simulator(builder) as simulator:

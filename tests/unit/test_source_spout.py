@@ -148,7 +148,7 @@ def test_at_least_once_what_fails_is_emitted_again_and_what_is_acked_is_remember
     spout = SourceSpout(TextFile(tmp_path / "a.txt"), directory=tmp_path / "state")
     with Simulator(topology(spout, "ATLEAST_ONCE")) as simulator:
         out = simulator.component("out")[0]
-        simulator.run(until=lambda: len(out.values) == 4, seconds=20)
+        simulator.run(until=lambda: len(out.values) == 4, seconds=300)
         assert sorted(out.values) == ["a", "b", "c", "d"]
         simulator.drain()
     with Simulator(topology(spout, "ATLEAST_ONCE")) as simulator:

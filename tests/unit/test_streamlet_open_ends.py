@@ -45,5 +45,5 @@ def test_what_a_program_leaves_over_can_be_read_through_a_builder_of_the_users_o
     topology.add_bolt("reads", Reads, 1, {GlobalStreamId(last, "default"): Grouping.SHUFFLE})
     with Simulator(topology) as simulator:
         (reads,) = simulator.component("reads")
-        simulator.run(until=lambda: len(reads.seen) >= 50, seconds=20)
+        simulator.run(until=lambda: len(reads.seen) >= 50, seconds=300)
     assert sorted(reads.seen)[:20] == list(range(0, 40, 2))

@@ -82,7 +82,7 @@ def test_a_watermark_waits_for_the_split_that_is_furthest_behind() -> None:
             assert watermark(simulator) <= Reader.read_up_to.get("slow", 0)
             return watermark(simulator) == SLOW_MS
 
-        simulator.run(until=behind, seconds=60)
+        simulator.run(until=behind, seconds=300)
         assert behind()
         assert Reader.read_up_to["fast"] == FAST_MS
         simulator.run(seconds=0.2)
@@ -91,5 +91,5 @@ def test_a_watermark_waits_for_the_split_that_is_furthest_behind() -> None:
 
 def test_a_split_without_elements_holds_up_no_watermark_for_long() -> None:
     with simulated(idle_s=0.5) as simulator:
-        simulator.run(until=lambda: watermark(simulator) == END, seconds=60)
+        simulator.run(until=lambda: watermark(simulator) == END, seconds=300)
         assert watermark(simulator) == END

@@ -121,7 +121,7 @@ def test_what_threads_emit_and_ack_is_delivered_once_and_acked_once(
         def done() -> bool:
             return len(source.acked) == TUPLES and sum(len(sink.seen) for sink in sinks) == copies * TUPLES
 
-        simulator.run(until=done, seconds=60)
+        simulator.run(until=done, seconds=300)
         seen = sorted(item for sink in sinks for item in sink.seen)
         for task in simulator.tasks.values():
             task.check_invariants()
@@ -133,6 +133,6 @@ def test_what_threads_emit_and_ack_is_delivered_once_and_acked_once(
 def test_what_threads_fail_is_failed_once() -> None:
     with Simulator(topology("ATLEAST_ONCE", Grouping.SHUFFLE, fails=True)) as simulator:
         (source,) = simulator.component("numbers")
-        simulator.run(until=lambda: len(source.acked) + len(source.failed) >= TUPLES, seconds=60)
+        simulator.run(until=lambda: len(source.acked) + len(source.failed) >= TUPLES, seconds=300)
     assert sorted(source.failed) == list(range(0, TUPLES, 5))
     assert sorted(source.acked) == [n for n in range(TUPLES) if n % 5]
