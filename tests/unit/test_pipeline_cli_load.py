@@ -180,14 +180,17 @@ def test_argparse_ends_with_its_own_exit_code(tmp_path: Path, home: Path) -> Non
     assert raised.value.code == 2
 
 
-def test_what_is_no_job_is_named_with_what_is_near(tmp_path: Path, home: Path, script: Path) -> None:
+def test_what_is_no_job_is_named_with_what_is_near(
+    tmp_path: Path, home: Path, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(script.parent)  # a name is looked for there, too, where anything may be
     load_job(str(script), ["d", "Words"], home=home)
     for ref, words in [
         ("Wrods", "did you mean 'Words'"),
         (f"{script.parent}/jib_{script.stem[4:]}.py", f"did you mean '{script}'"),
         ("no.such.module", "no module 'no.such.module'"),
         ("heronpy.examples", "is a package"),
-        ("../x", "no file ../x"),
+        ("no/x", "no file no/x"),
         ("a b", "no job 'a b'"),
     ]:
         with pytest.raises(NotFoundError, match=words.replace(".", r"\.")):
