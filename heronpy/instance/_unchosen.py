@@ -6,7 +6,7 @@ calls into C for all of them, costs less beside other processes and the same alo
 
 The order of emit to each task is kept because this is done only where everything that a task emits goes this way: one
 list takes all tuples. What has to be chosen at once (another key, which may be an error) first moves all
-that waits there into the pairs.
+that waits there into the pairs; from the first such key on, all are chosen at once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from heronpy.instance._edges import Edge, Put, Taken, Values
 ChooseEdge = Callable[[Values], Edge]
 
 
-class TaskIds(msgspec.Struct, gc=False, eq=False):
-    """What emit returns for a tuple whose task is not chosen yet: chooses when it is read."""
+class TaskIds(msgspec.Struct, eq=False):
+    """What emit returns for a tuple whose task is not chosen yet: chooses when it is read.
+
+    The collector knows it: what is emitted may keep it, which is a cycle.
+    """
 
     choose: ChooseEdge
     values: Values
@@ -48,6 +51,11 @@ class TaskIds(msgspec.Struct, gc=False, eq=False):
 
     def __repr__(self) -> str:
         return repr([*self])
+
+    def __reduce__(self) -> tuple[type[list[int]], tuple[list[int]]]:
+        return list, ([*self],)
+
+    index, count = Sequence.index, Sequence.count
 
 
 Sequence.register(TaskIds)
@@ -107,19 +115,21 @@ class Unchosen:
 
     def chooser(self, index: int) -> Callable[[Values], Edge | Unchosen]:
         """The chooser of the stream."""
-        choose, began = self.choose, False
+        choose, began, mixed = self.choose, False, False
 
         def choose_later(values: Values) -> Edge | Unchosen:
-            nonlocal began
-            try:
-                kind = type(values[index])
-                if kind is str or kind is int:
-                    began = True
-                    return self
-            except IndexError:
-                pass  # chosen now, it is refused
+            nonlocal began, mixed
+            if not mixed:
+                try:
+                    kind = type(values[index])
+                    if kind is str or kind is int:
+                        began = True
+                        return self
+                except IndexError:
+                    pass  # chosen now, it is refused
             edge = choose(values)
             if began:
+                mixed = True  # to settle costs twenty emits if each time a tuple waits
                 self.settle()
             return edge
 
@@ -128,7 +138,8 @@ class Unchosen:
     def settle(self) -> None:
         """Move all that waits into the pairs: what the caller emits next may enter its pair after it."""
         with self._lock:  # also if nothing waits: another thread may have taken it, and not put it anywhere yet
-            self.move(self.take())
+            if taken := self.take():
+                self.move(taken)
 
     def take(self) -> list[Taken]:
         """All that waits, in the order in which it was put. Call with the lock."""

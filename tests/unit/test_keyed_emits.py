@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import pickle
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +19,7 @@ from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.api.tuple import Tuple
 from heronpy.config import InstanceConfig
 from heronpy.errors import TupleError
-from heronpy.hashing import index_of_group, key_group
+from heronpy.hashing import index_of_group, key_group, stable_hashes
 from heronpy.instance.task import SpoutTask, TaskCore, apply_state, make_task
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
@@ -109,7 +112,52 @@ def test_the_ids_that_emit_returns_are_a_sequence_like_the_list() -> None:
     assert ids != [*expected, 1]
     assert expected[0] in ids
     assert repr(ids) == repr(expected)
+    assert (ids.index(expected[0]), ids.count(expected[0]), ids.count(-1), [*reversed(ids)]) == (0, 1, 0, expected)
     assert type(run.emit([3, "word"], need_task_ids=True)) is list
+
+
+def test_the_ids_that_emit_returns_can_be_kept_in_a_state_or_emitted() -> None:
+    run = Run()
+    ids, expected = run.emit([1, "word"]), [run.task_of("word")]
+    assert pickle.loads(pickle.dumps(ids)) == copy.deepcopy(ids) == expected
+    run.emit([ids, "word"])
+    assert run.received() == {expected[0]: [[1, "word"], [expected, "word"]]}
+
+
+def test_an_emitted_object_that_keeps_the_ids_is_freed() -> None:
+    class Order:
+        sent_to: Sequence[int] = ()
+
+        def __reduce__(self) -> Any:
+            return str, ()
+
+    run = Run()
+    order = Order()
+    order.sent_to = run.emit([order, "word"])
+    run.received()
+    freed = weakref.ref(order)
+    del order
+    gc.collect()
+    assert freed() is None
+
+
+def test_keys_of_several_types_are_not_chosen_for_all_at_once_after_each_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run()
+    chosen: list[int] = []
+    hashes = stable_hashes
+
+    def counted(keys: Sequence[Any]) -> Any:
+        chosen.append(len(keys))
+        return hashes(keys)
+
+    monkeypatch.setattr("heronpy.instance._unchosen.stable_hashes", counted)
+    for n in range(100):
+        run.emit((n, "word" if n % 2 else None))
+    received = run.received()
+    assert chosen == [1], "two calls of numpy for every second tuple cost twenty times the emit"
+    assert sorted(n for values in received.values() for n, _ in values) == [*range(100)]
 
 
 def test_a_list_that_is_emitted_may_be_changed_before_its_task_is_chosen() -> None:
