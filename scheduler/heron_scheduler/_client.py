@@ -19,7 +19,11 @@ from heron_scheduler._spi import ALL_CONTAINERS, scheduler_of
 from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.host import (
     EXECUTOR,
+    PROCESS_ENV,
+    SERVICE,
+    TOPOLOGY_ENV,
     HostProcess,
+    find_by_environment,
     is_killed,
     read_pids,
     service_log_dir,
@@ -131,7 +135,7 @@ def kill(launch: Launch) -> None:
     """
     location = _location(launch) if launch.dir.exists() else None  # without its token the service cannot be asked
     if location is not None and _answers(launch, location):
-        service = HostProcess.of(location.pid)
+        service = _process(launch, location)
         # Twice the time that an executor may take: killed ones have to be noticed too.
         timeout_s = 6 * launch.config.executor.stop_timeout_ms / 1000 + 20
         try:
@@ -185,6 +189,12 @@ def _location(launch: Launch) -> state_pb2.SchedulerLocation | None:
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         value = statemgr.get(Kind.SCHEDULERS, launch.topology)
     return None if value is None else state_pb2.SchedulerLocation.FromString(value)
+
+
+def _process(launch: Launch, location: state_pb2.SchedulerLocation) -> HostProcess | None:
+    """The process of the service, if it is one of this host: else its pid is that of any other process here."""
+    mark = {TOPOLOGY_ENV: launch.topology_id, PROCESS_ENV: SERVICE}
+    return next((process for process, _ in find_by_environment(mark) if process.pid == location.pid), None)
 
 
 def _answers(launch: Launch, location: state_pb2.SchedulerLocation) -> bool:

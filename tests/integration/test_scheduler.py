@@ -274,6 +274,24 @@ def test_a_kill_with_a_stuck_service_leaves_nothing(running: Topology) -> None:
     assert running.left() == []
 
 
+def test_a_kill_ends_no_process_that_only_has_the_pid_of_its_service(
+    running: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the service runs on another host, or in another container of this one, and answers from there."""
+    monkeypatch.setattr("heron_scheduler._client._END_TIMEOUT_S", 0.5)
+    value = running.statemgr.get(Kind.SCHEDULERS, "words")
+    location = state_pb2.SchedulerLocation.FromString(value or b"")
+    other = subprocess.Popen(["sleep", "600"])
+    try:
+        location.pid = other.pid
+        running.statemgr.set(Kind.SCHEDULERS, "words", location.SerializeToString())
+        heron_scheduler.kill(running.launch)
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_a_kill_whose_caller_dies_is_brought_to_its_end(running: Topology) -> None:
     executors = running.executors(0, 1, 2)
     caller = subprocess.Popen([sys.executable, "-c", KILL, str(running.launch.dir)])
