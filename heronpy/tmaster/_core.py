@@ -424,9 +424,10 @@ class Core:
         return [*effects, *update.next_write(self.leadership.fence, now_s)]
 
     def _prepare(self, now_s: float) -> list[WriteNode]:
-        wanted = self.state.packing if self._preparation.names(self.state.packing) else None
         if self._update is not None:
             wanted = self._update.to_prepare
+        else:
+            wanted = self.state.packing if self._preparation.names(self.state.packing) else None
         return self._preparation.advance(wanted, self.leadership.fence, now_s)
 
     def _undivided(self, update: PlanUpdate) -> str:

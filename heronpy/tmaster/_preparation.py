@@ -22,6 +22,8 @@ class Preparation:
         """Begin with what the state manager has; empty: nothing is being prepared."""
         self._value = value
         self._wanted = b""
+        self._encoded: tuple[PackingPlan | None, bytes] = None, b""
+        """The newest plan that was asked about: each event asks, and a large one takes milliseconds to encode."""
         self._writing = False
         self._retry_s = 0.0
 
@@ -32,11 +34,11 @@ class Preparation:
 
     def names(self, packing: PackingPlan) -> bool:
         """Whether it is a packing plan that is named."""
-        return self._value == packing.to_proto().SerializeToString()
+        return bool(self._value) and self._value == self._bytes_of(packing)
 
     def advance(self, wanted: PackingPlan | None, fence: bytes, now_s: float) -> list[WriteNode]:
         """Have something prepared; None: nothing."""
-        self._wanted = wanted.to_proto().SerializeToString() if wanted is not None else b""
+        self._wanted = self._bytes_of(wanted) if wanted is not None else b""
         if self.due_s is None or now_s < self.due_s:
             return []
         self._writing = True
@@ -64,3 +66,8 @@ class Preparation:
             case _:
                 return False
         return True
+
+    def _bytes_of(self, packing: PackingPlan) -> bytes:
+        if self._encoded[0] is not packing:
+            self._encoded = packing, packing.to_proto().SerializeToString()
+        return self._encoded[1]

@@ -72,6 +72,8 @@ class PlanUpdate:
     deadline_s: float = 0.0
     prepared_by_s: float = 0.0
     """When the start of processes is not waited for any more; 0: nothing is prepared."""
+    new: frozenset[str] = frozenset()
+    """Ids of the instances that are to be started for it beforehand."""
 
     @classmethod
     def begin(cls, request: UpdateRequested, *, checkpoints: bool) -> PlanUpdate:
@@ -80,17 +82,13 @@ class PlanUpdate:
         if checkpoints:
             update.stage = Stage.PREPARING
             update.prepared_by_s = request.now_s + min(PREPARE_WAIT_S, request.timeout_s / 4)
+            update.new = request.packing.instance_ids - request.base.instance_ids
         return update
-
-    @property
-    def new(self) -> frozenset[str]:
-        """Ids of the instances that are to be started."""
-        return self.request.packing.instance_ids - self.request.base.instance_ids
 
     @property
     def to_prepare(self) -> PackingPlan | None:
         """What is to be started though it is not in force."""
-        return self.request.packing if self.prepared_by_s and self.new else None
+        return self.request.packing if self.new else None
 
     def prepared(self, present: frozenset[str], now_s: float) -> bool:
         """Whether the spouts are to rest now, if these instances are there."""
