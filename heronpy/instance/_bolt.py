@@ -261,7 +261,7 @@ class BoltTask(Task):
     def _flush_if_due(self, now_ns: int) -> None:
         """Flush a bolt that has more to do."""
         if self._pacing.drained(now_ns) and not self._nothing_unsent():
-            destinations = 1 + self.core.outputs.destinations
+            destinations = 1 + sum(1 for pair in self.core.outputs.pairs if pair)
             if self._pacing.busy_due(now_ns, self._done, destinations):
                 self.flush()
 

@@ -140,7 +140,6 @@ class TaskCore:
             key_groups=self.plan.logical.key_groups,
             tagged=self.tracking,
             make_fan=self._make_fan,
-            lock=self.lock,
         )
 
     @property
@@ -246,7 +245,7 @@ class TaskCore:
 class Delegate:
     """What a user's component holds as `self.delegate`."""
 
-    emit: Callable[..., Sequence[int]]
+    emit: Callable[..., list[int]]
     send_watermark: Callable[[int], None]
     ack: Callable[[Tuple], None]
     """A bolt's, as the following."""

@@ -22,7 +22,6 @@ from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import TaskCore
 from heronpy.instance._edges import Taken
 from heronpy.instance._outputs import Outputs, as_values
-from heronpy.instance._unchosen import TaskIds
 
 Process = Callable[[Tuple], None]
 Ack = Callable[[Tuple], None]
@@ -33,7 +32,7 @@ BoltLoop = Callable[[Iterable[Tuple], Process], None]
 class Emitter:
     """What a task emits, until it is drained, and the loops around user code."""
 
-    emit: Callable[..., Sequence[int]]
+    emit: Callable[..., list[int]]
     """What user code calls: a spout's takes a message id, a bolt's anchors."""
     drain: Callable[[], Sequence[Taken]]
     """Take out all that was emitted, by destination; counted by stream. One thread at a time."""
@@ -82,7 +81,7 @@ def make_emitter(
         stream: str = "default",
         direct_task: int | None = None,
         need_task_ids: bool = False,
-    ) -> Sequence[int]:
+    ) -> list[int]:
         nonlocal room
         if type(tup) is list:
             tup = [*tup]  # user code may go on using its list
@@ -100,9 +99,6 @@ def make_emitter(
         room -= 1
         if room <= 0:
             exhausted()
-        if target.ids is None:
-            ids = TaskIds(target.choose, tup)
-            return [*ids] if need_task_ids else ids  # type: ignore[return-value]  # it is registered as a Sequence
         return target.ids
 
     def emit_of_bolt(
@@ -111,7 +107,7 @@ def make_emitter(
         anchors: Sequence[Tuple] | None = None,
         direct_task: int | None = None,
         need_task_ids: bool = False,
-    ) -> Sequence[int]:
+    ) -> list[int]:
         nonlocal room
         if type(tup) is list:
             tup = [*tup]  # user code may go on using its list
@@ -132,9 +128,6 @@ def make_emitter(
         room -= 1
         if room <= 0:
             exhausted()
-        if target.ids is None:
-            ids = TaskIds(target.choose, tup)
-            return [*ids] if need_task_ids else ids  # type: ignore[return-value]  # it is registered as a Sequence
         return target.ids
 
     def poll_spout(next_tuple: Callable[[], None], calls: Iterator[int]) -> bool:
@@ -195,12 +188,12 @@ def make_emitter(
         signal.dozing = asleep
         if asleep:
             full = room = 1
-            if not outputs:
+            if not any(outputs.pairs):
                 return True
             signal.dozing = False
         refill()
         # What waits was counted before: without this `unsent` would say 0, and it would wait for the next emit.
-        if asleep or outputs:
+        if asleep or any(outputs.pairs):
             room -= 1
         return not asleep
 
@@ -217,17 +210,17 @@ def make_emitter(
     def unsent() -> int:
         return full - room
 
-    emit: Callable[..., Sequence[int]] = emit_of_spout if core.component.is_spout else emit_of_bolt
+    emit: Callable[..., list[int]] = emit_of_spout if core.component.is_spout else emit_of_bolt
     if core.settings.debug or core.hooks:
         emit = _observed(core, emit, stream_position=1 if core.component.is_spout else 0)
     return Emitter(emit, drain, unsent, rebind, doze, poll_spout, bolt_loop, no_anchor)
 
 
-def _observed(core: TaskCore, emit: Callable[..., Sequence[int]], *, stream_position: int) -> Callable[..., list[int]]:
+def _observed(core: TaskCore, emit: Callable[..., list[int]], *, stream_position: int) -> Callable[..., list[int]]:
     """emit for topology.debug and task hooks: slower, so only there."""
 
     def observed(tup: Any, *args: Any, **named: Any) -> list[int]:
-        tasks = [*emit(tup, *args, **named)]
+        tasks = emit(tup, *args, **named)
         stream = named.get("stream", args[stream_position] if len(args) > stream_position else "default")
         if core.settings.debug:
             core.logger.info("emitted %r to %s on stream %s", tup, tasks, stream)

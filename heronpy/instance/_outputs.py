@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 from heronpy.errors import TupleError, nearest
 from heronpy.instance._edges import Edge, Fan, MakeFan, Pair, Taken, Target
 from heronpy.instance._grouping import Chooser, CustomGrouping, chooser, for_all
-from heronpy.instance._unchosen import Unchosen
 from heronpy.plan import GroupingKind, InputDecl, PhysicalPlan
 
 ONE_TARGET = frozenset(
@@ -28,7 +25,7 @@ ONE_TARGET = frozenset(
 """Groupings that send a tuple to exactly one task."""
 
 
-class _Choosers(dict[str, Callable[[Sequence[Any]], Target | Unchosen]]):
+class _Choosers(dict[str, Chooser]):
     """Choosers by stream. A miss is the user's mistake, reported in one line."""
 
     component: str
@@ -69,7 +66,6 @@ class Outputs:
         key_groups: int,
         tagged: bool = False,
         make_fan: Callable[[Sequence[Edge], str], Fan] = Fan,
-        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         """Build the pairs and choosers of the task's streams.
 
@@ -80,7 +76,6 @@ class Outputs:
             key_groups: number of key groups of the topology.
             tagged: whether tuples are emitted with tags.
             make_fan: makes the target of a tuple that goes to several tasks, or to none, given the stream.
-            lock: held by those who `take`.
         """
         _, instance = plan.tasks[task_id]
         self.component = plan.logical.components[instance.component]
@@ -130,20 +125,6 @@ class Outputs:
                 )
             choose = for_all(choosers, fan_of)
             self.choosers[stream] = choose if exact else _counting(choose, counter)
-        self._unchosen: Unchosen | None = None
-        """Where all tuples wait, if they are chosen for all at once."""
-        if (only := _only_keyed(read)) is not None:
-            stream, decl, edges = only
-            index = self.component.outputs[stream].fields.index(decl.fields[0])
-            self._unchosen = Unchosen(
-                edges,
-                index,
-                self.choosers[stream],  # type: ignore[arg-type]  # fields grouping chooses edges
-                key_groups=key_groups,
-                tagged=tagged,
-                lock=lock or threading.RLock(),
-            )
-            self.choosers[stream] = self._unchosen.chooser(index)
 
     def direct(self, stream: str, task: Any) -> Target:
         """The target of an emit with `direct_task`.
@@ -168,41 +149,14 @@ class Outputs:
         self.choosers.clear()
         self._direct.clear()
 
-    def __bool__(self) -> bool:
-        """Whether something waits to be sent."""
-        return bool(self._unchosen) or any(self.pairs)
-
-    @property
-    def destinations(self) -> int:
-        """For about how many tasks something waits."""
-        unchosen = self._unchosen.destinations if self._unchosen is not None else 0
-        return max(unchosen, sum(1 for pair in self.pairs if pair))
-
     def take(self) -> list[Taken]:
-        """All that waits, by destination. Call with the lock."""
-        # Before the pairs: what a thread has put there before what is taken here is in them now.
-        if self._unchosen and (taken := self._unchosen.take()):
-            if not any(self.pairs):
-                return taken
-            self._unchosen.move(taken)
+        """All that waits, by destination."""
         return [pair.take() for pair in self.pairs if pair]
 
     def emitted(self, taken: Iterable[Taken]) -> dict[str, int]:
         """Tuples emitted by stream, given what was taken since the last call."""
         sent = {(t.task, stream): n for t in taken for stream, n in t.counts(0, len(t.values))}
         return {stream: n for stream, counter in self._counters.items() if (n := counter.take(stream, sent))}
-
-
-def _only_keyed(
-    read: Sequence[tuple[str, Sequence[tuple[InputDecl, list[Edge]]]]],
-) -> tuple[str, InputDecl, list[Edge]] | None:
-    """The stream, if all that is emitted goes to several tasks of one consumer by one key field."""
-    consumers = [(stream, decl, edges) for stream, found in read for decl, edges in found]
-    if len(consumers) != 1:
-        return None
-    _, decl, edges = consumers[0]
-    keyed = decl.grouping is GroupingKind.FIELDS and len(decl.fields) == 1 and len(edges) > 1
-    return consumers[0] if keyed else None
 
 
 def _counting(choose: Chooser, counter: _Counter) -> Chooser:

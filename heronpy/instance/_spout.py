@@ -197,7 +197,7 @@ class SpoutTask(Task):
                 self.flush()
             return sleep_ns / 1e9
         if unsent and self._pacing.drained(now_ns):
-            destinations = self.core.outputs.destinations
+            destinations = sum(1 for pair in self.core.outputs.pairs if pair)
             if self._chunk < SWIFT_CHUNK or self._pacing.busy_due(now_ns, unsent, destinations):
                 self.flush()
         return 0.0

@@ -55,7 +55,7 @@ def outputs_of(plan: PhysicalPlan) -> Outputs:
 def emit(outputs: Outputs, values: list[Any], stream: str = "default") -> list[int]:
     target = outputs.choosers[stream](values)
     target.put(values)
-    return list(target.ids if target.ids is not None else target.choose(values).ids)
+    return list(target.ids)
 
 
 def test_every_grouping_tells_the_task_ids() -> None:

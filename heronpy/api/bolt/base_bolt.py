@@ -57,7 +57,7 @@ class BaseBolt(BaseComponent):
         anchors: Sequence[Tuple] | None = None,
         direct_task: int | None = None,
         need_task_ids: bool = False,
-    ) -> Sequence[int]:
+    ) -> list[int]:
         """Send a tuple on; returns the ids of the tasks that it goes to.
 
         Args:
@@ -65,9 +65,9 @@ class BaseBolt(BaseComponent):
             stream: the stream's id.
             anchors: tuples that it was made of. If it is lost or failed, so are they.
             direct_task: the receiving task, for direct streams.
-            need_task_ids: return a list; else the ids may be found only when they are read.
+            need_task_ids: for compatibility; the ids are returned anyway.
         """
-        task_ids: Sequence[int] = self.delegate.emit(tup, stream, anchors, direct_task, need_task_ids)
+        task_ids: list[int] = self.delegate.emit(tup, stream, anchors, direct_task, need_task_ids)
         return task_ids
 
     @staticmethod

@@ -118,7 +118,7 @@ class EventTimeBolt(Bolt):
         anchors: Sequence[Tuple] | None = None,
         direct_task: int | None = None,
         need_task_ids: bool = False,
-    ) -> Sequence[int]:
+    ) -> list[int]:
         """Send a tuple on, anchored to the tuples of the window in hand unless `anchors` says otherwise."""
         return super().emit(tup, stream, self._anchors if anchors is None else anchors, direct_task, need_task_ids)
 

@@ -40,7 +40,7 @@ class BaseSpout(BaseComponent):
         stream: str = Stream.DEFAULT_STREAM_ID,
         direct_task: int | None = None,
         need_task_ids: bool = False,
-    ) -> Sequence[int]:
+    ) -> list[int]:
         """Send a tuple into the topology; returns the ids of the tasks that it goes to.
 
         Args:
@@ -48,7 +48,7 @@ class BaseSpout(BaseComponent):
             tup_id: any object: it comes back in `ack()` or `fail()`. None: the tuple is not tracked.
             stream: the stream's id.
             direct_task: the receiving task, for direct streams.
-            need_task_ids: return a list; else the ids may be found only when they are read.
+            need_task_ids: for compatibility; the ids are returned anyway.
         """
-        task_ids: Sequence[int] = self.delegate.emit(tup, tup_id, stream, direct_task, need_task_ids)
+        task_ids: list[int] = self.delegate.emit(tup, tup_id, stream, direct_task, need_task_ids)
         return task_ids
