@@ -158,7 +158,7 @@ def test_what_is_processed_slowly_is_not_taken_over(client: redis.Redis, server:
         assert slow.read(0) == []  # the engine has enough
         taken_over = other.read(10)
         if time.monotonic() - before_s >= idle_s:
-            return  # this process itself was held up for so long
+            pytest.skip("this process itself was held up for so long that others may take over")
         assert taken_over == []
         time.sleep(0.01)
 
