@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import grpc
@@ -60,6 +61,8 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         self._wanted: PackingPlan
         self._scheduled: PackingPlan
         """Set before `started`. They differ while an update is carried out, or has failed."""
+        self._failed: list[PackingPlan] = []
+        """What was tried since the last that was carried out, wholly or partly in vain."""
         self._retry_s = 0.0
 
     async def run(self) -> None:
@@ -84,7 +87,8 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             scheduler_pb2_grpc.add_SchedulerServicer_to_server(self, grpc_server)  # type: ignore[no-untyped-call]  # generated
             await grpc_server.start()
             try:
-                self._plan = self._wanted = self._scheduled = await asyncio.to_thread(self._register, listener.address)
+                self._plan, self._next = await asyncio.to_thread(self._register, listener.address)
+                self._wanted = self._scheduled = self._with_next()
                 await self._in_turn(self._schedule, self._wanted)
                 end_submission(self._launch.dir)  # also if the submitter has died meanwhile
                 self.started.set()
@@ -135,20 +139,23 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             async for value in follow(statemgr, Kind.PACKINGPLANS, self._launch.topology):
                 if value is None:
                     continue  # killed, or the state manager has lost it: the Topology Master writes it again
-                self._plan = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+                self._plan = _packing(value)
                 await self._update()
 
     async def _follow_next(self) -> None:
         """Start containers that an update is going to need."""
         async with opened(self._launch.statemgr) as statemgr:
             async for value in follow(statemgr, Kind.NEXTPACKINGPLANS, self._launch.topology):
-                self._next = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value)) if value else None
+                self._next = _packing(value) if value else None
                 await self._update()
+
+    def _with_next(self) -> PackingPlan:
+        return self._plan if self._next is None else self._plan.joined(self._next)
 
     async def _update(self) -> None:
         """Carry out the newest packing plan, unless that is done. What fails is tried again: all others follow it."""
-        self._wanted = self._plan if self._next is None else self._plan.joined(self._next)
-        if self._wanted == self._scheduled:
+        self._wanted = self._with_next()
+        if self._wanted == self._scheduled and not self._failed:
             return
         try:
             await self._in_turn(self._carry_out_update)
@@ -157,13 +164,29 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             log.error("the new packing plan is not carried out, trying again: %s", e)
 
     def _carry_out_update(self) -> None:
-        before, plan = self._scheduled, self._wanted
-        if plan == before:
+        plan = self._wanted
+        if plan == self._scheduled and not self._failed:
             return
         log.info("the packing plan has changed: %d containers", len(plan.containers))
         issue_missing(self._launch, (container.id for container in plan.containers))
+        before = self._running(plan)
+        if plan not in self._failed:
+            self._failed.append(plan)
         self._scheduler.on_update(before, plan)
-        self._scheduled = plan
+        self._scheduled, self._failed = plan, []
+
+    def _running(self, wanted: PackingPlan) -> PackingPlan:
+        """What is to be taken for running: of what was tried in vain all that is to end, and nothing that is to run."""
+        tried = [self._scheduled, *self._failed]
+        maybe = {container.id: container for plan in reversed(tried) for container in plan.containers}
+        return replace(
+            self._scheduled,
+            containers=tuple(
+                container
+                for id, container in sorted(maybe.items())
+                if wanted.container(id) is None or all(plan.container(id) is not None for plan in tried)
+            ),
+        )
 
     async def _kill(self) -> None:
         loop = asyncio.get_running_loop()
@@ -199,8 +222,8 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(e))
         return scheduler_pb2.SchedulerReply()
 
-    def _register(self, endpoint: str) -> PackingPlan:
-        """Publish the address and read the plan."""
+    def _register(self, endpoint: str) -> tuple[PackingPlan, PackingPlan | None]:
+        """Publish the address and read the plan, and what is being prepared: a service that died was starting that."""
         topology = self._launch.topology
         location = state_pb2.SchedulerLocation(
             topology=topology,
@@ -212,8 +235,9 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             value = statemgr.get(Kind.PACKINGPLANS, topology)
             if value is None:
                 raise NotFoundError(f"topology {topology} has no packing plan: it was not submitted, or it was killed")
+            following = statemgr.get(Kind.NEXTPACKINGPLANS, topology)
             statemgr.set(Kind.SCHEDULERS, topology, location.SerializeToString())
-        return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+        return _packing(value), _packing(following) if following else None
 
     @contextlib.contextmanager
     def _only_one(self) -> Iterator[None]:
@@ -228,3 +252,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             assert me is not None
             write_pid(self._launch.dir, SERVICE, me)
             yield
+
+
+def _packing(value: bytes) -> PackingPlan:
+    return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))

@@ -389,10 +389,11 @@ class Busy(Scheduler):
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
+        self.scheduled: list[PackingPlan] = []
         self.updates: list[tuple[PackingPlan, PackingPlan]] = []
 
     def on_schedule(self, plan: PackingPlan) -> None:
-        pass
+        self.scheduled.append(plan)
 
     def on_kill(self) -> None:
         pass
@@ -447,6 +448,49 @@ def test_containers_are_started_for_what_is_being_prepared(topology: Topology) -
             await eventually(lambda: _equal(scheduler.updates[-1], (plan(1), plan(1, 2))))
             topology.statemgr.set(Kind.NEXTPACKINGPLANS, name, b"")
             await eventually(lambda: _equal(scheduler.updates[-1], (plan(1, 2), plan(1))))
+        finally:
+            service.cancel()
+            await asyncio.gather(service, return_exceptions=True)
+
+    asyncio.run(serve())
+
+
+def test_what_was_started_in_a_failed_update_ends_if_nothing_comes_of_it(
+    topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heron_scheduler._service.RETRY_S", 600)
+    topology.submitted(plan(1))
+    scheduler = Busy(topology.launch)  # fails at the first update, maybe after it has started some containers
+    name = topology.launch.topology
+
+    def serves() -> None:
+        assert topology.statemgr.get(Kind.SCHEDULERS, name) is not None
+
+    async def serve() -> None:
+        service = asyncio.create_task(SchedulerService(topology.launch, scheduler).run())
+        try:
+            await eventually(serves)
+            topology.statemgr.set(Kind.NEXTPACKINGPLANS, name, plan(1, 2).to_proto().SerializeToString())
+            await eventually(lambda: _equal(scheduler.updates, [(plan(1), plan(1, 2))]))
+            topology.statemgr.set(Kind.NEXTPACKINGPLANS, name, b"")
+            await eventually(lambda: _equal(scheduler.updates[1:], [(plan(1, 2), plan(1))]))
+        finally:
+            service.cancel()
+            await asyncio.gather(service, return_exceptions=True)
+
+    asyncio.run(serve())
+
+
+def test_a_service_that_is_started_again_leaves_what_is_being_prepared_alone(topology: Topology) -> None:
+    topology.submitted(plan(1))
+    prepared = plan(1, 2).to_proto().SerializeToString()
+    topology.statemgr.set(Kind.NEXTPACKINGPLANS, topology.launch.topology, prepared)
+    scheduler = Busy(topology.launch)
+
+    async def serve() -> None:
+        service = asyncio.create_task(SchedulerService(topology.launch, scheduler).run())
+        try:
+            await eventually(lambda: _equal(scheduler.scheduled, [plan(1, 2)]))
         finally:
             service.cancel()
             await asyncio.gather(service, return_exceptions=True)
