@@ -57,7 +57,7 @@ class RegistryCalls:
         method = getattr(self._client, name)
         if not name.startswith(_ASKING):
             return method
-        return lambda *args, **options: self._call(method, (name, args, *sorted(options.items())), args, options)
+        return lambda *args, **options: self._call(method, _key(name, args, options), args, options)
 
     def _call(self, method: Callable[..., Any], key: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Call it.
@@ -109,3 +109,12 @@ class RegistryCalls:
         finally:
             with self._lock:
                 self._asking = None
+
+
+def _key(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    key = (name, args, *sorted(options.items()))
+    try:
+        hash(key)
+    except TypeError:  # `use.latest.with.metadata` is a dict
+        return repr(key)
+    return key

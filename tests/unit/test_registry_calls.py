@@ -34,6 +34,11 @@ class Client:
             raise LookupError(f"there is no schema {number}")
         return f"schema {number}"
 
+    def get_latest_with_metadata(self, subject: str, metadata: dict[str, str]) -> str:
+        if self.away:
+            raise TimeoutError("timed out")
+        return f"{subject} {metadata}"
+
 
 class Registry:
     def __init__(self) -> None:
@@ -63,6 +68,15 @@ def test_while_the_registry_answers_every_call_is_the_clients() -> None:
     with pytest.raises(LookupError):
         registry.calls.get_schema(11)
     assert registry.calls.get_schema(1, subject="a") == "schema 1"
+
+
+def test_what_is_asked_for_may_be_a_dict() -> None:
+    registry = Registry()
+    assert registry.calls.get_latest_with_metadata("a", {"major": "1"}) == "a {'major': '1'}"
+    registry.client.away = True
+    with pytest.raises(TimeoutError):
+        registry.calls.get_latest_with_metadata("a", {"major": "2"})
+    assert registry.calls.get_latest_with_metadata("a", {"major": "1"}) == "a {'major': '1'}"
 
 
 def test_known_schemas_are_known_while_it_hangs_and_all_else_fails_at_once() -> None:
