@@ -1,10 +1,11 @@
 """The state manager: the few facts about a topology that must outlive every process.
 
-A tree of small values (serialized protobufs) below a root path, the same tree as Heron's, kept in files (`file`) or in
-ZooKeeper (`zookeeper`):
+A tree of small values (serialized protobufs) below a root path, Heron's tree and some more, kept in files (`file`) or
+in ZooKeeper (`zookeeper`):
 
     <root>/topologies/<topology>            Topology: the definition
     <root>/packingplans/<topology>          PackingPlan
+    <root>/nextpackingplans/<topology>      PackingPlan that an update is going to need; empty: nothing is prepared
     <root>/pplans/<topology>                PhysicalPlan
     <root>/executionstate/<topology>        ExecutionState
     <root>/schedulers/<topology>            SchedulerLocation
