@@ -145,7 +145,7 @@ def compacting(directory: Path) -> Iterator[subprocess.Popen[str]]:
 
 def no_process_of(session: int) -> None:
     for process in psutil.process_iter():
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
                 assert os.getsid(process.pid) != session, process
 

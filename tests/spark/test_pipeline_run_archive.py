@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from pipeline_program import WINDOW, archive, job_at
+from test_pipeline_refusals import name_of
 
 from heronpy.errors import ConfigError
 from heronpy.pipeline import Job, Manifest, ViewReader, run
@@ -154,7 +155,7 @@ def test_a_killed_run_leaves_the_old_views_and_no_jvm(tmp_path: Path) -> None:
     try:
         eventually_sync(lambda: _exists(marker))
         family = psutil.Process(process.pid).children(recursive=True)
-        assert any("java" in child.name() for child in family)
+        assert any("java" in name_of(child) for child in family)
     finally:
         process.kill()
         process.wait(300)
