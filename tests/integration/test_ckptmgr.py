@@ -72,7 +72,6 @@ async def test_what_was_checkpointed_is_restored_with_its_log(launch: Launch, cl
 
 
 @pytest.mark.usefixtures("process")
-@pytest.mark.usefixtures("process")
 async def test_a_checkpoint_with_batches_for_other_numbers_of_tasks_is_passed_over(client: CheckpointClient) -> None:
     counting = Counting(client)
     await counting.restore(0)
@@ -89,6 +88,7 @@ async def test_a_checkpoint_with_batches_for_other_numbers_of_tasks_is_passed_ov
         await client.restore(5, COMPONENT, 0, 3)
 
 
+@pytest.mark.usefixtures("process")
 async def test_a_large_object_comes_back_in_parts(client: CheckpointClient) -> None:
     data = os.urandom(9_000_000)
     await client.save("objects/count/big", pieces_of([data[:5], b"", data[5:]]))
