@@ -294,7 +294,7 @@ MUTANTS = {
         "heronpy.stmgr.flow:FlowControl._opened", _not_after_a_restore, 13, LATE_FOR_RESTORE
     ),
     "compare-and-set compares nothing": Mutant(
-        "heronpy.testing.simulation._state_store:MemoryStateManager.set_if", _compares_nothing, 51, EXPIRED
+        "heronpy.testing.simulation._state_store:MemoryStateManager.set_if", _compares_nothing, 381, EXPIRED
     ),
     "a writer is not woken": Mutant(f"{STMGR}._wake_if_needed", _nothing, 0),
     "a version of a plan is used twice": Mutant("heronpy.tmaster._state:_planned", _same_version, 0, REPLACED),
