@@ -314,12 +314,12 @@ def test_what_is_not_installed_is_told_with_the_command_that_installs_it(empty: 
     no_java = {"PATH": "/nowhere", "JAVA_HOME": ""}
     empty.fill()
     empty.fails(7, "run", "--until", UNTIL, "counts.py", "W", words="Java", env=no_java)
-    hidden = empty.work / "hidden"
-    hidden.mkdir()
     for code, package, verb in [
         (7, "pyspark", ["run", "counts.py", "W"]),
         (2, "pyarrow", ["status", "counts.py", "W"]),
     ]:
+        hidden = empty.work / f"without_{package}"  # one of its own: bytecode tells files by second and size
+        hidden.mkdir()
         (hidden / "sitecustomize.py").write_text(
             "import sys\n"
             "class Hide:\n"
