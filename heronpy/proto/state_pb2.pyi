@@ -54,6 +54,26 @@ class ExecutionState(_message.Message):
     topology_dir: str
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submission_time_s: _Optional[int] = ..., release_version: _Optional[str] = ..., topology_dir: _Optional[str] = ...) -> None: ...
 
+class ContainerRecord(_message.Message):
+    __slots__ = ("topology_id", "container", "incarnation", "host", "address", "shell_endpoint", "started_s", "version")
+    TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    SHELL_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_S_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    topology_id: str
+    container: int
+    incarnation: int
+    host: str
+    address: str
+    shell_endpoint: str
+    started_s: int
+    version: str
+    def __init__(self, topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., shell_endpoint: _Optional[str] = ..., started_s: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+
 class Epoch(_message.Message):
     __slots__ = ("topology_id", "term", "leader", "restore_epoch")
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]

@@ -14,13 +14,15 @@ in ZooKeeper (`zookeeper`):
     <root>/locks/<topology>__<lock>         who holds the lock, ephemeral
     <root>/statefulcheckpoints/<topology>   consistent checkpoints
     <root>/loglevels/<topology>             LogLevels: those that were changed at run time
+    <root>/containers/<topology>__<n>       ContainerRecord: the newest incarnation of container n, and where it runs
+    <root>/launches/<topology>              launch.json, which holds nothing secret: for a CLI on another machine
 
 Sync and thread-safe; from asyncio, call through `asyncio.to_thread`, and follow nodes with `follow`. Every call takes a
 bounded time. Heartbeats and metrics never come here. ZooKeeper's is in `heronpy.statemgr.zookeeper`, which only those
 import who use it: `open_statemgr` does.
 """
 
-from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
+from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node, container_node, is_container_node
 from heronpy.statemgr._files import FileStateManager
 from heronpy.statemgr._follow import follow, on_loop, opened
 from heronpy.statemgr._open import open_statemgr
@@ -33,7 +35,9 @@ __all__ = [
     "Watch",
     "check_condition",
     "check_node",
+    "container_node",
     "follow",
+    "is_container_node",
     "on_loop",
     "open_statemgr",
     "opened",

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 NAME_BYTES_MAX = 180
 LOCK_BYTES_MAX = 60
+CONTAINER_BYTES_MAX = 20
 _LOCK_RETRY_S = 0.05
 
 
@@ -38,6 +39,19 @@ class Kind(enum.Enum):
     STATEFULCHECKPOINTS = "statefulcheckpoints"
     LOGLEVELS = "loglevels"
     EPOCHS = "epochs"
+    CONTAINERS = "containers"
+    LAUNCHES = "launches"
+
+
+def container_node(topology: str, container: int) -> str:
+    """The node of a container in `Kind.CONTAINERS`."""
+    return f"{topology}__{container}"
+
+
+def is_container_node(node: str, topology: str) -> bool:
+    """Whether a node of `Kind.CONTAINERS` is of a container of this topology."""
+    owner, _, container = node.rpartition("__")
+    return owner == topology and container.isdecimal()
 
 
 def check_name(name: str, what: str = "topology", bytes_max: int = NAME_BYTES_MAX) -> str:
@@ -62,6 +76,8 @@ def check_node(kind: Kind, name: str) -> str:
     """The name itself, if a node of this kind may have it. Raises UsageError like `check_name`."""
     if kind is Kind.LOCKS:
         return check_name(name, "lock", NAME_BYTES_MAX + 2 + LOCK_BYTES_MAX)
+    if kind is Kind.CONTAINERS:
+        return check_name(name, "container", NAME_BYTES_MAX + 2 + CONTAINER_BYTES_MAX)
     return check_name(name)
 
 
@@ -154,6 +170,25 @@ class StateManager(ABC):
         replaced at once, never the last. It is called from one thread of the state manager, which it must not hold up.
         While the store is out of reach nothing is called; when it is back, the change in between is.
         """
+
+    def remove_topology(self, topology: str) -> None:
+        """Remove all that is kept of a topology, except its locks, which are their holders'. Safe to repeat.
+
+        The execution state goes after everything else: by it a removal that was interrupted finds the topology again.
+        Containers are looked for once more afterwards: one that has taken an incarnation meanwhile either sees that the
+        topology is gone, and removes its record itself, or wrote it before this second look.
+        """
+        self._remove_containers(topology)
+        for kind in Kind:
+            if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS, Kind.CONTAINERS):
+                self.delete(kind, topology)
+        self.delete(Kind.EXECUTIONSTATE, topology)
+        self._remove_containers(topology)
+
+    def _remove_containers(self, topology: str) -> None:
+        for node in self.list(Kind.CONTAINERS):
+            if is_container_node(node, topology):
+                self.delete(Kind.CONTAINERS, node)
 
     def close(self) -> None:
         """End the session: watches end, ephemeral nodes vanish. Never raises; a second call does nothing."""

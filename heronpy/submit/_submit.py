@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 
 LOCK = "submit"
 LOCK_TIMEOUT_S = 10.0
-_KINDS = [kind for kind in Kind if kind is not Kind.LOCKS]
 
 
 def submit(
@@ -168,8 +167,7 @@ def _clear_leftovers(state: StateManager, launch: Launch) -> None:
     if (earlier := load(launch.dir)) is not None:  # else it did not come to the launch file, and nothing was started
         heron_scheduler.kill(earlier)
         remove_checkpoints(earlier)
-    for kind in _KINDS:
-        state.delete(kind, launch.topology)
+    state.remove_topology(launch.topology)
     _remove_directory(launch)
 
 
@@ -230,8 +228,7 @@ def _record(submission: Submission, state: StateManager, undo: contextlib.ExitSt
         release_version=heronpy.__version__,
         topology_dir=str(launch.dir),
     )
-    for kind in _KINDS:
-        undo.callback(state.delete, kind, launch.topology)
+    undo.callback(state.remove_topology, launch.topology)
     state.set(Kind.TOPOLOGIES, launch.topology, submission.logical.proto.SerializeToString())
     state.set(Kind.PACKINGPLANS, launch.topology, submission.packing.to_proto().SerializeToString())
     state.set(Kind.EXECUTIONSTATE, launch.topology, execution.SerializeToString())

@@ -32,7 +32,7 @@ import pytest
 
 from heronpy.errors import AlreadyExistsError, StateError, UnavailableError, UsageError
 from heronpy.runtime import PARENT_ENV, StatemgrSpec, die_with_parent
-from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, follow, open_statemgr
 from heronpy.testing import eventually, eventually_sync
 
 SESSION_TIMEOUT_S = 8.0
@@ -333,6 +333,24 @@ class StatemgrKit:
         sm.set(Kind.PPLANS, "z", b"x")
         assert sm.list(Kind.TOPOLOGIES) == ["a", "b", "c d", "größe"]
         assert sm.list(Kind.SCHEDULERS) == []
+
+    def test_a_topology_is_removed_with_its_containers_and_nothing_else(self, sm: StateManager) -> None:
+        for kind in Kind:
+            sm.set(kind, "words", b"x")
+        others = ["words_2__1", "words__1__2", "word__1"]
+        for node in (container_node("words", 0), container_node("words", 12), *others):
+            sm.set(Kind.CONTAINERS, node, b"x")
+        sm.set(Kind.TOPOLOGIES, "words__1", b"x")
+        sm.remove_topology("words")
+        sm.remove_topology("words")
+        assert sm.list(Kind.CONTAINERS) == sorted(["words", *others])
+        assert sm.list(Kind.TOPOLOGIES) == ["words__1"]
+        assert [kind for kind in Kind if sm.get(kind, "words") is not None] == [Kind.LOCKS, Kind.CONTAINERS]
+
+    def test_a_container_of_a_topology_with_the_longest_name_has_a_node(self, sm: StateManager) -> None:
+        node = container_node("x" * 180, 10**9)
+        sm.set(Kind.CONTAINERS, node, b"x")
+        assert sm.list(Kind.CONTAINERS) == [node]
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "../a", "a..b", ".a", "a\n", "a\0b", "x" * 300])
     def test_names_that_are_no_path_element_are_refused(self, sm: StateManager, name: str) -> None:

@@ -24,10 +24,7 @@ def remove_engine_state(launch: Launch) -> None:
     """
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         if _is_ours(statemgr, launch):
-            # The execution state last: by it a kill that was interrupted here finds the topology again.
-            kinds = [kind for kind in Kind if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS)]
-            for kind in (*kinds, Kind.EXECUTIONSTATE):
-                statemgr.delete(kind, launch.topology)
+            statemgr.remove_topology(launch.topology)
     root = launch.socket_root()
     _remove_tree(root)
     _remove_if_empty(root.parent)
