@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode
 
+from heronpy.address import join_address
 from heronpy.checkpoints._storage import REDIS_PREFIX, CheckpointStorage, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
 
@@ -59,7 +60,7 @@ class RedisStorage(CheckpointStorage):
                 "the URL of a storage in Redis is redis://host:port/db?prefix=…, rediss:// or unix://"
             ) from None
         where = self._client.connection_pool.connection_kwargs
-        self._address = where.get("path") or f"{where.get('host', 'localhost')}:{where.get('port', 6379)}"
+        self._address = where.get("path") or join_address(where.get("host", "localhost"), where.get("port", 6379))
         self._create = self._client.register_script(_CREATE)
 
     @classmethod

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from heronpy import submit
+from heronpy.address import join_address
 from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
 from heronpy.cli._plan_shapes import logical_shape, physical_shape, stages
 from heronpy.cli._show import WIDTH, empty_table
@@ -143,7 +144,9 @@ def _stmgrs(plan: PhysicalPlan, chosen: list[str]) -> Any:
         if stmgr.id in chosen:
             packed = plan.packing.container(stmgr.container)
             count = len(packed.instances) if packed is not None else 0
-            table.add_row(stmgr.id, f"{stmgr.host}:{stmgr.port}", str(stmgr.container), str(stmgr.pid), str(count))
+            table.add_row(
+                stmgr.id, join_address(stmgr.host, stmgr.port), str(stmgr.container), str(stmgr.pid), str(count)
+            )
     return table
 
 

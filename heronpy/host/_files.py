@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -46,14 +47,34 @@ class PidFile:
     """The name of the host."""
     last_end: str = ""
     """How it ended the last time that it died, e.g. `killed by SIGKILL`."""
+    pid_space: str = ""
+    """Where `pid` means this process, see `pid_space()`; empty: in files of older versions."""
+
+    @property
+    def visible(self) -> bool:
+        """Whether its pid means the same process here: it has this host's kernel and PID namespace."""
+        return self.pid_space in ("", pid_space())
 
     @property
     def alive(self) -> bool:
-        return HostProcess(self.pid, self.start_ticks).alive
+        """Whether it is seen to run. Of a process of another host nothing is seen: see `ended`."""
+        return self.visible and HostProcess(self.pid, self.start_ticks).alive
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is known to have ended: it is of this host, perhaps before a reboot, and does not run."""
+        return (self.visible or self.host == socket.gethostname()) and not self.alive
 
     def restarts_within(self, window_s: float, now_s: float) -> int:
         """How often it was started again in the last `window_s`."""
         return sum(1 for at_ms in self.recent_ms if now_s - at_ms / 1000 <= window_s)
+
+
+@functools.cache
+def pid_space() -> str:
+    """Boot and PID namespace of this process: where they are equal, equal pids are the same process."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/pid')}"
 
 
 def pid_path(container_dir: Path, process: str) -> Path:
@@ -84,6 +105,7 @@ def _record(found: HostProcess, before: PidFile | None, last_end: str) -> PidFil
         create_time=found.create_time,
         started_ms=int(found.create_time * 1000),
         host=socket.gethostname(),
+        pid_space=pid_space(),
         restarts=before.restarts if before else 0,
         recent_ms=before.recent_ms if before else (),
         last_end=last_end or (before.last_end if before else ""),

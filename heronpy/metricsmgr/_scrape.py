@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from heronpy.address import bare_host, join_address, listening_socket
 from heronpy.config import KIB
 from heronpy.metricsmgr._ledger import SourceSnapshot
 from heronpy.runtime import Launch
@@ -62,7 +63,8 @@ class PrometheusEndpoint:
         self.port = 0
         """Once it serves."""
         self._security = security if security.tls is not None and launch.config.metrics.prometheus_tls else None
-        self._host = launch.config.network.bind
+        self._bind = bare_host(launch.config.network.bind)
+        self._advertise = launch.advertised_host()
         configured = int(options.get("port", 0)) or launch.config.metrics.prometheus_port
         self._wanted_port = configured + container if configured else 0
         self._path = "/" + str(options.get("path", "/metrics")).strip("/")
@@ -93,15 +95,18 @@ class PrometheusEndpoint:
                     task.cancel()
                 await asyncio.wait([accepting, *connections])
 
+    @property
+    def address(self) -> str:
+        """Where others reach it, `host:port`, once it serves."""
+        return join_address(self._advertise, self.port)
+
     def _bound(self) -> socket.socket:
-        address = self._host, self._wanted_port
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
-            listening = socket.create_server(address, family=family, backlog=_BACKLOG)
+            listening = listening_socket(self._bind, self._wanted_port, backlog=_BACKLOG)
         except OSError as e:
             # Two topologies of one machine with the same configuration: metrics on another port are better than none.
             log.error("no Prometheus endpoint on port %d: %s; a free port is used", self._wanted_port, e.strerror)
-            listening = socket.create_server((self._host, 0), family=family, backlog=_BACKLOG)
+            listening = listening_socket(self._bind, 0, backlog=_BACKLOG)
         listening.setblocking(False)
         return listening
 

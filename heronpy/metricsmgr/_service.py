@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from heronpy.address import join_address
 from heronpy.errors import ReadFailedError
 from heronpy.files import replace_file
 from heronpy.health import RECENT_RESTARTS_METRIC, RESTART_WINDOW_S, RESTARTS_METRIC
@@ -35,7 +36,7 @@ from heronpy.statemgr import Kind, StateManager, follow, opened
 
 log = logging.getLogger(__name__)
 
-PORT_FILE = "prometheus.port"
+ADDRESS_FILE = "prometheus.address"
 SOURCES_MAX = 1024
 """Most processes of one container."""
 BATCH_REPORTS = 16
@@ -52,6 +53,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         self.started = asyncio.Event()
         self.prometheus_port = 0
         """Where Prometheus can scrape, once started; 0 if that is not configured."""
+        self._prometheus_address = ""
         self._launch = launch
         self._container = container
         self._id = f"metricsmgr-{container}"
@@ -96,7 +98,8 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         )
         async with endpoint.serving():
             self.prometheus_port = endpoint.port
-            with _port_file(self._launch, self._container, endpoint.port):
+            self._prometheus_address = endpoint.address
+            with _address_file(self._launch, self._container, endpoint.address):
                 yield
 
     async def Publish(
@@ -111,7 +114,7 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
     async def _serve(self) -> None:
         grpc_server = UnixServer(lambda: self._launch.socket_dir(self._container) / SOCKET_NAME, self._grpc_server)
         await grpc_server.start()
-        prometheus = f"127.0.0.1:{self.prometheus_port}" if self.prometheus_port else "no"
+        prometheus = self._prometheus_address or "no"
         log.info("%s collects at %s, %s endpoint for Prometheus", self._id, SOCKET_NAME, prometheus)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -193,8 +196,9 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
         if tmaster is None or not len(self._outbox):
             return
         waiting = self._outbox.take()
+        target = join_address(tmaster.host, tmaster.port)
         try:
-            async with channel(f"{tmaster.host}:{tmaster.port}", self._security, container_identity(0)) as to_tmaster:
+            async with channel(target, self._security, container_identity(0)) as to_tmaster:
                 publish = tmaster_pb2_grpc.TmasterStub(to_tmaster).PublishMetrics  # type: ignore[no-untyped-call]  # generated
                 while waiting:
                     await publish(
@@ -258,9 +262,9 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
 
 
 @contextlib.contextmanager
-def _port_file(launch: Launch, container: int, port: int) -> Iterator[None]:
-    path = launch.container_dir(container) / PORT_FILE
-    replace_file(path, f"{port}\n", durable=False)
+def _address_file(launch: Launch, container: int, address: str) -> Iterator[None]:
+    path = launch.container_dir(container) / ADDRESS_FILE
+    replace_file(path, f"{address}\n", durable=False)
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from heronpy.address import join_address
 from heronpy.config import KIB, MIB
 from heronpy.errors import UnavailableError
 from heronpy.rpc._channel import KEEPALIVE, MESSAGE_BYTES_MAX, OPTIONS
@@ -45,7 +46,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return join_address(self.host, self.port)
 
 
 def listen(

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from heronpy.address import WILDCARDS, bare_host, join_address, split_address
 from heronpy.config import KIB, EngineConfig
 from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, UntrustedError
 from heronpy.files import read_owned_file
@@ -35,7 +36,10 @@ LAUNCH_BYTES_MAX = 256 * KIB
 TOKEN_BYTES_MAX = 4 * KIB
 ADVERTISE_ENV = "HERON_ADVERTISE_ADDRESS"
 """Set by schedulers that know under which address a container's host is reached."""
-WILDCARDS = frozenset({"0.0.0.0", "::"})
+
+
+_ROUTE_PORT = 9
+"""Of a server that is named without its port: routes do not depend on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,16 @@ class StatemgrSpec:
     """host:port[,host:port…] of the ZooKeeper servers; empty for files."""
     root: str = ""
     """The root path: a directory, or a znode."""
+
+    def first_server(self) -> tuple[str, int] | None:
+        """Host and port of the first server of `connection`; None if there is none.
+
+        Raises:
+            UsageError: the connection is not a list of addresses.
+        """
+        first = self.connection.partition("://")[2] or self.connection
+        first = first.partition(",")[0].partition("/")[0]
+        return split_address(first, _ROUTE_PORT) if first else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +184,7 @@ class Launch:
     @property
     def bind_address(self) -> str:
         """What servers bind: `host:0`."""
-        host = self.config.network.bind
-        return f"[{host}]:0" if ":" in host else f"{host}:0"
+        return join_address(bare_host(self.config.network.bind), 0)
 
     def advertised_host(self) -> str:
         """Where others reach the servers of this host. Never decided by the cluster's name.
@@ -181,16 +194,17 @@ class Launch:
         """
         network = self.config.network
         if named := os.environ.get(ADVERTISE_ENV) or network.advertise:
-            return named
-        if network.bind not in WILDCARDS:
-            return network.bind
-        host, _, port = self.statemgr.connection.partition(",")[0].partition("/")[0].rpartition(":")
-        if not host:
+            return bare_host(named)
+        bind = bare_host(network.bind)
+        if bind not in WILDCARDS:
+            return bind
+        server = self.statemgr.first_server()
+        if server is None:
             raise ConfigError(
                 f"heron.network.bind.address is {network.bind} and the state manager is not a server: "
                 f"set heron.network.advertise.address, or {ADVERTISE_ENV} on each host"
             )
-        return route_to(host, int(port))
+        return route_to(*server)
 
     def container_dir(self, container: int) -> Path:
         return self.dir / f"container_{container}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from heronpy.address import join_address
 from heronpy.errors import UnavailableError
 
 
@@ -19,4 +20,4 @@ def route_to(host: str, port: int) -> str:
             s.connect(address)
             return str(s.getsockname()[0])
     except OSError as e:
-        raise UnavailableError(f"no route to {host}:{port}: {e}") from e
+        raise UnavailableError(f"no route to {join_address(host, port)}: {e}") from e

@@ -43,7 +43,8 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
 
-from heronpy.errors import AlreadyExistsError, ConfigError, StateError
+from heronpy.address import join_address, split_address
+from heronpy.errors import AlreadyExistsError, ConfigError, StateError, UsageError
 from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._watch import Watch
 
@@ -57,6 +58,7 @@ _kazoo_log.setLevel(logging.ERROR)
 VALUE_BYTES_MAX = 1_000_000
 """A server closes the connection on a packet above 1 MiB (jute.maxbuffer), path and header included."""
 DEFAULT_ROOT = "/heron"
+DEFAULT_PORT = 2181
 
 # kazoo applies the jitter to the pause before, so with a backoff of 1 the pauses wander, and in the end to 0: every
 # process of every topology was busy with connecting. A backoff that outweighs the jitter holds them at max_delay.
@@ -669,8 +671,10 @@ def _parse_connection(connection: str) -> tuple[str, str]:
     """`host:port,…` and the path after it."""
     hosts, _, chroot = connection.partition("/")
     servers = [server.strip() for server in hosts.split(",")]
-    for server in servers:
-        host, colon, port = server.rpartition(":")
-        if not (server and (not colon or (host and port.isdecimal() and 0 < int(port) < 65536))):
-            raise ConfigError(f"{connection!r} is not a ZooKeeper connection string: use host:port[,host:port…]")
-    return ",".join(servers), chroot
+    try:
+        addresses = [split_address(server, DEFAULT_PORT) for server in servers]
+        if not all(port for _, port in addresses):
+            raise UsageError("port 0")
+    except UsageError as e:
+        raise ConfigError(f"{connection!r} is not a ZooKeeper connection string: use host:port[,host:port…]") from e
+    return ",".join(join_address(*address) for address in addresses), chroot

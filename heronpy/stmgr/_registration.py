@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from heronpy.address import join_address
 from heronpy.plan import PhysicalPlan, StmgrLocation
 from heronpy.proto import checkpoint_pb2, plan_pb2, state_pb2, tmaster_pb2
 from heronpy.proto.tmaster_pb2_grpc import TmasterStub
@@ -115,7 +116,7 @@ class Registration:
     async def _stay_with(self, master: state_pb2.TmasterLocation) -> None:
         """One registration: until the stream ends or another Topology Master appears."""
         security = self._launch.security(self._location.id)
-        async with channel(f"{master.host}:{master.port}", security, container_identity(0)) as link:
+        async with channel(join_address(master.host, master.port), security, container_identity(0)) as link:
             stub: Any = TmasterStub(link)  # type: ignore[no-untyped-call]  # generated without types
             call = stub.Register(metadata=security.metadata)
             try:

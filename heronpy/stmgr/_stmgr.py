@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from heronpy.address import join_address
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan, StmgrLocation
 from heronpy.rpc import UnixServer, caller_of, channel, listen, wait_connected
@@ -199,7 +200,9 @@ class Stmgr:
     async def _dial(self, peer: StmgrLocation) -> None:
         """Stay connected to a peer until its location changes."""
         while True:
-            async with channel(f"{peer.host}:{peer.port}", self._security, container_identity(peer.container)) as link:
+            async with channel(
+                join_address(peer.host, peer.port), self._security, container_identity(peer.container)
+            ) as link:
                 call: Any = link.stream_stream(PEER)(metadata=self._security.metadata)
                 try:
                     await wait_connected(call)

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+from heronpy.address import join_address
 from heronpy.errors import ConfigError, HeronError, StateError, UnavailableError
 from heronpy.stores._spi import check_monoid_of
 from heronpy.streamlet.monoid import Monoid
@@ -48,7 +49,7 @@ class Redis:
                 "the URL of a RedisStore is not one: redis://host:port/db, rediss:// or unix://"
             ) from None
         where = self.client.connection_pool.connection_kwargs
-        self.address = where.get("path") or f"{where.get('host', 'localhost')}:{where.get('port', 6379)}"
+        self.address = where.get("path") or join_address(where.get("host", "localhost"), where.get("port", 6379))
 
     @contextlib.contextmanager
     def errors(self, what: str) -> Iterator[None]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import heron_scheduler
 
+from heronpy.address import join_address
 from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError, UsageError
 from heronpy.host import DIRECTORY_ENV, service_record, sweep
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
@@ -262,7 +263,7 @@ def _ask_all(launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TI
     if raw is None:
         raise UnavailableError(f"the Topology Master of {launch.topology} is not up: try again, or see `heron logs`")
     location = state_pb2.TmasterLocation.FromString(raw)
-    return asyncio.run(_call(launch, f"{location.host}:{location.port}", calls, timeout_s))
+    return asyncio.run(_call(launch, join_address(location.host, location.port), calls, timeout_s))
 
 
 async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]], timeout_s: float) -> list[Any]:

@@ -15,7 +15,6 @@ import errno
 import logging
 import shutil
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +25,7 @@ import heron_scheduler
 
 import heronpy
 from heronpy import loader
+from heronpy.address import bare_host, listening_socket
 from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, StateError, UnavailableError
 from heronpy.host import begin_submission, end_submission, in_submission
 from heronpy.proto import state_pb2
@@ -146,18 +146,16 @@ def check_ports(launch: Launch, containers: Iterable[int]) -> None:
         return
     for container in containers:
         port = base + container
-        with socket.socket() as s:
-            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                s.bind(("127.0.0.1", port))
-            except OverflowError as e:
-                raise ConfigError(f"heron.metricsmgr.prometheus.port: there is no port {port}") from e
-            except OSError as e:
-                why = "is taken" if e.errno == errno.EADDRINUSE else f"cannot be used: {e.strerror or e}"
-                raise UnavailableError(
-                    f"port {port} for the metrics of container {container} {why}; "
-                    "set heron.metricsmgr.prometheus.port to another"
-                ) from e
+        try:
+            listening_socket(bare_host(launch.config.network.bind), port).close()
+        except OverflowError as e:
+            raise ConfigError(f"heron.metricsmgr.prometheus.port: there is no port {port}") from e
+        except OSError as e:
+            why = "is taken" if e.errno == errno.EADDRINUSE else f"cannot be used: {e.strerror or e}"
+            raise UnavailableError(
+                f"port {port} for the metrics of container {container} {why}; "
+                "set heron.metricsmgr.prometheus.port to another"
+            ) from e
 
 
 def _clear_leftovers(state: StateManager, launch: Launch) -> None:

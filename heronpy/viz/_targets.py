@@ -1,7 +1,8 @@
 """Where the Metrics Managers of the running topologies are, for Prometheus, and what their topologies may use.
 
-A Metrics Manager writes the port of its endpoint into its container's directory, and removes it when it ends. One that
-was killed leaves the file behind until it runs again: Prometheus then finds nobody there, which is what it should say.
+A Metrics Manager writes the address of its endpoint into its container's directory, and removes it when it ends. One
+that was killed leaves the file behind until it runs again: Prometheus then finds nobody there, which is what it should
+say.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 
 import yaml
 
+from heronpy.address import join_address, split_address
 from heronpy.config import sinks_from_text
-from heronpy.errors import NotFoundError, StateError
+from heronpy.errors import NotFoundError, StateError, UsageError
 from heronpy.files import ABSENT, replace_file
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
@@ -23,7 +25,7 @@ from heronpy.security import CA_FILE, read_secret
 
 log = logging.getLogger(__name__)
 
-PORT_FILE = "prometheus.port"
+ADDRESS_FILE = "prometheus.address"
 AUTHORITIES_SUFFIX = ".ca.pem"
 """Beside `heron.json` is `heron.ca.pem`: whom a scraper trusts."""
 Place = dict[str, str]
@@ -34,7 +36,7 @@ def targets(launches: Iterable[Launch]) -> list[dict[str, Any]]:
 
     Labels: cluster, role, environ, topology, container, and the Metrics Manager as instance.
     """
-    return [_target(launch, path, port) for launch in launches for path, port in _ports(launch)]
+    return [_target(launch, path, address) for launch in launches for path, address in _addresses(launch)]
 
 
 def limits(plans: Iterable[tuple[Launch, PackingPlan]]) -> str:
@@ -145,18 +147,18 @@ def _place(launch: Launch) -> Place:
     return {"cluster": launch.cluster, "role": launch.role, "environ": launch.environ, "topology": launch.topology}
 
 
-def _ports(launch: Launch) -> Iterator[tuple[Path, int]]:
-    for path in sorted(launch.dir.glob(f"container_*/{PORT_FILE}"), key=lambda p: (len(p.parent.name), p)):
+def _addresses(launch: Launch) -> Iterator[tuple[Path, str]]:
+    for path in sorted(launch.dir.glob(f"container_*/{ADDRESS_FILE}"), key=lambda p: (len(p.parent.name), p)):
         try:
-            yield path, int(path.read_text())
-        except (*ABSENT, ValueError):
+            yield path, join_address(*split_address(path.read_text()))
+        except (*ABSENT, UsageError, UnicodeDecodeError):
             continue  # its Metrics Manager ends right now
         except OSError as e:
             log.warning("no target of topology %s: %s cannot be read: %s", launch.topology, path, e.strerror)
 
 
-def _target(launch: Launch, port_file: Path, port: int) -> dict[str, Any]:
-    container = port_file.parent.name.removeprefix("container_")
+def _target(launch: Launch, file: Path, address: str) -> dict[str, Any]:
+    container = file.parent.name.removeprefix("container_")
     labels = {**_place(launch), "container": container, "instance": f"metricsmgr-{container}"}
     sink = next((s for s in sinks_from_text(launch.config.metrics.sinks) if s.sink_class == "PrometheusSink"), None)
     path = "/" + str(sink.options.get("path", "/metrics")).strip("/") if sink else "/metrics"
@@ -164,7 +166,7 @@ def _target(launch: Launch, port_file: Path, port: int) -> dict[str, Any]:
         labels["__metrics_path__"] = path
     if launch.config.security.tls and launch.config.metrics.prometheus_tls:
         labels["__scheme__"] = "https"
-    return {"targets": [f"127.0.0.1:{port}"], "labels": labels}
+    return {"targets": [address], "labels": labels}
 
 
 def _constant(record: str, value: int, labels: Place) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import logging
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -115,7 +114,7 @@ def revive(launch: Launch) -> bool:
         UnavailableError: the service cannot be started.
     """
     record = service_record(launch)
-    if record is None or record.alive or record.host != socket.gethostname() or is_killed(launch.dir):
+    if record is None or not record.ended or is_killed(launch.dir):
         return False
     executor = read_pids(launch.container_dir(0)).get(EXECUTOR)
     if executor is not None and executor.alive:
@@ -197,10 +196,16 @@ def _process(launch: Launch, location: state_pb2.SchedulerLocation) -> HostProce
     return next((process for process, _ in find_by_environment(mark) if process.pid == location.pid), None)
 
 
+def _ended(launch: Launch, location: state_pb2.SchedulerLocation) -> bool:
+    """Whether the service is known to have ended. Of one on another host, only its silence says so."""
+    record = service_record(launch)
+    return record is not None and record.pid == location.pid and record.ended
+
+
 def _answers(launch: Launch, location: state_pb2.SchedulerLocation) -> bool:
     deadline, attempt_s = time.monotonic() + _ASK_TIMEOUT_S, _ATTEMPT_S
-    # In short attempts: a dead service is known at once, where a call would wait for it to come back.
-    while HostProcess.of(location.pid) is not None and time.monotonic() < deadline:
+    # In short attempts: a dead service of this host is known at once, where a call would wait for it to come back.
+    while not _ended(launch, location) and time.monotonic() < deadline:
         try:
             _ask(launch, location, "JobLinks", scheduler_pb2.SchedulerRequest(), attempt_s)
         except UnavailableError:

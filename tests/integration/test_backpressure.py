@@ -111,10 +111,10 @@ def flooded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flooded]:
 def test_backpressure_names_the_culprit_in_the_status_and_to_prometheus(flooded: Flooded) -> None:
     flooded.flood()
     assert flooded.culprits() == {SLOW}
-    port = int((flooded.topology.launch.container_dir(1) / "prometheus.port").read_text())
+    address = (flooded.topology.launch.container_dir(1) / "prometheus.address").read_text()
     series = [
         line
-        for line in scrape(flooded.topology.launch, port).splitlines()
+        for line in scrape(flooded.topology.launch, address).splitlines()
         if line.startswith("heron_time_spent_back_pressure_by_compid_seconds_total{") and f'key="{SLOW}"' in line
     ]
     assert len(series) == 1

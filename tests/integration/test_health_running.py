@@ -114,9 +114,9 @@ def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
 
 def test_prometheus_has_the_verdict_and_the_restarts_of_each_process(looping: TopologyHandle) -> None:
     def scraped(container: int) -> str:
-        path = looping.launch.container_dir(container) / "prometheus.port"
+        path = looping.launch.container_dir(container) / "prometheus.address"
         assert path.exists()
-        return scrape(looping.launch, int(path.read_text()))
+        return scrape(looping.launch, path.read_text())
 
     def exported() -> None:
         lines = scraped(0).splitlines()

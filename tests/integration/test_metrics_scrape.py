@@ -15,6 +15,7 @@ import psutil
 import pytest
 from topology_on_disk import EngineProcess, launch_in
 
+from heronpy.address import split_address
 from heronpy.runtime import Launch
 from heronpy.security import METRICS_DNS_NAME, authority
 from heronpy.testing import eventually, scrape
@@ -34,11 +35,11 @@ async def endpoint(launch: Launch) -> AsyncIterator[int]:
 @contextlib.asynccontextmanager
 async def metricsmgr(launch: Launch) -> AsyncIterator[tuple[EngineProcess, int]]:
     """A Metrics Manager, and the port of its endpoint."""
-    file = launch.container_dir(1) / "prometheus.port"
+    file = launch.container_dir(1) / "prometheus.address"
 
     def port() -> int:
         assert file.exists()
-        return int(file.read_text())
+        return split_address(file.read_text())[1]
 
     with EngineProcess("metricsmgr", launch, 1) as process:
         yield process, await eventually(port)
@@ -142,7 +143,7 @@ async def test_it_ends_with_its_process_whoever_is_connected(tmp_path: Path) -> 
     async with metricsmgr(launch) as (process, port):
         with socket.create_connection(("127.0.0.1", port)):
             assert await asyncio.to_thread(process.terminate) == 0
-        assert not (launch.container_dir(1) / "prometheus.port").exists()
+        assert not (launch.container_dir(1) / "prometheus.address").exists()
 
 
 def _get(port: int, ca: Path | None, own: Path | None) -> str:

@@ -103,8 +103,7 @@ def scraped(launch: Launch) -> dict[tuple[str, str, str], float]:
     """By family, component and stream: the sums over instances."""
     text = ""
     for container in (1, 2):
-        port = int((launch.container_dir(container) / "prometheus.port").read_text())
-        text += scrape(launch, port)
+        text += scrape(launch, (launch.container_dir(container) / "prometheus.address").read_text())
     sums: dict[tuple[str, str, str], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

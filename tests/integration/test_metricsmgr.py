@@ -19,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from topology_on_disk import EngineProcess, launch_in, submit
 
+from heronpy.address import split_address
 from heronpy.metricsmgr import SOCKET_NAME, Reporter
 from heronpy.metricsmgr.parts import MetricsManager
 from heronpy.proto import metrics_pb2, metrics_pb2_grpc, state_pb2, tmaster_pb2, tmaster_pb2_grpc
@@ -111,9 +112,9 @@ def exactly(launch: Launch, sm: StateManager, count: float) -> Any:
 
 
 def port_of(launch: Launch, container: int = 1) -> int:
-    path = launch.container_dir(container) / "prometheus.port"
+    path = launch.container_dir(container) / "prometheus.address"
     assert path.exists(), "there is no Prometheus endpoint yet"
-    return int(path.read_text())
+    return split_address(path.read_text())[1]
 
 
 async def scraped(launch: Launch, port: int) -> dict[tuple[str, str], float]:

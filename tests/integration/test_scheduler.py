@@ -242,6 +242,17 @@ def test_when_service_and_executors_die_at_once_the_next_touch_starts_everything
     assert not heron_scheduler.revive(running.launch)
 
 
+def test_a_service_is_asked_also_where_its_pid_is_not_to_be_seen(running: Topology) -> None:
+    service = running.service()
+    value = running.statemgr.get(Kind.SCHEDULERS, running.launch.topology)
+    assert value is not None
+    location = state_pb2.SchedulerLocation.FromString(value)
+    location.pid = 1 << 22  # as of a service on another host: larger than any pid here
+    running.statemgr.set(Kind.SCHEDULERS, running.launch.topology, location.SerializeToString())
+    heron_scheduler.restart(running.launch, 1)
+    assert running.service() == service
+
+
 def test_a_topology_that_is_being_killed_ends_by_itself_and_is_not_revived(running: Topology) -> None:
     processes = [running.service(), *running.executors(0, 1, 2).values()]
     mark_killed(running.launch.dir)

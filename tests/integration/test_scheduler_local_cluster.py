@@ -15,7 +15,7 @@ from numbers_topology import Broken, Numbers, Small
 
 from heronpy.errors import NotFoundError, UnavailableError, UsageError
 from heronpy.host import TOPOLOGY_ENV, HostProcess, find_by_environment
-from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync
+from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync, scrape
 
 FAST = {"heron.metrics.export.interval.ms": 500, "heron.executor.stop.timeout.ms": 2000}
 
@@ -44,6 +44,19 @@ def test_a_topology_class_is_submitted_and_runs(numbers: TopologyHandle) -> None
     assert numbers.status().state == "RUNNING"
     assert {instance.component for instance in numbers.status().instances} == {"numbers", "sums"}
     eventually_sync(lambda: _positive(executed(numbers)))
+
+
+def test_a_topology_runs_over_ipv6_alone() -> None:
+    with LocalCluster({**FAST, "heron.network.bind.address": "::1"}) as cluster:
+        numbers = cluster.submit(Numbers).wait_running()
+        assert {stmgr.location.host for stmgr in numbers.status().stmgrs} == {"::1"}
+        eventually_sync(lambda: _positive(executed(numbers)))  # tuples pass between two Stream Managers
+        for container in range(3):
+            where = (numbers.launch.container_dir(container) / "prometheus.address").read_text()
+            assert where.startswith("[::1]:")
+            assert "heron_uptime_seconds" in scrape(numbers.launch, where)
+        numbers.restart(0)  # the scheduler service answers at an IPv6 address
+        numbers.wait_running()
 
 
 def test_processes_names_every_process_and_its_pid(numbers: TopologyHandle) -> None:

@@ -325,7 +325,9 @@ def test_the_tree_is_herons(spec: StatemgrSpec, shared: ZookeeperServer) -> None
             client.close()
 
 
-@pytest.mark.parametrize("connection", ["", ":1", "host:port", "host:0", "host:70000", "a:1,,b:2", "a:1,b:x/path"])
+@pytest.mark.parametrize(
+    "connection", ["", ":1", "host:port", "host:0", "host:70000", "a:1,,b:2", "a:1,b:x/path", "::1:port"]
+)
 def test_a_connection_string_that_makes_no_sense_is_refused(connection: str) -> None:
     with pytest.raises(ConfigError, match="connection string"):
         open_statemgr(StatemgrSpec(type="zookeeper", connection=connection, root="/heron"))

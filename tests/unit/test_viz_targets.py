@@ -19,7 +19,9 @@ from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.viz import Discovery, limits, targets
 
 
-def launch(directory: Path, topology: str = "wordcount", ports: dict[int, str] | None = None, **keys: Any) -> Launch:
+def launch(
+    directory: Path, topology: str = "wordcount", addresses: dict[int, str] | None = None, **keys: Any
+) -> Launch:
     made = Launch(
         topology=topology,
         topology_id=f"{topology}-1",
@@ -30,9 +32,9 @@ def launch(directory: Path, topology: str = "wordcount", ports: dict[int, str] |
         dir=directory / topology,
         config=EngineConfig.from_keys(keys),
     )
-    for container, port in (ports or {}).items():
+    for container, address in (addresses or {}).items():
         made.container_dir(container).mkdir(parents=True)
-        (made.container_dir(container) / "prometheus.port").write_text(port)
+        (made.container_dir(container) / "prometheus.address").write_text(address)
     return made
 
 
@@ -44,8 +46,10 @@ def packing(*rams: int) -> PackingPlan:
 
 
 def test_a_target_for_every_metrics_manager_in_the_order_of_containers(tmp_path: Path) -> None:
-    found = targets([launch(tmp_path, ports={2: "9002\n", 10: "9010\n", 0: "9000\n"})])
-    assert [target["targets"] for target in found] == [["127.0.0.1:9000"], ["127.0.0.1:9002"], ["127.0.0.1:9010"]]
+    found = targets(
+        [launch(tmp_path, addresses={2: "[2001:db8::2]:9002\n", 10: "127.0.0.1:9010\n", 0: "127.0.0.1:9000\n"})]
+    )
+    assert [target["targets"] for target in found] == [["127.0.0.1:9000"], ["[2001:db8::2]:9002"], ["127.0.0.1:9010"]]
     assert found[1]["labels"] == {
         "cluster": "local",
         "role": "ada",
@@ -57,27 +61,29 @@ def test_a_target_for_every_metrics_manager_in_the_order_of_containers(tmp_path:
     }
 
 
-@pytest.mark.parametrize("content", ["", "nonsense"])
-def test_a_port_file_that_says_nothing_is_passed_over(tmp_path: Path, content: str) -> None:
-    assert targets([launch(tmp_path, ports={1: content})]) == []
+@pytest.mark.parametrize("content", ["", "nonsense", "9001"])
+def test_an_address_file_that_says_nothing_is_passed_over(tmp_path: Path, content: str) -> None:
+    assert targets([launch(tmp_path, addresses={1: content})]) == []
 
 
-def test_a_port_file_that_cannot_be_read_is_reported(
+def test_an_address_file_that_cannot_be_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def failing(path: Path) -> str:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    running = launch(tmp_path, ports={1: "9001"})
+    running = launch(tmp_path, addresses={1: "127.0.0.1:9001"})
     monkeypatch.setattr(Path, "read_text", failing)
     assert targets([running]) == []
     assert "no target of topology wordcount" in caplog.text
-    assert "prometheus.port cannot be read: Input/output error" in caplog.text
+    assert "prometheus.address cannot be read: Input/output error" in caplog.text
 
 
 def test_another_path_of_the_endpoint_is_scraped(tmp_path: Path) -> None:
     sinks = {"sinks": ["p"], "p": {"class": "PrometheusSink", "path": "/heron"}}
-    (target,) = targets([launch(tmp_path, ports={1: "9001"}, **{"heron.metricsmgr.sinks": json.dumps(sinks)})])
+    (target,) = targets(
+        [launch(tmp_path, addresses={1: "127.0.0.1:9001"}, **{"heron.metricsmgr.sinks": json.dumps(sinks)})]
+    )
     assert target["labels"]["__metrics_path__"] == "/heron"
 
 
@@ -126,7 +132,7 @@ def world(tmp_path: Path) -> World:
 def test_files_follow_what_comes_and_goes(world: World, tmp_path: Path) -> None:
     world.discovery.refresh()
     assert world.written() == (0, 0)
-    world.launches = [launch(tmp_path, ports={0: "1", 1: "2"})]
+    world.launches = [launch(tmp_path, addresses={0: "127.0.0.1:1", 1: "127.0.0.1:2"})]
     world.discovery.refresh()
     assert world.written() == (2, 2)
     world.launches = []
@@ -136,7 +142,7 @@ def test_files_follow_what_comes_and_goes(world: World, tmp_path: Path) -> None:
 
 
 def test_a_file_is_written_only_when_it_changes_or_is_gone(world: World, tmp_path: Path) -> None:
-    world.launches = [launch(tmp_path, ports={1: "2"})]
+    world.launches = [launch(tmp_path, addresses={1: "127.0.0.1:2"})]
     world.discovery.refresh()
     before = world.targets_file.stat().st_ino
     world.discovery.refresh()
@@ -147,7 +153,7 @@ def test_a_file_is_written_only_when_it_changes_or_is_gone(world: World, tmp_pat
 
 
 def test_files_stay_as_they_were_while_nobody_knows_what_runs(world: World, tmp_path: Path) -> None:
-    world.launches = [launch(tmp_path, ports={1: "2"})]
+    world.launches = [launch(tmp_path, addresses={1: "127.0.0.1:2"})]
     world.discovery.refresh()
     world.error = StateError("away")
     with pytest.raises(StateError, match="away"):
@@ -159,7 +165,7 @@ def test_limits_of_a_topology_that_was_not_ready_come_with_the_next_look(world: 
     def not_yet(_: Launch) -> PackingPlan:
         raise NotFoundError("no packing plan")
 
-    world.launches = [launch(tmp_path, ports={1: "2"})]
+    world.launches = [launch(tmp_path, addresses={1: "127.0.0.1:2"})]
     world.plan_of = not_yet
     world.discovery.refresh()
     assert world.written() == (1, 0)

@@ -23,7 +23,7 @@ from typing import TypeVar
 import msgspec
 
 from heron_tracker import _models as m
-from heron_tracker._log_files import LOG_FOLDER, folder
+from heron_tracker._log_files import LOG_FOLDER, NotHereError, folder
 from heron_tracker._topology import Topology
 from heronpy.errors import NotFoundError, UnavailableError, nearest
 from heronpy.files import ABSENT
@@ -154,6 +154,10 @@ def find(topology: Topology, instance: str) -> tuple[HostProcess, Path]:
         logs = topology.directory.resolve() / f"container_{container}" / LOG_FOLDER
     record = read_pids(logs.parent).get(instance)
     process = HostProcess.of(record.pid) if record is not None else None
+    if record is not None and not record.visible:
+        raise NotHereError(
+            f"{instance} runs on {record.host}, and this Tracker sees the processes of its own host only"
+        )
     if record is None or process is None or process.start_ticks != record.start_ticks:
         raise UnavailableError(f"{instance} does not run now: it waits for its (next) start")
     if not _is_process(process, topology.id, instance):

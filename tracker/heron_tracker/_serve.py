@@ -13,6 +13,7 @@ import uvicorn
 import uvloop
 
 from heron_tracker._app import TrackerApp
+from heronpy.address import bare_host, join_address, listening_socket
 from heronpy.errors import UnavailableError
 
 STOP_S = 3
@@ -58,12 +59,12 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         UnavailableError: the port is taken, or the address is not of this host.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        return listening_socket(bare_host(host), port, backlog=BACKLOG)
     except OSError as e:
+        where = join_address(bare_host(host), port)
         raise UnavailableError(
-            f"the Tracker cannot listen at {host}:{port}: {e.strerror or e}; choose another with --port"
+            f"the Tracker cannot listen at {where}: {e.strerror or e}; choose another with --port"
         ) from e
 
 
@@ -78,7 +79,7 @@ def serve(app: TrackerApp, listening: socket.socket, host: str, ready: Callable[
     """
     sys.setswitchinterval(_SWITCH_S)
     with listening:
-        url = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+        url = f"http://{join_address(bare_host(host), listening.getsockname()[1])}"
         config = uvicorn.Config(
             app,
             log_config=None,

@@ -16,6 +16,7 @@ import grpc.aio
 from heron_tracker._circuit_breaker import CircuitBreaker
 from heron_tracker._topology import Topology
 from heron_tracker._trust import check_address, trusted_launch
+from heronpy.address import join_address
 from heronpy.errors import HeronError, UnavailableError, UsageError
 from heronpy.proto import tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import channel
@@ -236,7 +237,7 @@ class Tmasters:
     async def _channel(self, link: _Link, topology: Topology) -> grpc.aio.Channel:
         assert topology.tmaster is not None
         check_address(topology, topology.tmaster.host, proves_itself=link.security.tls is not None)
-        target = f"{topology.tmaster.host}:{topology.tmaster.port}"
+        target = join_address(topology.tmaster.host, topology.tmaster.port)
         old = link.channel
         if old is None or link.target != target:
             link.channel, link.target = channel(target, link.security, container_identity(0)), target

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from heronpy.address import bare_host, join_address
 from heronpy.metricsmgr.sinks._spi import IMetricsSink, MetricsRecord, SinkContext
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class GraphiteSink(IMetricsSink):
         """Records that were evicted for others."""
 
     def init(self, config: Mapping[str, Any], context: SinkContext) -> None:
-        self._address = str(config.get("graphite-host", "127.0.0.1")), int(config.get("graphite-port", 2003))
+        self._address = bare_host(str(config.get("graphite-host", "127.0.0.1"))), int(config.get("graphite-port", 2003))
         prefix = str(config.get("metrics-prefix", "heron"))
         self._prefix = ".".join([*(_safe(part) for part in prefix.split(".") if part), _safe(context.topology)])
 
@@ -61,7 +62,7 @@ class GraphiteSink(IMetricsSink):
                 self._bytes -= len(self._waiting.pop(0))
         except OSError as e:
             if not self._away:
-                log.warning("Graphite at %s:%d takes no metrics, they wait: %s", *self._address, e)
+                log.warning("Graphite at %s takes no metrics, they wait: %s", join_address(*self._address), e)
             self._away = True
             self._disconnect()
         else:

@@ -54,6 +54,9 @@ export function bytes(value) {
 /** A share: 59.9 %. */
 export const percent = (value) => (missing(value) ? NONE : `${digits(value * 100)} %`);
 
+/** host:port; IPv6 literals stand in brackets. */
+export const address = (host, port) => (host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`);
+
 /** 0.42 cores are shown as a plain number. */
 export const cores = (value) => (missing(value) ? NONE : value.toFixed(2));
 

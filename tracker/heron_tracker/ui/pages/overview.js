@@ -133,7 +133,7 @@ export class OverviewPage {
 
   #tip(arc) {
     if (arc.ring === 0) return `host ${arc.host.id}\n${arc.host.containers.length} containers`;
-    if (arc.ring === 1) return `container ${arc.container.number}\n${arc.container.stmgr ? `${arc.container.stmgr.id} at ${arc.host.id}:${arc.container.stmgr.port}, pid ${arc.container.stmgr.pid}` : arc.host.id}\n${arc.container.instances.length} instances`;
+    if (arc.ring === 1) return `container ${arc.container.number}\n${arc.container.stmgr ? `${arc.container.stmgr.id} at ${f.address(arc.host.id, arc.container.stmgr.port)}, pid ${arc.container.stmgr.pid}` : arc.host.id}\n${arc.container.instances.length} instances`;
     const { load, component } = arc.instance;
     const lines = Object.entries(HEALTH).filter(([, one]) => one.share).map(([, one]) => {
       const share = this.feed.summary ? one.share(load, this.feed.summary, this.feed.ram(component)) : null;

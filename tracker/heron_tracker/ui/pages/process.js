@@ -2,6 +2,7 @@
 
 import { notice } from "../controls.js";
 import { h } from "../dom.js";
+import { address } from "../format.js";
 import { ProcessMetrics, ProcessView } from "../process_view.js";
 import { to } from "../router.js";
 import { every } from "../signal.js";
@@ -35,7 +36,7 @@ export class ProcessPage {
     if (this.head.dataset.key === key) return;
     this.head.dataset.key = key;
     const instances = found.instance_ids.map((id, n) => [n ? ", " : "", h("a", { href: to(at, "instance", [id]) }, id)]);
-    this.head.replaceChildren(h("h2", {}, this.id), h("span", { class: "pill unknown" }, "Stream Manager"), h("span", {}, `container ${container} on ${found.host}:${found.port}`),
+    this.head.replaceChildren(h("h2", {}, this.id), h("span", { class: "pill unknown" }, "Stream Manager"), h("span", {}, `container ${container} on ${address(found.host, found.port)}`),
       h("span", {}, `pid ${found.pid}`), h("span", {}, "of ", instances), h("a", { href: to(at, "logs", [], { container, file: `${this.id}.log` }) }, "Log file →"));
   }
 }
