@@ -60,15 +60,18 @@ class Pass(Bolt):
 
 
 class Count(Bolt):
-    """Counts keys, and fails on one number, once or always. Several times a second all counts are written to a file."""
+    """Counts keys, slowly if told to, and fails on one number, once or always. Five times a second it writes a file."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.counts = context.keyed_state("counts", default=0)
         self.path = Path(config["test.dir"]) / f"counts-{context.get_this_task_index()}.json"
         self.error, self.error_at = config.get("test.error", ""), int(config.get("test.error.at", -1))
+        self.work_s = float(config.get("test.work.s", 0))
 
     def process(self, tup: Tuple) -> None:
         self.counts[tup["key"]] += 1
+        if self.work_s:
+            time.sleep(self.work_s)
         if tup["number"] == self.error_at and self.error == "always":
             raise ValueError("an error of user code")
         if tup["number"] == self.error_at and not (flag := self.path.with_name("failed")).exists():

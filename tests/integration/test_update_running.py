@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 
 from heronpy.testing import LocalCluster, eventually_sync
@@ -62,3 +63,29 @@ def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path
             assert counts_in(tmp_path) == {f"key {key}": numbers // KEYS for key in range(KEYS)}
 
         eventually_sync(all_once)
+
+
+@pytest.mark.long
+def test_an_update_comes_to_an_end_though_a_bolt_is_ten_times_too_slow(tmp_path: Path) -> None:
+    """It waits for a checkpoint without batches in flight: the spouts rest until all that they emitted is executed."""
+    config = {"topology.stmgrs": 1, "test.work.s": 0.005}
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(keyed_count_topology(tmp_path, rate=5000, **config)).wait_running()
+
+        def full() -> None:
+            assert sum(counts_in(tmp_path).values()) > 1000
+
+        eventually_sync(full, within_s=120)
+        before = topology.status().checkpoints
+        topology.update(count=3, timeout_s=120)
+        after = topology.status()
+        assert len([i for i in after.instances if "_count_" in i.id]) == 3
+        assert after.checkpoints.restores == before.restores + 1, "that of the update"
+        (tmp_path / "finish").touch()
+
+        def all_once() -> None:
+            assert (tmp_path / "emitted").exists()
+            numbers = int((tmp_path / "emitted").read_text())
+            assert counts_in(tmp_path) == {f"key {key}": numbers // KEYS for key in range(KEYS)}
+
+        eventually_sync(all_once, within_s=120)
