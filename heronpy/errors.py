@@ -21,9 +21,13 @@ Errors carry data: `args` are the constructor's arguments, so that they pickle.
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Iterable
 
+_SHORTAGES = frozenset(
+    (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EIO, errno.ESTALE)
+)
 _NEAREST_CHARACTERS_MAX = 200
 _NEAREST_NAMES_MAX = 2_000
 
@@ -104,6 +108,14 @@ class UntrustedError(StateError):
 class UnavailableError(HeronError):
     exit_code = 7
     http_status = 503
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether the machine is short of memory, disk or descriptors, or its disk fails.
+
+    It proves nothing about the element that was being worked on: whoever sets that aside for it loses a healthy one.
+    """
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

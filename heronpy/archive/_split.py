@@ -14,7 +14,7 @@ from heronpy.archive._arrow import pa
 from heronpy.archive.decode import decode, hashes_of, one_array
 from heronpy.archive.footer import Footer, UnreadableError, as_unreadable, check_codec, footer_of, opened
 from heronpy.connectors.spi import Chunk
-from heronpy.errors import HeronError, NotFoundError
+from heronpy.errors import HeronError, NotFoundError, is_shortage
 
 DeadLetter = Callable[[str, Any, str], None]
 _CHUNK_ROWS = 16_384
@@ -116,11 +116,16 @@ def id_hash_groups(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
                 yield column.to_numpy().astype(np.int64, copy=False)
 
 
+def proves_damage(error: Exception, footer: Footer) -> bool:
+    """Whether what decoding has raised says that rows are damaged; unpickling them may raise anything."""
+    return not is_shortage(error) and (footer.codec == "pickle" or isinstance(error, DAMAGED))
+
+
 def _chunk(columns: dict[str, Any], footer: Footer, where: str, begin: int, dead_letter: DeadLetter) -> Chunk:
     try:
         return _decoded(columns, footer)
     except Exception as error:  # unpickling may raise anything
-        if footer.codec != "pickle" and not isinstance(error, DAMAGED):
+        if not proves_damage(error, footer):
             raise
     return _row_by_row(columns, footer, where, begin, dead_letter)
 
@@ -141,7 +146,7 @@ def _row_by_row(columns: dict[str, Any], footer: Footer, where: str, begin: int,
             values += _decoded({name: column.slice(row, 1) for name, column in columns.items()}, footer).values
             kept.append(row)
         except Exception as error:
-            if footer.codec != "pickle" and not isinstance(error, DAMAGED):
+            if not proves_damage(error, footer):
                 raise
             reason = f"cannot be decoded: {type(error).__name__}: {error}"
             dead_letter(f"{where} {begin + row}", columns["id"][row].as_py(), reason)

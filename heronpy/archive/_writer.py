@@ -19,7 +19,7 @@ from heronpy.archive.encode import encode
 from heronpy.archive.files import remove_stale, tmp_path
 from heronpy.archive.footer import Footer, rows_per_group, write_options
 from heronpy.archive.id_hash import hash_sum, id_hashes
-from heronpy.errors import ConfigError, HeronError, TupleError
+from heronpy.errors import ConfigError, HeronError, TupleError, is_shortage
 from heronpy.files import sync
 
 DeadLetter = Callable[[str, Any, str], None]
@@ -114,6 +114,8 @@ class ArchiveWriter:
             try:
                 value = pickle.dumps(value, protocol=5)
             except Exception as error:  # user's __reduce__ and __getstate__ may raise anything
+                if is_shortage(error):
+                    raise
                 self._dead_letter(f"archive {self._directory}, id {id}", value, f"cannot be pickled: {error}")
                 return
         elif type(value) is dict:
@@ -189,6 +191,8 @@ class ArchiveWriter:
         except SchemaMismatch as mismatch:
             raise TupleError(f"archive {self._directory}: {mismatch}: map it first, or use codec='pickle'") from None
         except Exception as error:
+            if is_shortage(error):
+                raise
             raise TupleError(f"archive {self._directory}: the element cannot be pickled: {error}") from error
 
     def _name(self) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 
 from heronpy.archive._arrow import pa
 from heronpy.archive.element_types import MIXED, SCALARS, SchemaMismatch, Type, check_text, named
-from heronpy.errors import HeronError
+from heronpy.errors import HeronError, is_shortage
 
 _NONE = type(None)
 _SCALAR_TYPES = {
@@ -93,6 +93,8 @@ class _Encoder:
         try:
             array = pa.array(values, _SCALAR_TYPES[type_])
         except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            if is_shortage(error):
+                raise
             raise SchemaMismatch(_unfit(values, type_, path)) from error
         if isinstance(array, pa.ChunkedArray):
             raise HeronError(f"archive: {named(path)} has more than 2 GB in one commit: commit more often")

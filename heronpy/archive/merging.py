@@ -33,6 +33,7 @@ from heronpy.archive.footer import (
     write_options,
 )
 from heronpy.archive.id_hash import hash_sum
+from heronpy.errors import is_shortage
 from heronpy.files import sync
 
 _REENCODED_ROWS = 50_000
@@ -195,6 +196,8 @@ def _tables(paths: Sequence[Path], footers: Sequence[Footer], element: Type | No
                     hashes += hash_sum(one_array(table.column("id_hash")).to_numpy())
                     yield from [table] if element is None else _reencoded(table, footer, element)
         except (UnreadableError, FileNotFoundError, SchemaMismatch, *DAMAGED) as error:
+            if is_shortage(error):
+                raise
             raise _DamagedError(path, f"{type(error).__name__}: {error}") from error
         if hashes % 2**64 != footer.hash_sum:
             raise _DamagedError(path, "its rows are not those that its footer counts")

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from heronpy.errors import is_shortage
+
 _ROW_GROUP = ", row group "
 """In what an archive says of a place, after the path."""
 
@@ -82,7 +84,12 @@ class Task:
         self._letters: dict[str, Any] = {}
 
     def failed(self, stage: str, element: Any, time_ms: int, error: Exception) -> None:
-        """Set an element aside for which user code raised."""
+        """Set an element aside for which user code raised.
+
+        A shortage is raised instead: the task fails, Spark repeats it, and in the end the job says why.
+        """
+        if is_shortage(error):
+            raise error
         reason = f"{type(error).__name__}: {error}"
         if self.report.first_failure is None:
             lines = "".join(traceback.format_exception(error))

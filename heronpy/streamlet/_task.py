@@ -14,6 +14,7 @@ from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Detached, Tuple
 from heronpy.connectors import SinkContext, SinkWriter
 from heronpy.connectors.checkpointed_output import CheckpointedOutput
+from heronpy.errors import is_shortage
 from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
 from heronpy.streamlet._memory import Memory
@@ -103,8 +104,11 @@ class StageTask:
     # What the engine's elements go through
 
     def failed(self, stage: str, element: Any, error: Exception) -> None:
-        """User code raised on an element: it is set aside in the job's directory; without one the error is raised."""
-        if self.definition.directory is None:
+        """User code raised on an element: it is set aside in the job's directory; without one the error is raised.
+
+        So is a shortage: the element is not to blame, and comes again.
+        """
+        if self.definition.directory is None or is_shortage(error):
             raise error
         self.dead_letter_of(stage)(stage, element, f"{type(error).__name__}: {error}")
 
