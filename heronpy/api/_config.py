@@ -194,8 +194,15 @@ def _text_map(key: str, value: Any) -> None:
         raise ConfigError(f"{key} must be a dict of strings, not {value!r}")
 
 
+def _amount(key: str, value: Any) -> None:
+    if not isinstance(value, str) or _AMOUNT.fullmatch(value) is None:
+        _number(0, whole=True)(key, value)
+
+
 _POSITIVE_INT = _number(1, whole=True)
-_BYTES = _number(0, whole=True)
+_AMOUNT = re.compile(r"\s*\d+(\.\d+)?\s*[KMGT]?(I?B)\s*|\s*\d+(\.\d+)?\s*[KMGT]\s*", re.IGNORECASE)
+"""Bytes with a unit, as `heronpy.packing` reads them."""
+_BYTES = _amount
 _SECONDS = _number(0, above=True)
 _SHARE = _number(0)
 
@@ -247,6 +254,9 @@ _CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     keys.TOPOLOGY_COMPONENT_DISKMAP: _resource_map,
     keys.TOPOLOGY_STMGR_RAM: _BYTES,
     keys.TOPOLOGY_METRICSMGR_RAM: _BYTES,
+    keys.TOPOLOGY_TMANAGER_CPU: _SHARE,
+    keys.TOPOLOGY_TMANAGER_RAM: _BYTES,
+    keys.TOPOLOGY_TMANAGER_DISK: _BYTES,
     keys.TOPOLOGY_PACKING_FFD_SORTING_STRATEGY: _one_of("RAM_FIRST", "CPU_FIRST"),
     keys.TOPOLOGY_STATE_KEY_GROUPS: _power_of_two,
     keys.TOPOLOGY_STATE_MEMORY_MB: _POSITIVE_INT,

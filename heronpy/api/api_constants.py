@@ -103,6 +103,10 @@ TOPOLOGY_COMPONENT_DISKMAP = "topology.component.diskmap"
 # Resources of the engine's processes.
 TOPOLOGY_STMGR_RAM = "topology.stmgr.ram"
 TOPOLOGY_METRICSMGR_RAM = "topology.metricsmgr.ram"
+TOPOLOGY_TMANAGER_CPU = "topology.tmanager.cpu"
+"""Not in Heron, like the next two: what container 0 asks for, which has the Topology Master."""
+TOPOLOGY_TMANAGER_RAM = "topology.tmanager.ram"
+TOPOLOGY_TMANAGER_DISK = "topology.tmanager.disk"
 TOPOLOGY_PACKING_FFD_SORTING_STRATEGY = "topology.packing.ffd.sorting.strategy"
 
 # State.

@@ -69,7 +69,10 @@ class ClusterConfig:
     scheduler: str = _key("local", "heron.class.scheduler")
     """The name of the scheduler: `local`, or that of an installed one."""
     packing: str = _key("RoundRobinPacking", "heron.class.packing.algorithm")
-    """The packing algorithm: a class of heronpy.packing, or the path `module.Class` of another."""
+    """The packing algorithm: RoundRobinPacking, ResourceCompliantRRPacking or FirstFitDecreasingPacking (Heron's Java
+    class paths too), or the path `module.Class` of another."""
+    repacking: str = _key("", "heron.class.repacking.algorithm")
+    """The one that makes the plans of updates. Empty: the same."""
     role_required: bool = _key(False, "heron.config.is.role.required")
     """Refuse commands that name no role, instead of taking the user's name."""
     environ_required: bool = _key(False, "heron.config.is.env.required")

@@ -7,6 +7,9 @@ Keys (Heron's), all optional:
     topology.container.ram.padding, .cpu.padding   the part of a container that is not for instances
     topology.container.padding.percentage          the same as a share; with both the larger counts
     topology.stmgr.ram, topology.metricsmgr.ram    make up the RAM padding when it is not given
+    topology.container.max.ram.hint, .cpu., .disk. what no container may exceed
+    topology.container.max.instances               how many instances a container may have
+    topology.tmanager.ram, .cpu, .disk             container 0, which has the Topology Master (not in Heron)
 
 Bytes are numbers or text with a unit (B, KB, MB, GB, TB, in powers of 1024).
 
@@ -23,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.errors import TopologyError, nearest
-from heronpy.plan import Resources
+from heronpy.plan import MASTER, Resources
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -41,6 +44,8 @@ PADDING_CPU = 1.0
 PADDING_DISK_BYTES = 1 * _GIB
 INSTANCE_RAM_BYTES_MIN = 64 * _MIB
 """No instance starts in less. Catches `512` where 512 MB were meant."""
+
+INSTANCES_MAX_KEY = "topology.container.max.instances"
 
 _UNITS = {"": 1, "B": 1, "K": _KIB, "M": _MIB, "G": _GIB, "T": 1024 * _GIB}
 _BYTES = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?B)?\s*", re.IGNORECASE)
@@ -110,7 +115,7 @@ def _parse_map(
 
 
 @dataclass(frozen=True, slots=True)
-class _Dimension:
+class Dimension:
     """RAM, CPU or disk: what the configuration says of it."""
 
     what: str
@@ -124,6 +129,9 @@ class _Dimension:
     """If given, or following from what is given."""
     padding_percent: float | None
     padding_default: float
+    maximum: float | None
+    """What a container must not exceed, if given."""
+    maximum_key: str
     show: Callable[[float], str]
 
     def padding_of(self, instances: float) -> float:
@@ -168,48 +176,49 @@ class ResourceModel:
             return None if config.get(key) is None else parse(key, config[key])
 
         percent = given("topology.container.padding.percentage", _parse_percent)
+
+        def dimension(
+            what: str, name: str, default: float, padding_default: float, parse: Callable[[str, Any], float]
+        ) -> Dimension:
+            key, maximum_key = f"topology.container.{name}", f"topology.container.max.{name}.hint"
+            return Dimension(
+                what,
+                key,
+                default,
+                _parse_map(config, f"topology.component.{name}map", components, parse),
+                given(key, parse),
+                given(f"{key}.padding", parse) if name != "disk" else None,
+                percent,
+                padding_default,
+                given(maximum_key, parse),
+                maximum_key,
+                format_cores if parse is parse_cores else format_bytes,
+            )
+
         stmgr = given("topology.stmgr.ram", parse_bytes)
         metricsmgr = given("topology.metricsmgr.ram", parse_bytes)
         daemons = (STMGR_RAM_BYTES if stmgr is None else stmgr) + (
             METRICSMGR_RAM_BYTES if metricsmgr is None else metricsmgr
         )
-        self._ram = _Dimension(
-            "RAM",
-            "topology.container.ram",
-            INSTANCE_RAM_BYTES,
-            _parse_map(config, "topology.component.rammap", components, parse_bytes),
-            given("topology.container.ram", parse_bytes),
-            given("topology.container.ram.padding", parse_bytes),
-            percent,
-            daemons,
-            format_bytes,
+        self.ram = dimension("RAM", "ram", INSTANCE_RAM_BYTES, daemons, parse_bytes)
+        self.cpu = dimension("CPU", "cpu", INSTANCE_CPU, PADDING_CPU, parse_cores)
+        self.disk = dimension("disk", "disk", INSTANCE_DISK_BYTES, PADDING_DISK_BYTES, parse_bytes)
+        self.instances_max = _parse_count(config)
+        """How many a container may have, if that is given."""
+        cpu, ram, disk = (
+            given(f"topology.tmanager.{name}", parse)
+            for name, parse in (("cpu", parse_cores), ("ram", parse_bytes), ("disk", parse_bytes))
         )
-        self._cpu = _Dimension(
-            "CPU",
-            "topology.container.cpu",
-            INSTANCE_CPU,
-            _parse_map(config, "topology.component.cpumap", components, parse_cores),
-            given("topology.container.cpu", parse_cores),
-            given("topology.container.cpu.padding", parse_cores),
-            percent,
-            PADDING_CPU,
-            format_cores,
+        self.master = Resources(
+            MASTER.cpu if cpu is None else cpu,
+            MASTER.ram_bytes if ram is None else int(ram),
+            MASTER.disk_bytes if disk is None else int(disk),
         )
-        self._disk = _Dimension(
-            "disk",
-            "topology.container.disk",
-            INSTANCE_DISK_BYTES,
-            _parse_map(config, "topology.component.diskmap", components, parse_bytes),
-            given("topology.container.disk", parse_bytes),
-            None,
-            percent,
-            PADDING_DISK_BYTES,
-            format_bytes,
-        )
-        for name, ram in self._ram.by_component.items():
-            if ram < INSTANCE_RAM_BYTES_MIN:
+        """What container 0 asks for."""
+        for name, amount in self.ram.by_component.items():
+            if amount < INSTANCE_RAM_BYTES_MIN:
                 raise TopologyError(
-                    f"topology.component.rammap gives {name!r} {format_bytes(ram)}, less than the "
+                    f"topology.component.rammap gives {name!r} {format_bytes(amount)}, less than the "
                     f"{format_bytes(INSTANCE_RAM_BYTES_MIN)} an instance needs; amounts are bytes unless a unit "
                     "follows, as in '512MB'"
                 )
@@ -220,21 +229,51 @@ class ResourceModel:
         Raises:
             TopologyError: they do not fit.
         """
-        rams, ram = self._ram.divide(container, components)
-        cpus, cpu = self._cpu.divide(container, components)
-        disks, disk = self._disk.divide(container, components)
-        if min(rams) < INSTANCE_RAM_BYTES_MIN:
-            assert self._ram.requested is not None  # only a share of what is left can be that small
+        if self.instances_max is not None and len(components) > self.instances_max:
             raise TopologyError(
-                f"topology.container.ram = {format_bytes(self._ram.requested)} is too small for container {container}: "
+                f"{INSTANCES_MAX_KEY} = {self.instances_max} is too small for container {container}: it has "
+                f"{len(components)} instances; set topology.stmgrs higher"
+            )
+        rams, ram = self.ram.divide(container, components)
+        cpus, cpu = self.cpu.divide(container, components)
+        disks, disk = self.disk.divide(container, components)
+        if min(rams) < INSTANCE_RAM_BYTES_MIN:
+            assert self.ram.requested is not None  # only a share of what is left can be that small
+            raise TopologyError(
+                f"topology.container.ram = {format_bytes(self.ram.requested)} is too small for container {container}: "
                 f"it leaves {format_bytes(min(rams))} to each of its instances without an entry in "
                 f"topology.component.rammap, and an instance needs {format_bytes(INSTANCE_RAM_BYTES_MIN)}"
             )
+        for dimension, asked in ((self.ram, ram), (self.cpu, cpu), (self.disk, disk)):
+            if dimension.maximum is not None and exceeds(asked, dimension.maximum):
+                raise TopologyError(
+                    f"{dimension.maximum_key} = {dimension.show(dimension.maximum)} is too small for container "
+                    f"{container}: its {len(components)} instances and the padding are {dimension.show(asked)}; set "
+                    "topology.stmgrs higher"
+                )
         # Rounded down and up, so that the instances never add up to more than the container.
         return (
             [Resources(c, int(r), int(d)) for c, r, d in zip(cpus, rams, disks, strict=True)],
             Resources(max(cpu, sum(cpus)), math.ceil(ram), math.ceil(disk)),
         )
+
+
+def exceeds(amount: float, limit: float) -> bool:
+    """Whether it is more, by more than the order of a sum of floats can make."""
+    return amount > limit * (1 + 1e-9)
+
+
+def _parse_count(config: Mapping[str, Any]) -> int | None:
+    raw = config.get(INSTANCES_MAX_KEY)
+    if raw is None:
+        return None
+    try:
+        count = int(raw)
+    except (TypeError, ValueError):
+        count = 0
+    if count < 1 or isinstance(raw, bool):
+        raise TopologyError(f"{INSTANCES_MAX_KEY} must be a number of instances from 1, not {raw!r}")
+    return count
 
 
 def _parse_percent(key: str, raw: Any) -> float:

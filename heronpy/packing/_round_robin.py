@@ -7,16 +7,19 @@ like cards. Every container gets about the same number, and the instances of one
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from heronpy.errors import TopologyError, nearest
 from heronpy.packing._algorithm import Packing
+from heronpy.packing._placement import (
+    CONTAINERS_KEY,
+    Placed,
+    Placement,
+    all_instances,
+    changed,
+    container_count,
+    plan_of,
+)
 from heronpy.packing._resources import ResourceModel
-from heronpy.plan import ContainerPacking, InstancePacking, LogicalPlan, PackingPlan
-
-CONTAINERS_KEY = "topology.stmgrs"
-
-_Placed = tuple[str, int, int]  # component, task id, index within the component
+from heronpy.plan import LogicalPlan, PackingPlan
 
 
 class RoundRobinPacking(Packing):
@@ -27,75 +30,40 @@ class RoundRobinPacking(Packing):
         self._resources = ResourceModel(logical.config, list(logical.components))
 
     def pack(self) -> PackingPlan:
-        instances = [
-            (component.name, index)
-            for component in (*self.logical.spouts, *self.logical.bolts)
-            for index in range(component.parallelism)
-        ]
-        count = _container_count(self.logical.config.get(CONTAINERS_KEY, 1), len(instances))
-        dealt: dict[int, list[_Placed]] = {container: [] for container in range(1, count + 1)}
-        for n, (component, index) in enumerate(instances):
-            dealt[n % count + 1].append((component, n + 1, index))
-        return self._plan(dealt)
+        instances = all_instances(self.logical)
+        count = container_count(self.logical.config.get(CONTAINERS_KEY, 1), len(instances))
+        return self._plan(dealt(instances, count))
 
     def repack(
         self, current: PackingPlan, component_changes: Mapping[str, int], *, containers: int | None = None
     ) -> PackingPlan:
-        placed: dict[int, list[_Placed]] = {
-            c.id: [(i.component, i.task_id, i.component_index) for i in c.instances] for c in current.containers
-        }
         # A container takes as many instances as the fullest one has now; then another one is opened.
-        full = max(len(instances) for instances in placed.values())
-        next_task = current.highest_task_id + 1
-        parallelism = {component: self._parallelism(placed, component) for component in component_changes}
-        for component, change in component_changes.items():
-            if parallelism[component] + change < 1:
-                raise TopologyError(
-                    f"{component!r} has {parallelism[component]} instances: it cannot lose {-change}, one must stay"
-                )
-        kept = {component: parallelism[component] + change for component, change in component_changes.items()}
-        for container, instances in placed.items():
-            placed[container] = [i for i in instances if i[0] not in kept or i[2] < kept[i[0]]]
+        full = max(len(container.instances) for container in current.containers)
+        placed, new = changed(self.logical, current, component_changes)
         if containers is not None:
-            added = sum(max(0, change) for change in component_changes.values())
-            _container_count(containers, sum(map(len, placed.values())) + added)
+            container_count(containers, sum(map(len, placed.values())) + len(new))
             _open_or_close(placed, containers)
-        for component, change in component_changes.items():
-            for index in range(parallelism[component], parallelism[component] + change):
-                container = min(placed, key=lambda c: (len(placed[c]), c))
-                if containers is None and len(placed[container]) >= full:
-                    container = max(placed) + 1
-                    placed[container] = []
-                placed[container].append((component, next_task, index))
-                next_task += 1
+        for instance in new:
+            container = min(placed, key=lambda c: (len(placed[c]), c))
+            if containers is None and len(placed[container]) >= full:
+                container = max(placed) + 1
+                placed[container] = []
+            placed[container].append(instance)
         if containers is not None:
             _balance(placed)
-        left = {container: instances for container, instances in placed.items() if instances}
-        return self._plan(left, highest_task_id=next_task - 1)
+        return self._plan(placed, highest_task_id=current.highest_task_id + len(new))
 
-    def _parallelism(self, placed: Mapping[int, Sequence[_Placed]], component: str) -> int:
-        if component not in self.logical.components:
-            raise TopologyError(f"unknown component {component!r}{nearest(component, self.logical.components)}")
-        return sum(i[0] == component for instances in placed.values() for i in instances)
-
-    def _plan(self, placed: Mapping[int, Sequence[_Placed]], *, highest_task_id: int = 0) -> PackingPlan:
-        containers = []
-        for container, instances in sorted(placed.items()):
-            shares, required = self._resources.divide(container, [component for component, _, _ in instances])
-            containers.append(
-                ContainerPacking(
-                    id=container,
-                    instances=tuple(
-                        InstancePacking(component, task, index, share)
-                        for (component, task, index), share in zip(instances, shares, strict=True)
-                    ),
-                    required=required,
-                )
-            )
-        return PackingPlan(self.logical.id, tuple(containers), highest_task_id)
+    def _plan(self, placed: Placement, *, highest_task_id: int = 0) -> PackingPlan:
+        divide = self._resources.divide
+        return plan_of(self.logical, self._resources, placed, divide, highest_task_id=highest_task_id)
 
 
-def _open_or_close(placed: dict[int, list[_Placed]], containers: int) -> None:
+def dealt(instances: Sequence[Placed], count: int) -> Placement:
+    """Instances dealt to containers 1 … count."""
+    return {container: list(instances[container - 1 :: count]) for container in range(1, count + 1)}
+
+
+def _open_or_close(placed: Placement, containers: int) -> None:
     """Add empty containers, or move the instances of the emptiest ones to the others."""
     while len(placed) < containers:
         placed[max(placed) + 1] = []
@@ -105,28 +73,13 @@ def _open_or_close(placed: dict[int, list[_Placed]], containers: int) -> None:
             placed[min(placed, key=lambda c: (len(placed[c]), c))].append(instance)
 
 
-def _balance(placed: dict[int, list[_Placed]]) -> None:
+def _balance(placed: Placement) -> None:
     """Move as few instances as possible, those with the highest ids, until no container has two more than another."""
     while True:
         fullest = max(placed, key=lambda c: (len(placed[c]), c))
         emptiest = min(placed, key=lambda c: (len(placed[c]), c))
         if len(placed[fullest]) - len(placed[emptiest]) < 2:
             return
-        moved = max(placed[fullest], key=lambda instance: instance[1])
+        moved = max(placed[fullest], key=lambda instance: instance.task)
         placed[fullest].remove(moved)
         placed[emptiest].append(moved)
-
-
-def _container_count(raw: Any, instances: int) -> int:
-    try:
-        count = int(raw)
-        exact = not isinstance(raw, bool) and float(raw) == count
-    except (TypeError, ValueError, OverflowError):
-        exact = False
-    if not exact or count < 1:
-        raise TopologyError(f"{CONTAINERS_KEY} must be a number of containers from 1, not {raw!r}")
-    if count > instances:
-        raise TopologyError(
-            f"{CONTAINERS_KEY} = {count}: more containers than the {instances} instances there are to put into them"
-        )
-    return count

@@ -10,12 +10,13 @@ from heronpy.plan._logical import (
     StreamDecl,
 )
 from heronpy.plan._operators import OPERATORS_KEY, Operator, chain, operators_of, write_operators
-from heronpy.plan._packing import ContainerPacking, InstancePacking, PackingPlan, Resources
+from heronpy.plan._packing import MASTER, ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.plan._physical import PhysicalPlan, StmgrLocation, TopologyState
 from heronpy.plan._values import Pickled, as_plain, key_value, read_config
 
 __all__ = [
     "DEFAULT_STREAM",
+    "MASTER",
     "OPERATORS_KEY",
     "Component",
     "ContainerPacking",

@@ -32,6 +32,10 @@ class Resources:
         return cls(proto.cpu, proto.ram_bytes, proto.disk_bytes)
 
 
+MASTER = Resources(cpu=1.0, ram_bytes=1024**3, disk_bytes=1024**3)
+"""What container 0 asks for where the configuration does not say."""
+
+
 @dataclass(frozen=True, slots=True)
 class InstancePacking:
     """One task of one component and its share of a container."""
@@ -42,6 +46,10 @@ class InstancePacking:
     component_index: int
     """0 … parallelism-1 within the component."""
     resources: Resources
+    ram_given: bool = False
+    """The configuration gives the RAM of this component: it is neither a default nor a share of a container."""
+    cpu_given: bool = False
+    """The same of its cores."""
 
     def instance_id(self, container: int) -> str:
         return f"container_{container}_{self.component}_{self.task_id}"
@@ -73,6 +81,8 @@ class PackingPlan:
     It is part of the plan because nothing else survives every process of the topology. At least the highest of the
     plan's own tasks, whatever is given.
     """
+    master: Resources = MASTER
+    """What container 0 asks for, which holds the Topology Master."""
 
     def __post_init__(self) -> None:
         own = max((i.task_id for c in self.containers for i in c.instances), default=0)
@@ -97,7 +107,7 @@ class PackingPlan:
             ids = {i.instance_id(c.id) for i in here}
             new = (i for i in c.instances if i.instance_id(c.id) not in ids)
             own[c.id] = ContainerPacking(c.id, (*here, *new), c.required)
-        return PackingPlan(self.id, tuple(own[id] for id in sorted(own)), self.highest_task_id)
+        return PackingPlan(self.id, tuple(own[id] for id in sorted(own)), self.highest_task_id, self.master)
 
     def container(self, container_id: int) -> ContainerPacking | None:
         return next((c for c in self.containers if c.id == container_id), None)
@@ -106,6 +116,7 @@ class PackingPlan:
         return plan_pb2.PackingPlan(
             id=self.id,
             highest_task_id=self.highest_task_id,
+            master=self.master.to_proto(),
             containers=[
                 plan_pb2.ContainerPacking(
                     id=c.id,
@@ -116,6 +127,8 @@ class PackingPlan:
                             task_id=i.task_id,
                             component_index=i.component_index,
                             resources=i.resources.to_proto(),
+                            ram_given=i.ram_given,
+                            cpu_given=i.cpu_given,
                         )
                         for i in c.instances
                     ],
@@ -129,6 +142,7 @@ class PackingPlan:
         return cls(
             id=proto.id,
             highest_task_id=proto.highest_task_id,
+            master=Resources.from_proto(proto.master) if proto.HasField("master") else MASTER,
             containers=tuple(
                 ContainerPacking(
                     id=c.id,
@@ -139,6 +153,8 @@ class PackingPlan:
                             i.task_id,
                             i.component_index,
                             Resources.from_proto(i.resources),
+                            i.ram_given,
+                            i.cpu_given,
                         )
                         for i in c.instances
                     ),

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from heronpy.proto import topology_pb2 as heronpy_dot_proto_dot_topology__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18heronpy/proto/plan.proto\x12\x07heronpy\x1a\x1cheronpy/proto/topology.proto\"?\n\tResources\x12\x0b\n\x03\x63pu\x18\x01 \x01(\x01\x12\x11\n\tram_bytes\x18\x02 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x03 \x01(\x03\"u\n\x0fInstancePacking\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x05\x12\x17\n\x0f\x63omponent_index\x18\x03 \x01(\x05\x12%\n\tresources\x18\x04 \x01(\x0b\x32\x12.heronpy.Resources\"q\n\x10\x43ontainerPacking\x12\n\n\x02id\x18\x01 \x01(\x05\x12+\n\tinstances\x18\x02 \x03(\x0b\x32\x18.heronpy.InstancePacking\x12$\n\x08required\x18\x03 \x01(\x0b\x32\x12.heronpy.Resources\"a\n\x0bPackingPlan\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.heronpy.ContainerPacking\x12\x17\n\x0fhighest_task_id\x18\x03 \x01(\x05\"l\n\rStmgrLocation\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\x05\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\"\xb2\x01\n\x0cPhysicalPlan\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08topology\x18\x02 \x01(\x0b\x32\x19.heron.proto.api.Topology\x12%\n\x07packing\x18\x03 \x01(\x0b\x32\x14.heronpy.PackingPlan\x12&\n\x06stmgrs\x18\x04 \x03(\x0b\x32\x16.heronpy.StmgrLocation\x12\x15\n\rrestore_epoch\x18\x05 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18heronpy/proto/plan.proto\x12\x07heronpy\x1a\x1cheronpy/proto/topology.proto\"?\n\tResources\x12\x0b\n\x03\x63pu\x18\x01 \x01(\x01\x12\x11\n\tram_bytes\x18\x02 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x03 \x01(\x03\"\x9b\x01\n\x0fInstancePacking\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x05\x12\x17\n\x0f\x63omponent_index\x18\x03 \x01(\x05\x12%\n\tresources\x18\x04 \x01(\x0b\x32\x12.heronpy.Resources\x12\x11\n\tram_given\x18\x05 \x01(\x08\x12\x11\n\tcpu_given\x18\x06 \x01(\x08\"q\n\x10\x43ontainerPacking\x12\n\n\x02id\x18\x01 \x01(\x05\x12+\n\tinstances\x18\x02 \x03(\x0b\x32\x18.heronpy.InstancePacking\x12$\n\x08required\x18\x03 \x01(\x0b\x32\x12.heronpy.Resources\"\x85\x01\n\x0bPackingPlan\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.heronpy.ContainerPacking\x12\x17\n\x0fhighest_task_id\x18\x03 \x01(\x05\x12\"\n\x06master\x18\x04 \x01(\x0b\x32\x12.heronpy.Resources\"l\n\rStmgrLocation\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\x05\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\"\xb2\x01\n\x0cPhysicalPlan\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08topology\x18\x02 \x01(\x0b\x32\x19.heron.proto.api.Topology\x12%\n\x07packing\x18\x03 \x01(\x0b\x32\x14.heronpy.PackingPlan\x12&\n\x06stmgrs\x18\x04 \x03(\x0b\x32\x16.heronpy.StmgrLocation\x12\x15\n\rrestore_epoch\x18\x05 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,14 +34,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_RESOURCES']._serialized_start=67
   _globals['_RESOURCES']._serialized_end=130
-  _globals['_INSTANCEPACKING']._serialized_start=132
-  _globals['_INSTANCEPACKING']._serialized_end=249
-  _globals['_CONTAINERPACKING']._serialized_start=251
-  _globals['_CONTAINERPACKING']._serialized_end=364
-  _globals['_PACKINGPLAN']._serialized_start=366
-  _globals['_PACKINGPLAN']._serialized_end=463
-  _globals['_STMGRLOCATION']._serialized_start=465
-  _globals['_STMGRLOCATION']._serialized_end=573
-  _globals['_PHYSICALPLAN']._serialized_start=576
-  _globals['_PHYSICALPLAN']._serialized_end=754
+  _globals['_INSTANCEPACKING']._serialized_start=133
+  _globals['_INSTANCEPACKING']._serialized_end=288
+  _globals['_CONTAINERPACKING']._serialized_start=290
+  _globals['_CONTAINERPACKING']._serialized_end=403
+  _globals['_PACKINGPLAN']._serialized_start=406
+  _globals['_PACKINGPLAN']._serialized_end=539
+  _globals['_STMGRLOCATION']._serialized_start=541
+  _globals['_STMGRLOCATION']._serialized_end=649
+  _globals['_PHYSICALPLAN']._serialized_start=652
+  _globals['_PHYSICALPLAN']._serialized_end=830
 # @@protoc_insertion_point(module_scope)

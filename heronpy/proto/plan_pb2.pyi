@@ -18,16 +18,20 @@ class Resources(_message.Message):
     def __init__(self, cpu: _Optional[float] = ..., ram_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
 class InstancePacking(_message.Message):
-    __slots__ = ("component", "task_id", "component_index", "resources")
+    __slots__ = ("component", "task_id", "component_index", "resources", "ram_given", "cpu_given")
     COMPONENT_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     COMPONENT_INDEX_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    RAM_GIVEN_FIELD_NUMBER: _ClassVar[int]
+    CPU_GIVEN_FIELD_NUMBER: _ClassVar[int]
     component: str
     task_id: int
     component_index: int
     resources: Resources
-    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ..., component_index: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
+    ram_given: bool
+    cpu_given: bool
+    def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ..., component_index: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., ram_given: _Optional[bool] = ..., cpu_given: _Optional[bool] = ...) -> None: ...
 
 class ContainerPacking(_message.Message):
     __slots__ = ("id", "instances", "required")
@@ -40,14 +44,16 @@ class ContainerPacking(_message.Message):
     def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePacking, _Mapping]]] = ..., required: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
 
 class PackingPlan(_message.Message):
-    __slots__ = ("id", "containers", "highest_task_id")
+    __slots__ = ("id", "containers", "highest_task_id", "master")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    MASTER_FIELD_NUMBER: _ClassVar[int]
     id: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerPacking]
     highest_task_id: int
-    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ...) -> None: ...
+    master: Resources
+    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ..., master: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
 
 class StmgrLocation(_message.Message):
     __slots__ = ("id", "container", "host", "port", "pid", "incarnation")

@@ -23,7 +23,7 @@ from heronpy.submit._control import (
 from heronpy.submit._effective import Setting, effective_config
 from heronpy.submit._find import find, find_by_name, running
 from heronpy.submit._listed import Listed, listed
-from heronpy.submit._plan import Submission, default_role, prepare
+from heronpy.submit._plan import Submission, default_role, packing_of, prepare
 from heronpy.submit._savepoints import save_checkpoint, starting_checkpoint, storage_url
 from heronpy.submit._stored_state import StateName, StoredState, stored_state, stored_states
 from heronpy.submit._submit import submit, uninterrupted
@@ -49,6 +49,7 @@ __all__ = [
     "listed",
     "log_levels",
     "metrics",
+    "packing_of",
     "physical_plan",
     "plan_update",
     "plans",

@@ -240,7 +240,7 @@ def _check_config(config: Mapping[str, Any], where: str) -> None:
 
 
 def packing_of(logical: LogicalPlan, algorithm: str) -> packings.Packing:
-    """The packing algorithm of this name, for a topology.
+    """The packing algorithm of this name (of a class here or of Heron's, or a path), for a topology.
 
     Raises:
         ConfigError: there is none.
@@ -250,7 +250,7 @@ def packing_of(logical: LogicalPlan, algorithm: str) -> packings.Packing:
     module, _, name = algorithm.rpartition(".")
     found: Any = None
     why = nearest(name, known)
-    if not module or module.startswith("org.apache.heron."):
+    if not module or module.startswith(("org.apache.heron.", "com.twitter.heron.")):
         found = known.get(name)
     else:
         try:

@@ -86,7 +86,7 @@ def plan_update(
     )
     if not changes and containers in (None, len(before.containers)):
         return Update(launch, wanted, before, before)
-    algorithm = packing_of(wanted, cluster.packing)
+    algorithm = packing_of(wanted, cluster.repacking or cluster.packing)
     after = algorithm.repack(before, changes, **({} if containers is None else {"containers": containers}))
     return Update(launch, wanted, before, after)
 

@@ -158,6 +158,7 @@ def test_an_object_that_cannot_be_unpickled_is_told_with_its_key() -> None:
         {"topology.tick.tuple.freq.secs": 0.5, "topology.tick.tuple.freq.ms": 20},
         {"topology.auto.task.hooks": ["module.Hook"], "topology.serializer.classname": "module.Serializer"},
         {"topology.component.rammap": "words:100,counts:200", "topology.exception.policy": "fail"},
+        {"topology.container.ram": "4GB", "topology.container.max.ram.hint": "1.5 gib", "topology.stmgr.ram": 1 << 30},
         {"heron.instance.emit.batch.time.ms": 0},
         {"topology.workers": 2, "topology.trident.batch.emit.interval.millis": 500, "topology.acker.executors": 0},
         {"topology.shop.opening.hours": "8-20"},
@@ -190,6 +191,7 @@ def test_known_keys_with_sensible_values_pass(config: dict[str, Any]) -> None:
         ({"topology.serializer.classname": "Serializer"}, "class path like"),
         ({"topology.component.rammap": 5}, "component:value"),
         ({"topology.environment": {"A": 1}}, "dict of strings"),
+        ({"topology.container.ram": "4 gallons"}, "whole number"),
     ],
 )
 def test_what_the_engine_would_not_understand_is_refused(config: dict[str, Any], expected: str) -> None:

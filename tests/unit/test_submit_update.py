@@ -37,8 +37,8 @@ def planned(tmp_path: Path) -> Callable[..., Update]:
         state.set(Kind.TOPOLOGIES, launch.topology, submission.logical.proto.SerializeToString())
         state.set(Kind.PACKINGPLANS, launch.topology, submission.packing.to_proto().SerializeToString())
 
-    def plan(tasks: dict[str, int], containers: int | None = None, *, write: bool = False) -> Update:
-        update = plan_update(launch, tasks, containers, home=tmp_path)
+    def plan(tasks: dict[str, int], containers: int | None = None, *, write: bool = False, **more: Any) -> Update:
+        update = plan_update(launch, tasks, containers, home=tmp_path, **more)
         if write:
             with open_statemgr(launch.statemgr) as state:
                 state.set(Kind.PACKINGPLANS, launch.topology, update.after.to_proto().SerializeToString())
@@ -53,6 +53,13 @@ def test_what_changes_is_said_and_the_plans_of_a_topology_have_the_numbers_that_
     assert planned({"count": 3}, write=True).changes == ["count: 5 → 3 tasks"]
     tasks = {i.task_id for c in planned({"count": 4}).after.containers for i in c.instances if i.component == "count"}
     assert tasks == {2, 3, 4, 7}, "5 and 6 were used before"
+
+
+def test_updates_may_be_planned_by_another_algorithm(planned: Any) -> None:
+    by_default = planned({"count": 5}).after
+    assert [len(c.instances) for c in by_default.containers] == [3, 3]
+    keys = {"heron.class.repacking.algorithm": "org.apache.heron.packing.binpacking.FirstFitDecreasingPacking"}
+    assert [len(c.instances) for c in planned({"count": 5}, properties=keys).after.containers] == [4, 2]
 
 
 def test_the_numbers_that_there_are_already_change_nothing(planned: Any) -> None:
