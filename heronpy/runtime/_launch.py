@@ -47,11 +47,17 @@ class StatemgrSpec:
     """Which state manager, and where."""
 
     type: str = "file"
-    """`file` or `zookeeper`."""
+    """`file`, `zookeeper` or `etcd`."""
     connection: str = ""
-    """host:port[,host:port…] of the ZooKeeper servers; empty for files."""
+    """[https://]host:port[,host:port…] of the servers; empty for files."""
     root: str = ""
-    """The root path: a directory, or a znode."""
+    """The root path: a directory, a znode, or a prefix of keys."""
+    credentials_file: str = ""
+    """A file of one line, `user:password`, that only its owner can read; empty: no user. Never its content."""
+    ca_file: str = ""
+    """A PEM file of the CAs that servers' certificates come from; empty: those of the system."""
+    certificate_file: str = ""
+    """A PEM file with a certificate and its private key to show to servers; empty: none."""
 
     def first_server(self) -> tuple[str, int] | None:
         """Host and port of the first server of `connection`; None if there is none.

@@ -19,7 +19,7 @@ def open_statemgr(
 
     Args:
         spec: Which one, and where.
-        session_timeout_s: ZooKeeper only: how long a silent process keeps its ephemeral nodes. Shorter finds a lost
+        session_timeout_s: Not for files: how long a silent process keeps its ephemeral nodes. Shorter finds a lost
             machine sooner, longer forgives a longer pause.
         call_timeout_s: Longest time of any call.
         parents: Files only: make the directories that the root is in where they are missing. Processes of a topology
@@ -41,5 +41,11 @@ def open_statemgr(
             session_timeout_s=session_timeout_s,
             call_timeout_s=call_timeout_s,
         )
-    known = ("file", "zookeeper")
-    raise ConfigError(f"unknown state manager {spec.type!r}{nearest(spec.type, known)}: it is file or zookeeper")
+    if spec.type == "etcd":
+        from heronpy.statemgr.etcd import EtcdStateManager
+
+        return EtcdStateManager(spec, session_timeout_s=session_timeout_s, call_timeout_s=call_timeout_s)
+    known = ("file", "zookeeper", "etcd")
+    raise ConfigError(
+        f"unknown state manager {spec.type!r}{nearest(spec.type, known)}: it is one of {', '.join(known)}"
+    )

@@ -1,0 +1,5 @@
+"""The state manager in etcd v3. `open_statemgr` opens it; only those import it who use it."""
+
+from heronpy.statemgr.etcd._manager import EtcdStateManager
+
+__all__ = ["EtcdStateManager"]
