@@ -14,7 +14,7 @@ from heronpy.api import api_constants as keys
 from heronpy.api._foreign_keys import has_no_effect
 from heronpy.api.serializer import default_serializer
 from heronpy.config import KEYS as ENGINE_KEYS
-from heronpy.config import EngineConfig
+from heronpy.config import EngineConfig, is_scheduler_key
 from heronpy.errors import ConfigError, UserCodeError, nearest
 from heronpy.plan import Pickled, as_plain, key_value
 from heronpy.proto import topology_pb2
@@ -40,7 +40,7 @@ def validate_config(config: Mapping[str, Any]) -> None:
         if key.startswith("topology."):
             _refuse_slip(key)
             _CHECKS.get(key, _anything)(key, value)
-        elif key.startswith("heron."):
+        elif key.startswith("heron.") and not is_scheduler_key(key):  # those the scheduler checks
             if key not in ENGINE_KEYS:
                 raise ConfigError(f"unknown configuration key {key!r}{nearest(key, ENGINE_KEYS)}")
             EngineConfig.from_keys({key: value})

@@ -34,6 +34,7 @@ from heronpy.config._reliability import (
     state_memory_bytes,
     takes_checkpoints,
 )
+from heronpy.config._scheduler_keys import is_scheduler_key, scheduler_keys
 from heronpy.config._sinks import SINKS_FILE, SinkSpec, sinks_from, sinks_from_text, sinks_to_text
 
 __all__ = [
@@ -63,7 +64,9 @@ __all__ = [
     "TmasterConfig",
     "check_name",
     "checkpoint_interval_s",
+    "is_scheduler_key",
     "is_set",
+    "scheduler_keys",
     "sinks_from",
     "sinks_from_text",
     "sinks_to_text",

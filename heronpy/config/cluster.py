@@ -3,7 +3,8 @@
 A cluster is a directory with Heron's file names (`statemgr.yaml`, `packing.yaml`, `heron_internals.yaml`, …). Each file
 is a flat map of keys; which file a key stands in does not matter, a later file wins over an earlier one. Three kinds of
 keys are known: the engine's (`KEYS`), those of a cluster (the fields of `ClusterConfig`), and a topology's
-(`topology.…`), which here are defaults for topologies that do not set them. Every other key is an error, because a
+(`topology.…`), which here are defaults for topologies that do not set them. Those of a scheduler
+(`heron.scheduler.<name>.…`) the scheduler checks. Every other key is an error, because a
 misspelt key that is silently ignored costs its owner a day. `metrics_sinks.yaml` has sections instead: see `_sinks`.
 """
 
@@ -20,6 +21,7 @@ import yaml
 
 from heronpy.config._engine import KEYS, EngineConfig
 from heronpy.config._names import is_name
+from heronpy.config._scheduler_keys import is_scheduler_key, scheduler_keys
 from heronpy.config._sinks import SINKS_FILE, sinks_from, sinks_to_text
 from heronpy.config._stateful import translated
 from heronpy.errors import ConfigError, nearest
@@ -81,6 +83,8 @@ class ClusterConfig:
     """The engine keys that are set, in the keys' units."""
     topology: Mapping[str, Any] = field(default_factory=dict)
     """The topology keys that are set: defaults for topologies that leave them out. Checked when one is submitted."""
+    scheduler_config: Mapping[str, Any] = field(default_factory=dict)
+    """The scheduler's own keys that are set. Checked by the scheduler when a topology is submitted."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where each key that is set was set, in words: `cluster file NAME/FILE` or `command line`."""
 
@@ -100,7 +104,11 @@ class ClusterConfig:
         Raises:
             ConfigError: an unknown key, a value of the wrong type, or an impossible combination.
         """
-        own = {key: value for key, value in (topology or {}).items() if key.startswith("heron.")}
+        own = {
+            key: value
+            for key, value in (topology or {}).items()
+            if key.startswith("heron.") and not is_scheduler_key(key)
+        }
         return EngineConfig.from_keys({**self.engine, **own})
 
 
@@ -166,6 +174,7 @@ def load_cluster(
         cluster=cluster,
         engine={key: value for key, value in values.items() if key in KEYS},
         topology={key: value for key, value in values.items() if key.startswith("topology.")},
+        scheduler_config=scheduler_keys(values),
         origins=origins,
         **{CLUSTER_KEYS[key].name: _convert(key, value) for key, value in values.items() if key in CLUSTER_KEYS},
     )
@@ -213,7 +222,7 @@ def _checked(values: Mapping[str, Any], where: str, variables: Mapping[str, str]
     known = {*KEYS, *CLUSTER_KEYS}
     values = translated(values, where)
     for key in values:
-        if key not in known and not str(key).startswith("topology."):
+        if key not in known and not str(key).startswith("topology.") and not is_scheduler_key(str(key)):
             raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(str(key), known)}")
     return {key: _substitute(value, key, variables) for key, value in values.items()}
 

@@ -89,6 +89,8 @@ class Launch:
     config: EngineConfig = field(default_factory=EngineConfig)
     scheduler: str = "local"
     """Name of the scheduler: see `heron_scheduler.scheduler_of`."""
+    scheduler_config: Mapping[str, Any] = field(default_factory=dict)
+    """The scheduler's own keys (`heron.scheduler.<name>.*`), with values as YAML has them. Nothing secret."""
     checkpoints: str = ""
     """URL of the storage of this topology's checkpoints, for `heronpy.checkpoints.open_storage`; empty: it takes none.
     """
@@ -104,6 +106,17 @@ class Launch:
         self.dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.dir.stat().st_uid == os.geteuid() and self.dir.stat().st_mode & 0o022:
             self.dir.chmod(0o700)  # made under a umask that lets the group write: nothing would be read from it
+        fd = os.open(self.dir / LAUNCH_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as f:
+            f.write(self.encode())
+        path = self.dir / TOKEN_FILE
+        if not path.exists():
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(fd, "w") as f:
+                f.write(token or os.urandom(32).hex())
+
+    def encode(self) -> bytes:
+        """The content of launch.json. Nothing in it is secret."""
         values: dict[str, Any] = {
             "topology": self.topology,
             "topology_id": self.topology_id,
@@ -118,20 +131,31 @@ class Launch:
             "package_paths": list(self.package_paths),
             "main_file": self.main_file,
             "scheduler": self.scheduler,
+            "scheduler_config": dict(self.scheduler_config),
             "checkpoints": self.checkpoints,
             "start_from": self.start_from,
             "start_checkpoint": self.start_checkpoint,
             "config": self.config.to_keys(),
             "origins": dict(self.origins),
         }
-        fd = os.open(self.dir / LAUNCH_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(fd, "w") as f:
-            f.write(json.dumps(values, indent=2) + "\n")
-        path = self.dir / TOKEN_FILE
-        if not path.exists():
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(fd, "w") as f:
-                f.write(token or os.urandom(32).hex())
+        return (json.dumps(values, indent=2) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes, directory: Path) -> Launch:
+        """What `encode` has made, for a topology whose directory here is `directory`.
+
+        Raises:
+            StateError: it is damaged. No message contains any of its content.
+        """
+        path = directory / LAUNCH_FILE
+        try:
+            values = json.loads(data)
+        except (ValueError, RecursionError) as e:
+            raise StateError(f"{path} is damaged: not valid JSON ({type(e).__name__})") from None
+        try:
+            return _launch(directory, values)
+        except (HeronError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as e:
+            raise StateError(f"{path} is damaged: a value is missing or wrong ({type(e).__name__})") from e
 
     @classmethod
     def load(cls, directory: str | Path) -> Launch:
@@ -147,16 +171,7 @@ class Launch:
             data = read_owned_file(path / LAUNCH_FILE, max_bytes=LAUNCH_BYTES_MAX)
         except NotFoundError:
             raise NotFoundError(f"{path} is not a topology directory: no {LAUNCH_FILE} in it") from None
-        try:
-            values = json.loads(data)
-        except (ValueError, RecursionError) as e:
-            raise StateError(f"{path / LAUNCH_FILE} is damaged: not valid JSON ({type(e).__name__})") from None
-        try:
-            return _launch(path, values)
-        except (HeronError, LookupError, TypeError, ValueError, OverflowError, AttributeError) as e:
-            raise StateError(
-                f"{path / LAUNCH_FILE} is damaged: a value is missing or wrong ({type(e).__name__})"
-            ) from e
+        return cls.decode(data, path)
 
     def token(self) -> str:
         """The topology's secret.
@@ -257,6 +272,12 @@ def _origins(values: Any) -> dict[str, str]:
     return values
 
 
+def _plain_map(values: Any) -> dict[str, Any]:
+    if not isinstance(values, dict):
+        raise TypeError("not a map")
+    return values
+
+
 def _launch(path: Path, values: Any) -> Launch:
     text = {key: values[key] for key in ("topology", "topology_id", "cluster", "role", "environ", "scheduler")}
     text["main_file"] = values["main_file"]
@@ -275,5 +296,6 @@ def _launch(path: Path, values: Any) -> Launch:
         dir=path,
         package_paths=tuple(packages),
         config=EngineConfig.from_keys(values["config"]),
+        scheduler_config=_plain_map(values.get("scheduler_config", {})),
         origins=_origins(values.get("origins", {})),  # directories of earlier versions have none
     )

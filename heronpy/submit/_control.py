@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,8 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
     try:
         with contextlib.closing(open_statemgr(spec)) as state, state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S):
             heron_scheduler.kill(launch)
-            _end(launch)
+            if heron_scheduler.has_service(launch):
+                _end(launch)
     except StateError as e:
         _end(launch)
         raise StateError(
@@ -120,8 +121,7 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
 
 
 def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) -> None:
-    record = service_record(launch)
-    if record is None or not record.alive:
+    if not _runs(launch):
         log.warning("%s does not run, so there is no last checkpoint of it", launch.topology)
         return
     try:
@@ -129,6 +129,14 @@ def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) 
         take_checkpoint(launch, divisible=divisible, timeout_s=timeout_s)
     except (StateError, UnavailableError) as e:
         raise StateError(f"{launch.topology} is not killed: {e}; --force ends it without a last checkpoint") from e
+
+
+def _runs(launch: Launch) -> bool:
+    """Whether somebody keeps a Topology Master running."""
+    if not heron_scheduler.has_service(launch):
+        return any(one.container == 0 for one in heron_scheduler.containers(launch))
+    record = service_record(launch)
+    return record is not None and record.alive
 
 
 def _remove_state(launch: Launch, keep: bool) -> None:
@@ -156,7 +164,18 @@ def restart(launch: Launch, container: int | None = None) -> None:
             raise NotFoundError(
                 f"topology {launch.topology} has no container {container}: it has {known[0]} to {known[-1]}"
             )
-    heron_scheduler.restart(launch, container)
+    with _locked(launch):
+        heron_scheduler.restart(launch, container)
+
+
+@contextlib.contextmanager
+def _locked(launch: Launch) -> Iterator[None]:
+    """Without a service to take its turn with, nobody else may change what runs meanwhile."""
+    if heron_scheduler.has_service(launch):
+        yield
+        return
+    with contextlib.closing(open_statemgr(launch.statemgr)) as state, state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S):
+        yield
 
 
 def plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:

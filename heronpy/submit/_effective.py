@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.api.topology import TopologyType
-from heronpy.config import KEYS
+from heronpy.config import KEYS, is_scheduler_key
 from heronpy.config.cluster import ClusterConfig
 from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
@@ -69,7 +69,7 @@ def effective_config(logical: LogicalPlan, launch: Launch | None) -> list[Settin
     settings += [
         Setting(TOPOLOGY, key, value, _origin(key, value, launch))
         for key, value in logical.config.items()
-        if launch is None or key not in KEYS  # the engine's are above
+        if launch is None or (key not in KEYS and not is_scheduler_key(key))  # the engine's are above
     ]
     settings += [
         Setting(component.name, key, value, COMPONENT)
@@ -97,4 +97,5 @@ def _cluster_values(launch: Launch) -> dict[str, Any]:
         "heron.statemgr.connection.string": statemgr.connection,
         "heron.statemgr.root.path": statemgr.root,
         "heron.class.scheduler": launch.scheduler,
+        **launch.scheduler_config,
     }

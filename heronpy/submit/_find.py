@@ -14,6 +14,7 @@ from heronpy.config import check_name
 from heronpy.errors import ConfigError, NotFoundError, nearest
 from heronpy.host import in_submission, is_killed
 from heronpy.runtime import Launch
+from heronpy.submit._copies import adopted, directory_of, has_copy, trouble_of
 from heronpy.submit._listed import Listed, listed, load
 from heronpy.submit._plan import default_role
 
@@ -38,14 +39,16 @@ def find(
     Raises:
         NotFoundError: there is none; names the nearest that runs.
         StateError: its directory cannot be read, or belongs to somebody else.
+        UnavailableError: it was submitted from elsewhere, and its cluster does not hand over its secrets.
         ConfigError: unknown cluster, or a name that cannot be one.
     """
     role = check_name("role", role or default_role())
     check_name("environment", environ)
     check_name("topology name", name)
     check_name("cluster", cluster)
-    directory = home / "topologies" / cluster / role / environ / name
-    if not in_submission(directory) and not is_killed(directory) and (launch := load(directory)) is not None:
+    directory = directory_of(home, cluster, role, environ, name)
+    undecided = in_submission(directory) or is_killed(directory)
+    if not undecided and (launch := load(directory)) is not None and (not has_copy(launch) or trouble_of(launch) == ""):
         return launch
     others = listed(home, cluster, properties=properties, config_path=config_path)
     for other in others:
@@ -101,7 +104,7 @@ def _checked(found: Listed, troubled: bool) -> Launch:
             f"topology {found.launch.topology} does not run: {found.trouble}; "
             f"`heron kill {_where(found.launch)} {found.launch.topology}` removes what is left of it"
         )
-    return found.launch
+    return adopted(found.launch, needs_secrets=not troubled)
 
 
 def _not_found(where: str, name: str, others: list[Listed]) -> NotFoundError:

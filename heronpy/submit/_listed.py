@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import heron_scheduler
+
 from heronpy.config import check_name
 from heronpy.config.cluster import clusters, load_cluster
 from heronpy.errors import ConfigError, NotFoundError, StateError, UntrustedError
@@ -28,7 +30,8 @@ from heronpy.host import (
 )
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.submit._copies import INCOMPLETE, has_copy, launch_in_state, trouble_of
 from heronpy.submit._plan import default_role
 
 
@@ -66,7 +69,7 @@ def listed(
     else:
         places = specs.files()
     for spec in places:
-        for one in _in_state(spec, home if cluster is None else None):
+        for one in _in_state(spec, home, everywhere=cluster is not None):
             found[one.launch.dir] = _merged(found.get(one.launch.dir), one)
     for one in _in_processes(home, cluster, specs):
         found[one.launch.dir] = _merged(found.get(one.launch.dir), one)
@@ -158,11 +161,14 @@ def _in_directory(directory: Path, home: Path, specs: _Specs) -> Listed | None:
         return Listed(made_up, trouble or "its launch file is missing")
     if in_submission(directory):
         return Listed(launch, "its submission was interrupted")
+    if has_copy(launch):
+        why = trouble_of(launch)
+        return None if why is None else Listed(launch, why)
     return Listed(launch, "it is being killed" if is_killed(directory) else "")
 
 
-def _in_state(spec: StatemgrSpec, home: Path | None) -> list[Listed]:
-    """Those that a state manager knows; only those from this home if one is given."""
+def _in_state(spec: StatemgrSpec, home: Path, *, everywhere: bool) -> list[Listed]:
+    """Those that a state manager knows; only those from this home, unless from everywhere."""
     if spec.type == "file" and not Path(spec.root).exists():
         return []  # nothing was ever submitted; looking must not make directories
     found = []
@@ -170,14 +176,19 @@ def _in_state(spec: StatemgrSpec, home: Path | None) -> list[Listed]:
         for name in state.list(Kind.EXECUTIONSTATE):
             if raw := state.get(Kind.EXECUTIONSTATE, name):
                 execution = state_pb2.ExecutionState.FromString(raw)
-                if home is None or home in Path(execution.topology_dir).parents:
-                    found.append(_of_execution(execution, spec))
+                if everywhere or home in Path(execution.topology_dir).parents:
+                    found.append(_of_execution(state, execution, spec, home))
     return [one for one in found if one is not None]
 
 
-def _of_execution(execution: state_pb2.ExecutionState, spec: StatemgrSpec) -> Listed | None:
+def _of_execution(
+    state: StateManager, execution: state_pb2.ExecutionState, spec: StatemgrSpec, home: Path
+) -> Listed | None:
     directory = Path(execution.topology_dir)
     try:
+        elsewhere = home not in directory.parents or not directory.exists()
+        if elsewhere and (launch := launch_in_state(state, execution, spec, home)) is not None:
+            return Listed(launch, "" if heron_scheduler.means_to_run(state, launch) else INCOMPLETE)
         if in_submission(directory) and submitter_lives(directory):
             return None
         launch, trouble = load(directory), "its directory is gone"

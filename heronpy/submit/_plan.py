@@ -28,6 +28,7 @@ from heronpy.config import (
     ReliabilityMode,
     check_name,
     is_set,
+    scheduler_keys,
     state_memory_bytes,
     takes_checkpoints,
 )
@@ -116,7 +117,8 @@ def prepare(
         config.engine_config(logical.config_of(component.name))
     if ignored := without_effect(logical.config, *(c.config for c in logical.components.values())):
         log.warning("topology %s: configuration %s", name, ignored)
-    scheduler_of(config.scheduler)
+    scheduler_config = {**config.scheduler_config, **scheduler_keys(logical.config)}
+    scheduler_of(config.scheduler).check_config(scheduler_config)
     engine = config.engine_config(logical.config)
     launch = Launch(
         topology=name,
@@ -129,6 +131,7 @@ def prepare(
         ),
         dir=home / "topologies" / cluster / role / environ / name,
         scheduler=config.scheduler,
+        scheduler_config=scheduler_config,
         config=engine,
         checkpoints=_checkpoints(logical, engine, config.scheduler, home / "checkpoints" / cluster / role / environ),
         start_from=start_from,

@@ -32,6 +32,7 @@ from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.submit._checkpoints import remove_checkpoints
+from heronpy.submit._copies import has_copy, trouble_of
 from heronpy.submit._listed import load
 from heronpy.submit._plan import Submission, default_role, prepare
 
@@ -40,8 +41,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOCK = "submit"
-LOCK_TIMEOUT_S = 10.0
+LOCK, LOCK_TIMEOUT_S = heron_scheduler.LOCK, heron_scheduler.LOCK_TIMEOUT_S
 
 
 def submit(
@@ -95,11 +95,11 @@ def submit(
         on_step("storing the package")
         launch = _store(submission, home, undo)
         on_step("writing the plan")
-        _record(submission, state, undo)
+        _record(submission, launch, state, undo)
         on_step("starting the scheduler")
         undo.callback(remove_checkpoints, launch)
         undo.callback(heron_scheduler.kill, launch)
-        heron_scheduler.launch_service(launch)
+        heron_scheduler.start(launch, submission.packing)
         end_submission(launch.dir)
     log.info("submitted %s as %s", launch.topology, launch.topology_id)
     return launch
@@ -142,7 +142,7 @@ def check_ports(launch: Launch, containers: Iterable[int]) -> None:
         UnavailableError: it is taken.
     """
     base = launch.config.metrics.prometheus_port
-    if not base:
+    if not base or not heron_scheduler.has_service(launch):  # else they are other hosts' ports
         return
     for container in containers:
         port = base + container
@@ -160,6 +160,8 @@ def check_ports(launch: Launch, containers: Iterable[int]) -> None:
 
 def _clear_leftovers(state: StateManager, launch: Launch) -> None:
     if not in_submission(launch.dir):
+        if (copy := load(launch.dir)) is not None and has_copy(copy):
+            trouble_of(copy)  # removes it, if it is of a topology that was killed elsewhere
         return
     log.warning("clearing what an interrupted submission of %s left in %s", launch.topology, launch.dir)
     if (earlier := load(launch.dir)) is not None:  # else it did not come to the launch file, and nothing was started
@@ -213,8 +215,7 @@ def _issue_certificates(launch: Launch, containers: Iterable[int], home: Path) -
     )
 
 
-def _record(submission: Submission, state: StateManager, undo: contextlib.ExitStack) -> None:
-    launch = submission.launch
+def _record(submission: Submission, launch: Launch, state: StateManager, undo: contextlib.ExitStack) -> None:
     execution = state_pb2.ExecutionState(
         topology=launch.topology,
         topology_id=launch.topology_id,
@@ -229,6 +230,7 @@ def _record(submission: Submission, state: StateManager, undo: contextlib.ExitSt
     undo.callback(state.remove_topology, launch.topology)
     state.set(Kind.TOPOLOGIES, launch.topology, submission.logical.proto.SerializeToString())
     state.set(Kind.PACKINGPLANS, launch.topology, submission.packing.to_proto().SerializeToString())
+    state.set(Kind.LAUNCHES, launch.topology, launch.encode())
     state.set(Kind.EXECUTIONSTATE, launch.topology, execution.SerializeToString())
 
 

@@ -17,6 +17,7 @@ from heronpy.runtime import Launch
 from heronpy.submit._control import ask, plans, status
 from heronpy.submit._plan import check_divisible, packing_of
 from heronpy.submit._submit import check_ports
+from heronpy.submit._update_containers import updated_containers
 
 TIMEOUT_S = 120.0
 _POLL_S = 0.1
@@ -109,6 +110,12 @@ def update(planned: Update, *, timeout_s: float = TIMEOUT_S, on_step: Callable[[
     launch, deadline_s = planned.launch, time.monotonic() + timeout_s
     old = {container.id for container in planned.before.containers}
     check_ports(launch, [container.id for container in planned.after.containers if container.id not in old])
+    with updated_containers(launch, planned.before, planned.after, deadline_s=deadline_s, on_step=on_step):
+        return _carry_out(planned, timeout_s, deadline_s, on_step)
+
+
+def _carry_out(planned: Update, timeout_s: float, deadline_s: float, on_step: Callable[[str], None]) -> int:
+    launch = planned.launch
     request = tmaster_pb2.UpdateRequest(
         base=planned.before.to_proto(), packing=planned.after.to_proto(), timeout_s=timeout_s
     )

@@ -1,35 +1,52 @@
 """Schedulers: what starts, moves and ends the containers of a topology.
 
-A scheduler implements `Scheduler` and is found by its name (`scheduler_of`). One service process per topology,
-`python -m heron_scheduler.service --dir <topology directory>`, calls it; `launch_service`, `kill`, `restart` and
-`job_links` are that service seen from outside. They block: from a coroutine call them through `asyncio.to_thread`.
+A scheduler implements `Scheduler` and is found by its name (`scheduler_of`). Where the platform does not look after the
+containers by itself (`Scheduler.has_service`), one service process per topology,
+`python -m heron_scheduler.service --dir <topology directory>`, calls it; elsewhere `start`, `kill`, `restart`, `update`
+and `job_links` call it themselves, and their caller holds the topology's lock (`LOCK`). They are the same functions
+for both, and block: from a coroutine call them through `asyncio.to_thread`.
 """
 
 from heron_scheduler._client import (
+    containers,
     end_processes,
     ensure_service,
+    has_service,
     job_links,
     kill,
     launch_service,
     owned_by,
     restart,
     revive,
+    start,
+    update,
 )
+from heron_scheduler._direct import LOCK, LOCK_TIMEOUT_S, adopt, means_to_run
 from heron_scheduler._engine_state import remove_engine_state
 from heron_scheduler._local import LocalScheduler
-from heron_scheduler._spi import Scheduler, scheduler_of
+from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler, scheduler_of
 
 __all__ = [
+    "LOCK",
+    "LOCK_TIMEOUT_S",
+    "ContainerPhase",
+    "ContainerStatus",
     "LocalScheduler",
     "Scheduler",
+    "adopt",
+    "containers",
     "end_processes",
     "ensure_service",
+    "has_service",
     "job_links",
     "kill",
     "launch_service",
+    "means_to_run",
     "owned_by",
     "remove_engine_state",
     "restart",
     "revive",
     "scheduler_of",
+    "start",
+    "update",
 ]

@@ -1,4 +1,7 @@
-"""The scheduler service from outside: started, asked, and done without when it is dead. Everything here blocks."""
+"""Schedulers from outside. Everything here blocks.
+
+A scheduler service is started and asked, and done without when it is dead; where there is none, see `_direct`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from heron_scheduler import _direct
 from heron_scheduler._engine_state import remove_engine_state
-from heron_scheduler._spi import ALL_CONTAINERS, scheduler_of
+from heron_scheduler._spi import ALL_CONTAINERS, ContainerStatus, scheduler_of
 from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.host import (
     EXECUTOR,
@@ -30,6 +34,7 @@ from heronpy.host import (
     start_service,
     tail,
 )
+from heronpy.plan import PackingPlan
 from heronpy.proto import scheduler_pb2, state_pb2
 from heronpy.runtime import Launch
 from heronpy.security import SCHEDULER
@@ -58,6 +63,48 @@ def owned_by(process: HostProcess) -> Iterator[None]:
         yield
     finally:
         _owner.reset(token)
+
+
+def has_service(launch: Launch) -> bool:
+    """Whether a process of the engine looks after the topology's containers.
+
+    Raises:
+        NotFoundError: its scheduler is not installed here.
+    """
+    return scheduler_of(launch.scheduler).has_service
+
+
+def start(launch: Launch, plan: PackingPlan) -> None:
+    """Start a topology that is being submitted. Returns when the scheduler has taken it on; what runs after an error is
+    for `kill` to end.
+
+    Raises:
+        ConfigError: the cluster knows no such partition, queue, namespace, image.
+        UnavailableError: the cluster refuses, or the service does not start.
+    """
+    if has_service(launch):
+        launch_service(launch)
+    else:
+        _direct.schedule(launch, plan)
+
+
+def containers(launch: Launch) -> list[ContainerStatus]:
+    """What the cluster says of each container, sorted by number.
+
+    Raises:
+        UnavailableError: the cluster does not answer.
+    """
+    return list(scheduler_of(launch.scheduler)(launch).containers())
+
+
+def update(launch: Launch, old: PackingPlan, new: PackingPlan) -> None:
+    """Start the containers that `new` adds and end those that it leaves out, unless a service does so by itself.
+
+    Raises:
+        ConfigError, UnavailableError: the cluster refuses; tried again, it goes on.
+    """
+    if not has_service(launch):
+        scheduler_of(launch.scheduler)(launch).on_update(old, new)
 
 
 def launch_service(launch: Launch) -> None:
@@ -105,14 +152,18 @@ def ensure_service(launch: Launch) -> None:
 
 
 def revive(launch: Launch) -> bool:
-    """Start the scheduler service of a topology that was running on this host if nobody else will do it.
+    """Start what is dead of a topology that is to run, if nobody else will do it. Returns whether anything was.
 
-    Executor 0 starts a dead service again; when both are dead, after all processes died at once or after a reboot, it
-    is done here. Returns whether it was.
+    With a service, that is the service, on this host. Executor 0 starts a dead service again; when both are dead, after
+    all processes died at once or after a reboot, it is done here. Without one, it is containers that the cluster has
+    given up.
 
     Raises:
-        UnavailableError: the service cannot be started.
+        UnavailableError: the service, or a container, cannot be started.
+        StateError: the state manager cannot be read.
     """
+    if not has_service(launch):
+        return bool(_direct.reschedule(launch))
     record = service_record(launch)
     if record is None or not record.ended or is_killed(launch.dir):
         return False
@@ -126,12 +177,15 @@ def revive(launch: Launch) -> bool:
 def kill(launch: Launch) -> None:
     """End a topology. On return no process, state, socket or file of it is left; safe to repeat.
 
-    The service does it; if it is dead, or does not answer, it is done here.
+    The service does it; if there is none, it is dead, or does not answer, it is done here.
 
     Raises:
         StateError: the state manager cannot be written.
         UnavailableError: the executors do not end.
     """
+    if not has_service(launch):
+        _direct.kill(launch)
+        return
     location = _location(launch) if launch.dir.exists() else None  # without its token the service cannot be asked
     if location is not None and _answers(launch, location):
         service = _process(launch, location)
@@ -164,6 +218,9 @@ def restart(launch: Launch, container: int | None = None) -> None:
         NotFoundError: there is no such container.
         UnavailableError: the service cannot be started, or the containers do not start.
     """
+    if not has_service(launch):
+        scheduler_of(launch.scheduler)(launch).on_restart(container)
+        return
     ensure_service(launch)
     location = _location(launch)
     assert location is not None, "it answers, so it has told where it is"
@@ -178,6 +235,8 @@ def job_links(launch: Launch) -> Sequence[str]:
     Raises:
         UnavailableError: the service does not answer.
     """
+    if not has_service(launch):
+        return scheduler_of(launch.scheduler)(launch).job_links()
     location = _location(launch)
     if location is None:
         raise UnavailableError(f"topology {launch.topology} has no scheduler service")

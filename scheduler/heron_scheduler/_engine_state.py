@@ -23,7 +23,7 @@ def remove_engine_state(launch: Launch) -> None:
         StateError: the state manager cannot be written, or a directory cannot be removed.
     """
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
-        if _is_ours(statemgr, launch):
+        if is_ours(statemgr, launch):
             statemgr.remove_topology(launch.topology)
     root = launch.socket_root()
     _remove_tree(root)
@@ -32,7 +32,7 @@ def remove_engine_state(launch: Launch) -> None:
     log.info("topology %s is removed", launch.topology)
 
 
-def _is_ours(statemgr: StateManager, launch: Launch) -> bool:
+def is_ours(statemgr: StateManager, launch: Launch) -> bool:
     """Whether the state under the topology's name is of this submission, not of a later one with the same name."""
     value = statemgr.get(Kind.EXECUTIONSTATE, launch.topology)
     return value is None or state_pb2.ExecutionState.FromString(value).topology_id == launch.topology_id

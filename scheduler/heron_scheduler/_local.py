@@ -12,12 +12,13 @@ import dataclasses
 import logging
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from heron_scheduler._spi import Scheduler
+from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.host import (
     CONTAINER_ENV,
@@ -31,6 +32,7 @@ from heronpy.host import (
     child_environment,
     find_by_environment,
     heartbeat_path,
+    is_killed,
     look_at,
     mark_killed,
     open_out,
@@ -80,6 +82,8 @@ class LocalScheduler(Scheduler):
     With an `owner`, executors end by themselves when that process is gone: for clusters that must not outlive a test.
     The executors look after the scheduler service, as this does after them.
     """
+
+    has_service = True
 
     def __init__(self, launch: Launch, *, owner: HostProcess | None = None) -> None:
         super().__init__(launch)
@@ -156,6 +160,15 @@ class LocalScheduler(Scheduler):
     def job_links(self) -> Sequence[str]:
         """The topology's directory: there are the logs."""
         return [self.launch.dir.as_uri()]
+
+    def containers(self) -> Sequence[ContainerStatus]:
+        """The executors that run on this host."""
+        phase = ContainerPhase.ENDING if is_killed(self.launch.dir) else ContainerPhase.RUNNING
+        found = {int(container): process for container, process in self._find_executors().items()}
+        return [
+            ContainerStatus(container=n, phase=phase, host=socket.gethostname(), job=f"pid {found[n].pid}")
+            for n in sorted(found)
+        ]
 
     def _find_hung(self) -> None:
         phases = self._supervision.phases

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc.aio
 import heron_scheduler
 import pytest
-from heron_scheduler import LocalScheduler, Scheduler
+from heron_scheduler import ContainerPhase, ContainerStatus, LocalScheduler, Scheduler
 from heron_scheduler.service import SchedulerService
 from topology_on_disk import remove
 
@@ -157,6 +157,11 @@ def test_the_service_answers_and_every_container_has_an_executor(running: Topolo
     value = running.statemgr.get(Kind.SCHEDULERS, running.launch.topology)
     assert value is not None
     assert state_pb2.SchedulerLocation.FromString(value).pid == running.service().pid
+    executors = running.executors(0, 1, 2)
+    told = heron_scheduler.containers(running.launch)
+    assert [(one.container, one.phase, one.job) for one in told] == [
+        (n, ContainerPhase.RUNNING, f"pid {executors[n].pid}") for n in (0, 1, 2)
+    ]
 
 
 def test_a_topology_has_one_session_of_its_own_and_each_executor_a_process_group(running: Topology) -> None:
@@ -418,6 +423,9 @@ class Busy(Scheduler):
             raise UnavailableError("the cluster is busy")
 
     def job_links(self) -> list[str]:
+        return []
+
+    def containers(self) -> list[ContainerStatus]:
         return []
 
 

@@ -19,6 +19,7 @@ class Farm(Scheduler):
     def on_restart(self, container): ...
     def on_update(self, old, new): ...
     def job_links(self): return []
+    def containers(self): return []
 
 something_else = 3
 """

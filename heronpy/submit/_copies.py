@@ -1,0 +1,96 @@
+"""Topologies that no scheduler service looks after: any machine will do to command them.
+
+The state manager says what runs, and has the launch values; the directory on this machine is a copy, with the secrets
+that the scheduler hands over (`heron_scheduler.adopt`), or what the submitter has made. A copy is removed when the
+topology was killed elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import heron_scheduler
+
+from heronpy.errors import HeronError, StateError, UnavailableError
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+
+log = logging.getLogger(__name__)
+
+INCOMPLETE = "its submission or its kill was interrupted"
+
+
+def has_copy(launch: Launch) -> bool:
+    """Whether `launch.dir` is no more than a copy. A scheduler that is not installed here is taken for one with it."""
+    try:
+        return not heron_scheduler.has_service(launch)
+    except HeronError:
+        return True
+
+
+def trouble_of(launch: Launch) -> str | None:
+    """Why a topology does not run of which there is a copy here; empty if it does. None: it was killed elsewhere, and
+    its copy is removed.
+    """
+    try:
+        with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as state:
+            value = state.get(Kind.EXECUTIONSTATE, launch.topology)
+            running = state_pb2.ExecutionState.FromString(value).topology_id if value is not None else ""
+            if running == launch.topology_id:
+                return "" if heron_scheduler.means_to_run(state, launch) else INCOMPLETE
+        if not running and heron_scheduler.containers(launch):
+            return "the state manager does not know it"
+    except (StateError, UnavailableError) as e:
+        return str(e)
+    log.info("topology %s was killed elsewhere: its copy in %s is removed", launch.topology_id, launch.dir)
+    shutil.rmtree(launch.dir, ignore_errors=True)
+    return None
+
+
+def launch_in_state(
+    state: StateManager, execution: state_pb2.ExecutionState, spec: StatemgrSpec, home: Path
+) -> Launch | None:
+    """The launch values of a topology from the state manager, if its directory need not be the submitter's.
+
+    Raises:
+        StateError: they are damaged.
+    """
+    value = state.get(Kind.LAUNCHES, execution.topology)
+    if value is None:
+        return None
+    directory = directory_of(home, execution.cluster, execution.role, execution.environ, execution.topology)
+    launch = Launch.decode(value, directory)
+    if launch.topology_id != execution.topology_id or not has_copy(launch):
+        return None
+    return replace(launch, statemgr=spec)  # as it is reached from here
+
+
+def directory_of(home: Path, cluster: str, role: str, environ: str, topology: str) -> Path:
+    """Where a topology's directory is below HERON_HOME."""
+    return home / "topologies" / cluster / role / environ / topology
+
+
+def adopted(launch: Launch, *, needs_secrets: bool) -> Launch:
+    """The same topology, with its secrets in its directory here.
+
+    Args:
+        launch: The topology.
+        needs_secrets: False: to end it will do without, if the cluster has none any more.
+
+    Raises:
+        HeronError: they are not to be had.
+    """
+    if not has_copy(launch):
+        return launch
+    try:
+        heron_scheduler.adopt(launch)
+    except HeronError as e:
+        if needs_secrets:
+            raise
+        log.info("%s is found without its secrets: %s", launch.topology, e)
+    return launch

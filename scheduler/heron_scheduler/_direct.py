@@ -1,0 +1,136 @@
+"""Topologies whose scheduler has no service: commands call the scheduler themselves, under the topology's lock.
+
+The cluster keeps the containers running, and the state manager says what is meant to run, so any machine that reaches
+both will do. The scheduler's node there is written when a submission is complete, and emptied when a kill begins: a
+topology whose node is missing or empty is started again by nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+
+from heron_scheduler._engine_state import is_ours, remove_engine_state
+from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
+from heronpy.errors import StateError, UnavailableError
+from heronpy.plan import PackingPlan
+from heronpy.proto import plan_pb2, state_pb2
+from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+
+log = logging.getLogger(__name__)
+
+LOCK = "submit"
+"""The lock of a topology that commands hold while they change what runs."""
+LOCK_TIMEOUT_S = 10.0
+_REVIVE_LOCK_TIMEOUT_S = 0.5
+
+
+def schedule(launch: Launch, plan: PackingPlan) -> None:
+    """Have the cluster run all containers of a topology that is being submitted.
+
+    Raises:
+        ConfigError, UnavailableError: the cluster refuses; what it has accepted until then runs.
+        StateError: the state manager cannot be written.
+    """
+    scheduler = _scheduler(launch)
+    scheduler.on_schedule(plan)
+    location = state_pb2.SchedulerLocation(topology=launch.topology, job_link=next(iter(scheduler.job_links()), ""))
+    with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
+        statemgr.set(Kind.SCHEDULERS, launch.topology, location.SerializeToString())
+
+
+def kill(launch: Launch) -> None:
+    """End all containers, then remove the engine's state. Safe to repeat.
+
+    Raises:
+        StateError: the state manager cannot be written; the containers have ended all the same.
+        UnavailableError: containers do not end, or the cluster does not answer.
+    """
+    unmarked: StateError | None = None
+    try:
+        with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
+            if is_ours(statemgr, launch) and statemgr.get(Kind.SCHEDULERS, launch.topology) is not None:
+                statemgr.set(Kind.SCHEDULERS, launch.topology, b"")
+    except StateError as e:
+        unmarked = e
+    _scheduler(launch).on_kill()
+    if unmarked is not None:
+        raise unmarked
+    remove_engine_state(launch)
+
+
+def reschedule(launch: Launch) -> list[int]:
+    """Start containers that the cluster has given up or forgotten. Returns their numbers.
+
+    Nothing is done while another command changes what runs.
+
+    Raises:
+        StateError: the state manager cannot be read.
+        UnavailableError: the cluster does not answer, or refuses.
+    """
+    with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
+        if not _missing(statemgr, launch):
+            return []
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(statemgr.lock(launch.topology, LOCK, _REVIVE_LOCK_TIMEOUT_S))
+            except UnavailableError:
+                return []
+            if missing := _missing(statemgr, launch):
+                _scheduler(launch).on_schedule(_plan(statemgr, launch))
+            return missing
+
+
+def adopt(launch: Launch) -> None:
+    """Make this machine's copy of a topology's directory, with its secrets, if there is none.
+
+    Raises:
+        NotFoundError: the cluster has no secrets of it.
+        UnavailableError: it does not give them to this user.
+        StateError: the directory cannot be written.
+    """
+    if (launch.dir / LAUNCH_FILE).exists():
+        return
+    try:
+        shutil.rmtree(launch.dir, ignore_errors=True)  # left by a command that was killed here
+        launch.dir.mkdir(parents=True, mode=0o700)
+        _scheduler(launch).adopt(launch.dir)
+        if not (launch.dir / TOKEN_FILE).exists():
+            raise StateError(f"scheduler {launch.scheduler} has handed over no token of {launch.topology}")
+        launch.save()  # last: by this file the copy counts as complete
+    except OSError as e:
+        _remove_copy(launch)
+        raise StateError(f"the topology's directory {launch.dir} cannot be written: {e.strerror}") from e
+    except BaseException:
+        _remove_copy(launch)
+        raise
+
+
+def means_to_run(statemgr: StateManager, launch: Launch) -> bool:
+    """Whether the submission of a topology is complete, and nobody has begun to kill it."""
+    return is_ours(statemgr, launch) and bool(statemgr.get(Kind.SCHEDULERS, launch.topology))
+
+
+def _remove_copy(launch: Launch) -> None:
+    shutil.rmtree(launch.dir, ignore_errors=True)
+
+
+def _scheduler(launch: Launch) -> Scheduler:
+    return scheduler_of(launch.scheduler)(launch)
+
+
+def _missing(statemgr: StateManager, launch: Launch) -> list[int]:
+    if not means_to_run(statemgr, launch):
+        return []
+    wanted = {0, *(container.id for container in _plan(statemgr, launch).containers)}
+    alive = {one.container for one in _scheduler(launch).containers() if one.phase is not ContainerPhase.FAILED}
+    return sorted(wanted - alive)
+
+
+def _plan(statemgr: StateManager, launch: Launch) -> PackingPlan:
+    value = statemgr.get(Kind.PACKINGPLANS, launch.topology)
+    if value is None:
+        raise StateError(f"the state manager has no packing plan of {launch.topology}")
+    return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))

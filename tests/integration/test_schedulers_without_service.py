@@ -1,0 +1,266 @@
+"""Topologies on a cluster that looks after containers by itself: commands do without a scheduler service."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import heron_scheduler
+import pytest
+import yaml
+from numbers_topology import Numbers
+
+from heronpy import loader
+from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
+from heronpy.plan import PackingPlan
+from heronpy.proto import tmaster_pb2
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit import find, find_by_name, kill, listed, plan_update, restart, running, submit, update
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Farm:
+    """A cluster `farm`, and machines with a HERON_HOME each."""
+
+    root: Path
+
+    @property
+    def conf(self) -> Path:
+        return self.root / "conf"
+
+    @property
+    def shelf(self) -> Path:
+        return self.root / "shelf"
+
+    def machine(self, name: str) -> Path:
+        return self.root / name
+
+    def submit(self, home: Path, **properties: Any) -> Launch:
+        definition = loader.Definition.of(Numbers)
+        return submit(definition, cluster="farm", role="me", home=home, config_path=self.conf, properties=properties)
+
+    def find(self, home: Path, *, troubled: bool = False) -> Launch:
+        return find(home, "farm", "me", "default", "Numbers", config_path=self.conf, troubled=troubled)
+
+    def listed(self, home: Path) -> list[tuple[str, str]]:
+        return [(one.launch.topology, one.trouble) for one in listed(home, "farm", config_path=self.conf)]
+
+    def containers(self, launch: Launch) -> list[int]:
+        return [one.container for one in heron_scheduler.containers(launch)]
+
+    def left(self) -> list[str]:
+        """All that is left of any topology, but for locks, on the cluster and in the state manager."""
+        found = [path.name for path in self.shelf.glob("Numbers*")]
+        return found + [str(path) for path in (self.root / "state").rglob("Numbers*") if path.is_file()]
+
+    def log(self) -> list[str]:
+        path = self.shelf / "log"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def packing(self, launch: Launch, plan: PackingPlan | None = None) -> None:
+        with open_statemgr(launch.statemgr) as state:
+            assert plan is not None
+            state.set(Kind.PACKINGPLANS, launch.topology, plan.to_proto().SerializeToString())
+
+
+@pytest.fixture
+def farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Farm:
+    info = tmp_path / "installed/shelf-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelf\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[heron.schedulers]\nshelf = shelf_scheduler:ShelfScheduler\n")
+    monkeypatch.syspath_prepend(str(info.parent))
+    monkeypatch.syspath_prepend(str(HERE))
+    monkeypatch.delitem(sys.modules, "shelf_scheduler", raising=False)
+    farm = Farm(tmp_path)
+    farm.shelf.mkdir()
+    (farm.conf / "farm").mkdir(parents=True)
+    values = {
+        "heron.class.scheduler": "shelf",
+        "heron.scheduler.shelf.directory": str(farm.shelf),
+        "heron.statemgr.root.path": str(tmp_path / "state"),
+        "topology.stmgrs": 2,
+    }
+    (farm.conf / "farm/cluster.yaml").write_text(yaml.safe_dump(values))
+    return farm
+
+
+def test_a_submitted_topology_is_the_clusters_and_no_service_runs(farm: Farm) -> None:
+    launch = farm.submit(farm.machine("a"))
+    assert farm.containers(launch) == [0, 1, 2]
+    with open_statemgr(launch.statemgr) as state:
+        assert Launch.decode(state.get(Kind.LAUNCHES, "Numbers") or b"", launch.dir) == launch
+    assert farm.listed(farm.machine("a")) == [("Numbers", "")]
+    assert heron_scheduler.job_links(launch)[0].startswith("file://")
+
+
+def test_a_refusal_of_the_cluster_leaves_nothing(farm: Farm) -> None:
+    (farm.shelf / "refuses-2").touch()
+    with pytest.raises(ConfigError, match="no room for container 2"):
+        farm.submit(farm.machine("a"))
+    assert farm.left() == []
+    assert farm.listed(farm.machine("a")) == []
+    assert not [*(farm.machine("a") / "topologies").rglob("launch.json")]
+
+
+def test_a_misspelt_key_of_the_scheduler_is_refused(farm: Farm) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean 'heron\.scheduler\.shelf\.directory'"):
+        farm.submit(farm.machine("a"), **{"heron.scheduler.shelf.directroy": "/"})
+
+
+def test_a_topology_is_found_and_killed_from_a_machine_that_has_nothing_of_it(farm: Farm) -> None:
+    launch = farm.submit(farm.machine("a"))
+    other = farm.machine("b")
+    assert farm.listed(other) == [("Numbers", "")]
+    assert not (other / "topologies").exists()  # to list it takes no secrets
+    found = farm.find(other)
+    assert found.dir.is_relative_to(other)
+    assert found.topology_id == launch.topology_id
+    assert found.token() == launch.token()
+    assert found.security("heron").tls == found.tls_dir
+    assert find_by_name(other, "Numbers") == found  # there is a copy now
+    kill(found)
+    assert farm.left() == []
+    assert not found.dir.exists()
+
+
+def test_what_was_killed_elsewhere_is_gone_here_too(farm: Farm) -> None:
+    launch = farm.submit(farm.machine("a"))
+    kill(farm.find(farm.machine("b")))
+    assert launch.dir.exists()
+    with pytest.raises(NotFoundError):
+        farm.find(farm.machine("a"))
+    assert not launch.dir.exists()
+    assert running(farm.machine("a")) == []
+
+
+def test_what_was_killed_elsewhere_is_in_no_ones_way(farm: Farm) -> None:
+    first = farm.submit(farm.machine("a"))
+    kill(farm.find(farm.machine("b")))
+    second = farm.submit(farm.machine("a"))
+    assert first.topology_id != second.topology_id
+    kill(farm.find(farm.machine("b")))
+    third = farm.submit(farm.machine("b"))
+    assert farm.find(farm.machine("a")).topology_id == third.topology_id
+
+
+def test_a_topology_whose_secrets_are_gone_can_be_killed_and_nothing_else(farm: Farm) -> None:
+    launch = farm.submit(farm.machine("a"))
+    shutil.rmtree(farm.shelf / launch.topology_id / "secrets")
+    with pytest.raises(NotFoundError, match="no secrets"):
+        farm.find(farm.machine("b"))
+    assert not [*farm.machine("b").rglob("launch.json")]
+    kill(farm.find(farm.machine("b"), troubled=True))
+    assert farm.left() == []
+
+
+def test_a_container_that_the_cluster_has_lost_is_started_by_the_next_command(farm: Farm) -> None:
+    launch = farm.submit(farm.machine("a"))
+    assert not heron_scheduler.revive(launch)
+    (farm.shelf / launch.topology_id / "container-1").unlink()
+    assert heron_scheduler.revive(farm.find(farm.machine("b")))
+    assert farm.containers(launch) == [0, 1, 2]
+
+
+def test_an_interrupted_kill_is_not_undone_but_finished(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"))
+
+    def dies(launch: Launch) -> None:
+        raise StateError("the state manager is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("heron_scheduler._direct.remove_engine_state", dies)
+        with pytest.raises(StateError):
+            kill(launch)
+    assert farm.containers(launch) == []
+    assert not heron_scheduler.revive(launch)
+    for machine in ("a", "b"):
+        assert farm.listed(farm.machine(machine)) == [("Numbers", "its submission or its kill was interrupted")]
+    with pytest.raises(NotFoundError, match="interrupted"):
+        farm.find(farm.machine("b"))
+    kill(farm.find(farm.machine("b"), troubled=True))
+    assert farm.left() == []
+
+
+def test_while_a_command_changes_what_runs_no_other_does(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"))
+    monkeypatch.setattr("heronpy.submit._control.LOCK_TIMEOUT_S", 0.2)
+    with open_statemgr(launch.statemgr) as state, state.lock("Numbers", heron_scheduler.LOCK, 1):
+        (farm.shelf / launch.topology_id / "container-1").unlink()
+        assert not heron_scheduler.revive(launch)
+        with pytest.raises(UnavailableError, match="is held by"):
+            restart(launch, 1)
+        with pytest.raises(UnavailableError, match="is held by"):
+            kill(launch)
+    restart(launch, 1)
+    assert farm.log() == ["restart 1"]
+
+
+def asked(farm: Farm, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    """Put `answer(request)` in place of the Topology Master."""
+
+    def ask(launch: Launch, method: str, request: Any = None, *, timeout_s: float = 0) -> Any:
+        return answer(request)
+
+    ready = tmaster_pb2.StatusReply(ready=True, plan_version=7)
+    monkeypatch.setattr("heronpy.submit._update.ask", ask)
+    monkeypatch.setattr("heronpy.submit._update.status", lambda launch: ready)
+
+
+def test_an_update_starts_containers_before_the_plan_changes_and_ends_others_after(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = farm.submit(farm.machine("a"))
+    seen: list[list[int]] = []
+
+    def accepts(request: tmaster_pb2.UpdateRequest) -> None:
+        seen.append(farm.containers(launch))
+        farm.packing(launch, PackingPlan.from_proto(request.packing))
+
+    asked(farm, monkeypatch, accepts)
+    elsewhere = farm.find(farm.machine("b"))
+    for wanted in (3, 1):
+        planned = plan_update(elsewhere, {}, wanted, home=farm.machine("b"), config_path=farm.conf)
+        assert update(planned) == 7
+    assert seen == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert len(farm.containers(launch)) == 2
+
+
+def test_an_update_that_is_refused_ends_what_it_has_started(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"))
+
+    def refuses(request: tmaster_pb2.UpdateRequest) -> None:
+        assert farm.containers(launch) == [0, 1, 2, 3]
+        raise StateError("somebody else has changed it meanwhile")
+
+    asked(farm, monkeypatch, refuses)
+    planned = plan_update(launch, {}, 3, home=farm.machine("a"), config_path=farm.conf)
+    with pytest.raises(StateError, match="somebody else"):
+        update(planned)
+    assert farm.containers(launch) == [0, 1, 2]
+
+
+def test_the_next_update_goes_on_where_one_died(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"))
+    for left_over in (3, 4):
+        (farm.shelf / launch.topology_id / f"container-{left_over}").touch()
+    asked(farm, monkeypatch, lambda request: farm.packing(launch, PackingPlan.from_proto(request.packing)))
+    update(plan_update(launch, {}, 3, home=farm.machine("a"), config_path=farm.conf))
+    assert farm.containers(launch) == [0, 1, 2, 3]
+
+
+def test_an_update_without_room_changes_nothing(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"))
+    asked(farm, monkeypatch, lambda request: pytest.fail("asked though there is no room"))
+    (farm.shelf / "refuses-3").touch()
+    planned = plan_update(launch, {}, 3, home=farm.machine("a"), config_path=farm.conf)
+    with pytest.raises(ConfigError, match="no room for container 3"):
+        update(planned)
+    assert farm.containers(launch) == [0, 1, 2]
