@@ -17,7 +17,7 @@ METRICS_DNS_NAME = "metrics.heron"
 """What every metrics endpoint of every topology is called beside its own name: a scrape job has one server name."""
 
 _PROCESSES = {"tmaster": "container-0", "scheduler": SCHEDULER, "heron": CLI, "tracker": TRACKER}
-_IN_CONTAINER = re.compile(r"(?:stmgr|metricsmgr|executor)-([0-9]{1,9})|container_([0-9]{1,9})_.+")
+_IN_CONTAINER = re.compile(r"(?:stmgr|metricsmgr|executor|heron-shell)-([0-9]{1,9})|container_([0-9]{1,9})_.+")
 
 
 def container_identity(container: int) -> str:

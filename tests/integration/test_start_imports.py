@@ -16,6 +16,7 @@ ENGINE = {
     "heronpy.stmgr.__main__": OF_FEW | {"numpy"},
     "heronpy.tmaster.__main__": OF_FEW | {"numpy"},
     "heronpy.metricsmgr.__main__": OF_FEW | {"numpy"},
+    "heronpy.shell.__main__": OF_FEW | {"numpy"},
     "heronpy.ckptmgr.__main__": OF_FEW | {"boto3", "numpy", "redis"},
     "heronpy.executor.__main__": OF_FEW | {"grpc", "numpy"},
     "heron_scheduler.service": OF_FEW | {"importlib.metadata", "numpy"},

@@ -17,8 +17,6 @@ from typing import Any
 
 import httpx
 import pytest
-from heron_tracker import TrackerConfig, local_state, parts
-from heron_tracker.parts import Tracker
 from hypothesis import HealthCheck, given, settings
 from test_tracker_state_managers import told
 from tracker_topology import BAD, NUMBERS, Tracked
@@ -26,6 +24,7 @@ from tracker_topology import BAD, NUMBERS, Tracked
 import heronpy
 from heronpy.errors import UnavailableError
 from heronpy.host import HostProcess, write_pid
+from heronpy.shell import Container, parts
 from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync, scrape
 
 TOTAL = 2 * NUMBERS
@@ -504,13 +503,9 @@ async def test_one_process_is_profiled_once_at_a_time(served: Served, ask: Askin
         await eventually(at_once)
 
 
-async def test_an_instance_tells_its_stacks_itself_where_py_spy_may_not_look(
-    cluster: LocalCluster, topology: TopologyHandle
-) -> None:
+async def test_an_instance_tells_its_stacks_itself_where_py_spy_may_not_look(topology: TopologyHandle) -> None:
     launch = topology.launch
-    tracker = Tracker(TrackerConfig(statemgrs=(local_state(cluster.home),)))
-    async with tracker.running():
-        found = tracker.directory.find(launch.cluster, launch.environ, launch.topology)
+    found = Container(launch.topology, launch.topology_id, 1, launch.dir)
     for spy, why in ((None, "py-spy is not installed"), ("/bin/false", "py-spy: no reason given")):
         told = await asyncio.to_thread(parts.jstack, found, SPOUTS[1], spy)
         assert told.command == f"kill -USR1 {topology.processes()[SPOUTS[1]]}"
@@ -519,13 +514,9 @@ async def test_an_instance_tells_its_stacks_itself_where_py_spy_may_not_look(
         assert told.stderr == why
 
 
-async def test_a_process_that_is_not_the_instance_gets_no_signal(
-    cluster: LocalCluster, topology: TopologyHandle
-) -> None:
+async def test_a_process_that_is_not_the_instance_gets_no_signal(topology: TopologyHandle) -> None:
     launch = topology.launch
-    tracker = Tracker(TrackerConfig(statemgrs=(local_state(cluster.home),)))
-    async with tracker.running():
-        found = tracker.directory.find(launch.cluster, launch.environ, launch.topology)
+    found = Container(launch.topology, launch.topology_id, 1, launch.dir)
     stranger = HostProcess.of(os.getpid())
     assert stranger is not None
     record = launch.container_dir(1) / "pids" / f"{SPOUTS[1]}.pid"

@@ -175,8 +175,8 @@ async def test_what_is_not_there_yet_is_told_so(launch: Launch) -> None:
                 ("schedulerlocation", 404, "no scheduler location"),
                 ("metrics?component=word", 503, "no Topology Master since"),
                 ("exceptions?component=word", 503, "no Topology Master since"),
-                ("pid?instance=container_1_word_1", 501, "are not on the Tracker's host"),
-                ("container/filedata?container=1&path=x.log", 501, "are not on the Tracker's host"),
+                ("pid?instance=container_1_word_1", 501, "are on another host"),
+                ("container/filedata?container=1&path=x.log", 501, "are on another host"),
             ):
                 path, _, query = path.partition("?")
                 params = {**words("local"), **dict(httpx.QueryParams(query))}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, Field
+
+from heronpy.proto import shell_pb2
 
 Config = dict[str, Any]
 
@@ -245,6 +247,10 @@ class ProcessOutput(BaseModel):
     command: str
     stdout: str
     stderr: str
+
+    @classmethod
+    def of(cls, reply: shell_pb2.LookReply) -> Self:
+        return cls(command=reply.command, stdout=reply.stdout, stderr=reply.stderr)
 
 
 class StateManagerStatus(BaseModel):
@@ -510,6 +516,22 @@ class Profile(BaseModel):
     cost_cpu_s: float = Field(description="CPU time that the sampling took.")
     frames: list[ProfileFrame]
     stacks: list[ProfileStack]
+
+    @classmethod
+    def of(cls, instance: str, found: shell_pb2.ProcessProfile) -> Self:
+        return cls(
+            instance=instance,
+            pid=found.pid,
+            seconds=found.seconds,
+            samples=found.samples,
+            dropped=found.dropped,
+            cost_cpu_s=found.cost_cpu_s,
+            frames=[ProfileFrame(function=f.function, file=f.file, line=f.line) for f in found.frames],
+            stacks=[
+                ProfileStack(thread=s.thread, frames=list(s.frames), samples=s.samples, cpu_ns=s.cpu_ns)
+                for s in found.stacks
+            ],
+        )
 
 
 class History(BaseModel):

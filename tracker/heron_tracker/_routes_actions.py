@@ -11,7 +11,7 @@ Each answers `{"topology", "action", "status"}` when it is done. They are 403 un
 <token>`, as with every other request; without a token (`--no-token`), the header `x-heron-request: 1`. A Tracker acts
 only on topologies whose directory belongs to its own user: for others it has no credentials.
 
-    POST /topologies/jstack, /jmap, /histo                           look into an instance, as Heron's GET
+    POST /topologies/jstack, /jmap, /histo, /pmap                    look into an instance, as Heron's GET
     POST /topologies/profile                                         ?seconds=N: sample its stacks for so long
 
 All of them take Stream Managers, too. Heron's GET is there only with `tracker.profiling.get: true`, because a link on
@@ -28,11 +28,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from heron_tracker import _models as m
-from heron_tracker import _processes, _profiles
-from heron_tracker._tracker import Instance, TheTopology, TheTracker, TopologyAt
+from heron_tracker._topology import Topology
+from heron_tracker._tracker import Instance, TheTopology, TheTracker, TopologyAt, Tracker
 from heron_tracker._trust import trusted_launch
 from heronpy import submit
 from heronpy.errors import HeronError, UnavailableError, UsageError
+from heronpy.shell import PROFILE_SECONDS_MAX, PROFILE_SECONDS_MIN
 
 router = APIRouter()
 profiling_by_get = APIRouter()
@@ -103,12 +104,16 @@ async def _run(limit: asyncio.Semaphore, function: Callable[[], None]) -> None:
         await asyncio.to_thread(function)
 
 
+async def _look(tracker: Tracker, topology: Topology, instance: str, kind: str) -> m.ProcessOutput:
+    async with tracker.looks:
+        return m.ProcessOutput.of(await tracker.shells.of_process(topology, instance).look(kind, instance))
+
+
 @profiling_by_get.get("/topologies/jstack")
 @router.post("/topologies/jstack")
 async def jstack(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
     """The stacks of a live instance: by py-spy, else by the instance itself; `stderr` says why."""
-    async with tracker.looks:
-        return await asyncio.to_thread(_processes.jstack, topology, instance, _processes.find_spy())
+    return await _look(tracker, topology, instance, "jstack")
 
 
 @router.post("/topologies/profile")
@@ -116,23 +121,29 @@ async def profile(
     tracker: TheTracker,
     topology: TheTopology,
     instance: Instance,
-    seconds: Annotated[float, Query(ge=0.5, le=_profiles.SECONDS_MAX, description="For how long.")] = 5.0,
+    seconds: Annotated[float, Query(ge=PROFILE_SECONDS_MIN, le=PROFILE_SECONDS_MAX, description="For how long.")] = 5.0,
 ) -> m.Profile:
     """Where the threads of a live instance or Stream Manager spend their time. It samples itself. Not of Heron."""
-    return await _profiles.profile(tracker.profiled, topology, instance, seconds)
+    found = await tracker.shells.of_process(topology, instance).profile(instance, seconds)
+    return m.Profile.of(instance, found)
 
 
 @profiling_by_get.get("/topologies/jmap")
 @router.post("/topologies/jmap")
 async def jmap(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
     """The memory of a live instance, and its garbage collector's state."""
-    async with tracker.looks:
-        return await asyncio.to_thread(_processes.jmap, topology, instance)
+    return await _look(tracker, topology, instance, "jmap")
 
 
 @profiling_by_get.get("/topologies/histo")
 @router.post("/topologies/histo")
 async def histo(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
     """The objects of a live instance by type. The instance counts them itself, for at most a second."""
-    async with tracker.looks:
-        return await asyncio.to_thread(_processes.histo, topology, instance)
+    return await _look(tracker, topology, instance, "histo")
+
+
+@profiling_by_get.get("/topologies/pmap")
+@router.post("/topologies/pmap")
+async def pmap(tracker: TheTracker, topology: TheTopology, instance: Instance) -> m.ProcessOutput:
+    """The memory of a live instance by mapping, as the kernel counts it."""
+    return await _look(tracker, topology, instance, "pmap")

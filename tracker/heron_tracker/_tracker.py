@@ -15,6 +15,7 @@ from heron_tracker._directory import Directory
 from heron_tracker._events import Events
 from heron_tracker._own_metrics import OwnMetrics
 from heron_tracker._remembered import Remembered
+from heron_tracker._shells import Shells
 from heron_tracker._stored_checkpoints import StoredCheckpoints
 from heron_tracker._summary import Measured
 from heron_tracker._tmasters import Tmasters
@@ -40,12 +41,11 @@ class Tracker:
         self.metrics = OwnMetrics()
         self.directory = Directory(config.statemgrs)
         self.tmasters = Tmasters(self.metrics.called)
+        self.shells = Shells()
         self.remembered: Remembered[Measured] = Remembered()
         self.stored = StoredCheckpoints()
         self.events = Events(self.directory)
         self.looks = asyncio.Semaphore(LOOKS_MAX)
-        self.profiled: set[tuple[str, str]] = set()
-        """Topology and id of the processes that are being profiled."""
         self.calculating = asyncio.Semaphore(CALCULATIONS_MAX)
         self.acting = asyncio.Semaphore(ACTIONS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()

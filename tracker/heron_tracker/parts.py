@@ -2,14 +2,9 @@
 
 from heron_tracker._checkpoints import checkpoints_model
 from heron_tracker._circuit_breaker import PROBE_S, CircuitBreaker
+from heron_tracker._file_data import download, file_data, file_stats
 from heron_tracker._heron_names import answered as heron_names_answered
 from heron_tracker._heron_names import heron_name
-from heron_tracker._log_files import READ_BYTES_MAX, open_log
-from heron_tracker._log_files import download as download_log
-from heron_tracker._log_files import read as read_log
-from heron_tracker._log_files import stats as log_stats
-from heron_tracker._processes import histo, jmap, jstack, pid
-from heron_tracker._profiles import profile
 from heron_tracker._query_eval import MINUTE_S, Budget, Line, evaluate
 from heron_tracker._query_eval import minutes as minutes_between
 from heron_tracker._query_parse import DEPTH_MAX, SERIES_MAX, Call, Node, Number, Series, parse, series_of
@@ -26,7 +21,6 @@ __all__ = [
     "INTERVALS_MAX",
     "MINUTE_S",
     "PROBE_S",
-    "READ_BYTES_MAX",
     "SERIES_MAX",
     "Budget",
     "Call",
@@ -44,21 +38,15 @@ __all__ = [
     "assemble",
     "check_address",
     "checkpoints_model",
-    "download_log",
+    "download",
     "evaluate",
+    "file_data",
+    "file_stats",
     "heron_name",
     "heron_names_answered",
-    "histo",
     "is_this_host",
     "iso_time",
-    "jmap",
-    "jstack",
-    "log_stats",
     "minutes_between",
-    "open_log",
     "parse",
-    "pid",
-    "profile",
-    "read_log",
     "series_of",
 ]

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import msgspec
 
-from heron_tracker import _models as m
-from heron_tracker._processes import find, looking_into, open_regular, send, until, written
-from heron_tracker._topology import Topology
 from heronpy.config import MIB
 from heronpy.errors import UnavailableError
 from heronpy.host import HostProcess
+from heronpy.proto import shell_pb2
 from heronpy.runtime import START_SIGNAL, STOP_SIGNAL, profile_path
+from heronpy.shell._container import Container
+from heronpy.shell._processes import find, looking_into, open_regular, send, until, written
 
+SECONDS_MIN = 0.5
 SECONDS_MAX = 30.0
 PROFILES_MAX = 4
 """Most processes that are profiled at a time."""
@@ -48,28 +49,35 @@ class _Profile(msgspec.Struct):
     stacks: list[_Stack]
 
 
-async def profile(busy: set[tuple[str, str]], topology: Topology, instance: str, seconds: float) -> m.Profile:
+async def profile(
+    busy: set[tuple[str, str]], container: Container, instance: str, seconds: float
+) -> shell_pb2.ProcessProfile:
     """Have an instance or a Stream Manager sample its stacks.
 
     Args:
         busy: What is being profiled now.
-        topology: Whose process it is.
+        container: Where the process is.
         instance: Its id.
         seconds: For how long, at most SECONDS_MAX.
 
     Raises:
-        NotFoundError, NotHereError: see `find`.
+        NotHereError: see `find`.
         UnavailableError: it does not run, is too old for this, or is being profiled; or too many others are.
     """
     with looking_into(instance):
-        process, log_file = await asyncio.to_thread(find, topology, instance)
-        return await _sampled(busy, topology, instance, seconds, process, log_file)
+        process, log_file = await asyncio.to_thread(find, container, instance)
+        return await _sampled(busy, container, instance, seconds, process, log_file)
 
 
 async def _sampled(
-    busy: set[tuple[str, str]], topology: Topology, instance: str, seconds: float, process: HostProcess, log_file: Path
-) -> m.Profile:
-    key = (topology.id, instance)
+    busy: set[tuple[str, str]],
+    container: Container,
+    instance: str,
+    seconds: float,
+    process: HostProcess,
+    log_file: Path,
+) -> shell_pb2.ProcessProfile:
+    key = (container.topology_id, instance)
     if key in busy:
         raise UnavailableError(f"{instance} is being profiled: try again later")
     if len(busy) >= PROFILES_MAX:
@@ -87,7 +95,25 @@ async def _sampled(
         found = await asyncio.to_thread(until, lambda: _read_new(path, before, process.pid), why)
     finally:
         busy.discard(key)
-    return m.Profile.model_validate({**msgspec.to_builtins(found), "instance": instance})
+    try:
+        return _message(found)
+    except ValueError as e:  # a number that no profile can have
+        raise UnavailableError(f"the profile that {instance} wrote is damaged") from e
+
+
+def _message(found: _Profile) -> shell_pb2.ProcessProfile:
+    return shell_pb2.ProcessProfile(
+        pid=found.pid,
+        seconds=found.seconds,
+        samples=found.samples,
+        dropped=found.dropped,
+        cost_cpu_s=found.cost_cpu_s,
+        frames=[shell_pb2.ProfileFrame(function=f.function, file=f.file, line=f.line) for f in found.frames],
+        stacks=[
+            shell_pb2.ProfileStack(thread=s.thread, frames=s.frames, samples=s.samples, cpu_ns=s.cpu_ns)
+            for s in found.stacks
+        ],
+    )
 
 
 def _read_new(path: Path, before: tuple[int, int], pid: int) -> _Profile | None:

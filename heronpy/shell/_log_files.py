@@ -7,29 +7,24 @@ is below the log folder. Only regular files are read.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import errno
-import html
 import itertools
 import os
 import stat
-import time
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
 
-from heron_tracker import _models as m
-from heron_tracker._topology import Topology
-from heronpy.config import KIB, MIB
+from heronpy.config import MIB
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError, nearest
+from heronpy.proto import shell_pb2
+from heronpy.shell._container import Container
 
 READ_BYTES_MAX = 1 * MIB
-"""Most of one answer of `filedata`; for more, ask again from where it ends."""
+"""Most that one read returns; for more, read again from where it ends."""
 LISTED_MAX = 5000
 LOG_FOLDER = "log-files"
 _UNKNOWN = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT})
 """Errors that say nothing about what is named."""
-_CHUNK_BYTES = 256 * KIB
 _PATH_MAX = 4096
 _DEPTH_MAX = 32
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -43,39 +38,30 @@ class NotHereError(HeronError):
 
 
 @contextlib.contextmanager
-def folder(topology: Topology, container: int) -> Iterator[int]:
+def folder(container: Container) -> Iterator[int]:
     """A descriptor of a container's log folder, for the duration of the block.
 
     Raises:
-        NotFoundError: the topology has no such container, or it has no log folder.
+        NotFoundError: it has no log folder.
         NotHereError: it is on another host, or belongs to another user.
     """
-    known = topology.containers()
-    if container not in known:
-        raise NotFoundError(
-            f"topology {topology.key.name} has no container {container}: it has {known[0]} to {known[-1]}"
-        )
-    host = topology.hosts().get(container, "another host")
     with contextlib.ExitStack() as opened:
         try:
-            root = _opened(opened, str(topology.directory), None, follow=True)
-            inside = _opened(opened, f"container_{container}", root)
+            root = _opened(opened, str(container.topology_dir), None, follow=True)
+            inside = _opened(opened, container.directory.name, root)
         except OSError as e:
             _raise_if_unknown(e)
-            raise NotHereError(
-                f"the files of container {container} of {topology.key.name} are not on the Tracker's host but on "
-                f"{host}, or belong to another user: run a Tracker there, or share the topology's directory"
-            ) from None
+            raise NotHereError(f"the files of {container} are on another host, or belong to another user") from None
         try:
             logs = _opened(opened, LOG_FOLDER, inside)
         except OSError as e:
             _raise_if_unknown(e)
-            raise NotFoundError(f"container {container} of {topology.key.name} has no log files") from None
+            raise NotFoundError(f"{container} has no log files") from None
         yield logs
 
 
 def _opened(stack: contextlib.ExitStack, name: str, parent: int | None, *, follow: bool = False) -> int:
-    """A directory of the Tracker's own user (or root's), closed with the stack."""
+    """A directory of the own user (or root's), closed with the stack."""
     fd = os.open(name, _FOLDER | (0 if follow else os.O_NOFOLLOW), dir_fd=parent)
     stack.callback(os.close, fd)
     if os.fstat(fd).st_uid not in (os.geteuid(), 0):
@@ -84,7 +70,7 @@ def _opened(stack: contextlib.ExitStack, name: str, parent: int | None, *, follo
 
 
 def _raise_if_unknown(error: OSError | ValueError) -> None:
-    """A shortage of the Tracker's must not look like a missing file. Raises UnavailableError."""
+    """A shortage of our own must not look like a missing file. Raises UnavailableError."""
     if isinstance(error, OSError) and error.errno in _UNKNOWN:
         raise UnavailableError(f"files cannot be read now: {error.strerror}") from None
 
@@ -145,7 +131,7 @@ def _listed(directory: int) -> list[str]:
         return [entry.name for entry in itertools.islice(entries, LISTED_MAX)]
 
 
-def read(logs: int, path: str, offset: int, length: int) -> m.FileData:
+def read(logs: int, path: str, offset: int, length: int) -> shell_pb2.FilePart:
     """Part of a file. Raises like `open_log`, and UsageError for an offset beyond the end.
 
     Args:
@@ -158,39 +144,22 @@ def read(logs: int, path: str, offset: int, length: int) -> m.FileData:
         raise UsageError("offset and length are numbers of bytes, or -1 for the end of the file")
     fd = open_log(logs, path)
     try:
-        size = os.fstat(fd).st_size
+        found = os.fstat(fd)
+        size = found.st_size
         if offset == -1:
-            return m.FileData(offset=size, length=0, data="")
+            return shell_pb2.FilePart(offset=size, size=size, inode=found.st_ino)
         if offset > size:
             raise UsageError(f"offset {offset} is beyond the end of {path!r}, which has {size} bytes (it may be new)")
         wanted = size - offset if length == -1 else min(length, size - offset)
         data = os.pread(fd, min(wanted, READ_BYTES_MAX), offset)
+    except OSError as e:
+        raise UnavailableError(f"{path!r} cannot be read now: {e.strerror}") from e
     finally:
         os.close(fd)
-    text, taken = _whole_characters(data)
-    return m.FileData(offset=offset, length=taken, data=html.escape(text))
+    return shell_pb2.FilePart(offset=offset, data=data, size=size, inode=found.st_ino)
 
 
-def _whole_characters(data: bytes) -> tuple[str, int]:
-    """The text, and how many bytes it stands for: a character that is cut off is left for the next answer."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    text = decoder.decode(data)
-    left = len(decoder.getstate()[0])
-    if left and left == len(data):  # nothing else: it is not a character
-        return data.decode(errors="replace"), len(data)
-    return text, len(data) - left
-
-
-def download(file: BinaryIO) -> Iterator[bytes]:
-    """The file as long as it was at the beginning, whatever is added or renamed meanwhile. Closes it."""
-    with file:
-        left = os.fstat(file.fileno()).st_size
-        while left > 0 and (data := file.read(min(_CHUNK_BYTES, left))):
-            left -= len(data)
-            yield data
-
-
-def stats(logs: int, path: str) -> dict[str, m.FileStats]:
+def listing(logs: int, path: str = ".") -> shell_pb2.FileList:
     """What is in a folder below the log folder (or the log folder itself: `log-files` or `.`).
 
     Raises:
@@ -198,36 +167,37 @@ def stats(logs: int, path: str) -> dict[str, m.FileStats]:
         NotFoundError: there is no such folder.
     """
     parts = _parts(path)
-    found: dict[str, m.FileStats] = {}
+    found: dict[str, shell_pb2.FileEntry] = {}
     try:
         with _below(logs, parts) as directory:
-            for listed in _listed(directory):
+            names = _listed(directory)
+            for listed in names:
                 try:
                     status = os.stat(listed, dir_fd=directory, follow_symlinks=False)
                 except FileNotFoundError:  # rotated meanwhile
                     continue
                 name = _printable(listed)
-                found[name] = _file_stats(name, _printable("/".join((LOG_FOLDER, *parts, listed))), status)
+                found[name] = _entry(name, _printable("/".join((LOG_FOLDER, *parts, listed))), status)
     except (OSError, ValueError) as e:
         _raise_if_unknown(e)
         raise NotFoundError(f"no folder {path!r} below log-files") from None
-    return dict(sorted(found.items()))
+    return shell_pb2.FileList(files=[found[name] for name in sorted(found)], truncated=len(names) >= LISTED_MAX)
 
 
-def _file_stats(name: str, path: str, found: os.stat_result) -> m.FileStats:
-    when = time.strftime("%b %d %H:%M", time.gmtime(found.st_mtime))
-    text = (
-        f"{stat.filemode(found.st_mode)} {found.st_nlink} {found.st_uid} {found.st_gid} {found.st_size} {when} {name}"
-    )
-    return m.FileStats(
-        formatted_stat=text,
-        is_dir=stat.S_ISDIR(found.st_mode),
+def _entry(name: str, path: str, found: os.stat_result) -> shell_pb2.FileEntry:
+    return shell_pb2.FileEntry(
+        name=name,
         path=path,
+        mode=found.st_mode,
+        links=found.st_nlink,
+        uid=found.st_uid,
+        gid=found.st_gid,
         size=found.st_size,
-        modified=found.st_mtime,
+        modified_s=found.st_mtime,
+        inode=found.st_ino,
     )
 
 
 def _printable(name: str) -> str:
-    """A file's name as text: bytes that are no UTF-8 cannot be sent as JSON."""
+    """A file's name as text: bytes that are no UTF-8 cannot be sent."""
     return name.encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""Looking into a process, for a Tracker that itself is short of something, and where user code plants what it likes."""
+"""Looking into a process, by one who is short of something, and where user code plants what it likes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from heron_tracker import parts
 
 from heronpy.errors import UnavailableError
 from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, write_pid
 from heronpy.runtime import START_SIGNAL, STOP_SIGNAL
+from heronpy.shell import Container, parts
 
 INSTANCE = "container_1_words_1"
 ANSWERS = f"""
@@ -41,19 +40,19 @@ sys.stdin.read()
 """
 """A process that answers every signal with a file."""
 
-Look = Callable[[Any], object]
+Look = Callable[[Container], object]
 LOOKS: dict[str, Look] = {
-    ".stack": lambda topology: parts.jstack(topology, INSTANCE, None),
-    ".memory": lambda topology: parts.jmap(topology, INSTANCE),
-    ".profile": lambda topology: asyncio.run(parts.profile(set(), topology, INSTANCE, 0.0)),
+    ".stack": lambda container: parts.jstack(container, INSTANCE, None),
+    ".memory": lambda container: parts.jmap(container, INSTANCE),
+    ".profile": lambda container: asyncio.run(parts.profile(set(), container, INSTANCE, 0.0)),
 }
 
 
 @pytest.fixture
-def topology(tmp_path: Path) -> Iterator[Any]:
-    """What the functions ask of a topology, with one live process."""
-    container = tmp_path / "container_1"
-    logs = container / "log-files"
+def container(tmp_path: Path) -> Iterator[Container]:
+    """A container with one live process."""
+    directory = tmp_path / "container_1"
+    logs = directory / "log-files"
     logs.mkdir(parents=True)
     child = subprocess.Popen(
         [sys.executable, "-c", ANSWERS, str(logs / f"{INSTANCE}.log")],
@@ -66,15 +65,8 @@ def topology(tmp_path: Path) -> Iterator[Any]:
         assert child.stdout.readline() == b"ready\n"
         found = HostProcess.of(child.pid)
         assert found is not None
-        write_pid(container, INSTANCE, found)
-        yield SimpleNamespace(
-            id="words-1",
-            key=SimpleNamespace(name="words"),
-            directory=tmp_path,
-            processes=lambda: {INSTANCE: 1},
-            containers=lambda: [0, 1],
-            hosts=dict,
-        )
+        write_pid(directory, INSTANCE, found)
+        yield Container("words", "words-1", 1, tmp_path)
         child.kill()
 
 
@@ -92,32 +84,34 @@ def refuse(monkeypatch: pytest.MonkeyPatch, function: str, suffix: str, error: i
 
 @pytest.mark.parametrize("suffix", LOOKS)
 @pytest.mark.parametrize(("function", "error"), [("open", errno.EMFILE), ("stat", errno.EIO)])
-def test_a_tracker_that_cannot_read_an_answer_does_not_call_the_process_stopped(
-    topology: Any, monkeypatch: pytest.MonkeyPatch, suffix: str, function: str, error: int
+def test_who_cannot_read_an_answer_does_not_call_the_process_stopped(
+    container: Container, monkeypatch: pytest.MonkeyPatch, suffix: str, function: str, error: int
 ) -> None:
     refuse(monkeypatch, function, suffix, error)
     with pytest.raises(UnavailableError, match=f"cannot be looked into now: {os.strerror(error)}"):
-        LOOKS[suffix](topology)
+        LOOKS[suffix](container)
 
 
-def test_a_tracker_without_descriptors_says_so_about_processes(topology: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_has_no_descriptors_says_so_about_processes(container: Container, monkeypatch: pytest.MonkeyPatch) -> None:
     def short(_pid: int) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(HostProcess, "of", short)
     with pytest.raises(UnavailableError, match=f"{INSTANCE} cannot be looked into now: Too many open files"):
-        parts.pid(topology, INSTANCE)
+        parts.pid(container, INSTANCE)
 
 
-def test_a_link_is_waited_for_as_a_file_that_is_not_there(topology: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heron_tracker._processes.ANSWER_S", 0.2)
-    secret = topology.directory / "secret"
+def test_a_link_is_waited_for_as_a_file_that_is_not_there(
+    container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heronpy.shell._processes.ANSWER_S", 0.2)
+    secret = container.topology_dir / "secret"
     secret.write_text('{"secret": 1}')
     for suffix, look in LOOKS.items():
-        (topology.directory / "container_1" / "log-files" / f"{INSTANCE}{suffix}").symlink_to(secret)
+        (container.directory / "log-files" / f"{INSTANCE}{suffix}").symlink_to(secret)
         with pytest.raises(UnavailableError, match=r"within 0\.2 s: it may be stopped"):
-            look(topology)
+            look(container)
 
 
-def test_what_the_process_appends_is_its_stacks(topology: Any) -> None:
-    assert parts.jstack(topology, INSTANCE, None).stdout == "a stack"
+def test_what_the_process_appends_is_its_stacks(container: Container) -> None:
+    assert parts.jstack(container, INSTANCE, None).stdout == "a stack"

@@ -7,14 +7,17 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from heron_tracker.parts import READ_BYTES_MAX, download_log, log_stats, open_log, read_log
+from heron_tracker.parts import download, file_data
 from hypothesis import given
 from hypothesis import strategies as st
 from shortages import no_descriptors
 
 from heronpy.errors import HeronError, NotFoundError, UnavailableError
+from heronpy.shell import READ_BYTES_MAX, Container, LocalShell
+from heronpy.shell.parts import listing, open_log, read
 
 
 @contextlib.contextmanager
@@ -25,6 +28,10 @@ def opened(path: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def text_of(logs: int, path: str, offset: int, length: int) -> Any:
+    return file_data(read(logs, path, offset, length))
 
 
 @pytest.fixture
@@ -41,32 +48,57 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_download_is_the_file_as_it_was_at_the_beginning(folder: Path, logs: int) -> None:
+@pytest.fixture
+def shell(folder: Path) -> LocalShell:
+    return LocalShell(Container("words", "words-1", 1, folder.parents[1]))
+
+
+async def test_a_download_is_the_file_as_it_was_at_the_beginning(folder: Path, shell: LocalShell) -> None:
     log = folder / "a.log"
-    log.write_bytes(b"x" * 600_000)
-    parts = download_log(os.fdopen(open_log(logs, "a.log"), "rb", buffering=0))
-    got = next(parts)
+    log.write_bytes(b"x" * (READ_BYTES_MAX + 600_000))
+    pieces = download(shell, "a.log", await shell.read("a.log", 0, -1))
+    got = await anext(pieces)
     with log.open("ab") as more:
         more.write(b"y" * 1000)
     log.rename(folder / "a.log.1")
     log.write_bytes(b"z" * 10)
-    assert got + b"".join(parts) == b"x" * 600_000
+    assert got + b"".join([piece async for piece in pieces]) == b"x" * (READ_BYTES_MAX + 600_000)
 
 
-def test_a_download_of_a_file_that_shrinks_ends(folder: Path, logs: int) -> None:
-    (folder / "a.log").write_bytes(b"x" * 600_000)
-    parts = download_log(os.fdopen(open_log(logs, "a.log"), "rb", buffering=0))
-    next(parts)
+async def test_a_download_goes_on_behind_a_rotation_to_a_longer_file(folder: Path, shell: LocalShell) -> None:
+    (folder / "a.log").write_bytes(b"x" * (3 * READ_BYTES_MAX))
+    pieces = download(shell, "a.log", await shell.read("a.log", 0, -1))
+    got = await anext(pieces)
+    (folder / "a.log").rename(folder / "a.log.1")
+    (folder / "a.log").write_bytes(b"z" * (4 * READ_BYTES_MAX))
+    got += await anext(pieces)
+    (folder / "a.log.1").rename(folder / "a.log.2")
+    assert got + b"".join([piece async for piece in pieces]) == b"x" * (3 * READ_BYTES_MAX)
+
+
+async def test_a_download_of_a_file_that_is_removed_is_not_whole(folder: Path, shell: LocalShell) -> None:
+    (folder / "a.log").write_bytes(b"x" * (2 * READ_BYTES_MAX))
+    pieces = download(shell, "a.log", await shell.read("a.log", 0, -1))
+    await anext(pieces)
+    (folder / "a.log").unlink()
+    with pytest.raises(UnavailableError, match="removed while it was read"):
+        await anext(pieces)
+
+
+async def test_a_download_of_a_file_that_shrinks_ends(folder: Path, shell: LocalShell) -> None:
+    (folder / "a.log").write_bytes(b"x" * (READ_BYTES_MAX + 600_000))
+    pieces = download(shell, "a.log", await shell.read("a.log", 0, -1))
+    await anext(pieces)
     os.truncate(folder / "a.log", 10)
-    assert list(parts) == []
+    assert [piece async for piece in pieces] == []
 
 
 def test_one_answer_is_bounded_and_the_next_goes_on(folder: Path, logs: int) -> None:
     (folder / "a.log").write_bytes("é".encode() * READ_BYTES_MAX)
-    first = read_log(logs, "a.log", 1, -1)
+    first = text_of(logs, "a.log", 1, -1)
     assert first.length <= READ_BYTES_MAX
     assert READ_BYTES_MAX - first.length < 4
-    whole = read_log(logs, "log-files/a.log", 0, -1)
+    whole = text_of(logs, "log-files/a.log", 0, -1)
     assert whole.data == "é" * (READ_BYTES_MAX // 2)
 
 
@@ -79,7 +111,7 @@ def test_pieces_make_the_whole_whatever_the_bytes_are(
     offset = 0
     with opened(folder) as logs:
         while offset < len(data):
-            piece = read_log(logs, "a.log", offset, step)
+            piece = text_of(logs, "a.log", offset, step)
             assert 0 < piece.length <= step
             offset += piece.length
     assert offset == len(data)
@@ -100,7 +132,7 @@ def test_no_way_leads_out(tmp_path_factory: pytest.TempPathFactory, parts: list[
     (folder / "out").symlink_to(folder.parent)
     with opened(folder) as logs:
         try:
-            found = read_log(logs, "/".join(parts), 0, -1).data
+            found = text_of(logs, "/".join(parts), 0, -1).data
         except HeronError:
             found = "fine"
     assert found == "fine"
@@ -113,14 +145,14 @@ def test_a_link_is_not_followed_wherever_it_leads(folder: Path) -> None:
     (folder / "sub" / "a.log").write_text("below")
     (folder / "other").symlink_to("sub")
     with opened(folder) as logs:
-        assert read_log(logs, "sub/a.log", 0, -1).data == "below"
+        assert text_of(logs, "sub/a.log", 0, -1).data == "below"
         for path in ("latest", "other/a.log"):
             with pytest.raises(NotFoundError):
-                read_log(logs, path, 0, -1)
+                text_of(logs, path, 0, -1)
         with pytest.raises(NotFoundError):
-            log_stats(logs, "other")
-        assert log_stats(logs, ".").keys() == {"a.log.1", "latest", "other", "sub"}
-        assert log_stats(logs, "log-files/sub")["a.log"].path == "log-files/sub/a.log"
+            listing(logs, "other")
+        assert {found.name for found in listing(logs, ".").files} == {"a.log.1", "latest", "other", "sub"}
+        assert listing(logs, "log-files/sub").files[0].path == "log-files/sub/a.log"
 
 
 def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(folder: Path) -> None:
@@ -146,9 +178,9 @@ def test_a_folder_that_is_exchanged_for_a_link_leads_nowhere(folder: Path) -> No
         with opened(folder) as logs:
             for _ in range(2000):
                 with contextlib.suppress(NotFoundError):
-                    seen.add(read_log(logs, "sub/a.log", 0, -1).data)
+                    seen.add(text_of(logs, "sub/a.log", 0, -1).data)
                 with contextlib.suppress(NotFoundError):
-                    seen.update(str(found.size) for found in log_stats(logs, "sub").values())
+                    seen.update(str(found.size) for found in listing(logs, "sub").files)
     finally:
         done.set()
         attacker.join()
@@ -159,14 +191,14 @@ def test_a_pipe_or_a_folder_is_no_log_file(folder: Path, logs: int) -> None:
     os.mkfifo(folder / "pipe")
     for path in ("pipe", ".", "log-files"):
         with pytest.raises(NotFoundError):
-            read_log(logs, path, 0, -1)
+            text_of(logs, path, 0, -1)
 
 
-def test_files_that_the_tracker_has_no_descriptor_for_are_not_missing(folder: Path, logs: int) -> None:
+def test_files_that_there_is_no_descriptor_for_are_not_missing(folder: Path, logs: int) -> None:
     (folder / "a.log").write_text("one")
     with no_descriptors():
         with pytest.raises(UnavailableError, match="Too many open files"):
             open_log(logs, "a.log")
         with pytest.raises(UnavailableError, match="Too many open files"):
-            log_stats(logs, ".")
+            listing(logs, ".")
     os.close(open_log(logs, "a.log"))

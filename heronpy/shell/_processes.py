@@ -16,19 +16,20 @@ import stat
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from heron_tracker import _models as m
-from heron_tracker._log_files import LOG_FOLDER, NotHereError, folder
-from heron_tracker._topology import Topology
-from heronpy.errors import NotFoundError, UnavailableError, nearest
+from heronpy.errors import UnavailableError
 from heronpy.files import ABSENT
-from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, read_pids
+from heronpy.host import PROCESS_ENV, TOPOLOGY_ENV, HostProcess, PidFile, read_pids
+from heronpy.proto import shell_pb2
 from heronpy.runtime import memory_path, stack_path
+from heronpy.shell._container import Container
+from heronpy.shell._log_files import LOG_FOLDER, NotHereError, folder
 
 T = TypeVar("T")
 
@@ -37,6 +38,9 @@ ANSWER_S = 15.0
 _SPY_S = 10.0
 _LOOK_S = 0.02
 _OUTPUT_MAX = 1 << 20
+_MAPPINGS_BYTES_MAX = 64 << 20
+_MAPPINGS_MAX = 500
+_PROCESSES_MAX = 5000
 _NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV})
 """What opening a link, a socket or a device leads to."""
 
@@ -54,7 +58,7 @@ class _Memory(msgspec.Struct):
 
 @contextlib.contextmanager
 def looking_into(instance: str) -> Iterator[None]:
-    """Report what the Tracker itself lacks (file descriptors, a disk that can be read) as UnavailableError.
+    """Report what this process itself lacks (file descriptors, a disk that can be read) as UnavailableError.
 
     It says nothing about the instance, which must not be called stopped, or gone, for it.
     """
@@ -64,11 +68,11 @@ def looking_into(instance: str) -> Iterator[None]:
         raise UnavailableError(f"{instance} cannot be looked into now: {e.strerror or e}") from e
 
 
-def pid(topology: Topology, instance: str) -> m.ProcessOutput:
-    """The pid of an instance. Raises NotFoundError, NotHereError, and UnavailableError if it does not run."""
+def pid(container: Container, instance: str) -> shell_pb2.LookReply:
+    """The pid of an instance. Raises NotHereError, and UnavailableError if it does not run."""
     with looking_into(instance):
-        process, _ = find(topology, instance)
-    return m.ProcessOutput(command=f"pid {instance}", stdout=str(process.pid), stderr="")
+        process, _ = find(container, instance)
+    return shell_pb2.LookReply(command=f"pid {instance}", stdout=str(process.pid), stderr="")
 
 
 def find_spy() -> str | None:
@@ -76,14 +80,14 @@ def find_spy() -> str | None:
     return shutil.which("py-spy", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
 
 
-def jstack(topology: Topology, instance: str, spy: str | None) -> m.ProcessOutput:
+def jstack(container: Container, instance: str, spy: str | None) -> shell_pb2.LookReply:
     """The stacks of its threads: by py-spy if it is installed and allowed to, else by the instance itself."""
     with looking_into(instance):
-        return _stacks(topology, instance, spy)
+        return _stacks(container, instance, spy)
 
 
-def _stacks(topology: Topology, instance: str, spy: str | None) -> m.ProcessOutput:
-    process, log_file = find(topology, instance)
+def _stacks(container: Container, instance: str, spy: str | None) -> shell_pb2.LookReply:
+    process, log_file = find(container, instance)
     why = "py-spy is not installed"
     if spy is not None:
         command = [spy, "dump", "--pid", str(process.pid)]
@@ -93,43 +97,109 @@ def _stacks(topology: Topology, instance: str, spy: str | None) -> m.ProcessOutp
             why = f"py-spy: {e}"
         else:
             if done.returncode == 0:
-                return m.ProcessOutput(command=f"py-spy dump --pid {process.pid}", stdout=done.stdout, stderr="")
+                return shell_pb2.LookReply(command=f"py-spy dump --pid {process.pid}", stdout=done.stdout, stderr="")
             why = f"py-spy: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}"
     path = stack_path(log_file)
     before = _size(path)
     send(process, instance, signal.SIGUSR1)
     seen = until(lambda: _grown(path, before), f"{instance} wrote no stacks to {path.name}")
-    return m.ProcessOutput(command=f"kill -USR1 {process.pid}", stdout=seen, stderr=why)
+    return shell_pb2.LookReply(command=f"kill -USR1 {process.pid}", stdout=seen, stderr=why)
 
 
-def jmap(topology: Topology, instance: str) -> m.ProcessOutput:
+def jmap(container: Container, instance: str) -> shell_pb2.LookReply:
     """Its memory, and the state of its garbage collector."""
-    process, found = _memory(topology, instance)
+    process, found = _memory(container, instance)
     lines = [f"{key}: {value}" for key, value in found.process.items()]
     lines += [f"{key} objects: {value}" for key, value in found.objects.items()]
     lines += [f"gc generation {n}: {_pairs(stats)}" for n, stats in enumerate(found.gc)]
     traced = _pairs(found.tracemalloc) if found.tracemalloc else "not tracing (PYTHONTRACEMALLOC=1 starts it)"
     lines.append(f"tracemalloc: {traced}")
-    return m.ProcessOutput(command=f"kill -USR2 {process.pid}", stdout="\n".join(lines) + "\n", stderr="")
+    return shell_pb2.LookReply(command=f"kill -USR2 {process.pid}", stdout="\n".join(lines) + "\n", stderr="")
 
 
 def _pairs(values: dict[str, int]) -> str:
     return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
-def histo(topology: Topology, instance: str) -> m.ProcessOutput:
+def histo(container: Container, instance: str) -> shell_pb2.LookReply:
     """Its objects by type, as far as the garbage collector tracks them: number, bytes, type."""
-    process, found = _memory(topology, instance)
+    process, found = _memory(container, instance)
     lines = [f"{'count':>12} {'bytes':>14}  type"]
     lines += [f"{count:>12} {size:>14}  {name}" for name, count, size in found.types]
     tracked, counted = found.objects.get("tracked", 0), found.objects.get("counted", 0)
     why = f"counted {counted} of {tracked} objects within the time" if counted < tracked else ""
-    return m.ProcessOutput(command=f"kill -USR2 {process.pid}", stdout="\n".join(lines) + "\n", stderr=why)
+    return shell_pb2.LookReply(command=f"kill -USR2 {process.pid}", stdout="\n".join(lines) + "\n", stderr=why)
 
 
-def _memory(topology: Topology, instance: str) -> tuple[HostProcess, _Memory]:
+def pmap(container: Container, instance: str) -> shell_pb2.LookReply:
+    """Its memory by mapping, as the kernel counts it: size, resident, proportional share, in KiB."""
     with looking_into(instance):
-        process, log_file = find(topology, instance)
+        process, _ = find(container, instance)
+        try:
+            with Path("/proc", str(process.pid), "smaps").open("rb") as file:
+                data = file.read(_MAPPINGS_BYTES_MAX)
+        except ProcessLookupError:
+            raise UnavailableError(f"{instance} has just ended") from None
+    sums = _mappings(data.decode(errors="replace"))
+    lines = [f"{'size':>12} {'rss':>12} {'pss':>12}  mapping (KiB)"]
+    largest = sorted(sums.items(), key=lambda pair: -pair[1]["Rss"])
+    lines += [f"{kib['Size']:>12} {kib['Rss']:>12} {kib['Pss']:>12}  {name}" for name, kib in largest[:_MAPPINGS_MAX]]
+    why = f"the {_MAPPINGS_MAX} largest of {len(sums)}" if len(sums) > _MAPPINGS_MAX else ""
+    return shell_pb2.LookReply(command=f"pmap {process.pid}", stdout="\n".join(lines) + "\n", stderr=why)
+
+
+def _mappings(smaps: str) -> dict[str, Counter[str]]:
+    """What the mappings of each name take, in KiB."""
+    sums: dict[str, Counter[str]] = {}
+    name = ""
+    for line in smaps.splitlines():
+        key, _, rest = line.partition(" ")
+        if not key.endswith(":"):  # the head of a mapping: addresses, flags, offset, device, inode, name
+            words = line.split(None, 5)
+            name = words[5] if len(words) == 6 else "[anonymous]"
+        elif key in ("Size:", "Rss:", "Pss:"):
+            sums.setdefault(name, Counter())[key[:-1]] += int(rest.split()[0])
+    return sums
+
+
+def processes(container: Container) -> shell_pb2.ProcessList:
+    """The recorded processes of the container, dead ones too. Raises NotHereError, UnavailableError."""
+    with folder(container):
+        try:
+            records = read_pids(container.directory)
+        except OSError as e:
+            raise UnavailableError(f"the processes of {container} cannot be read now: {e.strerror}") from e
+    return shell_pb2.ProcessList(processes=[_info(id, records[id]) for id in sorted(records)[:_PROCESSES_MAX]])
+
+
+def _info(id: str, record: PidFile) -> shell_pb2.ProcessInfo:
+    name = id.encode(errors="replace").decode()
+    alive = record.alive
+    try:
+        info = shell_pb2.ProcessInfo(
+            id=name,
+            pid=record.pid if alive else 0,
+            alive=alive,
+            started_ms=record.started_ms,
+            restarts=record.restarts,
+            recent_ms=record.recent_ms,
+            last_end=record.last_end,
+            host=record.host,
+        )
+    except (TypeError, ValueError):  # user code has written it
+        return shell_pb2.ProcessInfo(id=name)
+    with contextlib.suppress(OSError, ValueError, IndexError):  # it has just ended
+        # After the command in parentheses, see proc(5): utime is field 14, stime 15, threads 20, resident pages 24.
+        fields = Path("/proc", str(info.pid), "stat").read_text().rpartition(")")[2].split()
+        info.cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        info.threads = int(fields[17])
+        info.rss_bytes = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+    return info
+
+
+def _memory(container: Container, instance: str) -> tuple[HostProcess, _Memory]:
+    with looking_into(instance):
+        process, log_file = find(container, instance)
         path = memory_path(log_file)
         before = written(path)
         send(process, instance, signal.SIGUSR2)
@@ -137,30 +207,23 @@ def _memory(topology: Topology, instance: str) -> tuple[HostProcess, _Memory]:
         return process, until(lambda: _read_new(path, before, process.pid), why)
 
 
-def find(topology: Topology, instance: str) -> tuple[HostProcess, Path]:
-    """The process of an instance or a Stream Manager, and its log file.
+def find(container: Container, instance: str) -> tuple[HostProcess, Path]:
+    """The live process with this id, and its log file.
 
     Raises:
-        NotFoundError: there is none of this id.
         NotHereError: its files are on another host.
         UnavailableError: it does not run now, or belongs to another user.
         OSError: it cannot be determined.
     """
-    known = topology.processes()
-    if instance not in known:
-        raise NotFoundError(f"topology {topology.key.name} has no instance {instance!r}{nearest(instance, known)}")
-    container = known[instance]
-    with folder(topology, container):
-        logs = topology.directory.resolve() / f"container_{container}" / LOG_FOLDER
+    with folder(container):
+        logs = container.directory.resolve() / LOG_FOLDER
     record = read_pids(logs.parent).get(instance)
     process = HostProcess.of(record.pid) if record is not None else None
     if record is not None and not record.visible:
-        raise NotHereError(
-            f"{instance} runs on {record.host}, and this Tracker sees the processes of its own host only"
-        )
+        raise NotHereError(f"{instance} runs on {record.host}, and only processes of this host can be looked into")
     if record is None or process is None or process.start_ticks != record.start_ticks:
         raise UnavailableError(f"{instance} does not run now: it waits for its (next) start")
-    if not _is_process(process, topology.id, instance):
+    if not _is_process(process, container.topology_id, instance):
         raise UnavailableError(f"process {record.pid} is not {instance}, or belongs to another user")
     return process, logs / f"{instance}.log"
 
