@@ -6,5 +6,16 @@ Run as `python -m heronpy.executor --dir <topology directory> --container <n>`.
 from heronpy.executor._children import Children
 from heronpy.executor._commands import Command, process_table
 from heronpy.executor._executor import Executor
+from heronpy.executor._incarnation import GONE_S, ReplacedError, Tenure, remove_record, take_incarnation
 
-__all__ = ["Children", "Command", "Executor", "process_table"]
+__all__ = [
+    "GONE_S",
+    "Children",
+    "Command",
+    "Executor",
+    "ReplacedError",
+    "Tenure",
+    "process_table",
+    "remove_record",
+    "take_incarnation",
+]

@@ -25,7 +25,7 @@ from heronpy.host import (
     tail,
     write_pid,
 )
-from heronpy.runtime import HEARTBEAT_ENV, PARENT_ENV, Launch, stack_path
+from heronpy.runtime import HEARTBEAT_ENV, INCARNATION_ENV, PARENT_ENV, Launch, stack_path
 from heronpy.supervision import Look
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,8 @@ class Children:
     """
 
     def __init__(self, launch: Launch, container: int) -> None:
+        self.incarnation = 0
+        """Of the container: what its processes send with every call."""
         self._launch = launch
         self._container = container
         self._dir = launch.container_dir(container)
@@ -56,6 +58,7 @@ class Children:
     def start(self, command: Command) -> int | None:
         """Start a process and return its pid; None (and a line in the log) if the system refuses."""
         ours = {PARENT_ENV: str(os.getpid()), CONTAINER_ENV: str(self._container), **command.env}
+        ours[INCARNATION_ENV] = str(self.incarnation)
         if prepare_heartbeat(heartbeat := heartbeat_path(self._dir, command.id)):
             ours[HEARTBEAT_ENV] = str(heartbeat)
         bounds = self._launch.config.logging

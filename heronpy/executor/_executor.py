@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import assert_never
 
-from heronpy.errors import AlreadyExistsError
+from heronpy.errors import AlreadyExistsError, StateError
 from heronpy.executor._children import Children
 from heronpy.executor._commands import Command, process_table
+from heronpy.executor._incarnation import ReplacedError, Tenure, restore_record, take_incarnation
 from heronpy.executor._service import ServiceSupervisor
 from heronpy.host import (
     CONTAINER_ENV,
+    DIRECTORY_ENV,
     EXECUTOR,
     TOPOLOGY_ENV,
     DirectoryWatch,
@@ -27,9 +29,9 @@ from heronpy.host import (
     write_pid,
 )
 from heronpy.plan import PackingPlan
-from heronpy.proto import loglevels_pb2, plan_pb2
+from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2
 from heronpy.runtime import Launch, LevelSwitch
-from heronpy.statemgr import Kind, StateManager, Watch, on_loop, open_statemgr
+from heronpy.statemgr import Kind, StateManager, Watch, container_node, on_loop, open_statemgr
 from heronpy.supervision import (
     DumpStacks,
     Event,
@@ -66,7 +68,8 @@ class Executor:
     Cancelled, it ends them in order; a process that takes longer than the stop timeout is killed with all of its
     process group, and at last whatever user code left running in the container is killed too. `owner` is for
     clusters that must not outlive a test: the executor ends by itself, in the same order, when that process is gone. So
-    it does when the topology's directory is gone, or says that the topology was killed.
+    it does when the topology's directory is gone, or says that the topology was killed, and when the state manager has
+    a newer incarnation of the container, or another submission of the topology.
     """
 
     def __init__(
@@ -77,7 +80,20 @@ class Executor:
         table: Table = process_table,
         owner: HostProcess | None = None,
         supervises_service: bool = False,
+        record: state_pb2.ContainerRecord | None = None,
+        shares_files: bool = True,
     ) -> None:
+        """Make the executor of a container.
+
+        Args:
+            launch: Of the topology.
+            container: Its number.
+            table: Says which processes the container has.
+            owner: The container ends when this process is gone.
+            supervises_service: Start the scheduler service again when it is dead or hung.
+            record: The incarnation that was taken for this start already; None: take one.
+            shares_files: The topology's directory is the submitter's; else the state manager says when it is gone.
+        """
         self.started = asyncio.Event()
         self._launch = launch
         self._container = container
@@ -97,6 +113,11 @@ class Executor:
         self._looping: set[str] = set()
         """What is known to be in a crash loop."""
         self._look_at_s = 0.0
+        self._record, self._shares_files = record, shares_files
+        self._restoring: asyncio.Task[None] | None = None
+        # Set once the state manager is open.
+        self._statemgr: StateManager
+        self._tenure: Tenure
         self._directory = DirectoryWatch(launch.dir)
         self._service: ServiceSupervisor | None = None
         if supervises_service:
@@ -114,21 +135,53 @@ class Executor:
             self._sweep("left by an earlier executor")
             self._launch.socket_dir(self._container)
             statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr, parents=False)
+            topology = self._launch.topology
             try:
-                for kind, changed in (
-                    (Kind.LOGLEVELS, self._on_levels),
-                    (Kind.NEXTPACKINGPLANS, self._on_next),
-                    (Kind.PACKINGPLANS, self._on_plan),
+                await self._take_incarnation(statemgr)
+                for kind, node, changed in (
+                    (Kind.CONTAINERS, container_node(topology, self._container), self._tenure.record_changed),
+                    (Kind.EXECUTIONSTATE, topology, self._on_execution),
+                    (Kind.LOGLEVELS, topology, self._on_levels),
+                    (Kind.NEXTPACKINGPLANS, topology, self._on_next),
+                    (Kind.PACKINGPLANS, topology, self._on_plan),
                 ):
-                    topology, callback = self._launch.topology, on_loop(changed)
-                    watches.append(await asyncio.to_thread(statemgr.watch, kind, topology, callback))
+                    watches.append(await asyncio.to_thread(statemgr.watch, kind, node, on_loop(changed)))
                 await self._supervise()
+            except ReplacedError as e:
+                log.info("%s: the container ends", e)
             finally:
                 for watch in watches:
                     watch.cancel()
                 await self._end(statemgr)
 
+    async def _take_incarnation(self, statemgr: StateManager) -> None:
+        self._statemgr = statemgr
+        record = self._record
+        if record is None:
+            record = await asyncio.to_thread(take_incarnation, statemgr, self._launch, self._container)
+        log.info("container %d, incarnation %d", self._container, record.incarnation)
+        self._children.incarnation = record.incarnation
+        self._tenure = Tenure(self._launch, record, shares_files=self._shares_files)
+
+    def _on_execution(self, value: bytes | None) -> None:
+        self._tenure.execution_changed(value, time.monotonic())
+
+    def _restore_record(self) -> None:
+        """Write the container's record again if the state manager has lost it; what fails is tried again."""
+        if self._tenure.lost and (self._restoring is None or self._restoring.done()):
+            record = self._tenure.record
+
+            async def restore() -> None:
+                try:
+                    await asyncio.to_thread(restore_record, self._statemgr, self._launch, record)
+                except StateError as e:
+                    log.warning("the record of container %d is not written again yet: %s", self._container, e)
+
+            self._restoring = asyncio.create_task(restore(), name="executor/record")
+
     async def _end(self, statemgr: StateManager) -> None:
+        if self._restoring is not None:
+            await self._restoring
         self._sweep("left running by user code")
         for id in self._commands:
             self._children.retire(id)
@@ -166,14 +219,16 @@ class Executor:
         if why := self._at_its_end():
             log.info("%s: the container ends", why)
             self._apply(StopRequested(_now_ms()))
-        elif self._service is not None:
+            return
+        self._restore_record()
+        if self._service is not None:
             self._service.tick(_now_ms())
 
     def _at_its_end(self) -> str:
         """Why the container has to end, without anybody's asking; empty if it has not to."""
         if self._owner is not None and not self._owner.alive:
             return f"the owner, pid {self._owner.pid}, is gone"
-        return self._directory.ended(time.monotonic())
+        return self._directory.ended(time.monotonic()) or self._tenure.ended(time.monotonic())
 
     def _on_plan(self, value: bytes | None) -> None:
         if value is None:
@@ -252,7 +307,9 @@ class Executor:
                     assert_never(effect)
 
     def _sweep(self, whose: str) -> None:
-        killed = sweep({TOPOLOGY_ENV: self._launch.topology_id, CONTAINER_ENV: str(self._container)})
+        # Of this directory: another incarnation of the container may be on this host, with a directory of its own.
+        mine = {TOPOLOGY_ENV: self._launch.topology_id, DIRECTORY_ENV: str(self._launch.dir)}
+        killed = sweep(mine | {CONTAINER_ENV: str(self._container)})
         if killed:
             log.warning("%d processes %s were killed", killed, whose)
 

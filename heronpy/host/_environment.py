@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from heronpy.runtime import HEARTBEAT_ENV, PARENT_ENV, Launch
+from heronpy.runtime import HEARTBEAT_ENV, INCARNATION_ENV, PARENT_ENV, Launch
 
 TOPOLOGY_ENV = "HERON_TOPOLOGY_ID"
 CONTAINER_ENV = "HERON_CONTAINER"
@@ -21,7 +21,7 @@ SUPERVISES_SERVICE_ENV = "HERON_SUPERVISES_SERVICE"
 DIRECTORY_ENV = "HERON_TOPOLOGY_DIR"
 """The topology's directory, of every process of it."""
 _OURS = {TOPOLOGY_ENV, CONTAINER_ENV, INSTANCE_ENV, PROCESS_ENV, OWNER_ENV, PARENT_ENV, HEARTBEAT_ENV}
-_OURS |= {SUPERVISES_SERVICE_ENV, DIRECTORY_ENV}
+_OURS |= {SUPERVISES_SERVICE_ENV, DIRECTORY_ENV, INCARNATION_ENV}
 
 
 def python_module(module: str, *args: str) -> tuple[str, ...]:

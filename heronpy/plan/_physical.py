@@ -27,7 +27,14 @@ class StmgrLocation:
     port: int
     pid: int
     incarnation: int
-    """Start time in ns: a restarted Stream Manager has a larger one."""
+    """Start time in ns: one that was restarted in its container has a larger one."""
+    container_incarnation: int = 0
+    """Of its container. Clocks of hosts differ, so this is what tells a container from the one that replaced it."""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Grows with every Stream Manager of the container."""
+        return self.container_incarnation, self.incarnation
 
     def to_proto(self) -> plan_pb2.StmgrLocation:
         return plan_pb2.StmgrLocation(
@@ -37,11 +44,12 @@ class StmgrLocation:
             port=self.port,
             pid=self.pid,
             incarnation=self.incarnation,
+            container_incarnation=self.container_incarnation,
         )
 
     @classmethod
     def from_proto(cls, p: plan_pb2.StmgrLocation) -> StmgrLocation:
-        return cls(p.id, p.container, p.host, p.port, p.pid, p.incarnation)
+        return cls(p.id, p.container, p.host, p.port, p.pid, p.incarnation, p.container_incarnation)
 
 
 @dataclass(frozen=True)

@@ -56,20 +56,22 @@ class PackingPlan(_message.Message):
     def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ..., master: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
 
 class StmgrLocation(_message.Message):
-    __slots__ = ("id", "container", "host", "port", "pid", "incarnation")
+    __slots__ = ("id", "container", "host", "port", "pid", "incarnation", "container_incarnation")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_INCARNATION_FIELD_NUMBER: _ClassVar[int]
     id: str
     container: int
     host: str
     port: int
     pid: int
     incarnation: int
-    def __init__(self, id: _Optional[str] = ..., container: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    container_incarnation: int
+    def __init__(self, id: _Optional[str] = ..., container: _Optional[int] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., pid: _Optional[int] = ..., incarnation: _Optional[int] = ..., container_incarnation: _Optional[int] = ...) -> None: ...
 
 class PhysicalPlan(_message.Message):
     __slots__ = ("version", "topology", "packing", "stmgrs", "restore_epoch")

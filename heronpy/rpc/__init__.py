@@ -4,7 +4,7 @@ Not a part of `heronpy.runtime`, because executors are to stay small and have no
 """
 
 from heronpy.rpc._channel import MESSAGE_BYTES_MAX, channel
-from heronpy.rpc._listen import CONTROL_BYTES_MAX, Listener, caller_of, listen
+from heronpy.rpc._listen import CONTROL_BYTES_MAX, Listener, caller_of, incarnation_of, listen
 from heronpy.rpc._stream import read_message, wait_connected, write_message
 from heronpy.rpc._unix_server import UnixServer
 
@@ -15,6 +15,7 @@ __all__ = [
     "UnixServer",
     "caller_of",
     "channel",
+    "incarnation_of",
     "listen",
     "read_message",
     "wait_connected",

@@ -20,7 +20,7 @@ from heronpy.address import join_address
 from heronpy.config import KIB, MIB
 from heronpy.errors import UnavailableError
 from heronpy.rpc._channel import KEEPALIVE, MESSAGE_BYTES_MAX, OPTIONS
-from heronpy.security import ID_KEY, TOKEN_KEY, Security, identity_of, uri_of
+from heronpy.security import ID_KEY, INCARNATION_KEY, TOKEN_KEY, Security, container_of, identity_of, uri_of
 
 CONTROL_BYTES_MAX = 16 * MIB
 """Largest message to a server of the control plane."""
@@ -31,6 +31,7 @@ CALLS_MAX = 2048
 HANDSHAKE_TIMEOUT_MS = 10_000
 REQUEST_TIMEOUT_S = 30.0
 """How long the one message of a unary call may take after its headers."""
+INCARNATION_DIGITS_MAX = 19
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -55,6 +56,7 @@ def listen(
     security: Security,
     *,
     callers: Callable[[str], bool] = lambda identity: True,
+    newest: Callable[[int], int] = lambda container: 0,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     connections_max: int = CONNECTIONS_MAX,
 ) -> Listener:
@@ -65,6 +67,7 @@ def listen(
         advertise: The host that others dial; unused for a unix socket.
         security: Who listens.
         callers: Tells of an identity of the topology whether it may call.
+        newest: The newest incarnation of a container that is known here; callers in an older one are refused.
         message_bytes_max: Larger messages end their call unread.
         connections_max: More are closed as they come, those that have not shown a certificate yet included.
 
@@ -73,7 +76,7 @@ def listen(
         StateError: they cannot be read, or others can read them too.
     """
     server = grpc.aio.server(
-        interceptors=[_Admission(security, callers, with_certificates=not bind.startswith("unix:"))],
+        interceptors=[_Admission(security, callers, newest, with_certificates=not bind.startswith("unix:"))],
         options=[
             ("grpc.max_receive_message_length", message_bytes_max),
             *((key, value) for key, value in OPTIONS if key != "grpc.max_receive_message_length"),
@@ -102,13 +105,26 @@ def caller_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
     return _metadata_of(context, ID_KEY)
 
 
+def incarnation_of(context: grpc.aio.ServicerContext[Any, Any]) -> int:
+    """The incarnation of the container that the caller is in; 0: it is in none, or does not say."""
+    found = _metadata_of(context, INCARNATION_KEY)
+    return int(found) if found.isascii() and found.isdecimal() and len(found) <= INCARNATION_DIGITS_MAX else 0
+
+
 class _Admission(grpc.aio.ServerInterceptor):
     """Refuses, unread, every call of somebody who is not of the topology."""
 
-    def __init__(self, security: Security, callers: Callable[[str], bool], *, with_certificates: bool) -> None:
+    def __init__(
+        self,
+        security: Security,
+        callers: Callable[[str], bool],
+        newest: Callable[[int], int],
+        *,
+        with_certificates: bool,
+    ) -> None:
         self._token = security.token.encode()
         self._topology_id = security.topology_id
-        self._callers = callers
+        self._callers, self._newest = callers, newest
         self._with_certificates = with_certificates and security.tls is not None
 
     async def intercept_service(
@@ -140,6 +156,11 @@ class _Admission(grpc.aio.ServerInterceptor):
             )
         if not self._callers(identity):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{process or 'nobody'} may not call this")
+        container = container_of(identity)
+        if container is not None and incarnation_of(context) < self._newest(container):
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION, f"{process}: container {container} has a newer incarnation"
+            )
 
     def _proved(self, identity: str, context: _Context) -> bool:
         """Whether the caller's certificate says what the caller says."""

@@ -4,7 +4,14 @@ from heronpy.files import replace_file
 from heronpy.runtime._clock import sleep_until
 from heronpy.runtime._diagnosis import memory_path, stack_path
 from heronpy.runtime._heartbeat import HEARTBEAT_ENV, Beat, HasTask, Heartbeat, TaskProgress, keep_beating, read_beat
-from heronpy.runtime._launch import LAUNCH_FILE, TOKEN_FILE, Launch, StatemgrSpec
+from heronpy.runtime._launch import (
+    INCARNATION_ENV,
+    LAUNCH_FILE,
+    TOKEN_FILE,
+    Launch,
+    StatemgrSpec,
+    own_incarnation,
+)
 from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
 from heronpy.runtime._logging import log_to, rotate, rotate_output
 from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, essential, keep_freed_memory, main, running
@@ -14,6 +21,7 @@ from heronpy.runtime._tasks import StreamLost, until_one_ends
 __all__ = [
     "ENGINE",
     "HEARTBEAT_ENV",
+    "INCARNATION_ENV",
     "LAUNCH_FILE",
     "LEVELS",
     "PARENT_ENV",
@@ -38,6 +46,7 @@ __all__ = [
     "log_to",
     "main",
     "memory_path",
+    "own_incarnation",
     "profile_path",
     "read_beat",
     "replace_file",

@@ -36,8 +36,8 @@ LAUNCH_BYTES_MAX = 256 * KIB
 TOKEN_BYTES_MAX = 4 * KIB
 ADVERTISE_ENV = "HERON_ADVERTISE_ADDRESS"
 """Set by schedulers that know under which address a container's host is reached."""
-
-
+INCARNATION_ENV = "HERON_INCARNATION"
+"""Set by the executor for all processes of its container: the incarnation that it has taken."""
 _ROUTE_PORT = 9
 """Of a server that is named without its port: routes do not depend on it."""
 
@@ -195,7 +195,9 @@ class Launch:
             StateError: the token cannot be read, or others can read it too.
         """
         tls = self.tls_dir if self.config.security.tls else None
-        return Security(process=process, topology_id=self.topology_id, token=self.token(), tls=tls)
+        return Security(
+            process=process, topology_id=self.topology_id, token=self.token(), tls=tls, incarnation=own_incarnation()
+        )
 
     @property
     def tls_dir(self) -> Path:
@@ -264,6 +266,12 @@ class Launch:
             if stat.S_IMODE(found.st_mode) & 0o077:
                 directory.chmod(0o700)
         return path
+
+
+def own_incarnation() -> int:
+    """The incarnation of the container that this process is in; 0: it is in none."""
+    found = os.environ.get(INCARNATION_ENV, "")
+    return int(found) if found.isdecimal() else 0
 
 
 def _origins(values: Any) -> dict[str, str]:

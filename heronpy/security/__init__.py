@@ -10,23 +10,26 @@ from heronpy.security._identity import (
     SCHEDULER,
     TRACKER,
     container_identity,
+    container_of,
     dns_name_of,
     identity_of,
     is_container,
     uri_of,
 )
-from heronpy.security._security import CA_FILE, ID_KEY, TOKEN_KEY, Security
+from heronpy.security._security import CA_FILE, ID_KEY, INCARNATION_KEY, TOKEN_KEY, Security
 
 __all__ = [
     "CA_FILE",
     "CLI",
     "ID_KEY",
+    "INCARNATION_KEY",
     "METRICS_DNS_NAME",
     "SCHEDULER",
     "TOKEN_KEY",
     "TRACKER",
     "Security",
     "container_identity",
+    "container_of",
     "dns_name_of",
     "identity_of",
     "is_container",

@@ -29,6 +29,11 @@ def is_container(identity: str) -> bool:
     return identity.startswith("container-")
 
 
+def container_of(identity: str) -> int | None:
+    """The number of the container that has this identity; None: it is not a container's."""
+    return int(identity.removeprefix("container-")) if is_container(identity) else None
+
+
 def identity_of(process: str) -> str:
     """The identity of the process with this id; empty if no process has such an id."""
     if found := _IN_CONTAINER.fullmatch(process):

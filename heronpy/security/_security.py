@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 TOKEN_KEY = "heron-token"
 ID_KEY = "heron-id"
+INCARNATION_KEY = "heron-incarnation"
 
 CA_FILE = "ca.pem"
 SCRAPERS_FILE = "scrapers.pem"
@@ -36,11 +37,14 @@ class Security:
     """The topology's secret. Sent only to those who have proved that they are of the topology."""
     tls: Path | None = None
     """The directory of the certificates; None: TCP links are plain."""
+    incarnation: int = 0
+    """Of the container that the process is in; 0: it is in none."""
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What goes with every call."""
-        return ((TOKEN_KEY, self.token), (ID_KEY, self.process))
+        about = ((TOKEN_KEY, self.token), (ID_KEY, self.process))
+        return (*about, (INCARNATION_KEY, str(self.incarnation))) if self.incarnation else about
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """What a client shows and trusts: read anew for each channel, so that renewed certificates are used.

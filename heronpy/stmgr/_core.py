@@ -82,6 +82,7 @@ _ROOT_KINDS = frozenset((stmgr_pb2.Batch.ACK, stmgr_pb2.Batch.FAIL, stmgr_pb2.Ba
 """What belongs to a spout's trees, and is gone with it."""
 _SPILL_FRAMES_WRITING = 16
 """So many frames may be on their way to the disk before senders of feedback are held."""
+_REPLACED = "its container has a newer incarnation"
 
 
 class StmgrCore:
@@ -163,6 +164,12 @@ class StmgrCore:
         """Instances and links that throttle the spouts, here or at a peer."""
         return {culprit.id for culprit in self._flow.culprits}
 
+    def newest_incarnation(self, peer: str) -> int:
+        """Of the container of a peer, as far as this Stream Manager knows: what is older is refused."""
+        planned = self.routes.incarnations.get(peer, 0) if self.routes is not None else 0
+        link = self._connected.get(peer)
+        return max(planned, link.incarnation) if link is not None and link.is_peer else planned
+
     def waiting(self) -> dict[str, int]:
         """How many batches each outbox could send now."""
         return {name: len(outbox) for name, outbox in self._outboxes.items()}
@@ -196,17 +203,21 @@ class StmgrCore:
             self._spill(outbox.clear())
             self._decide(OutboxRemoved(outbox.name, event.now_ns))
         self._bound_in_flight(event.now_ns)
-        self._plan_links(plan)
+        self._plan_links(plan, event.now_ns)
         self._sources_changed()
         if plan.restore_epoch > self._epoch:
             self._enter(plan.restore_epoch, event.now_ns)
 
-    def _plan_links(self, plan: PhysicalPlan) -> None:
+    def _plan_links(self, plan: PhysicalPlan, now_ns: int) -> None:
         assert self.routes is not None
         frame = stmgr_pb2.Frame(plan=plan.to_proto())
         for link in list(self._connected.values()):
             if link.name not in self._outboxes:
                 self._effects.append(CloseLink(link.number, "it is no longer in the plan"))
+            elif link.is_peer and link.incarnation < self.routes.incarnations.get(link.name, 0):
+                # Now, not when it has closed: what is still read from it is nothing of the topology any more.
+                self._lose(link, now_ns)
+                self._effects.append(CloseLink(link.number, _REPLACED))
             elif not link.is_peer:
                 link.feedback = self.routes.feedback_tasks(link.name)
                 self._control(link, frame)
@@ -284,6 +295,9 @@ class StmgrCore:
         if outbox is None or self.routes is None:
             self._effects.append(CloseLink(event.link, "it is not in the plan"))
             return
+        if event.incarnation < self.newest_incarnation(event.name):
+            self._effects.append(CloseLink(event.link, _REPLACED))
+            return
         if (old := self._connected.get(event.name)) is not None:
             self._lose(old, event.now_ns)
             self._effects.append(CloseLink(old.number, "a newer connection has taken its place"))
@@ -291,7 +305,7 @@ class StmgrCore:
         fails = self.routes.tracked and self._membership is None
         keeps = fails and not is_peer and event.name not in self.routes.spouts
         delivered = Delivered(self._delivered_bytes) if keeps else None
-        link = CoreLink(event.link, outbox, is_peer=is_peer, delivered=delivered)
+        link = CoreLink(event.link, outbox, is_peer=is_peer, incarnation=event.incarnation, delivered=delivered)
         self._links[link.number] = self._connected[link.name] = link
         self._decide(ReaderOpened(link.number))
         if is_peer:

@@ -13,8 +13,11 @@ from heronpy.stmgr._outbox import Outbox
 class CoreLink:
     """The state of a connection. The core alone changes it."""
 
-    def __init__(self, number: int, outbox: Outbox, *, is_peer: bool, delivered: Delivered | None) -> None:
+    def __init__(
+        self, number: int, outbox: Outbox, *, is_peer: bool, incarnation: int, delivered: Delivered | None
+    ) -> None:
         self.number, self.name, self.outbox, self.is_peer = number, outbox.name, outbox, is_peer
+        self.incarnation = incarnation
         self.sent = to_stmgr(outbox.name) if is_peer else TO_WORKERS
         self.received = FROM_STMGRS if is_peer else FROM_WORKERS
         self.delivered = delivered

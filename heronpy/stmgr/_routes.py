@@ -42,6 +42,11 @@ class Routes:
         return frozenset(c.stmgr_id for c in self.plan.packing.containers if not self._is_local(c.id))
 
     @cached_property
+    def incarnations(self) -> Mapping[str, int]:
+        """The incarnation of the container of each Stream Manager, as far as the plan knows."""
+        return {location.id: location.container_incarnation for location in self.plan.stmgrs}
+
+    @cached_property
     def remote(self) -> Mapping[int, str]:
         """Instance id of each task of another container."""
         return {

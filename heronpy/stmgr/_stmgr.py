@@ -22,7 +22,7 @@ import grpc.aio
 from heronpy.address import join_address
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan, StmgrLocation
-from heronpy.rpc import UnixServer, caller_of, channel, listen, wait_connected
+from heronpy.rpc import UnixServer, caller_of, channel, incarnation_of, listen, wait_connected
 from heronpy.runtime import Launch, StreamLost, essential
 from heronpy.security import container_identity, is_container
 from heronpy.stmgr._core import StmgrCore
@@ -93,14 +93,24 @@ class Stmgr:
         """Serve until cancelled. On return every connection and socket is closed."""
         instances = UnixServer(lambda: self._launch.socket_dir(self._container) / "stmgr.sock", self._instance_server)
         listener = listen(
-            self._launch.bind_address, self._launch.advertised_host(), self._security, callers=is_container
+            self._launch.bind_address,
+            self._launch.advertised_host(),
+            self._security,
+            callers=is_container,
+            newest=lambda container: self.core.newest_incarnation(f"stmgr-{container}"),
         )
         peers = listener.server
         peers.add_generic_rpc_handlers((_handler("Peer", self._peer),))
         await instances.start()
         await peers.start()
         self._location = StmgrLocation(
-            self.id, self._container, listener.host, listener.port, os.getpid(), self._incarnation
+            self.id,
+            self._container,
+            listener.host,
+            listener.port,
+            os.getpid(),
+            self._incarnation,
+            self._security.incarnation,
         )
         registration = self._registration = Registration(
             self._launch,
@@ -207,7 +217,7 @@ class Stmgr:
                 try:
                     await wait_connected(call)
                     self.core.metrics.greeted(peer.id)
-                    await self._serve(peer.id, call)
+                    await self._serve(peer.id, call, peer.container_incarnation)
                 except StreamLost as lost:
                     log.debug("%s: %s", peer.id, lost)
                 finally:
@@ -222,10 +232,10 @@ class Stmgr:
         if peer_id not in self.core.routes.peers:
             log.warning("%s is not in the plan", peer_id)
             return
-        await self._serve(peer_id, context)
+        await self._serve(peer_id, context, incarnation_of(context))
 
     def _instance_server(self, bind: str) -> grpc.aio.Server:
-        instances = listen(bind, "", self._security).server
+        instances = listen(bind, "", self._security, newest=lambda _container: self._security.incarnation).server
         instances.add_generic_rpc_handlers((_handler("Attach", self._attach),))
         return instances
 
@@ -238,15 +248,15 @@ class Stmgr:
                 await planned.wait()
             finally:
                 del self._early[planned]
-        await self._serve(instance_id, context)
+        await self._serve(instance_id, context, incarnation_of(context))
 
-    async def _serve(self, name: str, stream: Any) -> None:
+    async def _serve(self, name: str, stream: Any, incarnation: int) -> None:
         """Exchange frames with an instance or a peer until either side closes."""
         link = Link(next(self._numbers), name, stream, self._step)
         self._links[link.number] = link
         reason = "its handler ended"
         try:
-            self._step(LinkOpened(link.number, name, time.monotonic_ns()))
+            self._step(LinkOpened(link.number, name, time.monotonic_ns(), incarnation))
             log.info("connected to %s", name)
             reason = await link.serve()
         finally:

@@ -36,6 +36,8 @@ class LinkOpened(Struct, frozen=True):
     link: int
     name: str
     now_ns: int
+    incarnation: int = 0
+    """Of the container at the other end."""
 
 
 class LinkClosed(Struct, frozen=True):

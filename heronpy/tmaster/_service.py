@@ -255,7 +255,13 @@ class TopologyMaster:
     @contextlib.asynccontextmanager
     async def _listen(self) -> AsyncIterator[None]:
         advertise = self._launch.advertised_host()
-        listener = listen(self._launch.bind_address, advertise, self._security, message_bytes_max=CONTROL_BYTES_MAX)
+        listener = listen(
+            self._launch.bind_address,
+            advertise,
+            self._security,
+            newest=self._newest_incarnation,
+            message_bytes_max=CONTROL_BYTES_MAX,
+        )
         grpc_server = listener.server
         servicer = TmasterServicer(self, hello_timeout_s=self._timeout_s)
         tmaster_pb2_grpc.add_TmasterServicer_to_server(servicer, grpc_server)  # type: ignore[no-untyped-call]  # generated
@@ -280,6 +286,10 @@ class TopologyMaster:
             yield
         finally:
             await grpc_server.stop(grace=None)
+
+    def _newest_incarnation(self, container: int) -> int:
+        known = self.core.state.known.get(f"stmgr-{container}") if self.core.active else None
+        return known.container_incarnation if known is not None else 0
 
     def assess_health(self) -> Health:
         """How the topology is now."""

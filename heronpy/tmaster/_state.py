@@ -277,10 +277,12 @@ def step(state: State, event: Event) -> tuple[State, list[Effect]]:
 def _registered(state: State, event: StmgrRegistered) -> tuple[State, list[Effect]]:
     id = event.location.id
     effects: list[Effect] = []
-    before = state.stmgrs.get(id)
+    before, known = state.stmgrs.get(id), state.known.get(id)
+    if known is not None and event.location.container_incarnation < known.container_incarnation:
+        # A container that was given up and replaced, and is back: its replacement has the tasks, registered or not.
+        return state, [CloseSession(event.session, id, "its container has a newer incarnation")]
     if before is not None:
-        if event.location.incarnation < before.location.incarnation:
-            # A container that was given up and replaced, and is back: its replacement has the task.
+        if event.location.order < before.location.order:
             return state, [CloseSession(event.session, id, "a newer one is registered")]
         effects.append(CloseSession(before.session, id, "it registered again"))
     stmgr = Stmgr(event.location, event.session, event.now_s)
@@ -302,7 +304,7 @@ def _with_peers(state: State, peers: tuple[StmgrLocation, ...]) -> dict[str, Stm
     for peer in peers:
         if peer.id in state.stmgrs:
             continue  # it speaks for itself
-        if peer.id not in known or known[peer.id].incarnation < peer.incarnation:
+        if peer.id not in known or known[peer.id].order < peer.order:
             known[peer.id] = peer
     return known
 

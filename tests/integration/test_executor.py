@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,9 +34,10 @@ from heronpy.host import (
     read_pids,
 )
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
+from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.security import authority
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
 from heronpy.testing import eventually_sync
 
 STANDIN = Path(__file__).with_name("standin_executor.py")
@@ -339,6 +342,68 @@ def test_a_second_executor_gives_way_and_harms_nothing(container: Container) -> 
     before = container.up("container_1_sleeps_1")
     assert container.execute().wait(300) == 1
     assert container.up("container_1_sleeps_1") == before
+
+
+@pytest.fixture
+def elsewhere(container: Container, tmp_path: Path) -> Iterator[Container]:
+    """The same container with a directory of its own, as on another host."""
+    launch = dataclasses.replace(container.launch, dir=tmp_path / "elsewhere")
+    launch.save(token=container.launch.token())
+    shutil.copytree(container.launch.tls_dir, launch.tls_dir)
+    statemgr = open_statemgr(launch.statemgr)
+    made = Container(launch, statemgr)
+    yield made
+    made.close()
+    statemgr.close()
+
+
+def test_a_container_that_was_stopped_and_replaced_ends_in_order_when_it_goes_on(
+    container: Container, elsewhere: Container
+) -> None:
+    container.pack("sleeps", "forks")
+    old = container.execute()
+    processes = "container_1_sleeps_1", "container_1_forks_2", "stmgr-1", "metricsmgr-1"
+    container.up(*processes)
+    os.kill(old.pid, signal.SIGSTOP)
+    new = elsewhere.execute()
+    pids = elsewhere.up(*processes)
+    os.kill(old.pid, signal.SIGCONT)
+    assert old.wait(300) == 0, "the cluster is not to start it again"
+    assert "replaces this one" in container.log()
+    assert len(container.ended()) == 4, "in order"
+    assert read_pids(container.launch.container_dir(1)) == {}
+    assert elsewhere.up(*processes) == pids, "the other one goes on undisturbed"
+    assert elsewhere.left().count("container_1_forks_2") == 3
+    new.terminate()
+    assert new.wait(300) == 0
+    assert elsewhere.left() == []
+
+
+def test_the_processes_of_a_container_know_its_incarnation(container: Container) -> None:
+    container.pack("sleeps")
+    container.execute()
+    pid = container.up("stmgr-1")["stmgr-1"]
+    with open_statemgr(container.launch.statemgr) as state:
+        value = state.get(Kind.CONTAINERS, container_node(container.launch.topology, 1))
+    record = state_pb2.ContainerRecord.FromString(value or b"")
+    environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    assert f"HERON_INCARNATION={record.incarnation}".encode() in environment
+    assert (record.topology_id, record.container) == (container.launch.topology_id, 1)
+    assert record.address == "127.0.0.1"
+
+
+def test_a_record_that_the_state_manager_has_lost_is_written_again(container: Container) -> None:
+    container.pack("sleeps")
+    container.execute()
+    container.up("stmgr-1")
+    node = container_node(container.launch.topology, 1)
+    with open_statemgr(container.launch.statemgr) as state:
+        execution = state_pb2.ExecutionState(topology_id=container.launch.topology_id)
+        state.set(Kind.EXECUTIONSTATE, container.launch.topology, execution.SerializeToString())
+        before = state.get(Kind.CONTAINERS, node)
+        assert before
+        state.delete(Kind.CONTAINERS, node)
+        eventually_sync(lambda: _equal(state.get(Kind.CONTAINERS, node), before))
 
 
 def test_an_owned_executor_ends_in_order_when_its_owner_is_gone(container: Container) -> None:

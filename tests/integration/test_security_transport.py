@@ -111,6 +111,20 @@ async def test_a_caller_is_who_its_certificate_says_and_not_who_it_says(launch: 
     assert echo.metadata == []
 
 
+async def test_who_is_in_an_older_incarnation_of_its_container_is_refused(launch: Launch) -> None:
+    async with Echo().serving(launch.security("stmgr-1"), newest={2: 7, 3: 0}.__getitem__) as echo:
+        for incarnation, process in ((7, "stmgr-2"), (8, "container_2_word_1"), (0, "stmgr-3"), (0, "heron")):
+            security = dataclasses.replace(launch.security(process), incarnation=incarnation)
+            assert await say(echo.port, security, container_identity(1)) == b"hello"
+        old = dataclasses.replace(launch.security("stmgr-2"), incarnation=6)
+        without, damaged = old.metadata[:2], (*old.metadata[:2], ("heron-incarnation", "9" * 5000))
+        for metadata in (old.metadata, without, damaged):
+            with pytest.raises(grpc.aio.AioRpcError, match="stmgr-2: container 2 has a newer incarnation") as refused:
+                await say(echo.port, old, container_identity(1), metadata=metadata)
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert len(echo.metadata) == 4
+
+
 async def test_a_server_answers_only_the_identities_that_it_is_for(launch: Launch) -> None:
     callers = {container_identity(2)}.__contains__
     async with Echo().serving(launch.security("stmgr-1"), callers=callers) as echo:

@@ -12,7 +12,7 @@ from test_outputs import plan_of
 
 from heronpy.api import Grouping
 from heronpy.config import InstanceConfig, StmgrConfig
-from heronpy.plan import ContainerPacking, PackingPlan, PhysicalPlan
+from heronpy.plan import ContainerPacking, PackingPlan, PhysicalPlan, StmgrLocation
 from heronpy.proto import stmgr_pb2, tmaster_pb2
 from heronpy.stmgr import StmgrCore
 from heronpy.stmgr.events import (
@@ -63,6 +63,11 @@ def without(before: PhysicalPlan, task: int) -> PhysicalPlan:
         for c in before.packing.containers
     )
     return changed(before, tuple(c for c in containers if c.instances))
+
+
+def replaced(before: PhysicalPlan, incarnation: int) -> PhysicalPlan:
+    """The same plan, with the Stream Manager of container 2 in an incarnation of its container."""
+    return dataclasses.replace(before, stmgrs=(StmgrLocation(PEER, 2, "127.0.0.1", 1, 1, 1, incarnation),))
 
 
 def changed(before: PhysicalPlan, containers: tuple[ContainerPacking, ...]) -> PhysicalPlan:
@@ -154,7 +159,7 @@ class Shell:
         self.written[name].append(stmgr_pb2.Frame.FromString(frame))
         self.step(FrameWritten(link, self.now_ns))
 
-    def open(self, *names: str, stalled: bool = False) -> None:
+    def open(self, *names: str, stalled: bool = False, incarnation: int = 0) -> None:
         """Connect instances or peers; a stalled one reads nothing until `resume`."""
         for name in names:
             number = next(self._numbers)
@@ -162,7 +167,7 @@ class Shell:
             self.written[name] = []
             if stalled:
                 self.stalled[name] = None
-            self.step(LinkOpened(number, name, self.now_ns))
+            self.step(LinkOpened(number, name, self.now_ns, incarnation))
             self.step(WriteReady(number, self.now_ns))
 
     def resume(self, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from stmgr_kit import CONFIG, PEER, SINK, SOURCE, Shell, changed, data, plan, tracked, without
+from stmgr_kit import CONFIG, PEER, SINK, SOURCE, Shell, changed, data, plan, replaced, tracked, without
 
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import stmgr_pb2
@@ -352,3 +352,39 @@ def _cyclic() -> PhysicalPlan:
     loop = dataclasses.replace(sink.inputs[0], component="sink")
     components = {**logical.components, "sink": dataclasses.replace(sink, inputs=(*sink.inputs, loop))}
     return dataclasses.replace(made, logical=dataclasses.replace(logical, components=components))
+
+
+# incarnations
+
+
+def test_a_peer_in_an_older_incarnation_than_the_plans_is_refused() -> None:
+    shell = Shell(replaced(plan(), incarnation=7))
+    shell.open(PEER, incarnation=6)
+    assert shell.core.connected == []
+    assert shell.closed[PEER] == "its container has a newer incarnation"
+    shell.open(PEER, incarnation=7)
+    assert shell.core.connected == [PEER]
+
+
+def test_a_peer_that_was_replaced_cannot_take_the_place_of_its_replacement() -> None:
+    shell = Shell(replaced(plan(), incarnation=6))
+    shell.open(PEER, incarnation=7)
+    new = shell.links[PEER]
+    shell.open(PEER, incarnation=6)
+    shell.send(PEER, data(3))
+    assert shell.core.waiting()[SINK] == 0, "what it sends is nothing of the topology any more"
+    shell.links[PEER] = new
+    shell.send(PEER, data(3))
+    assert shell.core.waiting()[SINK] == 1
+
+
+def test_a_plan_with_a_newer_incarnation_ends_the_link_with_the_older() -> None:
+    shell = Shell(replaced(plan(), incarnation=6))
+    shell.open(PEER, incarnation=6)
+    shell.replan(replaced(plan(2), incarnation=7))
+    assert shell.core.connected == []
+    shell.send(PEER, data(3))
+    assert shell.core.waiting()[SINK] == 0
+    shell.open(PEER, incarnation=7)
+    shell.replan(replaced(plan(3), incarnation=7))
+    assert shell.core.connected == [PEER], "a plan that says nothing new leaves it alone"

@@ -124,6 +124,23 @@ def test_an_older_incarnation_cannot_displace_a_newer_one() -> None:
     assert [e.session for e in effects if isinstance(e, CloseSession)] == [2]
 
 
+def test_a_container_that_was_replaced_cannot_come_back_whatever_its_clock_says() -> None:
+    state, _ = after(started(1), contained(1, incarnation=7, started_ns=1), SessionEnded(1, 0.0))
+    state, effects = after(state, contained(2, incarnation=6, started_ns=9))
+    assert [e.reason for e in effects if isinstance(e, CloseSession)] == ["its container has a newer incarnation"]
+    assert state.stmgrs == {}, "its replacement is away, and still the newest"
+    state, _ = after(state, contained(3, incarnation=7, started_ns=2))
+    state, effects = after(state, contained(4, incarnation=8, started_ns=0))
+    assert [e.session for e in effects if isinstance(e, CloseSession)] == [3], "the newest is that of the container"
+    assert state.plan is not None
+    assert state.plan.stmgrs[0].container_incarnation == 8
+
+
+def contained(session: int, incarnation: int, started_ns: int) -> StateEvent:
+    """Stream Manager 1 says hello, from an incarnation of its container."""
+    return StmgrRegistered(session, replace(location(1, started_ns), container_incarnation=incarnation), 0, 0.0)
+
+
 def test_a_newer_stream_of_a_stmgr_closes_the_one_before() -> None:
     state, effects = after(started(1), hello(1, 1), hello(2, 1))
     assert state.stmgrs["stmgr-1"].session == 2

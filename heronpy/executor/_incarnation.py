@@ -1,0 +1,150 @@
+"""Incarnations of a container: which start of it is the newest, and what an older one does.
+
+A cluster starts a container again on another host when the first one does not answer, and cannot know whether it is
+dead or cut off. So each start takes the next number in the state manager, by compare-and-set. The Topology Master and
+the Stream Managers refuse what has a lower one, and whoever sees a higher one in its own record ends.
+
+A number is the previous one plus one, or the time in seconds if that is more: then numbers grow also where the state
+manager has lost the record, as far as the clocks of hosts agree.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import heronpy
+from heronpy.errors import HeronError
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, StateManager, container_node
+
+GONE_S = 30.0
+"""How long a topology must be missing in the state manager before a container ends that shares nothing with its
+submitter. A state manager that has lost its data is given them again by the Topology Master."""
+
+
+class ReplacedError(HeronError):
+    """This incarnation of the container is not needed any more. No failure: its process exits with 0."""
+
+    exit_code = 0
+
+
+def take_incarnation(
+    state: StateManager, launch: Launch, container: int, now_s: Callable[[], float] = time.time
+) -> state_pb2.ContainerRecord:
+    """Make this start of a container the newest.
+
+    Returns:
+        The record that is in the state manager now. Its `topology_id` is this topology's.
+
+    Raises:
+        ReplacedError: the name belongs to another submission by now.
+        StateError: the state manager cannot be read or written.
+    """
+    node = container_node(launch.topology, container)
+    record = state_pb2.ContainerRecord(
+        topology_id=launch.topology_id,
+        container=container,
+        host=socket.gethostname(),
+        address=launch.advertised_host(),
+        version=heronpy.__version__,
+    )
+    while True:
+        before = state.get(Kind.CONTAINERS, node)
+        previous = state_pb2.ContainerRecord.FromString(before or b"").incarnation
+        started_s = now_s()
+        record.incarnation, record.started_s = max(previous + 1, int(started_s)), int(started_s)
+        if state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=before):
+            break
+    if another := _another(launch, state.get(Kind.EXECUTIONSTATE, launch.topology)):
+        remove_record(state, launch, record)
+        raise ReplacedError(another)
+    return record
+
+
+def remove_record(state: StateManager, launch: Launch, record: state_pb2.ContainerRecord) -> None:
+    """Remove the record of a container of a topology that is gone, unless it is that of a newer incarnation.
+
+    Raises:
+        StateError: the state manager cannot be read or written.
+    """
+    node = container_node(launch.topology, record.container)
+    found = state_pb2.ContainerRecord.FromString(state.get(Kind.CONTAINERS, node) or b"")
+    if found.incarnation == record.incarnation:
+        state.delete(Kind.CONTAINERS, node)
+
+
+def restore_record(state: StateManager, launch: Launch, record: state_pb2.ContainerRecord) -> None:
+    """Write the record again that the state manager has lost, unless a newer incarnation has written its own.
+
+    Raises:
+        StateError: the state manager cannot be written.
+    """
+    node = container_node(launch.topology, record.container)
+    state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=None)
+
+
+class Tenure:
+    """Whether an incarnation is still the newest of its container, and its topology there. Pure: no clock, no store."""
+
+    def __init__(self, launch: Launch, record: state_pb2.ContainerRecord, *, shares_files: bool) -> None:
+        """Begin with what `take_incarnation` has returned.
+
+        Args:
+            launch: Of the topology.
+            record: Of this incarnation.
+            shares_files: The topology's directory is the submitter's: it says when the topology is gone, and a state
+                manager that has lost its data says nothing.
+        """
+        self.record = record
+        self._launch = launch
+        self._shares_files = shares_files
+        self._end = ""
+        self._lost = False
+        self._gone_since_s: float | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the record has vanished while the topology is there: it is to be written again."""
+        return self._lost and self._gone_since_s is None and not self._end
+
+    def record_changed(self, value: bytes | None) -> None:
+        """The node of the container has this value."""
+        self._lost = value is None
+        newest = state_pb2.ContainerRecord.FromString(value or b"")
+        if newest.topology_id not in ("", self.record.topology_id):
+            self._end = f"container {self.record.container} belongs to {newest.topology_id}, a later submission"
+        elif newest.incarnation == self.record.incarnation:
+            self.record = newest  # others add to it: where its heron-shell listens
+        elif newest.incarnation > self.record.incarnation:
+            self._end = (
+                f"container {self.record.container} was started again on {newest.host or 'another host'}: "
+                f"incarnation {newest.incarnation} replaces this one, {self.record.incarnation}"
+            )
+
+    def execution_changed(self, value: bytes | None, now_s: float) -> None:
+        """The topology's execution state has this value."""
+        if value is not None:
+            self._gone_since_s = None
+            self._end = self._end or _another(self._launch, value)
+        elif self._gone_since_s is None:
+            self._gone_since_s = now_s
+
+    def ended(self, now_s: float) -> str:
+        """Why the container has to end; empty while it has not to."""
+        since_s = self._gone_since_s
+        if not self._end and since_s is not None and not self._shares_files and now_s - since_s >= GONE_S:
+            self._end = f"topology {self._launch.topology} is gone from the state manager"
+        return self._end
+
+
+def _another(launch: Launch, execution: bytes | None) -> str:
+    """Why a topology is not this one; empty if it is, or if there is none."""
+    if execution is None:
+        return ""
+    running = state_pb2.ExecutionState.FromString(execution).topology_id
+    if running == launch.topology_id:
+        return ""
+    return f"topology {launch.topology} is {running} now, and this container is of {launch.topology_id}"

@@ -1,0 +1,149 @@
+"""Which incarnation of a container is the newest, and what an older one does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heronpy.executor import GONE_S, ReplacedError, Tenure, take_incarnation
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
+
+NOW_S = 1_000_000.0
+NODE = container_node("words", 1)
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    spec = StatemgrSpec(type="file", root=str(tmp_path / "state"))
+    return Launch(
+        topology="words",
+        topology_id="words-1",
+        cluster="c",
+        role="r",
+        environ="e",
+        statemgr=spec,
+        dir=tmp_path / "words",
+    )
+
+
+@pytest.fixture
+def state(launch: Launch) -> Iterator[StateManager]:
+    with open_statemgr(launch.statemgr) as found:
+        found.set(Kind.EXECUTIONSTATE, "words", execution("words-1"))
+        yield found
+
+
+def execution(topology_id: str) -> bytes:
+    return state_pb2.ExecutionState(topology="words", topology_id=topology_id).SerializeToString()
+
+
+def record(incarnation: int, topology_id: str = "words-1", host: str = "b") -> state_pb2.ContainerRecord:
+    return state_pb2.ContainerRecord(topology_id=topology_id, container=1, incarnation=incarnation, host=host)
+
+
+def tenure(launch: Launch, *, shares_files: bool = False) -> Tenure:
+    return Tenure(launch, record(5), shares_files=shares_files)
+
+
+def take(state: StateManager, launch: Launch, now_s: float = NOW_S) -> int:
+    return take_incarnation(state, launch, 1, lambda: now_s).incarnation
+
+
+def test_each_start_takes_a_higher_incarnation(state: StateManager, launch: Launch) -> None:
+    assert take(state, launch) == NOW_S
+    assert take(state, launch) == NOW_S + 1, "within the same second"
+    assert take(state, launch, NOW_S - 3600) == NOW_S + 2, "on a host whose clock is behind"
+    kept = state_pb2.ContainerRecord.FromString(state.get(Kind.CONTAINERS, NODE) or b"")
+    assert (kept.topology_id, kept.container, kept.incarnation) == ("words-1", 1, NOW_S + 2)
+
+
+def test_incarnations_grow_also_when_the_state_manager_has_lost_the_record(state: StateManager, launch: Launch) -> None:
+    first = take(state, launch)
+    state.delete(Kind.CONTAINERS, NODE)
+    assert take(state, launch, NOW_S + 1) > first
+
+
+def test_of_two_that_start_at_once_both_have_an_incarnation_of_their_own(state: StateManager, launch: Launch) -> None:
+    taken: list[int] = []
+
+    class Hasty(type(state)):  # type: ignore[misc]
+        """Another container is quicker, once, between the look and the write."""
+
+        def __init__(self) -> None:
+            pass
+
+        def get(self, kind: Kind, topology: str) -> bytes | None:
+            value = state.get(kind, topology)
+            if not taken:
+                taken.append(take(state, launch))
+            return value
+
+        def set_if(self, *args: object, **kwargs: object) -> bool:
+            return state.set_if(*args, **kwargs)  # type: ignore[arg-type]
+
+    assert take(Hasty(), launch) == taken[0] + 1
+
+
+def test_a_container_of_a_topology_that_was_submitted_anew_takes_none(state: StateManager, launch: Launch) -> None:
+    state.set(Kind.EXECUTIONSTATE, "words", execution("words-2"))
+    with pytest.raises(ReplacedError, match="topology words is words-2 now"):
+        take(state, launch)
+    assert state.get(Kind.CONTAINERS, NODE) is None, "nothing is left of it"
+
+
+def test_a_container_ends_when_a_higher_incarnation_exists(launch: Launch) -> None:
+    one = tenure(launch)
+    one.record_changed(record(5).SerializeToString())
+    one.record_changed(record(4).SerializeToString())
+    assert one.ended(0) == ""
+    one.record_changed(record(6).SerializeToString())
+    assert one.ended(0) == "container 1 was started again on b: incarnation 6 replaces this one, 5"
+
+
+def test_a_container_ends_when_its_name_belongs_to_another_submission(launch: Launch) -> None:
+    one = tenure(launch)
+    one.execution_changed(execution("words-1"), 0)
+    assert one.ended(0) == ""
+    one.execution_changed(execution("words-2"), 1)
+    assert "words-2" in one.ended(1)
+    another = tenure(launch)
+    another.record_changed(record(1, "words-2").SerializeToString())
+    assert "a later submission" in another.ended(0)
+
+
+def test_a_container_ends_when_its_topology_stays_away(launch: Launch) -> None:
+    one = tenure(launch)
+    one.execution_changed(None, 10)
+    one.execution_changed(None, 10 + GONE_S / 2)
+    assert one.ended(10 + GONE_S - 0.1) == ""
+    assert one.ended(10 + GONE_S) == "topology words is gone from the state manager"
+
+
+def test_a_container_stays_when_a_state_manager_is_given_its_data_again(launch: Launch) -> None:
+    one = tenure(launch)
+    one.execution_changed(None, 0)
+    one.record_changed(None)
+    assert not one.lost, "nobody knows yet whether the topology is gone"
+    one.execution_changed(execution("words-1"), GONE_S - 1)
+    assert one.lost
+    one.record_changed(record(5).SerializeToString())
+    assert not one.lost
+    assert one.ended(3 * GONE_S) == ""
+
+
+def test_beside_its_submitter_a_container_goes_by_the_directory(launch: Launch) -> None:
+    one = tenure(launch, shares_files=True)
+    one.execution_changed(None, 0)
+    assert one.ended(100 * GONE_S) == ""
+
+
+def test_what_others_add_to_the_record_is_kept(launch: Launch) -> None:
+    one = tenure(launch)
+    added = record(5)
+    added.shell_endpoint = "b:1234"
+    one.record_changed(added.SerializeToString())
+    assert one.record == added
