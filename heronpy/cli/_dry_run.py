@@ -1,14 +1,18 @@
-"""The packing plan of a dry run, in the formats of `--dry-run-format`."""
+"""The packing plan of a dry run, in the formats of `--dry-run-format`; of an update, what it changes too."""
 
 from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from heronpy.cli._plan_changes import ADDED, MOVED, REMOVED, Section, changed, sections
 from heronpy.config import MIB
-from heronpy.plan import ContainerPacking, PackingPlan, Resources
-from heronpy.submit import Submission
+from heronpy.plan import LogicalPlan, PackingPlan, Resources
+
+_MARKS = {ADDED: "+", REMOVED: "-", MOVED: ">", "": " "}
+_STYLES = {ADDED: "bold green", REMOVED: "red strike", MOVED: "yellow"}
 
 
 class Format(enum.StrEnum):
@@ -20,20 +24,26 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-def show(submission: Submission, format: Format) -> None:
-    """Print what a submission would start."""
+def show(logical: LogicalPlan, after: PackingPlan, format: Format, *, before: PackingPlan | None = None) -> None:
+    """Print a plan and, if there is one before it, only the containers that change and how."""
+    found = sections(before, after)
     if format is Format.JSON:
-        print(json.dumps(as_json(submission.packing), indent=2))
-    elif format is Format.RAW:
-        print("\n".join(_raw(submission)))
+        values = as_json(after)
+        print(json.dumps(values if before is None else {**values, "changes": changed(found)}, indent=2))
+        return
+    shown = [section for section in found if before is None or section.changes]
+    heading = _heading(logical.name, after, unchanged=len(found) - len(shown))
+    if format is Format.RAW:
+        print("\n".join([*heading, *_raw(shown)]))
     else:
-        _tables(submission, colored=format is Format.COLORED_TABLE)
+        _tables(logical, heading, shown, differs=before is not None, colored=format is Format.COLORED_TABLE)
 
 
 def as_json(plan: PackingPlan) -> dict[str, Any]:
     """The packing plan as Heron's tools show it: cpu in cores, ram and disk in bytes."""
     return {
         "id": plan.id,
+        "master_resources": _resources(plan.master),
         "container_plans": [
             {
                 "id": container.id,
@@ -57,48 +67,66 @@ def _resources(resources: Resources) -> dict[str, Any]:
     return {"cpu": resources.cpu, "ram": resources.ram_bytes, "disk": resources.disk_bytes}
 
 
-def _raw(submission: Submission) -> list[str]:
+def _heading(name: str, plan: PackingPlan, *, unchanged: int) -> list[str]:
+    total = sum((c.required for c in plan.containers), plan.master)
     lines = [
-        f"topology {submission.launch.topology}",
-        f"containers {len(submission.packing.containers)}",
-        f"instances {sum(len(c.instances) for c in submission.packing.containers)}",
+        f"topology {name}",
+        f"containers {len(plan.containers)}",
+        f"instances {sum(len(c.instances) for c in plan.containers)}",
+        f"total {_words(total)}",
+        f"container 0, the Topology Master's: {_words(plan.master)}",
     ]
-    for container in submission.packing.containers:
-        lines.append(f"container {container.id}: {_words(container.required)}")
-        lines += [f"  {i.component} task {i.task_id}: {_words(i.resources)}" for i in container.instances]
-    return lines
+    return [*lines, f"unchanged containers {unchanged}"] if unchanged else lines
 
 
 def _words(resources: Resources) -> str:
     return f"{resources.cpu:g} cpu, {resources.ram_bytes // MIB} MB ram, {resources.disk_bytes // MIB} MB disk"
 
 
-def _tables(submission: Submission, *, colored: bool) -> None:
+def _title(section: Section) -> str:
+    change = f" {section.change}" if section.change else ""
+    return f"container {section.container.id}{change}: {_words(section.container.required)}"
+
+
+def _raw(found: list[Section]) -> Iterator[str]:
+    for section in found:
+        yield _title(section)
+        for row in section.rows:
+            change = f": {row.words}" if row.change else ""
+            yield (
+                f"{_MARKS[row.change]} {row.instance.component} task {row.instance.task_id}: "
+                f"{_words(row.instance.resources)}{change}"
+            )
+
+
+def _tables(logical: LogicalPlan, heading: list[str], found: list[Section], *, differs: bool, colored: bool) -> None:
     from rich.console import Console
 
     console = Console(force_terminal=colored or None, no_color=not colored, highlight=False, width=500)
-    console.print(
-        f"{submission.launch.topology}: {len(submission.packing.containers)} containers", soft_wrap=True, markup=False
-    )
-    for container in submission.packing.containers:
-        console.print(_table(container, submission))
+    for line in heading:
+        console.print(line, soft_wrap=True, markup=False)
+    for section in found:
+        console.print(_table(logical, section, differs=differs))
 
 
-def _table(container: ContainerPacking, submission: Submission) -> Any:
+def _table(logical: LogicalPlan, section: Section, *, differs: bool) -> Any:
     from rich.table import Table
 
-    table = Table(title=f"container {container.id}: {_words(container.required)}", title_justify="left", title_style="")
+    table = Table(title=_title(section), title_justify="left", title_style="")
     table.add_column("component")
     for heading in ("task", "cpu", "ram MB", "disk MB"):
         table.add_column(heading, justify="right")
-    for i in container.instances:
-        spout = submission.logical.components[i.component].is_spout
+    if differs:
+        table.add_column("change")
+    for row in section.rows:
+        i = row.instance
         table.add_row(
             i.component,
             str(i.task_id),
             f"{i.resources.cpu:g}",
             str(i.resources.ram_bytes // MIB),
             str(i.resources.disk_bytes // MIB),
-            style="green" if spout else "cyan",
+            *([row.words] if differs else []),
+            style=_STYLES.get(row.change) or ("green" if logical.components[i.component].is_spout else "cyan"),
         )
     return table

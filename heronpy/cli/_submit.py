@@ -147,7 +147,8 @@ def submit(
     if dry_run:
         from heronpy.cli._dry_run import show
 
-        show(prepare(definition, **where), dry_run_format)
+        submission = prepare(definition, **where)
+        show(submission.logical, submission.packing, dry_run_format)
         return
     _start(definition, where, timeout_s=timeout if wait else None)
     if class_name == "-" and name is None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from heronpy import submit
+from heronpy.cli._dry_run import Format, show
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
@@ -30,6 +31,7 @@ def update(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would change, and change nothing.", show_default=False)
     ] = False,
+    dry_run_format: Annotated[Format, typer.Option(help="How to print the difference.")] = Format.TABLE,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
@@ -49,8 +51,10 @@ def update(
     if not planned.changes:
         print(f"nothing to change: {launch.topology} has that already")
         return
-    print("\n".join(planned.changes))
+    if not (dry_run and dry_run_format is Format.JSON):
+        print("\n".join(planned.changes))
     if dry_run:
+        show(planned.logical, planned.after, dry_run_format, before=planned.before)
         return
     began_s = time.monotonic()
     submit.update(planned, timeout_s=timeout, on_step=lambda step: print(f"{step} …", file=sys.stderr))

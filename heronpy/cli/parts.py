@@ -1,5 +1,7 @@
 """What the commands of `heron` compute and show, without a terminal and a topology: for the tests of each."""
 
+from heronpy.cli._dry_run import Format as DryRunFormat
+from heronpy.cli._dry_run import show as show_plan
 from heronpy.cli._durations import seconds as seconds_of
 from heronpy.cli._follow import Follower
 from heronpy.cli._log_level import split as split_level
@@ -40,6 +42,7 @@ __all__ = [
     "SPENT",
     "UPTIME",
     "ComponentType",
+    "DryRunFormat",
     "Follower",
     "Place",
     "Row",
@@ -65,6 +68,7 @@ __all__ = [
     "readable_line",
     "resolve_target",
     "seconds_of",
+    "show_plan",
     "shown_count",
     "shown_duration",
     "shown_megabytes",

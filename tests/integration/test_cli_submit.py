@@ -399,4 +399,4 @@ def test_a_topology_gets_its_arguments_and_another_name(heron: Heron) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "['--words', '-x', '--', 'y']" in done.stdout
-    assert "Other: 1 containers" in done.stdout
+    assert "topology Other" in done.stdout
