@@ -26,9 +26,9 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-state demo-pipeline test test-long check nightly chaos chaos-state chaos-deaths simulate fuzz lint proto proto-check \
+.PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-state bench-nexmark bench-spark bench-tracker \
-	format clean distclean install install-dev install-pipeline servers kafka-server s3-server java constraints
+	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from 
 
 test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs: linters, types, contracts, all tests
 	$(PYTEST) $(ARGS)
+
+test-clusters: $(VENV)/.installed-dev servers hosts-tools ## clusters' real servers, and topologies over several hosts: at most two hours
+	$(PYTEST) $(wildcard tests/hosts tests/clusters) $(ARGS)
 
 test-long: $(VENV)/.installed-dev servers ## the same tests, with those that take long
 	export HERON_LONG=1; $(PYTEST) $(ARGS)
@@ -64,6 +67,9 @@ chaos: $(VENV)/.installed-dev servers ## faults of every kind while numbers flow
 
 chaos-state: $(VENV)/.installed-dev servers ## the same and more while state, windows, timers and sinks are exact: make chaos-state FAULTS=1000
 	HERON_STATE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_state_campaign.py -s $(ARGS)
+
+chaos-hosts: $(VENV)/.installed-dev servers hosts-tools ## hosts vanish and links fail while words are counted: make chaos-hosts FAULTS=100
+	HERON_HOSTS_FAULTS=$(or $(FAULTS),100) $(BIN)/python -m pytest tests/hosts/test_hosts_campaign.py -s $(ARGS)
 
 chaos-deaths: $(VENV)/.installed-dev ## kills and stops close together, for a while: make chaos-deaths CHAOS_SECONDS=600
 	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "deaths" $(ARGS)
@@ -167,6 +173,11 @@ servers: kafka-server
 	command -v ss >/dev/null || missing="$$missing iproute2"; \
 	[ -z "$$missing" ] || { $(call apt_install,$$missing); } \
 		|| echo "not installed:$$missing; the tests that need them will be skipped" >&2
+
+# What makes test hosts: root, namespaces, and these.
+hosts-tools:
+	@command -v nft >/dev/null && command -v ip >/dev/null || { $(call apt_install,nftables iproute2); } \
+		|| echo "not installed: nftables or iproute2; the tests that need several hosts will be skipped" >&2
 
 # Debian has no Kafka: its jars come by Maven, once for all checkouts.
 kafka-server:

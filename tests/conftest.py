@@ -24,7 +24,7 @@ hypothesis.settings.register_profile("nightly", deadline=None)
 hypothesis.settings.load_profile("nightly" if os.environ.get("HERON_NIGHTLY") else "suite")
 
 
-ORDER = ("spark", "browser", "kafka", "integration", "chaos", "bench", "fuzz", "unit")
+ORDER = ("clusters", "hosts", "spark", "browser", "kafka", "integration", "chaos", "bench", "fuzz", "unit")
 TOGETHER = ("tests/browser/", "tests/spark/", "tests/kafka/")
 """Directories whose tests share what takes long to start, and so go to one worker."""
 

@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 _START_S = 240.0
 """For a busy machine: one that ended is noticed at once, so that only a hang takes so long."""
@@ -25,6 +25,7 @@ _STOP_S = 60.0
 _POLL_S = 0.02
 _PORT_TRIES = 3
 _PR_SET_PDEATHSIG = 1
+LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
@@ -47,18 +48,32 @@ def _listening_ports() -> tuple[int, int]:
     return (10_000, first) if first > 11_000 else (10_000, 65_536)
 
 
-def listening(port: int) -> bool:
+def listening(port: int, address: str = LOOPBACK) -> bool:
     """Whether somebody accepts connections there."""
     with socket.socket() as s:
         s.settimeout(1.0)
-        return s.connect_ex(("127.0.0.1", port)) == 0
+        return s.connect_ex((address, port)) == 0
+
+
+class Place(Protocol):
+    """Where a server can run instead of on this host: see `heronpy.testing.hosts.Host`."""
+
+    address: str
+
+    def command(self, command: Sequence[str]) -> Sequence[str]:
+        """A command of this host that runs a command there, and stands in for it."""
+
+    def inner_pid(self, stand_in: int) -> int | None:
+        """The process that another one stands in for; None if it has ended."""
 
 
 class ServerProcess:
     """A child process with its output in a file. The kernel ends it when this process ends."""
 
-    def __init__(self, command: Sequence[str], output: Path) -> None:
+    def __init__(self, command: Sequence[str], output: Path, place: Place | None = None) -> None:
         self.output = output
+        self._place = place
+        command = command if place is None else place.command(command)
         # The child arms its death signal itself, before it becomes the server (see `_become`): preexec_fn is not
         # safe in a process with threads.
         with output.open("ab") as f:
@@ -71,18 +86,22 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        """Of the server itself, also where this host has only a process that stands in for it."""
+        inner = self._place.inner_pid(self._process.pid) if self._place is not None else None
+        return self._process.pid if inner is None else inner
 
     def running(self) -> bool:
         return self._process.poll() is None
 
     def signal(self, signum: int) -> None:
         """Send a signal, if the process still runs."""
-        self._process.send_signal(signum)
+        if self.running():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signum)
 
     def kill(self) -> None:
         """End it at once (SIGKILL)."""
-        self._process.kill()
+        self.signal(signal.SIGKILL)
         self._process.wait(_STOP_S)
 
     def stop(self) -> None:
@@ -106,15 +125,19 @@ class Server(ABC):
     port_taken: str
     """What its output has when its port is another's."""
 
-    def __init__(self, directory: Path, port: int = 0) -> None:
+    def __init__(self, directory: Path, port: int = 0, place: Place | None = None) -> None:
         """Describe the server; `start` starts it.
 
         Args:
-            directory: For its configuration, data and output; made if missing.
+            directory: For its configuration, data and output; made if missing. One of the place, if there is one.
             port: For clients; 0: a free one.
+            place: Where it runs, if not on this host.
         """
         self.directory = directory
         self.port = port
+        self.bind = LOOPBACK if place is None else place.address
+        """Where it listens."""
+        self._place = place
         self._fixed_port = port != 0
         self._process: ServerProcess | None = None
 
@@ -162,11 +185,11 @@ class Server(ABC):
     def _launch(self) -> None:
         if not self._fixed_port:
             self.port = free_port()
-        if listening(self.port):
+        if listening(self.port, self.bind):
             # A stale server would answer in place of ours and the test would prove nothing.
             raise RuntimeError(f"port {self.port} is taken")
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._process = ServerProcess(self._command(), self.directory / "output.log")
+        self._process = ServerProcess(self._command(), self.directory / "output.log", self._place)
 
     def _await_serving(self) -> str | None:
         """None when it serves, else what went wrong."""

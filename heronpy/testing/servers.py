@@ -19,10 +19,14 @@ import socket
 import urllib.parse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from heronpy.address import join_address
 from heronpy.security import METRICS_DNS_NAME
-from heronpy.testing._server_process import Server, ServerProcess, free_port, listening
+from heronpy.testing._server_process import LOOPBACK, Place, Server, ServerProcess, free_port, listening
+
+if TYPE_CHECKING:
+    from heronpy.testing.hosts import Host
 
 ZOOKEEPER_CLASSPATH_ENV = "HERON_TEST_ZOOKEEPER_CLASSPATH"
 VERSITYGW_ENV = "HERON_TEST_VERSITYGW"
@@ -35,7 +39,7 @@ initLimit=50
 syncLimit=25
 dataDir={data}
 clientPort={port}
-clientPortAddress=127.0.0.1
+clientPortAddress={bind}
 admin.enableServer=false
 4lw.commands.whitelist=*
 minSessionTimeout=400
@@ -89,6 +93,7 @@ class ZookeeperServer(Server):
         server_id: int = 0,
         ensemble: Sequence[str] = (),
         session_timeout_max_ms: int = 40_000,
+        place: Place | None = None,
     ) -> None:
         """Describe the server; `start` starts it.
 
@@ -98,8 +103,9 @@ class ZookeeperServer(Server):
             server_id: Its number in an ensemble, from 1.
             ensemble: The `server.N=…` lines of an ensemble.
             session_timeout_max_ms: Clients that ask for a longer session timeout get this one.
+            place: Where it runs, if not on this host.
         """
-        super().__init__(directory, port)
+        super().__init__(directory, port, place)
         self._session_timeout_max_ms = session_timeout_max_ms
         self._server_id = server_id
         self._ensemble = ensemble
@@ -111,7 +117,7 @@ class ZookeeperServer(Server):
     @property
     def connection(self) -> str:
         """host:port, as a state manager's connection string has it."""
-        return f"127.0.0.1:{self.port}"
+        return join_address(self.bind, self.port)
 
     def _command(self) -> Sequence[str]:
         classpath = zookeeper_classpath()
@@ -121,7 +127,7 @@ class ZookeeperServer(Server):
         if self._server_id:
             (data / "myid").write_text(str(self._server_id))
         config = self.directory / "zoo.cfg"
-        settings = _CONFIG.format(data=data, port=self.port, session_ms=self._session_timeout_max_ms)
+        settings = _CONFIG.format(data=data, bind=self.bind, port=self.port, session_ms=self._session_timeout_max_ms)
         config.write_text("\n".join([settings, *self._ensemble, ""]))
         options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", classpath]
         return ["java", *options, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
@@ -131,7 +137,7 @@ class ZookeeperServer(Server):
 
     def mode(self) -> str:
         """`standalone`, `leader` or `follower`; empty while it does not serve."""
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2.0) as s:
+        with contextlib.suppress(OSError), socket.create_connection((self.bind, self.port), timeout=2.0) as s:
             s.sendall(b"srvr")
             answer = b""
             while part := s.recv(4096):
@@ -143,16 +149,32 @@ class ZookeeperServer(Server):
 
 
 @contextlib.contextmanager
-def zookeeper_ensemble(directory: Path, members: int = 3) -> Iterator[list[ZookeeperServer]]:
-    """Several ZooKeeper servers that elect a leader, for the duration of the block. All serve when it begins."""
+def zookeeper_ensemble(
+    directory: Path, members: int = 3, places: Sequence[Host] = ()
+) -> Iterator[list[ZookeeperServer]]:
+    """Several ZooKeeper servers that elect a leader, for the duration of the block. All serve when it begins.
+
+    Args:
+        directory: For their configuration, data and output, if they run on this host.
+        members: How many.
+        places: The hosts that they run on instead, in turn; with their data there.
+    """
+    where: list[Host | None] = [places[i % len(places)] if places else None for i in range(members)]
+    binds = [LOOPBACK if host is None else host.address for host in where]
     ports: set[int] = set()
     while len(ports) < 3 * members:
         ports.add(free_port())
     numbers = list(ports)
-    lines = [f"server.{i + 1}=127.0.0.1:{numbers[3 * i + 1]}:{numbers[3 * i + 2]}" for i in range(members)]
+    lines = [f"server.{i + 1}={binds[i]}:{numbers[3 * i + 1]}:{numbers[3 * i + 2]}" for i in range(members)]
     servers = [
-        ZookeeperServer(directory / str(i + 1), port=numbers[3 * i], server_id=i + 1, ensemble=lines)
-        for i in range(members)
+        ZookeeperServer(
+            (directory if host is None else host.directory / "zookeeper") / str(i + 1),
+            port=numbers[3 * i],
+            server_id=i + 1,
+            ensemble=lines,
+            place=host,
+        )
+        for i, host in enumerate(where)
     ]
     try:
         for server in servers:
