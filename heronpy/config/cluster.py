@@ -42,6 +42,7 @@ FILES = (
 _STATE_MANAGERS = {
     "file": "file",
     "zookeeper": "zookeeper",
+    "kubernetes": "kubernetes",
     # Heron's class names, so that a statemgr.yaml from there says the same here.
     "LocalFileSystemStateManager": "file",
     "CuratorStateManager": "zookeeper",
@@ -63,9 +64,9 @@ class ClusterConfig:
     cluster: str
     """The name of the cluster's directory."""
     statemgr_type: str = _key("file", "heron.class.state.manager")
-    """`file` or `zookeeper`."""
+    """`file`, `zookeeper` or `kubernetes`."""
     statemgr_connection: str = _key("", "heron.statemgr.connection.string")
-    """host:port[,host:port…] of the ZooKeeper servers; empty for files."""
+    """host:port[,host:port…] of the ZooKeeper servers; `[CONTEXT/]NAMESPACE` for Kubernetes; empty for files."""
     statemgr_root: str = _key("", "heron.statemgr.root.path")
     """The state manager's root: an absolute directory, or a znode."""
     scheduler: str = _key("local", "heron.class.scheduler")
@@ -251,5 +252,6 @@ def _convert(key: str, value: Any) -> Any:
         return text
     kind = _STATE_MANAGERS.get(text.rpartition(".")[2])
     if kind is None:
-        raise ConfigError(f"{key} must be file or zookeeper, not {text!r}{nearest(text, _STATE_MANAGERS)}")
+        known = ", ".join(sorted(set(_STATE_MANAGERS.values())))
+        raise ConfigError(f"{key} must be one of {known}, not {text!r}{nearest(text, _STATE_MANAGERS)}")
     return kind

@@ -47,11 +47,11 @@ class StatemgrSpec:
     """Which state manager, and where."""
 
     type: str = "file"
-    """`file`, `zookeeper` or `etcd`."""
+    """`file`, `zookeeper`, `etcd` or `kubernetes`."""
     connection: str = ""
-    """[https://]host:port[,host:port…] of the servers; empty for files."""
+    """[https://]host:port[,host:port…] of the servers; `[CONTEXT/]NAMESPACE` for Kubernetes; empty for files."""
     root: str = ""
-    """The root path: a directory, a znode, or a prefix of keys."""
+    """The root path: a directory, a znode, a prefix of keys, or what tells trees in one namespace apart."""
     credentials_file: str = ""
     """A file of one line, `user:password`, that only its owner can read; empty: no user. Never its content."""
     ca_file: str = ""
@@ -60,11 +60,13 @@ class StatemgrSpec:
     """A PEM file with a certificate and its private key to show to servers; empty: none."""
 
     def first_server(self) -> tuple[str, int] | None:
-        """Host and port of the first server of `connection`; None if there is none.
+        """Host and port of the first server of `connection`; None if there is none, or none is named.
 
         Raises:
             UsageError: the connection is not a list of addresses.
         """
+        if self.type == "kubernetes":
+            return None
         first = self.connection.partition("://")[2] or self.connection
         first = first.partition(",")[0].partition("/")[0]
         return split_address(first, _ROUTE_PORT) if first else None

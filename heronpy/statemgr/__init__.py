@@ -1,7 +1,7 @@
 """The state manager: the few facts about a topology that must outlive every process.
 
 A tree of small values (serialized protobufs) below a root path, Heron's tree and some more, kept in files (`file`), in
-ZooKeeper (`zookeeper`) or in etcd (`etcd`):
+ZooKeeper (`zookeeper`), in etcd (`etcd`) or in Kubernetes' own objects (`kubernetes`):
 
     <root>/topologies/<topology>            Topology: the definition
     <root>/packingplans/<topology>          PackingPlan

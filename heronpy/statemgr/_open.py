@@ -45,7 +45,13 @@ def open_statemgr(
         from heronpy.statemgr.etcd import EtcdStateManager
 
         return EtcdStateManager(spec, session_timeout_s=session_timeout_s, call_timeout_s=call_timeout_s)
-    known = ("file", "zookeeper", "etcd")
+    if spec.type == "kubernetes":
+        from heronpy.statemgr.kubernetes import KubernetesStateManager
+
+        return KubernetesStateManager(
+            spec.connection, spec.root, session_timeout_s=session_timeout_s, call_timeout_s=call_timeout_s
+        )
+    known = ("file", "zookeeper", "etcd", "kubernetes")
     raise ConfigError(
         f"unknown state manager {spec.type!r}{nearest(spec.type, known)}: it is one of {', '.join(known)}"
     )

@@ -87,7 +87,7 @@ def test_state_manager_classes_of_heron_are_understood(tmp_path: Path) -> None:
         ("heron.statemgr.root.path: /${HOM}\n", "unknown variable ${HOM}; did you mean 'HOME'?"),
         (
             "heron.class.state.manager: zookeper\n",
-            "must be file or zookeeper, not 'zookeper'; did you mean 'zookeeper'?",
+            "must be one of file, kubernetes, zookeeper, not 'zookeper'; did you mean 'zookeeper'?",
         ),
         ("heron.class.state.manager: zookeeper\n", "must name the ZooKeeper servers"),
         ("heron.config.is.role.required: maybe\n", "must be true or false, not 'maybe'"),

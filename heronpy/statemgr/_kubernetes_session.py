@@ -1,0 +1,144 @@
+"""Sessions: what ephemeral nodes in Kubernetes end with.
+
+A session is a Lease that its process renews. It lives as long as that object: who finds it overdue deletes it, in the
+version found, and by that, for everybody and for good, ends it. So there is one moment of the end, and no two clocks
+have to agree on it. Whether it is overdue is told by the API server's clock (the `Date` of its answers), which the
+owner, too, writes into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import socket
+import time
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+from heronpy.kubernetes import Answer, Api, KubernetesError
+
+log = logging.getLogger(__name__)
+
+# `Date` is cut to the second, and the clocks of several API servers differ a little.
+_SLACK_S = 2.0
+
+
+class Sessions:
+    """This process' session, made when it is first needed, and the question whether another one lives."""
+
+    def __init__(self, api: Api, namespace: str, labels: dict[str, str], duration_s: float) -> None:
+        self._api = api
+        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._labels = labels
+        self._duration_s = max(1, math.ceil(duration_s))
+        self._lease: dict[str, Any] | None = None
+        self._server_s = 0.0
+        self._answered_s = 0.0
+        self.id = ""
+        """The session's name; empty: there is none."""
+
+    @property
+    def renew_s(self) -> float:
+        """How often to renew."""
+        return self._duration_s / 3
+
+    def begin(self, timeout_s: float) -> str:
+        """The session's id; a new session if there is none.
+
+        Raises:
+            KubernetesError: it cannot be made.
+        """
+        if not self.id:
+            if not self._server_s:
+                self._heard(self._api.get("/version", timeout_s=timeout_s))
+            name = f"heron-session-{uuid.uuid4().hex[:20]}"
+            lease = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "labels": self._labels},
+                "spec": {
+                    "holderIdentity": f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}",
+                    "leaseDurationSeconds": self._duration_s,
+                    "renewTime": self._now(),
+                },
+            }
+            try:
+                self._keep(self._api.call("POST", self._path, lease, timeout_s=timeout_s))
+            except KubernetesError as e:
+                if not (e.repeated and e.reason == "AlreadyExists"):
+                    raise
+                self._keep(self._api.get(f"{self._path}/{name}", timeout_s=timeout_s))
+            self.id = name
+        return self.id
+
+    def renew(self, timeout_s: float) -> bool:
+        """Put off the end. False: the session had ended, and there is none now.
+
+        Raises:
+            KubernetesError: the server does not answer.
+        """
+        if not self.id or self._lease is None:
+            return True
+        path = f"{self._path}/{self.id}"
+        try:
+            for _ in range(3):
+                self._lease["spec"]["renewTime"] = self._now()
+                try:
+                    self._keep(self._api.call("PUT", path, self._lease, timeout_s=timeout_s))
+                    return True
+                except KubernetesError as e:
+                    if e.reason != "Conflict":
+                        raise
+                    self._keep(self._api.get(path, timeout_s=timeout_s))  # our own, whose answer was lost
+            return True
+        except KubernetesError as e:
+            if e.status != 404:
+                raise
+            self.id, self._lease = "", None
+            return False
+
+    def end(self, timeout_s: float) -> None:
+        """End the session; what it owns is gone with it. Never raises: if it cannot be ended now, it runs out."""
+        if self.id:
+            with contextlib.suppress(Exception):
+                self._api.call("DELETE", f"{self._path}/{self.id}", timeout_s=timeout_s)
+            self.id, self._lease = "", None
+
+    def lives(self, session: str, timeout_s: float) -> bool:
+        """Whether a session has not ended; one that is overdue is ended here.
+
+        Raises:
+            KubernetesError: the server does not answer, or refuses.
+        """
+        if session == self.id:
+            return True
+        try:
+            found = self._api.get(f"{self._path}/{session}", timeout_s=timeout_s)
+            spec, metadata = found.body["spec"], found.body["metadata"]
+            due_s = datetime.fromisoformat(spec["renewTime"]).timestamp() + spec["leaseDurationSeconds"] + _SLACK_S
+            if found.server_s <= due_s:
+                return True
+            condition = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
+            self._api.call("DELETE", f"{self._path}/{session}", condition, timeout_s=timeout_s)
+        except KubernetesError as e:
+            if e.reason == "Conflict":
+                return True  # renewed in this moment
+            if e.status != 404:
+                raise
+        else:
+            log.info("the session %s of %s had run out", session, spec.get("holderIdentity"))
+        return False
+
+    def _keep(self, answer: Answer) -> None:
+        self._lease = answer.body
+        self._heard(answer)
+
+    def _heard(self, answer: Answer) -> None:
+        self._server_s, self._answered_s = answer.server_s or time.time(), time.monotonic()
+
+    def _now(self) -> str:
+        """The server's time now, by its last answer, as a MicroTime."""
+        now = datetime.fromtimestamp(self._server_s + time.monotonic() - self._answered_s, UTC)
+        return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

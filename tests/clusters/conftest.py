@@ -1,0 +1,28 @@
+"""A Kubernetes control plane for the tests that want one; they share it, each with a namespace of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    if (missing := kubernetes_missing()) is not None:
+        pytest.skip(missing)
+    with ControlPlane(tmp_path_factory.mktemp("kubernetes")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A namespace of the test's own; the kubeconfig that this process uses is its administrator's."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    control_plane.kubectl("create", "namespace", name)
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig("admin", name)))
+    yield name
+    control_plane.kubectl("delete", "namespace", name, "--wait=false")
