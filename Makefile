@@ -168,6 +168,7 @@ servers: kafka-server
 	@missing=; \
 	{ [ -e /usr/share/java/zookeeper.jar ] && command -v java >/dev/null; } || missing="$$missing zookeeper"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v etcd >/dev/null || missing="$$missing etcd-server"; \
 	command -v chromium >/dev/null || missing="$$missing chromium fonts-dejavu-core"; \
 	command -v prometheus >/dev/null || missing="$$missing prometheus"; \
 	command -v ss >/dev/null || missing="$$missing iproute2"; \

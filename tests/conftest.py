@@ -15,6 +15,7 @@ import reaper
 
 from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.testing import eventually_sync
+from heronpy.testing.etcd import etcd_missing
 from heronpy.testing.servers import prometheus_missing, redis_missing, spark_missing, zookeeper_missing
 
 # A deadline for an example measures what else runs on the machine. The suite tries the same examples every time, so
@@ -36,7 +37,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     """What is started from here on ends with this process, also if it is interrupted or killed."""
     if os.environ.get("HERON_REQUIRE_SERVERS"):
-        found = (zookeeper_missing(), redis_missing(), prometheus_missing(), spark_missing())
+        found = (zookeeper_missing(), etcd_missing(), redis_missing(), prometheus_missing(), spark_missing())
         found += (_chromium_missing(),)  # not Kafka: its jars come from a registry that is not reachable everywhere
         if missing := [reason for reason in found if reason is not None]:
             raise pytest.UsageError(f"HERON_REQUIRE_SERVERS is set: {'; '.join(missing)}")

@@ -42,11 +42,17 @@ FILES = (
 _STATE_MANAGERS = {
     "file": "file",
     "zookeeper": "zookeeper",
+    "etcd": "etcd",
     "kubernetes": "kubernetes",
     # Heron's class names, so that a statemgr.yaml from there says the same here.
     "LocalFileSystemStateManager": "file",
     "CuratorStateManager": "zookeeper",
 }
+_FILES = (
+    "heron.statemgr.credentials.file",
+    "heron.statemgr.tls.ca.file",
+    "heron.statemgr.tls.certificate.file",
+)
 _SCHEDULERS = {"LocalScheduler": "local"}
 COMMAND_LINE = "command line"
 _SINKS_KEY = "heron.metricsmgr.sinks"
@@ -64,11 +70,20 @@ class ClusterConfig:
     cluster: str
     """The name of the cluster's directory."""
     statemgr_type: str = _key("file", "heron.class.state.manager")
-    """`file`, `zookeeper` or `kubernetes`."""
+    """`file`, `zookeeper`, `etcd` or `kubernetes`."""
     statemgr_connection: str = _key("", "heron.statemgr.connection.string")
-    """host:port[,host:port…] of the ZooKeeper servers; `[CONTEXT/]NAMESPACE` for Kubernetes; empty for files."""
+    """host:port[,host:port…][/chroot] of the ZooKeeper servers, [https://]host:port,… of etcd, `[CONTEXT/]NAMESPACE`
+    for Kubernetes; empty for files."""
     statemgr_root: str = _key("", "heron.statemgr.root.path")
-    """The state manager's root: an absolute directory, or a znode."""
+    """The state manager's root: an absolute directory, a znode, or a prefix of keys."""
+    statemgr_credentials_file: str = _key("", "heron.statemgr.credentials.file")
+    """A file of one line, `user:password`, that you alone can read: etcd's user, or ZooKeeper's digest, whose ACL every
+    node gets. Empty: no user."""
+    statemgr_ca_file: str = _key("", "heron.statemgr.tls.ca.file")
+    """A PEM file of the CAs that the servers' certificates come from. With ZooKeeper it switches TLS on, with etcd
+    `https://` does; empty: the system's CAs."""
+    statemgr_certificate_file: str = _key("", "heron.statemgr.tls.certificate.file")
+    """A PEM file, for you alone to read, with the certificate and private key to show to the servers; empty: none."""
     scheduler: str = _key("local", "heron.class.scheduler")
     """The name of the scheduler: `local`, or that of an installed one."""
     packing: str = _key("RoundRobinPacking", "heron.class.packing.algorithm")
@@ -90,9 +105,10 @@ class ClusterConfig:
     """Where each key that is set was set, in words: `cluster file NAME/FILE` or `command line`."""
 
     def __post_init__(self) -> None:
-        if self.statemgr_type == "zookeeper" and not self.statemgr_connection:
+        servers = {"zookeeper": "ZooKeeper", "etcd": "etcd"}.get(self.statemgr_type)
+        if servers is not None and not self.statemgr_connection:
             raise ConfigError(
-                f"cluster {self.cluster}: heron.statemgr.connection.string must name the ZooKeeper servers (host:port)"
+                f"cluster {self.cluster}: heron.statemgr.connection.string must name the {servers} servers (host:port)"
             )
         if not self.statemgr_root.startswith("/"):
             raise ConfigError(
@@ -248,6 +264,8 @@ def _convert(key: str, value: Any) -> Any:
     text = "" if value is None else str(value)
     if key == "heron.class.scheduler":
         return _SCHEDULERS.get(text.rpartition(".")[2], text)
+    if key in _FILES:
+        return str(Path(text).expanduser().absolute()) if text else ""
     if key != "heron.class.state.manager":
         return text
     kind = _STATE_MANAGERS.get(text.rpartition(".")[2])

@@ -9,13 +9,13 @@ from heronpy.runtime._launch import (
     LAUNCH_FILE,
     TOKEN_FILE,
     Launch,
-    StatemgrSpec,
     own_incarnation,
 )
 from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
 from heronpy.runtime._logging import log_to, rotate, rotate_output
 from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, essential, keep_freed_memory, main, running
 from heronpy.runtime._profile import START_SIGNAL, STOP_SIGNAL, Profiler, profile_path
+from heronpy.runtime._statemgr_spec import SECRETS_DIR, StatemgrSpec
 from heronpy.runtime._tasks import StreamLost, until_one_ends
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "LAUNCH_FILE",
     "LEVELS",
     "PARENT_ENV",
+    "SECRETS_DIR",
     "START_SIGNAL",
     "STOP_SIGNAL",
     "TOKEN_FILE",

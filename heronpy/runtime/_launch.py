@@ -4,6 +4,7 @@ A topology's directory, made at submit and copied to wherever a container runs:
 
     launch.json            name, id, cluster, role, environ, state manager, configuration
     token                  the topology's secret, 0600
+    secrets/               what the state manager's servers want to be shown, if anything, 0700: see StatemgrSpec
     tls/                   its certificates: see heronpy.security.authority, 0700
     package/               the user's code, on sys.path of every instance
     container_<n>/         working directory of container n; logs below log-files/
@@ -23,11 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from heronpy.address import WILDCARDS, bare_host, join_address, split_address
+from heronpy.address import WILDCARDS, bare_host, join_address
 from heronpy.config import KIB, EngineConfig
 from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, UntrustedError
 from heronpy.files import read_owned_file
 from heronpy.runtime._route import route_to
+from heronpy.runtime._statemgr_spec import StatemgrSpec
 from heronpy.security import Security
 
 LAUNCH_FILE = "launch.json"
@@ -38,38 +40,6 @@ ADVERTISE_ENV = "HERON_ADVERTISE_ADDRESS"
 """Set by schedulers that know under which address a container's host is reached."""
 INCARNATION_ENV = "HERON_INCARNATION"
 """Set by the executor for all processes of its container: the incarnation that it has taken."""
-_ROUTE_PORT = 9
-"""Of a server that is named without its port: routes do not depend on it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatemgrSpec:
-    """Which state manager, and where."""
-
-    type: str = "file"
-    """`file`, `zookeeper`, `etcd` or `kubernetes`."""
-    connection: str = ""
-    """[https://]host:port[,host:port…] of the servers; `[CONTEXT/]NAMESPACE` for Kubernetes; empty for files."""
-    root: str = ""
-    """The root path: a directory, a znode, a prefix of keys, or what tells trees in one namespace apart."""
-    credentials_file: str = ""
-    """A file of one line, `user:password`, that only its owner can read; empty: no user. Never its content."""
-    ca_file: str = ""
-    """A PEM file of the CAs that servers' certificates come from; empty: those of the system."""
-    certificate_file: str = ""
-    """A PEM file with a certificate and its private key to show to servers; empty: none."""
-
-    def first_server(self) -> tuple[str, int] | None:
-        """Host and port of the first server of `connection`; None if there is none, or none is named.
-
-        Raises:
-            UsageError: the connection is not a list of addresses.
-        """
-        if self.type == "kubernetes":
-            return None
-        first = self.connection.partition("://")[2] or self.connection
-        first = first.partition(",")[0].partition("/")[0]
-        return split_address(first, _ROUTE_PORT) if first else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +95,7 @@ class Launch:
             "cluster": self.cluster,
             "role": self.role,
             "environ": self.environ,
-            "statemgr": {
-                "type": self.statemgr.type,
-                "connection": self.statemgr.connection,
-                "root": self.statemgr.root,
-            },
+            "statemgr": self.statemgr.to_values(self.dir),
             "package_paths": list(self.package_paths),
             "main_file": self.main_file,
             "scheduler": self.scheduler,
@@ -293,16 +259,13 @@ def _launch(path: Path, values: Any) -> Launch:
     text["main_file"] = values["main_file"]
     text["checkpoints"] = values.get("checkpoints", "")  # directories of earlier versions have none, and no
     text["start_from"] = values.get("start_from", "")
-    spec = {key: values["statemgr"][key] for key in ("type", "connection", "root")}
     packages = values["package_paths"]
-    if not isinstance(packages, list) or not all(
-        isinstance(value, str) for value in (*text.values(), *spec.values(), *packages)
-    ):
+    if not isinstance(packages, list) or not all(isinstance(value, str) for value in (*text.values(), *packages)):
         raise TypeError("a name is not text")
     return Launch(
         **text,
         start_checkpoint=int(values.get("start_checkpoint", 0)),
-        statemgr=StatemgrSpec(**spec),
+        statemgr=StatemgrSpec.of_values(values["statemgr"], path),
         dir=path,
         package_paths=tuple(packages),
         config=EngineConfig.from_keys(values["config"]),

@@ -96,6 +96,9 @@ def _cluster_values(launch: Launch) -> dict[str, Any]:
         "heron.class.state.manager": statemgr.type,
         "heron.statemgr.connection.string": statemgr.connection,
         "heron.statemgr.root.path": statemgr.root,
+        "heron.statemgr.credentials.file": statemgr.credentials_file,
+        "heron.statemgr.tls.ca.file": statemgr.ca_file,
+        "heron.statemgr.tls.certificate.file": statemgr.certificate_file,
         "heron.class.scheduler": launch.scheduler,
         **launch.scheduler_config,
     }

@@ -120,7 +120,7 @@ class _Specs:
             properties=self._properties,
             config_path=self._config_path,
         )
-        return StatemgrSpec(type=config.statemgr_type, connection=config.statemgr_connection, root=config.statemgr_root)
+        return StatemgrSpec.of(config)
 
     def files(self) -> list[StatemgrSpec]:
         """Those that are files: they can be looked at in no time."""

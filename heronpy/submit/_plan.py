@@ -126,9 +126,7 @@ def prepare(
         cluster=cluster,
         role=role,
         environ=environ,
-        statemgr=StatemgrSpec(
-            type=config.statemgr_type, connection=config.statemgr_connection, root=config.statemgr_root
-        ),
+        statemgr=StatemgrSpec.of(config),
         dir=home / "topologies" / cluster / role / environ / name,
         scheduler=config.scheduler,
         scheduler_config=scheduler_config,

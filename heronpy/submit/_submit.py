@@ -193,6 +193,7 @@ def _store(submission: Submission, home: Path, undo: contextlib.ExitStack) -> La
         launch.dir.mkdir(parents=True, mode=0o700)
         begin_submission(launch.dir)
         launch = _staged(submission)
+        launch = dataclasses.replace(launch, statemgr=launch.statemgr.in_directory(launch.dir))
         launch.save()
         _issue_certificates(launch, [c.id for c in submission.packing.containers], home)
     except OSError as e:

@@ -30,12 +30,14 @@ def load(path: Path, properties: dict[str, Any] | None = None) -> Any:
     return load_cluster("c", home=Path("/home/heron"), config_path=path, properties=properties)
 
 
-def test_the_shipped_clusters_are_local_with_files_and_localzk_with_zookeeper(tmp_path: Path) -> None:
+def test_the_shipped_clusters_keep_their_state_in_files_zookeeper_and_etcd(tmp_path: Path) -> None:
     local = load_cluster("local", home=tmp_path)
     assert (local.statemgr_type, local.statemgr_root) == ("file", f"{tmp_path}/state/local")
     zk = load_cluster("localzk", home=tmp_path)
     assert (zk.statemgr_type, zk.statemgr_connection) == ("zookeeper", "localhost:2181")
-    assert {"local", "localzk"} <= set(clusters())
+    etcd = load_cluster("localetcd", home=tmp_path)
+    assert (etcd.statemgr_type, etcd.statemgr_connection) == ("etcd", "localhost:2379")
+    assert {"local", "localetcd", "localzk"} <= set(clusters())
 
 
 def test_loading_makes_no_file(tmp_path: Path) -> None:
@@ -87,7 +89,7 @@ def test_state_manager_classes_of_heron_are_understood(tmp_path: Path) -> None:
         ("heron.statemgr.root.path: /${HOM}\n", "unknown variable ${HOM}; did you mean 'HOME'?"),
         (
             "heron.class.state.manager: zookeper\n",
-            "must be one of file, kubernetes, zookeeper, not 'zookeper'; did you mean 'zookeeper'?",
+            "must be one of etcd, file, kubernetes, zookeeper, not 'zookeper'; did you mean 'zookeeper'?",
         ),
         ("heron.class.state.manager: zookeeper\n", "must name the ZooKeeper servers"),
         ("heron.config.is.role.required: maybe\n", "must be true or false, not 'maybe'"),

@@ -36,6 +36,12 @@ def test_herons_file_says_the_same_here(tmp_path: Path) -> None:
             name: farm
             hostport: "a:2181,b:2181"
             rootpath: "/heron"
+          - type: etcd
+            name: kube
+            hostport: "https://a:2379,https://b:2379"
+            rootpath: "/heron"
+            credentials.file: "${HERON_HOME}/etcd"
+            tls.ca.file: "/etc/ca.pem"
         extra.links:
           - name: "Board"
             formatter: "http://board/${CLUSTER}/${TOPOLOGY}"
@@ -44,6 +50,16 @@ def test_herons_file_says_the_same_here(tmp_path: Path) -> None:
     assert [(s.name, s.spec) for s in config.statemgrs] == [
         ("local", StatemgrSpec(type="file", root=f"{tmp_path}/home/state")),
         ("farm", StatemgrSpec(type="zookeeper", connection="a:2181,b:2181", root="/heron")),
+        (
+            "kube",
+            StatemgrSpec(
+                type="etcd",
+                connection="https://a:2379,https://b:2379",
+                root="/heron",
+                credentials_file=f"{tmp_path}/home/etcd",
+                ca_file="/etc/ca.pem",
+            ),
+        ),
     ]
     assert config.extra_links == (ExtraLink("Board", "http://board/${CLUSTER}/${TOPOLOGY}"),)
     assert config.extra_links[0].url({"CLUSTER": "farm", "TOPOLOGY": "words"}) == "http://board/farm/words"
@@ -58,7 +74,10 @@ def test_herons_file_says_the_same_here(tmp_path: Path) -> None:
         ("a: [", "is not valid YAML"),
         ("statemgrs: file", "'file' must be a list"),
         ("statemgrs: [{type: file, rootpath: /x}]", "needs a name"),
-        ("statemgrs: [{type: mysql, name: a, rootpath: /x}]", "type must be file or zookeeper, not 'mysql'"),
+        (
+            "statemgrs: [{type: mysql, name: a, rootpath: /x}]",
+            "type must be file, zookeeper, etcd or kubernetes, not 'mysql'",
+        ),
         ("statemgrs: [{type: zookeeper, name: a, rootpath: /x}]", "hostport must name the ZooKeeper servers"),
         ("statemgrs: [{type: file, name: a, rootpath: x}]", "rootpath must be an absolute path, not 'x'"),
         ("statemgrs: [{type: file, name: a, rootpath: /x, tunnelhost: h}]", "tunnelhost is not supported"),

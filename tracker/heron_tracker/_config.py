@@ -34,7 +34,13 @@ _KEYS = (
     "tracker.actions",
     "tracker.profiling.get",
 )
-_STATEMGR_KEYS = ("type", "name", "hostport", "rootpath", "tunnelhost")
+_SERVERS = {"zookeeper": "ZooKeeper", "etcd": "etcd"}
+_STATEMGR_FILES = {
+    "credentials.file": "credentials_file",
+    "tls.ca.file": "ca_file",
+    "tls.certificate.file": "certificate_file",
+}
+_STATEMGR_KEYS = ("type", "name", "hostport", "rootpath", "tunnelhost", *_STATEMGR_FILES)
 _LINK_VARIABLES = ("CLUSTER", "ENVIRON", "TOPOLOGY", "ROLE", "USER")
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
@@ -102,8 +108,7 @@ class TrackerConfig:
 def local_state(home: Path) -> StateManagerConfig:
     """The state of this user's local cluster: what a Tracker without a configuration follows."""
     cluster = load_cluster("local", home=home)
-    spec = StatemgrSpec(type=cluster.statemgr_type, connection=cluster.statemgr_connection, root=cluster.statemgr_root)
-    return StateManagerConfig(cluster.cluster, spec)
+    return StateManagerConfig(cluster.cluster, StatemgrSpec.of(cluster))
 
 
 def load_config(path: Path, *, home: Path) -> TrackerConfig:
@@ -174,21 +179,28 @@ def default_token(home: Path) -> tuple[str, Path]:
     return read_token(path), path
 
 
-def statemgr(name: str, type: str, hostport: str, rootpath: str, *, home: Path) -> StateManagerConfig:
+def statemgr(
+    name: str, type: str, hostport: str, rootpath: str, *, home: Path, **files: str | None
+) -> StateManagerConfig:
     """A state manager as the command line or the file describes it.
+
+    Args:
+        files: Those that `StatemgrSpec` names (`credentials_file`, …), as they are written.
 
     Raises:
         ConfigError: an unknown type, or a part is missing.
     """
-    if type not in ("file", "zookeeper"):
-        raise ConfigError(f"state manager {name!r}: type must be file or zookeeper, not {type!r}")
-    if type == "zookeeper" and not hostport:
-        raise ConfigError(f"state manager {name!r}: hostport must name the ZooKeeper servers (host:port)")
+    if type not in ("file", "kubernetes", *_SERVERS):
+        known = "file, zookeeper, etcd or kubernetes"
+        raise ConfigError(f"state manager {name!r}: type must be {known}, not {type!r}")
+    if type in _SERVERS and not hostport:
+        raise ConfigError(f"state manager {name!r}: hostport must name the {_SERVERS[type]} servers (host:port)")
     root = str(_path(rootpath, home)) if type == "file" and rootpath else rootpath
     if not root.startswith("/"):
         raise ConfigError(f"state manager {name!r}: rootpath must be an absolute path, not {rootpath!r}")
-    connection = hostport if type == "zookeeper" else ""
-    return StateManagerConfig(name, StatemgrSpec(type=type, connection=connection, root=root))
+    named = {key: str(_path(value, home)) for key, value in files.items() if value}
+    connection = hostport if type != "file" else ""
+    return StateManagerConfig(name, StatemgrSpec(type=type, connection=connection, root=root, **named))
 
 
 def _statemgr(item: Any, path: Path, home: Path) -> StateManagerConfig:
@@ -198,7 +210,14 @@ def _statemgr(item: Any, path: Path, home: Path) -> StateManagerConfig:
         raise ConfigError(f"{path}: tunnelhost is not supported: open the tunnel with ssh and name its end in hostport")
     if not text.get("name"):
         raise ConfigError(f"{path}: every state manager under statemgrs needs a name")
-    return statemgr(text["name"], text.get("type", ""), text.get("hostport", ""), text.get("rootpath", ""), home=home)
+    return statemgr(
+        text["name"],
+        text.get("type", ""),
+        text.get("hostport", ""),
+        text.get("rootpath", ""),
+        home=home,
+        **{field: text.get(key) for key, field in _STATEMGR_FILES.items()},
+    )
 
 
 def _link(item: Any, path: Path) -> ExtraLink:

@@ -114,7 +114,7 @@ class Follower:
             return
         if self._state is None:
             self._state = await self._call(_open, spec)
-        folder = await self._call(FolderWatch, spec, Kind.EXECUTIONSTATE, on_loop(self._list_again))
+        folder = FolderWatch(self._state, spec, Kind.EXECUTIONSTATE, on_loop(self._list_again))
         self._listing_due = True
         try:
             while True:

@@ -21,10 +21,12 @@ def tracker(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Where to listen; 127.0.0.1 unless the file says more.")] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="8888 unless the file says more; 0: any.")] = None,
-    type: Annotated[str | None, typer.Option(metavar="file|zookeeper", help="The state manager's type.")] = None,
+    type: Annotated[
+        str | None, typer.Option(metavar="file|zookeeper|etcd|kubernetes", help="The state manager's type.")
+    ] = None,
     name: Annotated[str, typer.Option(help="What to call the state manager given by --type.")] = "local",
-    rootpath: Annotated[str, typer.Option(help="Its root: a directory, or a znode.")] = "",
-    hostport: Annotated[str, typer.Option(help="host:port[,host:port…] of ZooKeeper.")] = "",
+    rootpath: Annotated[str, typer.Option(help="Its root: a directory, a znode, or a prefix.")] = "",
+    hostport: Annotated[str, typer.Option(help="host:port[,host:port…] of its servers.")] = "",
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What callers must send as bearer token; readable by you alone.")
     ] = None,
