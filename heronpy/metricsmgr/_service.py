@@ -202,7 +202,9 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
                 publish = tmaster_pb2_grpc.TmasterStub(to_tmaster).PublishMetrics  # type: ignore[no-untyped-call]  # generated
                 while waiting:
                     await publish(
-                        metrics_pb2.MetricsReports(reports=waiting[:BATCH_REPORTS]),
+                        metrics_pb2.MetricsReports(
+                            reports=waiting[:BATCH_REPORTS], prometheus=self._prometheus_address
+                        ),
                         metadata=self._security.metadata,
                         timeout=timeout_s,
                         wait_for_ready=True,

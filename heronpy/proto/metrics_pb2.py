@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from heronpy.proto import loglevels_pb2 as heronpy_dot_proto_dot_loglevels__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheronpy/proto/metrics.proto\x12\x07heronpy\x1a\x1dheronpy/proto/loglevels.proto\"\'\n\x06Sketch\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x04\"\xb0\x01\n\x06Metric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\"\n\x04kind\x18\x03 \x01(\x0e\x32\x14.heronpy.Metric.Kind\x12\x0b\n\x03sum\x18\x04 \x01(\x01\x12\r\n\x05\x63ount\x18\x05 \x01(\x03\x12\x1f\n\x06sketch\x18\x06 \x01(\x0b\x32\x0f.heronpy.Sketch\"(\n\x04Kind\x12\x0b\n\x07\x43OUNTER\x10\x00\x12\t\n\x05GAUGE\x10\x01\x12\x08\n\x04MEAN\x10\x02\"r\n\x0f\x45xceptionReport\x12\x12\n\nstacktrace\x18\x01 \x01(\t\x12\x15\n\rfirst_time_ms\x18\x02 \x01(\x03\x12\x14\n\x0clast_time_ms\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\x12\x0f\n\x07logging\x18\x05 \x01(\t\"\xd9\x01\n\rMetricsReport\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12 \n\x07metrics\x18\x05 \x03(\x0b\x32\x0f.heronpy.Metric\x12,\n\nexceptions\x18\x06 \x03(\x0b\x32\x18.heronpy.ExceptionReport\x12\x0b\n\x03pid\x18\x07 \x01(\x05\x12\x12\n\nstarted_ms\x18\x08 \x01(\x03\x12\x10\n\x08sequence\x18\t \x01(\x03\"9\n\x0eMetricsReports\x12\'\n\x07reports\x18\x01 \x03(\x0b\x32\x16.heronpy.MetricsReport\"6\n\x0cPublishReply\x12&\n\nlog_levels\x18\x01 \x01(\x0b\x32\x12.heronpy.LogLevels2F\n\nMetricsmgr\x12\x38\n\x07Publish\x12\x16.heronpy.MetricsReport\x1a\x15.heronpy.PublishReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheronpy/proto/metrics.proto\x12\x07heronpy\x1a\x1dheronpy/proto/loglevels.proto\"\'\n\x06Sketch\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\x04\"\xb0\x01\n\x06Metric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01\x12\"\n\x04kind\x18\x03 \x01(\x0e\x32\x14.heronpy.Metric.Kind\x12\x0b\n\x03sum\x18\x04 \x01(\x01\x12\r\n\x05\x63ount\x18\x05 \x01(\x03\x12\x1f\n\x06sketch\x18\x06 \x01(\x0b\x32\x0f.heronpy.Sketch\"(\n\x04Kind\x12\x0b\n\x07\x43OUNTER\x10\x00\x12\t\n\x05GAUGE\x10\x01\x12\x08\n\x04MEAN\x10\x02\"r\n\x0f\x45xceptionReport\x12\x12\n\nstacktrace\x18\x01 \x01(\t\x12\x15\n\rfirst_time_ms\x18\x02 \x01(\x03\x12\x14\n\x0clast_time_ms\x18\x03 \x01(\x03\x12\r\n\x05\x63ount\x18\x04 \x01(\x05\x12\x0f\n\x07logging\x18\x05 \x01(\t\"\xd9\x01\n\rMetricsReport\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x11\n\tcomponent\x18\x02 \x01(\t\x12\x11\n\tcontainer\x18\x03 \x01(\x05\x12\x0f\n\x07time_ms\x18\x04 \x01(\x03\x12 \n\x07metrics\x18\x05 \x03(\x0b\x32\x0f.heronpy.Metric\x12,\n\nexceptions\x18\x06 \x03(\x0b\x32\x18.heronpy.ExceptionReport\x12\x0b\n\x03pid\x18\x07 \x01(\x05\x12\x12\n\nstarted_ms\x18\x08 \x01(\x03\x12\x10\n\x08sequence\x18\t \x01(\x03\"M\n\x0eMetricsReports\x12\'\n\x07reports\x18\x01 \x03(\x0b\x32\x16.heronpy.MetricsReport\x12\x12\n\nprometheus\x18\x02 \x01(\t\"6\n\x0cPublishReply\x12&\n\nlog_levels\x18\x01 \x01(\x0b\x32\x12.heronpy.LogLevels2F\n\nMetricsmgr\x12\x38\n\x07Publish\x12\x16.heronpy.MetricsReport\x1a\x15.heronpy.PublishReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,9 +43,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_METRICSREPORT']._serialized_start=408
   _globals['_METRICSREPORT']._serialized_end=625
   _globals['_METRICSREPORTS']._serialized_start=627
-  _globals['_METRICSREPORTS']._serialized_end=684
-  _globals['_PUBLISHREPLY']._serialized_start=686
-  _globals['_PUBLISHREPLY']._serialized_end=740
-  _globals['_METRICSMGR']._serialized_start=742
-  _globals['_METRICSMGR']._serialized_end=812
+  _globals['_METRICSREPORTS']._serialized_end=704
+  _globals['_PUBLISHREPLY']._serialized_start=706
+  _globals['_PUBLISHREPLY']._serialized_end=760
+  _globals['_METRICSMGR']._serialized_start=762
+  _globals['_METRICSMGR']._serialized_end=832
 # @@protoc_insertion_point(module_scope)

@@ -77,10 +77,12 @@ class MetricsReport(_message.Message):
     def __init__(self, source: _Optional[str] = ..., component: _Optional[str] = ..., container: _Optional[int] = ..., time_ms: _Optional[int] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[ExceptionReport, _Mapping]]] = ..., pid: _Optional[int] = ..., started_ms: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class MetricsReports(_message.Message):
-    __slots__ = ("reports",)
+    __slots__ = ("reports", "prometheus")
     REPORTS_FIELD_NUMBER: _ClassVar[int]
+    PROMETHEUS_FIELD_NUMBER: _ClassVar[int]
     reports: _containers.RepeatedCompositeFieldContainer[MetricsReport]
-    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ...) -> None: ...
+    prometheus: str
+    def __init__(self, reports: _Optional[_Iterable[_Union[MetricsReport, _Mapping]]] = ..., prometheus: _Optional[str] = ...) -> None: ...
 
 class PublishReply(_message.Message):
     __slots__ = ("log_levels",)

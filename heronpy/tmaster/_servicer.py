@@ -205,6 +205,8 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
         now_s, now_ms = time.monotonic(), _now_ms()
         for report in request.reports:
             self._master.metrics.add(report, now_s, now_ms)
+        if request.prometheus:
+            self._master.metrics.prometheus[caller_of(context)] = request.prometheus
         return metrics_pb2.PublishReply()
 
     async def GetMetrics(self, request: tmaster_pb2.MetricsRequest, context: _Context) -> tmaster_pb2.MetricsReply:

@@ -37,6 +37,8 @@ class Metrics:
         self.restarts = RestartLog()
         self.reported = False
         """Whether there was any report."""
+        self.prometheus: dict[str, str] = {}
+        """Where the endpoint of a Metrics Manager is, by its id."""
         self._interval_s = interval_s
         self._series_max, self._started_ms = config.series_max, started_ms
 
@@ -97,6 +99,11 @@ def status(
         health=health.to_proto(),
         restarts=metrics.restarts.totals,
         recent_restarts=metrics.restarts.recent(now_s),
+        prometheus={
+            container: metrics.prometheus[f"metricsmgr-{container}"]
+            for container in (0, *(c.id for c in packing.containers))
+            if f"metricsmgr-{container}" in metrics.prometheus
+        },
     )
 
 

@@ -9,7 +9,7 @@ from heronpy.viz._dashboard import topology_dashboard
 from heronpy.viz._grafana import GrafanaClient
 from heronpy.viz._overview import overview_dashboard
 from heronpy.viz._panels import Dashboard, Panel, Query, Row, Variable
-from heronpy.viz._targets import Discovery, limits, targets
+from heronpy.viz._targets import Discovery, limits, on_this_host, targets
 
 __all__ = [
     "Dashboard",
@@ -20,6 +20,7 @@ __all__ = [
     "Row",
     "Variable",
     "limits",
+    "on_this_host",
     "overview_dashboard",
     "targets",
     "topology_dashboard",

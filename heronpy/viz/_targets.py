@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,28 @@ AUTHORITIES_SUFFIX = ".ca.pem"
 Place = dict[str, str]
 
 
-def targets(launches: Iterable[Launch]) -> list[dict[str, Any]]:
+def targets(
+    launches: Iterable[Launch], reported: Callable[[Launch], Mapping[int, str]] = lambda launch: {}
+) -> list[dict[str, Any]]:
     """The Metrics Managers of these topologies, as Prometheus' `file_sd` and `http_sd` take them.
 
     Labels: cluster, role, environ, topology, container, and the Metrics Manager as instance.
+
+    Args:
+        launches: The topologies.
+        reported: Returns what a topology's master knows of addresses by container. Asked where no container is on this
+            host.
     """
-    return [_target(launch, path, address) for launch in launches for path, address in _addresses(launch)]
+    return [
+        _target(launch, container, address)
+        for launch in launches
+        for container, address in (_addresses(launch) if on_this_host(launch) else sorted(reported(launch).items()))
+    ]
+
+
+def on_this_host(launch: Launch) -> bool:
+    """Whether containers of the topology have their directories here."""
+    return any(launch.dir.glob("container_*"))
 
 
 def limits(plans: Iterable[tuple[Launch, PackingPlan]]) -> str:
@@ -72,6 +88,7 @@ class Discovery:
         targets_file: gets the targets, as JSON.
         limits_file: gets the limits, as YAML.
         scraper: returns the certificate that scrapers show, PEM.
+        reported: returns what a topology's master knows of addresses: see `targets`.
     """
 
     def __init__(
@@ -82,12 +99,14 @@ class Discovery:
         targets_file: Path | None = None,
         limits_file: Path | None = None,
         scraper: Callable[[], bytes] = bytes,
+        reported: Callable[[Launch], Mapping[int, str]] = lambda launch: {},
     ) -> None:
         self._find = find
         self._plan_of = plan_of
         self._targets_file = targets_file
         self._limits_file = limits_file
         self._scraper = scraper
+        self._reported = reported
         self._written: dict[Path, str] = {}
         self._plans: dict[str, PackingPlan] = {}
         """Of the running topologies, by id."""
@@ -104,7 +123,7 @@ class Discovery:
         if self._targets_file is not None:
             # Before the targets: whoever is scraped must be believed by then.
             self._write(self._targets_file.with_suffix(AUTHORITIES_SUFFIX), _authorities(launches, self._scraper))
-            self._write(self._targets_file, json.dumps(targets(launches), indent=2) + "\n")
+            self._write(self._targets_file, json.dumps(targets(launches, self._reported), indent=2) + "\n")
         if self._limits_file is not None:
             self._write(self._limits_file, limits(self._planned(launches)))
         return launches
@@ -147,19 +166,19 @@ def _place(launch: Launch) -> Place:
     return {"cluster": launch.cluster, "role": launch.role, "environ": launch.environ, "topology": launch.topology}
 
 
-def _addresses(launch: Launch) -> Iterator[tuple[Path, str]]:
+def _addresses(launch: Launch) -> Iterator[tuple[int, str]]:
     for path in sorted(launch.dir.glob(f"container_*/{ADDRESS_FILE}"), key=lambda p: (len(p.parent.name), p)):
         try:
-            yield path, join_address(*split_address(path.read_text()))
-        except (*ABSENT, UsageError, UnicodeDecodeError):
+            container = int(path.parent.name.removeprefix("container_"))
+            yield container, join_address(*split_address(path.read_text()))
+        except (*ABSENT, UsageError, ValueError):
             continue  # its Metrics Manager ends right now
         except OSError as e:
             log.warning("no target of topology %s: %s cannot be read: %s", launch.topology, path, e.strerror)
 
 
-def _target(launch: Launch, file: Path, address: str) -> dict[str, Any]:
-    container = file.parent.name.removeprefix("container_")
-    labels = {**_place(launch), "container": container, "instance": f"metricsmgr-{container}"}
+def _target(launch: Launch, container: int, address: str) -> dict[str, Any]:
+    labels = {**_place(launch), "container": str(container), "instance": f"metricsmgr-{container}"}
     sink = next((s for s in sinks_from_text(launch.config.metrics.sinks) if s.sink_class == "PrometheusSink"), None)
     path = "/" + str(sink.options.get("path", "/metrics")).strip("/") if sink else "/metrics"
     if path != "/metrics":

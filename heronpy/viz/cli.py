@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -106,7 +106,18 @@ def _discovery(file_sd: Path | None, limits: Path | None) -> Discovery:
         targets_file=file_sd,
         limits_file=limits,
         scraper=lambda: authority.scraper_certificate(home() / "tls"),
+        reported=_reported,
     )
+
+
+def _reported(launch: Launch) -> Mapping[int, str]:
+    from heronpy.submit import status
+
+    try:
+        return status(launch).prometheus
+    except HeronError as e:
+        print(f"heron: no targets of topology {launch.topology}: {e}", file=sys.stderr)
+        return {}
 
 
 def _keep(discovery: Discovery, grafana: GrafanaClient | None, datasource: str, watch: bool) -> None:

@@ -157,8 +157,9 @@ async def test_counters_reach_the_topology_master_and_prometheus_exactly(launch:
         assert samples["heron_emit_count_total", INSTANCE] == emitter.emitted
         assert samples["heron_py_physical_memory_bytes", INSTANCE] > 1 << 20
         assert samples["heron_uptime_seconds", "metricsmgr-1"] > 0, "it reports itself, too"
-        instance = (await status(launch, sm)).instances[0]
-        assert instance.latest["__py-thread-count"] >= 1
+        known = await status(launch, sm)
+        assert known.instances[0].latest["__py-thread-count"] >= 1
+        assert dict(known.prometheus) == {1: f"127.0.0.1:{manager.prometheus_port}"}, "for scrapers of other hosts"
 
 
 async def test_an_executor_that_cannot_be_looked_at_is_reported_once_it_can(

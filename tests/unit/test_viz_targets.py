@@ -61,6 +61,23 @@ def test_a_target_for_every_metrics_manager_in_the_order_of_containers(tmp_path:
     }
 
 
+def test_of_containers_on_other_hosts_the_topology_master_knows_the_addresses(tmp_path: Path) -> None:
+    here, elsewhere = launch(tmp_path, "here", {1: "127.0.0.1:9001"}), launch(tmp_path, "elsewhere")
+    asked = []
+
+    def reported(launch: Launch) -> dict[int, str]:
+        asked.append(launch.topology)
+        return {10: "10.0.0.2:9010", 2: "[fd00::1]:9002"}
+
+    found = targets([here, elsewhere], reported)
+    assert asked == ["elsewhere"]
+    assert [(t["labels"]["container"], t["targets"]) for t in found] == [
+        ("1", ["127.0.0.1:9001"]),
+        ("2", ["[fd00::1]:9002"]),
+        ("10", ["10.0.0.2:9010"]),
+    ]
+
+
 @pytest.mark.parametrize("content", ["", "nonsense", "9001"])
 def test_an_address_file_that_says_nothing_is_passed_over(tmp_path: Path, content: str) -> None:
     assert targets([launch(tmp_path, addresses={1: content})]) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from fastapi import APIRouter
 from fastapi.responses import PlainTextResponse, StreamingResponse
@@ -18,7 +18,7 @@ from heron_tracker._tracker import TheTracker
 from heron_tracker._trust import trusted_launch
 from heronpy.errors import UnavailableError
 from heronpy.runtime import Launch
-from heronpy.viz import targets
+from heronpy.viz import on_this_host, targets
 
 router = APIRouter()
 
@@ -65,10 +65,22 @@ async def own_metrics(tracker: TheTracker) -> PlainTextResponse:
 
 @router.get("/prometheus/targets")
 async def prometheus_targets(tracker: TheTracker) -> list[m.PrometheusTarget]:
-    """The Metrics Managers of this host's topologies, for Prometheus' `http_sd_configs`. Not of Heron."""
+    """The Metrics Managers of topologies, for Prometheus' `http_sd_configs`. Not of Heron."""
     topologies = list(tracker.directory.topologies.values())
-    found = await asyncio.to_thread(lambda: targets(_launches(topologies)))
+    launches = await asyncio.to_thread(lambda: list(_launches(topologies)))
+    reported = await _reported(tracker, topologies, launches)
+    found = await asyncio.to_thread(lambda: targets(launches, lambda launch: reported.get(launch.topology_id, {})))
     return [m.PrometheusTarget(**target) for target in found]
+
+
+async def _reported(
+    tracker: TheTracker, topologies: Iterable[Topology], launches: Iterable[Launch]
+) -> dict[str, Mapping[int, str]]:
+    """By topology id: what the masters know of topologies that have no container on this host."""
+    elsewhere = {launch.topology_id for launch in launches if not on_this_host(launch)}
+    asked = [topology for topology in topologies if topology.id in elsewhere]
+    replies = await asyncio.gather(*(tracker.tmasters.status(topology) for topology in asked))
+    return {topology.id: reply.prometheus for topology, (reply, _) in zip(asked, replies, strict=True) if reply}
 
 
 def _launches(topologies: Iterable[Topology]) -> Iterator[Launch]:
