@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
+import hashlib
 import json
 import os
 import secrets
@@ -15,6 +17,7 @@ from typing import Any
 
 from heronpy.errors import UnavailableError
 from heronpy.files import sync
+from heronpy.host import pid_space
 
 TMP = "_tmp"
 """Where files are until they are whole: in the archive's directory, so on its file system."""
@@ -24,7 +27,13 @@ _WAIT_S = 30.0
 
 def this_process() -> str:
     """The owner of temporary files that this process makes."""
-    return f"{socket.gethostname()}@{os.getpid()}"
+    return f"{_host()}@{os.getpid()}"
+
+
+@functools.cache
+def _host() -> str:
+    """Name of this host, and a digest of where its pids mean the same processes: containers may share a name."""
+    return f"{socket.gethostname()}-{hashlib.sha256(pid_space().encode()).hexdigest()[:8]}"
 
 
 def tmp_path(directory: Path, owner: str = "") -> Path:
@@ -54,7 +63,7 @@ def _alive(entry: os.DirEntry[str]) -> bool:
         return False
     host, _, rest = entry.name.partition("@")
     pid = rest.partition("@")[0]
-    if host != socket.gethostname() or not pid.isdigit():
+    if host != _host() or not pid.isdigit():
         return True
     try:
         os.kill(int(pid), 0)

@@ -180,7 +180,7 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
             from heronpy.state import Memory
 
             Memory(budget_bytes, default)  # makes nothing yet, and fails here as it would in each task
-    if not engine.checkpoints.url and scheduler != "local":
+    if not engine.checkpoints.url and not scheduler_of(scheduler).has_service:
         raise ConfigError(
             f"scheduler {scheduler}: set heron.statefulstorage.url to what all hosts can reach: s3://…, redis://… or "
             "a directory that they share"
