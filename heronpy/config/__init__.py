@@ -16,6 +16,7 @@ from heronpy.config._engine import (
     MetricsConfig,
     NetworkConfig,
     SecurityConfig,
+    ShellConfig,
     StmgrConfig,
     TmasterConfig,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "NetworkConfig",
     "ReliabilityMode",
     "SecurityConfig",
+    "ShellConfig",
     "SinkSpec",
     "StmgrConfig",
     "TmasterConfig",

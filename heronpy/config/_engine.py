@@ -175,6 +175,10 @@ class LoggingConfig:
     """Of the .log files: `text`, or `json` for an object a line (ts, level, logger, process, pid, topology, message,
     and exc, a traceback)."""
 
+    upload_uri: str = _key("", "heron.logs.upload.uri")
+    """Where a container's log files are stored when it ends, for the Tracker and `heron logs`: a directory that all
+    hosts share, `s3://bucket/prefix` or `hdfs://host:port/path`, as for checkpoints. Empty: nowhere."""
+
     def __post_init__(self) -> None:
         if self.format not in ("text", "json"):
             raise ConfigError(f"heron.logging.format must be text or json, not {self.format!r}")
@@ -184,6 +188,15 @@ class LoggingConfig:
             raise ConfigError(f"heron.logging.maximum.files must be 1 to {FILES_MAX}, not {self.files}")
         if self.level not in ("DEBUG", "INFO", "WARNING", "ERROR"):
             raise ConfigError(f"heron.logging.level must be DEBUG, INFO, WARNING or ERROR, not {self.level!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellConfig:
+    """heron-shell: the server of a container's logs, stacks and processes."""
+
+    enabled: bool = _key(False, "heron.shell.enabled")
+    """Whether each container has one. Left open, containers have one unless they share the submitter's files, as those
+    of the local scheduler do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +254,7 @@ class EngineConfig:
     executor: ExecutorConfig = ExecutorConfig()
     logging: LoggingConfig = LoggingConfig()
     network: NetworkConfig = NetworkConfig()
+    shell: ShellConfig = ShellConfig()
     security: SecurityConfig = SecurityConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
 

@@ -14,6 +14,8 @@ INSTANCE_STAGE = 0
 CHECKPOINT_STAGE = 1
 ENGINE_STAGE = 2
 METRICS_STAGE = 3
+SHELL_STAGE = 4
+"""The last: as long as anything of the container runs, it can be asked about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ class Command:
     """One process of a container."""
 
     id: str
-    """`tmaster`, `stmgr-<n>`, `metricsmgr-<n>`, `ckptmgr-<n>` or the instance id; names its log files."""
+    """`tmaster`, `stmgr-<n>`, `metricsmgr-<n>`, `ckptmgr-<n>`, `heron-shell-<n>` or the instance id; names its
+    log files."""
     argv: tuple[str, ...]
     stage: int = INSTANCE_STAGE
     """When it ends: lower ones first."""
@@ -44,6 +47,10 @@ def process_table(launch: Launch, container: int, plan: PackingPlan) -> tuple[Co
     if launch.checkpoints:
         engine.append(
             Command(f"ckptmgr-{container}", python_module("heronpy.ckptmgr", *where), CHECKPOINT_STAGE, one_thread)
+        )
+    if launch.config.shell.enabled:
+        engine.append(
+            Command(f"heron-shell-{container}", python_module("heronpy.shell", *where), SHELL_STAGE, one_thread)
         )
     if packed is None:
         return Command("tmaster", python_module("heronpy.tmaster", *where), ENGINE_STAGE, one_thread), *engine

@@ -77,12 +77,12 @@ class RemoteShell:
         reply: shell_pb2.ProcessProfile = await self._call("TakeProfile", shell_pb2.ProfileRequest, fields, timeout_s)
         return reply
 
-    async def _call(self, method: str, request: Any, fields: dict[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    async def _call(self, method: str, request: Any, fields: dict[str, Any], timeout_s: float | None = None) -> Any:
         try:
             message = request(**fields)
         except ValueError as e:  # half a surrogate pair in a path, a number beyond all bounds
             raise UsageError(f"{method}: {e}") from e
-        return await self._ask(method, message, timeout_s)
+        return await self._ask(method, message, CALL_TIMEOUT_S if timeout_s is None else timeout_s)
 
     async def _ask(self, method: str, request: Any, timeout_s: float) -> Any:
         try:

@@ -17,6 +17,7 @@ from heronpy.proto import shell_pb2, shell_pb2_grpc
 from heronpy.rpc import Listener, listen
 from heronpy.runtime import Launch
 from heronpy.security import CLI, TRACKER
+from heronpy.shell._announcing import announce
 from heronpy.shell._container import Container
 from heronpy.shell._profiles import SECONDS_MAX, SECONDS_MIN
 from heronpy.shell._shell import LocalShell
@@ -61,9 +62,9 @@ class HeronShell(shell_pb2_grpc.ShellServicer):
         await listener.server.start()
         self.address = listener.address
         log.info("%s serves at %s", self._id, self.address)
+        self.started.set()
         try:
-            self.started.set()
-            await asyncio.get_running_loop().create_future()
+            await announce(self._launch, self._number, self._security.incarnation, self.address)
         finally:
             await listener.server.stop(grace=0.5)
 

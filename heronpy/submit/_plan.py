@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import importlib
 import inspect
@@ -26,6 +27,7 @@ from heronpy.config import (
     UNSAVED_KEY,
     EngineConfig,
     ReliabilityMode,
+    ShellConfig,
     check_name,
     is_set,
     scheduler_keys,
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from heronpy.loader import Definition
 
 log = logging.getLogger(__name__)
+
+SHELL_ENABLED = "heron.shell.enabled"
 
 
 @dataclass(frozen=True)
@@ -118,8 +122,14 @@ def prepare(
     if ignored := without_effect(logical.config, *(c.config for c in logical.components.values())):
         log.warning("topology %s: configuration %s", name, ignored)
     scheduler_config = {**config.scheduler_config, **scheduler_keys(logical.config)}
-    scheduler_of(config.scheduler).check_config(scheduler_config)
+    scheduler = scheduler_of(config.scheduler)
+    scheduler.check_config(scheduler_config)
+    origins = origins_of(config, definition.proto, logical.config)
     engine = config.engine_config(logical.config)
+    if SHELL_ENABLED not in origins:
+        # Without a service the cluster looks after containers, on hosts that know nothing of this one's files.
+        engine = dataclasses.replace(engine, shell=ShellConfig(enabled=not scheduler.has_service))
+    _check_log_store(engine)
     launch = Launch(
         topology=name,
         topology_id=logical.id,
@@ -134,9 +144,17 @@ def prepare(
         checkpoints=_checkpoints(logical, engine, config.scheduler, home / "checkpoints" / cluster / role / environ),
         start_from=start_from,
         start_checkpoint=_starting_checkpoint(logical, start_from),
-        origins=origins_of(config, definition.proto, logical.config),
+        origins=origins,
     )
     return Submission(definition, launch, logical, packing_of(logical, config.packing).pack())
+
+
+def _check_log_store(engine: EngineConfig) -> None:
+    """Raises ConfigError: log files could never be stored where they are to be."""
+    if engine.logging.upload_uri:
+        from heronpy.checkpoints import open_storage  # here, because few topologies store their logs
+
+        open_storage(engine.logging.upload_uri).close()
 
 
 def check_divisible(logical: LogicalPlan) -> None:

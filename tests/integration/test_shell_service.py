@@ -18,16 +18,18 @@ from topology_on_disk import EngineProcess, launch_in
 
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError
 from heronpy.host import HostProcess, read_pids, write_pid
-from heronpy.proto import shell_pb2
+from heronpy.proto import shell_pb2, state_pb2
 from heronpy.rpc import channel
 from heronpy.runtime import Launch, running
 from heronpy.security import Security, authority, container_identity
 from heronpy.shell import LISTED_MAX, READ_BYTES_MAX
 from heronpy.shell.client import RemoteShell, ShellUnreachableError
 from heronpy.shell.service import HeronShell
+from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
 from heronpy.testing import eventually
 
 MIB = 1 << 20
+NODE = container_node("words", 1)
 
 
 @pytest.fixture
@@ -248,6 +250,43 @@ async def test_a_record_with_numbers_that_no_process_has_is_no_error(shell: Remo
     path.write_text(text.replace('"restarts": 0', f'"restarts": {1 << 80}'))  # a small file
     assert read_pids(remote.container_dir(1))["metricsmgr-1"].restarts == 1 << 80
     assert [found.id for found in (await shell.processes()).processes] == ["metricsmgr-1"]
+
+
+def recorded(state: StateManager) -> state_pb2.ContainerRecord:
+    return state_pb2.ContainerRecord.FromString(state.get(Kind.CONTAINERS, NODE) or b"")
+
+
+async def test_its_address_is_kept_in_the_record_of_its_incarnation(
+    remote: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_INCARNATION", "7")
+    record = state_pb2.ContainerRecord(topology_id=remote.topology_id, container=1, incarnation=7, host="a")
+    newer = state_pb2.ContainerRecord(topology_id=remote.topology_id, container=1, incarnation=8, host="b")
+    with open_statemgr(remote.statemgr) as state:
+        state.set(Kind.CONTAINERS, NODE, record.SerializeToString())
+        async with running(HeronShell(remote, 1)) as service:
+
+            async def announced() -> None:
+                found = recorded(state)
+                assert (found.host, found.shell_endpoint) == (record.host, service.address)
+
+            await eventually(announced)
+            state.delete(Kind.CONTAINERS, NODE)
+            record.host = "c"
+            state.set(Kind.CONTAINERS, NODE, record.SerializeToString())  # the executor has written it again
+            await eventually(announced)
+            state.set(Kind.CONTAINERS, NODE, newer.SerializeToString())
+            before = state.get(Kind.CONTAINERS, NODE)
+            monkeypatch.setenv("HERON_INCARNATION", "8")
+            async with running(HeronShell(remote, 1)) as second:
+
+                async def announced_again() -> None:
+                    assert recorded(state).shell_endpoint == second.address
+
+                await eventually(announced_again)
+            assert before == newer.SerializeToString(), "the older incarnation leaves it alone"
+            state.delete(Kind.CONTAINERS, NODE)
+        assert state.get(Kind.CONTAINERS, NODE) is None, "who ends writes nothing"
 
 
 async def test_the_process_starts_answers_and_looks_into_itself(submitted: Launch, remote: Launch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.config import EngineConfig, ShellConfig
 from heronpy.executor import Command, process_table
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.runtime import Launch, StatemgrSpec
@@ -14,7 +15,7 @@ NEEDED = Resources(1.0, 1 << 20, 0)
 PLAN = PackingPlan("packing", (ContainerPacking(1, (InstancePacking("word", 1, 0, NEEDED),), NEEDED),))
 
 
-def commands(tmp_path: Path, container: int, checkpoints: str) -> tuple[Command, ...]:
+def commands(tmp_path: Path, container: int, checkpoints: str, *, shell: bool = False) -> tuple[Command, ...]:
     launch = Launch(
         topology="words",
         topology_id="words-1",
@@ -24,6 +25,7 @@ def commands(tmp_path: Path, container: int, checkpoints: str) -> tuple[Command,
         statemgr=StatemgrSpec(root=str(tmp_path)),
         dir=tmp_path,
         checkpoints=checkpoints,
+        config=EngineConfig(shell=ShellConfig(enabled=shell)),
     )
     return process_table(launch, container, PLAN)
 
@@ -48,6 +50,14 @@ def test_every_container_of_one_with_checkpoints_has_a_checkpoint_manager(tmp_pa
     by_end = sorted(processes, key=lambda id: processes[id])
     assert by_end == ["container_1_word_1", "ckptmgr-1", "stmgr-1", "metricsmgr-1"]
     assert stages(tmp_path, 2, "/c") == {}
+
+
+@pytest.mark.parametrize("container", [0, 1])
+def test_a_heron_shell_ends_after_all_others_of_its_container(tmp_path: Path, container: int) -> None:
+    processes = {command.id: command.stage for command in commands(tmp_path, container, "/c", shell=True)}
+    assert set(processes) - set(stages(tmp_path, container, "/c")) == {f"heron-shell-{container}"}
+    last = processes.pop(f"heron-shell-{container}")
+    assert all(stage < last for stage in processes.values())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whether a Topology Master is known to be unreachable, and who may try it again: decisions, no clock, no network.
+"""Whether a process is known to be unreachable, and who may try it again: decisions, no clock, no network.
 
 A call to one that hangs takes the whole timeout. Only the first callers pay that. From then on the circuit is open:
 every caller is answered at once from what is known, and a probe finds out when it is back. There is one probe at a
@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from heronpy.proto import state_pb2
-
 PROBE_S = 1.0
 """The pause after a failed call before the next probe."""
 
 
 @dataclass(slots=True)
 class CircuitBreaker:
-    """The state of one Topology Master: its location, and since when it has been unreachable."""
+    """The state of one Topology Master or heron-shell: its location, and since when it has been unreachable."""
 
-    location: state_pb2.TmasterLocation | None = None
+    location: object | None = None
     since_s: float | None = None
     """Since when it does not answer, in seconds since the epoch; None if the last call was answered."""
     why: str = ""
@@ -31,7 +29,7 @@ class CircuitBreaker:
         """Whether it is known to be unreachable."""
         return self.since_s is not None
 
-    def located(self, location: state_pb2.TmasterLocation | None) -> None:
+    def located(self, location: object | None) -> None:
         """Handle a new value of its node. A new location, or the same after it was gone, closes the circuit."""
         if location == self.location:
             return
@@ -43,7 +41,7 @@ class CircuitBreaker:
         """Close the circuit."""
         self.since_s, self.why, self.probe_due_s = None, "", 0.0
 
-    def failed(self, location: state_pb2.TmasterLocation | None, why: str, now_s: float, clock_s: float) -> None:
+    def failed(self, location: object | None, why: str, now_s: float, clock_s: float) -> None:
         """Open the circuit after a call without an answer. A call to an earlier location changes nothing.
 
         Args:

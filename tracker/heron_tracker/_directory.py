@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 from heron_tracker._config import StateManagerConfig
 from heron_tracker._folder import FolderWatch
 from heron_tracker._topology import KINDS, Key, Topology, assemble
-from heronpy.errors import HeronError, NotFoundError, UsageError, nearest
+from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError, nearest
 from heronpy.runtime import StatemgrSpec
-from heronpy.statemgr import FileStateManager, Kind, StateManager, Watch, on_loop, open_statemgr
+from heronpy.statemgr import FileStateManager, Kind, StateManager, Watch, container_node, on_loop, open_statemgr
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +132,16 @@ class Follower:
                     self._listing_due = True
         finally:
             await self._call(folder.close)
+
+    async def read(self, kind: Kind, node: str) -> bytes | None:
+        """A node that is not followed. Raises UnavailableError if the state manager does not answer in time."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT_S):
+                if self._state is None:
+                    raise UnavailableError(f"state manager {self.config.name} does not answer: {self.error}")
+                return await self._call(self._state.get, kind, node)
+        except TimeoutError:
+            raise UnavailableError(f"state manager {self.config.name} does not answer") from None
 
     def _list_again(self) -> None:
         self._listing_due = True
@@ -277,6 +287,11 @@ class Directory:
                 f"no topology {name!r} in {cluster}/{role + '/' if role else ''}{environ}{self._hint(name)}"
             )
         return found[0]
+
+    async def container_record(self, topology: Topology, container: int) -> bytes | None:
+        """The record of a container. Raises UnavailableError if the topology's state manager does not answer."""
+        follower = next(f for f in self.followers if f.config.name == topology.statemgr)
+        return await follower.read(Kind.CONTAINERS, container_node(topology.key.name, container))
 
     def _hint(self, name: str) -> str:
         elsewhere = [key for key in self.topologies if key.name == name]

@@ -1,16 +1,71 @@
-"""Who is asked about a container: its heron-shell, or this host's own files."""
+"""Who is asked about a container: its heron-shell, or this host's own files.
+
+The container's record in the state manager names its heron-shell. Where it names none, its files are looked for on this
+host, as they are there when the scheduler's containers share the submitter's files. One that does not answer costs the
+first callers a call's timeout; then its circuit is open, see `_circuit_breaker`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+
+from heron_tracker._circuit_breaker import CircuitBreaker
+from heron_tracker._tmasters import iso_time
 from heron_tracker._topology import Topology
-from heronpy.errors import NotFoundError, nearest
-from heronpy.shell import Container, LocalShell, Shell
+from heron_tracker._trust import check_address, trusted_launch
+from heronpy.errors import HeronError, NotFoundError, UnavailableError, nearest
+from heronpy.proto import shell_pb2, state_pb2
+from heronpy.security import TRACKER
+from heronpy.shell import Container, LocalShell, NotHereError, Shell
+from heronpy.shell.client import RemoteShell, ShellUnreachableError
+
+T = TypeVar("T")
+
+RECORD_AGE_S = 2.0
+"""A record that is not older is not read again."""
+PROBE_WAIT_S = 0.5
+"""How long the caller that starts a probe waits for it."""
+LINKS_MAX = 256
+CALLS_PER_SHELL_MAX = 8
+
+
+@dataclass(slots=True)
+class _Link:
+    """What is kept for one container."""
+
+    topology_id: str
+    number: int
+    calls: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CALLS_PER_SHELL_MAX))
+    record: state_pb2.ContainerRecord = field(default_factory=state_pb2.ContainerRecord)
+    read_s: float = float("-inf")
+    """When the record was read; of the monotonic clock."""
+    unread: str = ""
+    """Why the record cannot be read now; empty: it can."""
+    shell: RemoteShell | None = None
+    breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
+    probe: asyncio.Task[None] | None = None
+    busy: int = 0
 
 
 class Shells:
     """The containers of all topologies, as one can ask them."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_record: Callable[[Topology, int], Awaitable[bytes | None]]) -> None:
+        """Ask nobody yet.
+
+        Args:
+            read_record: Reads the record of a container from the state manager.
+        """
+        self._read_record = read_record
+        self._links: OrderedDict[tuple[str, int], _Link] = OrderedDict()
+        self._gone: list[_Link] = []  # to be closed by the next one who may wait
         self._profiled: set[tuple[str, str]] = set()
 
     def of(self, topology: Topology, container: int) -> Shell:
@@ -20,8 +75,7 @@ class Shells:
             raise NotFoundError(
                 f"topology {topology.key.name} has no container {container}: it has {known[0]} to {known[-1]}"
             )
-        place = Container(topology.key.name, topology.id, container, topology.directory)
-        return LocalShell(place, profiled=self._profiled)
+        return _ContainerShell(self, topology, container)
 
     def of_process(self, topology: Topology, process: str) -> Shell:
         """The same for the container of an instance or a Stream Manager. Raises NotFoundError: there is no such."""
@@ -29,3 +83,190 @@ class Shells:
         if process not in known:
             raise NotFoundError(f"topology {topology.key.name} has no instance {process!r}{nearest(process, known)}")
         return self.of(topology, known[process])
+
+    def here(self, topology: Topology, container: int) -> LocalShell:
+        """The container, if its files are on this host."""
+        place = Container(topology.key.name, topology.id, container, topology.directory)
+        return LocalShell(place, profiled=self._profiled)
+
+    def keep(self, topologies: Iterable[Topology]) -> None:
+        """Drop the containers of all topologies but these."""
+        kept = {topology.id for topology in topologies}
+        for key in [key for key in self._links if key[0] not in kept]:
+            self._gone.append(self._links.pop(key))
+
+    async def close(self) -> None:
+        """Close all connections; calls under way fail."""
+        self.keep(())
+        await self._close_gone()
+
+    async def ask(
+        self, topology: Topology, container: int, call: Callable[[Shell], Awaitable[T]]
+    ) -> tuple[T | None, str]:
+        """Make a call of a container's heron-shell. None where it is known to have none, with the reason in words.
+
+        Raises:
+            ShellUnreachableError: it does not answer; says since when, and why.
+            HeronError: its own answer is an error.
+        """
+        link = await self._link(topology, container)
+        link.busy += 1
+        try:
+            await self._refresh(link, topology)
+            endpoint = link.record.shell_endpoint
+            if not endpoint:
+                where = f"it runs on {link.record.host}, and " if link.record.host else ""
+                return None, link.unread or f"{where}it has no heron-shell (heron.shell.enabled)"
+            shell = await self._connected(link, topology, endpoint)
+            await self._admit(link, shell)
+            async with link.calls:
+                return await self._call(link, endpoint, call(shell)), ""
+        finally:
+            link.busy -= 1
+
+    async def _link(self, topology: Topology, container: int) -> _Link:
+        key = (topology.id, container)
+        link = self._links.setdefault(key, _Link(topology.id, container))
+        self._links.move_to_end(key)
+        idle = [key for key, link in self._links.items() if not link.busy]
+        for old in idle[: max(0, len(self._links) - LINKS_MAX)]:
+            self._gone.append(self._links.pop(old))
+        await self._close_gone()
+        return link
+
+    async def _close_gone(self) -> None:
+        while self._gone:
+            link = self._gone.pop()
+            if link.probe is not None:
+                link.probe.cancel()
+                await asyncio.wait({link.probe})
+            if link.shell is not None:
+                await link.shell.close()
+
+    async def _refresh(self, link: _Link, topology: Topology) -> None:
+        """Read the record again if it is old. While the state manager does not answer, the last one is taken."""
+        if time.monotonic() - link.read_s < RECORD_AGE_S:
+            return
+        try:
+            record = state_pb2.ContainerRecord.FromString(await self._read_record(topology, link.number) or b"")
+        except (HeronError, DecodeError) as e:
+            link.unread = f"its record in the state manager cannot be read: {e}"
+            return
+        if record.topology_id not in ("", topology.id):
+            record = state_pb2.ContainerRecord()  # of an earlier topology of this name
+        link.record, link.read_s, link.unread = record, time.monotonic(), ""
+
+    async def _connected(self, link: _Link, topology: Topology, endpoint: str) -> RemoteShell:
+        link.breaker.located(endpoint)
+        if link.shell is None or link.shell.endpoint != endpoint:
+            security = (await asyncio.to_thread(trusted_launch, topology)).security(TRACKER)
+            host = endpoint.rpartition(":")[0].strip("[]")
+            who = f"the heron-shell of container {link.number}"
+            check_address(topology, host, proves_itself=security.tls is not None, who=who)
+            old = link.shell
+            if old is None or old.endpoint != endpoint:  # else another caller has done it meanwhile
+                link.shell = RemoteShell(endpoint, security, link.number)
+                if old is not None:
+                    await old.close()
+        assert link.shell is not None
+        return link.shell
+
+    async def _admit(self, link: _Link, shell: RemoteShell) -> None:
+        """Return if it can be called. Raises ShellUnreachableError, at once while the circuit is open."""
+        if not link.breaker.open:
+            return
+        if link.breaker.may_probe(time.monotonic()):
+            link.breaker.probing = True
+            link.probe = asyncio.create_task(self._probe(link, shell), name=f"tracker/probe-shell/{link.number}")
+            await asyncio.wait({link.probe}, timeout=PROBE_WAIT_S)
+        if link.breaker.open:
+            raise self._unreachable(link)
+
+    async def _probe(self, link: _Link, shell: RemoteShell) -> None:
+        try:
+            await self._call(link, shell.endpoint, shell.processes())
+        except HeronError:
+            pass  # the breaker has it, or it has answered
+        finally:
+            link.breaker.probing = False
+
+    async def _call(self, link: _Link, endpoint: str, answer: Awaitable[T]) -> T:
+        try:
+            reply = await answer
+        except ShellUnreachableError as e:
+            link.breaker.failed(endpoint, str(e), time.monotonic(), time.time())
+            link.read_s = float("-inf")  # it may have moved
+            raise self._unreachable(link) from e
+        except HeronError:
+            link.breaker.answered()
+            raise
+        except asyncio.CancelledError as e:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Not this task: the connection was closed under the call, because there is a new address.
+            raise self._unreachable(link) from e
+        link.breaker.answered()
+        return reply
+
+    def _unreachable(self, link: _Link) -> ShellUnreachableError:
+        since_s = link.breaker.since_s
+        return ShellUnreachableError(
+            f"its heron-shell at {link.record.shell_endpoint} does not answer since "
+            f"{iso_time(since_s if since_s is not None else time.time())}: "
+            f"{link.breaker.why or 'it has moved, ask again'}"
+        )
+
+
+class _ContainerShell:
+    """One container, wherever it is."""
+
+    def __init__(self, shells: Shells, topology: Topology, container: int) -> None:
+        self._shells, self._topology, self._container = shells, topology, container
+
+    async def files(self, path: str = ".") -> shell_pb2.FileList:
+        return await self._file(lambda shell: shell.files(path))
+
+    async def read(self, path: str, offset: int, length: int) -> shell_pb2.FilePart:
+        return await self._file(lambda shell: shell.read(path, offset, length))
+
+    async def search(self, request: shell_pb2.SearchRequest) -> shell_pb2.SearchReply:
+        return await self._file(lambda shell: shell.search(request))
+
+    async def processes(self) -> shell_pb2.ProcessList:
+        return await self._process(lambda shell: shell.processes())
+
+    async def look(self, kind: str, process: str) -> shell_pb2.LookReply:
+        return await self._process(lambda shell: shell.look(kind, process))
+
+    async def profile(self, process: str, seconds: float) -> shell_pb2.ProcessProfile:
+        return await self._process(lambda shell: shell.profile(process, seconds))
+
+    async def _file(self, call: Callable[[Shell], Awaitable[T]]) -> T:
+        """Files may be on this host's disk, too, when their heron-shell does not answer."""
+        try:
+            answer, why = await self._shells.ask(self._topology, self._container, call)
+            if answer is not None:
+                return answer
+            error: HeronError | None = None
+        except ShellUnreachableError as e:
+            error, why = self._silent(e), ""
+        try:
+            return await call(self._shells.here(self._topology, self._container))
+        except NotHereError as e:
+            raise error or NotHereError(f"{e}: {why}") from None
+
+    async def _process(self, call: Callable[[Shell], Awaitable[T]]) -> T:
+        try:
+            answer, why = await self._shells.ask(self._topology, self._container, call)
+        except ShellUnreachableError as e:
+            raise self._silent(e) from e
+        if answer is not None:
+            return answer
+        try:
+            return await call(self._shells.here(self._topology, self._container))
+        except NotHereError as e:
+            raise NotHereError(f"{e}: {why}") from None
+
+    def _silent(self, error: ShellUnreachableError) -> UnavailableError:
+        return UnavailableError(f"container {self._container} of {self._topology.key.name} is silent: {error}")

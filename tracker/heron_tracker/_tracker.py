@@ -41,7 +41,7 @@ class Tracker:
         self.metrics = OwnMetrics()
         self.directory = Directory(config.statemgrs)
         self.tmasters = Tmasters(self.metrics.called)
-        self.shells = Shells()
+        self.shells = Shells(self.directory.container_record)
         self.remembered: Remembered[Measured] = Remembered()
         self.stored = StoredCheckpoints()
         self.events = Events(self.directory)
@@ -55,6 +55,7 @@ class Tracker:
     def _keep(self) -> None:
         topologies = self.directory.topologies.values()
         self.tmasters.keep(topologies)
+        self.shells.keep(topologies)
         self.remembered.keep(topology.id for topology in topologies)
         self.stored.keep(topology.id for topology in topologies)
 
@@ -81,6 +82,7 @@ class Tracker:
             with contextlib.suppress(asyncio.CancelledError):
                 await following
             await self.tmasters.close()
+            await self.shells.close()
 
 
 def _tracker(request: Request) -> Tracker:

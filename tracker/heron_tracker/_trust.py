@@ -32,19 +32,20 @@ def trusted_launch(topology: Topology) -> Launch:
     return launch
 
 
-def check_address(topology: Topology, host: str, *, proves_itself: bool) -> None:
+def check_address(topology: Topology, host: str, *, proves_itself: bool, who: str = "the Topology Master") -> None:
     """Refuse to send credentials to an address that only the state manager vouches for.
 
     Args:
-        host: Of the Topology Master.
+        host: Whom they would be sent to.
         proves_itself: Whether it must show a certificate of the topology before anything is sent.
+        who: Which process of the topology that is.
 
     Raises:
         UnavailableError: it need not, and is not on this host.
     """
     if not proves_itself and not is_this_host(host):
         raise UnavailableError(
-            f"the Topology Master of {topology.key.name} is not asked: it is said to be at {host}, and the topology "
+            f"{who} of {topology.key.name} is not asked: it is said to be at {host}, and the topology "
             "has no certificates by which it could prove itself"
         )
 
