@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-PREFIXES = ("heron.scheduler.", "heron.kubernetes.")
+PREFIXES = ("heron.scheduler.", "heron.kubernetes.", "heron.executor.docker.")
 """Ours begin with `heron.scheduler.<name>.`; Heron has more for Kubernetes."""
 
 

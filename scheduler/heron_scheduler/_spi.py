@@ -22,6 +22,7 @@ ALL_CONTAINERS = -1
 
 
 _BUILT_IN = {
+    "kubernetes": "heron_scheduler.kubernetes:KubernetesScheduler",
     "local": "heron_scheduler._local:LocalScheduler",
 }
 """Name and class of the schedulers that come with the engine. Imported when asked for: they build on this module."""

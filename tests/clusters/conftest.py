@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from heronpy.testing import eventually_sync
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
 
 
@@ -23,6 +24,11 @@ def namespace(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> I
     """A namespace of the test's own; the kubeconfig that this process uses is its administrator's."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     control_plane.kubectl("create", "namespace", name)
+
+    def admits_pods() -> None:
+        assert "default" in control_plane.kubectl("get", "serviceaccount", "-n", name, "-o", "name")
+
+    eventually_sync(admits_pods, within_s=120.0)
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig("admin", name)))
     yield name
     control_plane.kubectl("delete", "namespace", name, "--wait=false")

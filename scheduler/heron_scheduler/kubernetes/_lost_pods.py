@@ -1,0 +1,54 @@
+"""Pods on nodes that are gone.
+
+A pod that is deleted while its node is out of reach stays until the node says that it has ended, and as long as it is
+there, its StatefulSet starts no other: Kubernetes cannot know whether it still runs. For a topology that does not
+matter (a container that comes back from the dead has an old incarnation and is refused), so such pods are removed.
+Where nodes are deleted with their machines, as most clouds do, Kubernetes does the same by itself.
+
+`python -m heron_scheduler.kubernetes.lost_pods` does so for a namespace, again and again; commands do it by the way.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from heronpy.kubernetes import Api, KubernetesError
+
+log = logging.getLogger(__name__)
+
+OVERDUE_S = 10.0
+"""A pod that has not ended this long after its grace time is on a node that Kubernetes does not reach."""
+
+
+def release_lost_pods(api: Api, namespace: str, selector: str) -> list[str]:
+    """Remove the pods that should have ended and have not. Returns their names.
+
+    Raises:
+        KubernetesError: the API server refuses, or does not answer.
+    """
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    answer = api.get(path, query={"labelSelector": selector})
+    released = []
+    for pod in answer.body["items"]:
+        if overdue_s(pod, answer.server_s) <= OVERDUE_S:
+            continue
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        try:
+            api.call("DELETE", f"{path}/{name}", {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}})
+        except KubernetesError as e:
+            if e.status not in (404, 409):  # else it is gone, or another one already
+                raise
+        else:
+            log.warning("pod %s is removed: its node %s does not answer", name, pod["spec"].get("nodeName"))
+            released.append(name)
+    return released
+
+
+def overdue_s(pod: Mapping[str, Any], now_s: float) -> float:
+    """How long ago a pod should have ended; negative or 0: it need not have."""
+    # The API server adds the grace time to the time of the deletion.
+    due = pod["metadata"].get("deletionTimestamp")
+    return now_s - datetime.fromisoformat(due).timestamp() if due else 0.0
