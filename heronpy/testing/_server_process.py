@@ -209,8 +209,10 @@ class Server(ABC):
             self._process.kill()
 
     def freeze(self) -> None:
-        """Stop its clock (SIGSTOP): connections stay open, nothing answers."""
+        """Stop its clock (SIGSTOP): connections stay open, and once this has returned nothing answers."""
         self._started.signal(signal.SIGSTOP)
+        while not _stopped(self.pid):
+            time.sleep(_POLL_S)
 
     def thaw(self) -> None:
         """Let it go on after `freeze`."""
@@ -227,6 +229,15 @@ class Server(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.kill()
+
+
+def _stopped(pid: int) -> bool:
+    """Whether every thread has."""
+    try:
+        stats = [(task / "stat").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
+    except FileNotFoundError:
+        return False  # one that ended in this moment
+    return all(stat.rpartition(")")[2].split()[0] in "TZ" for stat in stats)
 
 
 def _become(parent: int, command: Sequence[str]) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from heronpy.testing._certificates import make_certificates
 from heronpy.testing._eventually import eventually_sync
 from heronpy.testing._server_process import Server, free_port, listening
+from heronpy.testing.certificates import make_certificates
 
 KAFKA_JARS_ENV: Final = "HERON_TEST_KAFKA_JARS"
 

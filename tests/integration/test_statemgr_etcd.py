@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from heronpy.errors import AlreadyExistsError, ConfigError, StateError
 from heronpy.runtime import StatemgrSpec
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr.etcd import EtcdStateManager, Gateway, NoAnswerError
+from heronpy.testing import eventually_sync
 from heronpy.testing.etcd import EtcdServer, etcd_missing
-from heronpy.testing.statemgr_kit import StatemgrKit
+from heronpy.testing.servers import free_port
+from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit
 
 pytestmark = pytest.mark.skipif(etcd_missing() is not None, reason=etcd_missing() or "")
 
@@ -25,8 +34,350 @@ def spec(shared: EtcdServer, request: pytest.FixtureRequest) -> StatemgrSpec:
     return StatemgrSpec(type="etcd", connection=shared.connection, root=f"/test-{abs(hash(request.node.nodeid))}")
 
 
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[EtcdServer]:
+    """A server of the test's own, to be killed."""
+    with EtcdServer(tmp_path / "etcd") as server:
+        yield server
+
+
+def open_on(
+    server: EtcdServer, *, session_s: float = OWN_SESSION_TIMEOUT_S, call_s: float = WITHIN_S
+) -> EtcdStateManager:
+    spec = StatemgrSpec(type="etcd", connection=server.connection, root="/heron")
+    return EtcdStateManager(spec, session_timeout_s=session_s, call_timeout_s=call_s)
+
+
 class TestEtcdStateManager(StatemgrKit):
     long = (
         "test_of_many_processes_exactly_one_succeeds_after_the_owner_was_killed",
         "test_a_child_process_does_not_keep_its_parents_node",
     )
+
+
+@pytest.mark.long
+def test_a_stopped_owner_loses_its_node_and_takes_it_back_from_nobody(spec: StatemgrSpec) -> None:
+    with open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as sm:
+        seen = Seen()
+        sm.watch(Kind.TMASTERS, "words", seen)
+        assert seen.next() is None
+        other = Owner(spec, Kind.TMASTERS, "words", b"other")
+        try:
+            assert seen.next() == b"other"
+            other.signal(signal.SIGSTOP)
+            assert seen.next() is None, "its lease expired"
+            other.signal(signal.SIGCONT)
+            assert seen.next() == b"other", "made again in a new session"
+            other.signal(signal.SIGSTOP)
+            assert seen.next() is None
+            sm.create(Kind.TMASTERS, "words", b"successor", ephemeral=True)
+            assert seen.next() == b"successor"
+            other.signal(signal.SIGCONT)
+            other.end()
+            assert sm.get(Kind.TMASTERS, "words") == b"successor"
+            assert seen.nothing()
+        finally:
+            other.kill()
+
+
+def test_everything_goes_on_after_the_server_was_killed_and_restarted(server: EtcdServer) -> None:
+    with open_on(server) as sm, open_on(server) as other:
+        sm.set(Kind.TOPOLOGIES, "words", b"definition")
+        sm.create(Kind.TMASTERS, "words", b"location", ephemeral=True)
+        seen, seen_late = Seen(), Seen()
+        other.watch(Kind.PPLANS, "words", seen)
+        assert seen.next() is None
+        server.kill()
+        other.watch(Kind.TOPOLOGIES, "words", seen_late)  # while it is away: is told when it is back
+        server.start()
+        assert sm.get(Kind.TOPOLOGIES, "words") == b"definition"
+        assert other.get(Kind.TMASTERS, "words") == b"location"
+        assert seen_late.next() == b"definition"
+        sm.set(Kind.PPLANS, "words", b"plan")
+        assert seen.next() == b"plan"
+        with sm.lock("words", "update"):
+            pass
+
+
+def test_nodes_and_watches_come_back_after_the_server_was_emptied(server: EtcdServer) -> None:
+    with open_on(server, session_s=3.0) as sm, open_on(server, session_s=3.0) as other:
+        for n in range(20):  # revisions that the emptied server is not going to reach soon
+            other.set(Kind.PPLANS, "words", b"%d" % n)
+        sm.create(Kind.TMASTERS, "words", b"location", ephemeral=True)
+        seen, seen_tmaster = Seen(), Seen()
+        other.watch(Kind.PPLANS, "words", seen)
+        other.watch(Kind.TMASTERS, "words", seen_tmaster)
+        assert seen.next() == b"19"
+        assert seen_tmaster.next() == b"location"
+        server.kill()
+        server.empty()
+        server.start()
+        assert seen.next() is None
+        assert seen_tmaster.until(b"location")[-1] == b"location"
+        sm.set(Kind.PPLANS, "words", b"again")
+        assert seen.next() == b"again"
+
+
+def revoke(server: EtcdServer, sm: EtcdStateManager) -> None:
+    """Have etcd end a session; its nodes are gone when this returns."""
+    (lease,) = {
+        kv["lease"] for kv in server.call("kv/range", key="AA==", range_end="AA==").get("kvs", ()) if "lease" in kv
+    }
+    server.call("lease/revoke", ID=lease)
+
+
+def test_a_lock_is_not_taken_again_in_silence_after_the_session_was_lost(server: EtcdServer) -> None:
+    with open_on(server) as sm, open_on(server) as other:
+        lock = sm.lock("words", "update")
+        lock.__enter__()
+        revoke(server, sm)
+        with other.lock("words", "update"):
+            with pytest.raises(StateError, match="lost while it was held"):
+                lock.__exit__(None, None, None)
+            assert len(other.list(Kind.LOCKS)) == 1, "the loser must not release the other's lock"
+        assert other.list(Kind.LOCKS) == []
+
+
+def test_an_ephemeral_node_is_made_again_after_the_session_was_lost(server: EtcdServer) -> None:
+    with open_on(server, session_s=3.0) as sm, open_on(server) as other:
+        sm.create(Kind.TMASTERS, "words", b"1", ephemeral=True)
+        sm.set(Kind.TMASTERS, "words", b"2")
+        seen = Seen()
+        other.watch(Kind.TMASTERS, "words", seen)
+        assert seen.next() == b"2"
+        revoke(server, sm)
+        assert seen.next() is None
+        assert seen.next() == b"2"
+        sm.close()
+        assert seen.next() is None
+
+
+def test_with_the_server_away_or_hung_calls_fail_in_bounded_time(server: EtcdServer) -> None:
+    with open_on(server, call_s=1.0) as sm:
+        eventually_sync(lambda: created(sm))
+        calls: list[Callable[[], object]] = [
+            lambda: sm.lock("words", "update").__enter__(),
+            lambda: sm.get(Kind.TOPOLOGIES, "words"),
+            lambda: sm.set(Kind.TMASTERS, "words", b"x"),
+            lambda: sm.set(Kind.TOPOLOGIES, "words", b"x"),
+            lambda: sm.create(Kind.TOPOLOGIES, "words", b"x"),
+            lambda: sm.delete(Kind.TOPOLOGIES, "words"),
+            lambda: sm.list(Kind.TOPOLOGIES),
+        ]
+        for stop, go_on, some in ((server.kill, server.start, calls), (server.freeze, server.thaw, calls[:3])):
+            stop()
+            for call in some:
+                began_s = time.monotonic()
+                with pytest.raises(StateError, match=f"etcd at {server.connection} does not answer") as caught:
+                    call()
+                assert time.monotonic() - began_s < WITHIN_S
+                assert "\n" not in str(caught.value)
+            go_on()
+            eventually_sync(lambda: reads(sm, b"x"), within_s=WITHIN_S)
+            eventually_sync(lambda: not_locked(sm), within_s=WITHIN_S)  # the attempt that failed left no lock behind
+        server.freeze()
+        began_s = time.monotonic()
+    assert time.monotonic() - began_s < WITHIN_S, "close is bounded too"
+
+
+def created(sm: StateManager) -> None:
+    try:
+        sm.create(Kind.TMASTERS, "words", b"x", ephemeral=True)
+    except AlreadyExistsError:
+        pass
+    except StateError as e:
+        raise AssertionError(str(e)) from e
+
+
+def reads(sm: StateManager, value: bytes) -> None:
+    try:
+        assert sm.get(Kind.TMASTERS, "words") == value
+    except StateError as e:
+        raise AssertionError(str(e)) from e
+
+
+def not_locked(sm: StateManager) -> None:
+    try:
+        assert sm.list(Kind.LOCKS) == []
+    except StateError as e:
+        raise AssertionError(str(e)) from e
+
+
+# Answers that are lost, and requests that come late
+
+Call = Callable[[Gateway, str, Mapping[str, Any], float], dict[str, Any]]
+
+
+class Lossy:
+    """Loses the answer of one transaction: it was done at once, or is done when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._call: Call = Gateway.call
+        self._lose = ""
+        self._late: list[Callable[[], object]] = []
+        lossy = self
+
+        def call(gateway: Gateway, method: str, body: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+            lose, lossy._lose = (lossy._lose, "") if method == "kv/txn" else ("", lossy._lose)
+            if lose == "answer":
+                lossy._call(gateway, method, body, timeout_s)
+            elif lose == "request":
+                lossy._late.append(lambda: lossy._call(gateway, method, body, timeout_s))
+            if lose:
+                raise NoAnswerError("lost")
+            return lossy._call(gateway, method, body, timeout_s)
+
+        monkeypatch.setattr(Gateway, "call", call)
+
+    def next(self, what: str) -> None:
+        """Lose the next `answer`, or the next `request`."""
+        self._lose = what
+
+    def late(self) -> None:
+        """What was lost on its way arrives."""
+        assert self._late
+        while self._late:
+            self._late.pop(0)()
+
+
+@pytest.fixture
+def lossy(monkeypatch: pytest.MonkeyPatch) -> Lossy:
+    return Lossy(monkeypatch)
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+def test_a_write_whose_answer_was_lost_is_done_once(spec: StatemgrSpec, lossy: Lossy, lost: str) -> None:
+    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+        sm.set(Kind.TOPOLOGIES, "first", b"so that there is a session")
+        seen = Seen()
+        other.watch(Kind.PPLANS, "words", seen)
+        assert seen.next() is None
+        for change in (
+            lambda: sm.create(Kind.PPLANS, "words", b"1"),
+            lambda: sm.set(Kind.PPLANS, "words", b"2"),
+        ):
+            lossy.next(lost)
+            change()
+        lossy.next(lost)
+        assert sm.set_if(Kind.PPLANS, "words", b"3", expected=b"2") is True
+        lossy.next(lost)
+        assert sm.set_if(Kind.EPOCHS, "words", b"4", expected=b"other") is False
+        lossy.next(lost)
+        assert sm.delete(Kind.PPLANS, "words") is True
+        assert seen.until(None) == [b"1", b"2", b"3", None]
+        with pytest.raises(AlreadyExistsError):
+            sm.create(Kind.TOPOLOGIES, "first", b"x")
+
+
+def test_a_request_that_was_given_up_is_not_done_later(spec: StatemgrSpec, lossy: Lossy) -> None:
+    """A member that hung may pass on what it has long after another one did it: a lock would be held for ever."""
+    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+        sm.set(Kind.PPLANS, "words", b"old")
+        lossy.next("request")
+        with sm.lock("words", "update"):
+            pass
+        lossy.late()
+        assert other.list(Kind.LOCKS) == []
+        lossy.next("request")
+        sm.set(Kind.PPLANS, "words", b"new")
+        other.set(Kind.PPLANS, "words", b"newer")
+        lossy.late()
+        assert sm.get(Kind.PPLANS, "words") == b"newer"
+
+
+# Watches
+
+
+def test_a_watch_misses_nothing_when_what_it_follows_was_compacted_away(
+    server: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_on(server) as sm, open_on(server) as other:
+        sm.set(Kind.PPLANS, "words", b"0")
+        stream, compacted = Gateway.stream, []
+
+        def late(gateway: Gateway, method: str, messages: Sequence[Mapping[str, Any]]) -> Any:
+            if not compacted:  # between the look and the stream
+                sm.set(Kind.PPLANS, "words", b"1")
+                sm.set(Kind.PPLANS, "words", b"2")
+                newest = server.call("kv/range", key="AA==")["header"]["revision"]
+                compacted.append(server.call("kv/compaction", revision=newest, physical=True))
+            return stream(gateway, method, messages)
+
+        monkeypatch.setattr(Gateway, "stream", late)
+        seen = Seen()
+        other.watch(Kind.PPLANS, "words", seen)
+        assert seen.until(b"2") == [b"0", b"2"]
+        assert compacted
+        sm.set(Kind.PPLANS, "words", b"3")
+        assert seen.next() == b"3"
+
+
+def test_hundreds_of_watches_of_one_folder_are_served(spec: StatemgrSpec) -> None:
+    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+        names = [f"t{n}" for n in range(300)]
+        seen = {name: Seen() for name in names}
+        for name in names:
+            sm.watch(Kind.PPLANS, name, seen[name])
+        assert all(seen[name].next() is None for name in names)
+        for name in names:
+            other.set(Kind.PPLANS, name, name.encode())
+        other.set(Kind.PPLANS, "not watched", b"x")
+        assert [seen[name].next() for name in names] == [name.encode() for name in names]
+
+
+def test_nodes_that_are_together_too_large_for_one_answer_are_all_followed(spec: StatemgrSpec) -> None:
+    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+        values = {f"t{n}": bytes([n]) * 900_000 for n in range(6)}
+        for name, value in values.items():
+            other.set(Kind.PPLANS, name, value)
+        seen = {name: Seen() for name in values}
+        for name in values:
+            sm.watch(Kind.PPLANS, name, seen[name])
+        assert {name: seen[name].next() for name in values} == values
+
+
+# What is told
+
+
+def test_opening_without_a_server_is_one_clear_line_in_bounded_time() -> None:
+    port = free_port()
+    began_s = time.monotonic()
+    with pytest.raises(StateError) as caught:
+        open_statemgr(StatemgrSpec(type="etcd", connection=f"127.0.0.1:{port}", root="/heron"), call_timeout_s=0.5)
+    assert time.monotonic() - began_s < WITHIN_S
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_value_too_large_for_a_server_is_refused_and_harms_nothing(spec: StatemgrSpec) -> None:
+    with open_statemgr(spec) as sm:
+        sm.set(Kind.TOPOLOGIES, "words", b"x" * 1_000_000)
+        for call in (sm.set, sm.create):
+            with pytest.raises(StateError, match="1000001 bytes"):
+                call(Kind.TOPOLOGIES, "large", b"x" * 1_000_001)
+        assert sm.list(Kind.TOPOLOGIES) == ["words"]
+
+
+@pytest.mark.parametrize(
+    "connection", ["", ":1", "host:port", "host:0", "host:70000", "a:1,,b:2", "a:1,b:x", "ftp://a:1", "a:1/b", "a"]
+)
+def test_a_connection_string_that_makes_no_sense_is_refused(connection: str) -> None:
+    with pytest.raises(ConfigError, match="endpoints"):
+        open_statemgr(StatemgrSpec(type="etcd", connection=connection, root="/heron"))
+
+
+def test_the_tree_is_herons_and_nothing_outside_of_the_root_is_touched(server: EtcdServer) -> None:
+    with open_on(server) as sm:
+        sm.set(Kind.TOPOLOGIES, "words", b"definition")
+        found = server.call("kv/range", key="AA==", range_end="AA==", keys_only=True)["kvs"]
+        keys = sorted(_text(kv["key"]) for kv in found)
+        assert keys[1:] == ["/heron/topologies/words"]
+        assert keys[0].startswith("/heron/sessions/")
+    found = server.call("kv/range", key="AA==", range_end="AA==", keys_only=True)["kvs"]
+    assert [_text(kv["key"]) for kv in found] == ["/heron/topologies/words"], "the session leaves nothing behind"
+
+
+def _text(encoded: str) -> str:
+    import base64
+
+    return base64.b64decode(encoded).decode()

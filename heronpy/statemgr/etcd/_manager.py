@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from heronpy.errors import AlreadyExistsError, StateError
+from heronpy.errors import AlreadyExistsError, ConfigError, StateError
 from heronpy.runtime import StatemgrSpec
-from heronpy.statemgr._access import read_credentials, tls_context
+from heronpy.statemgr._access import CA_KEY, CERTIFICATE_KEY, read_credentials, tls_context
 from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._watch import Watch
-from heronpy.statemgr.etcd._gateway import Gateway, NoAnswerError, NotSentError, RefusedError
+from heronpy.statemgr.etcd._gateway import Gateway, NoAnswerError, NotSentError, RefusedError, parse_endpoints
 from heronpy.statemgr.etcd._requests import (
     Found,
     Json,
@@ -65,6 +65,8 @@ class EtcdStateManager(StateManager):
         self._root = "/" + "/".join(part for part in (spec.root or DEFAULT_ROOT).split("/") if part)
         self._period_s = session_timeout_s / 3
         read_credentials(spec)  # a file that cannot be read is told of now
+        if (spec.ca_file or spec.certificate_file) and not all(tls for _, _, tls in parse_endpoints(spec.connection)):
+            raise ConfigError(f"etcd at {spec.connection}: with {CA_KEY} or {CERTIFICATE_KEY} endpoints need https://")
         self._gateway = Gateway(
             spec.connection,
             attempt_timeout_s=max(0.5, self._period_s),

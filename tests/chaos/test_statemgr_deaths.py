@@ -1,4 +1,4 @@
-"""ZooKeeper is killed, or comes back without its data, while numbers flow: no number is lost, and the state is back."""
+"""ZooKeeper or etcd is killed, or comes back without its data, while numbers flow: none is lost, the state is back."""
 
 from __future__ import annotations
 
@@ -14,34 +14,41 @@ from ledger import Ledger, eventually_pid, everyone
 from heronpy.errors import StateError
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
+from heronpy.testing.etcd import EtcdServer, etcd_missing
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(zookeeper_missing() is not None, reason=zookeeper_missing() or ""),
-]
+pytestmark = pytest.mark.long
 
 DURABLE = (Kind.TOPOLOGIES, Kind.PACKINGPLANS, Kind.PPLANS, Kind.EXECUTIONSTATE, Kind.SCHEDULERS, Kind.EPOCHS)
 BACK_S = 180.0
 
 
+@pytest.fixture(scope="module", params=["zookeeper", "etcd"])
+def kind(request: pytest.FixtureRequest) -> str:
+    if (why := zookeeper_missing() if request.param == "zookeeper" else etcd_missing()) is not None:
+        pytest.skip(why)
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
+def server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer | EtcdServer]:
+    directory = tmp_path_factory.mktemp(kind)
     # Short sessions, so that a Topology Master's node is free soon after its death.
-    with ZookeeperServer(tmp_path_factory.mktemp("zookeeper"), session_timeout_max_ms=10_000) as server:
+    one = EtcdServer(directory) if kind == "etcd" else ZookeeperServer(directory, session_timeout_max_ms=10_000)
+    with one as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+def ledger(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     return Ledger(tmp_path_factory.mktemp("records"))
 
 
 @pytest.fixture(scope="module")
-def chain(zookeeper: ZookeeperServer, ledger: Ledger) -> Iterator[TopologyHandle]:
+def chain(kind: str, server: ZookeeperServer | EtcdServer, ledger: Ledger) -> Iterator[TopologyHandle]:
     properties = {
-        "heron.class.state.manager": "zookeeper",
-        "heron.statemgr.connection.string": zookeeper.connection,
+        "heron.class.state.manager": kind,
+        "heron.statemgr.connection.string": server.connection,
         "heron.statemgr.root.path": "/heron",
         "heron.executor.stable.ms": 500,
         "heron.executor.heartbeat.timeout.ms": 600_000,  # a test stops an executor, and nobody shall replace it
@@ -64,42 +71,42 @@ def state_is_back(chain: TopologyHandle) -> None:
     eventually_sync(check, within_s=BACK_S)
 
 
-def test_numbers_flow_while_zookeeper_is_dead_and_its_restart_disturbs_nobody(
-    chain: TopologyHandle, ledger: Ledger, zookeeper: ZookeeperServer
+def test_numbers_flow_while_the_state_manager_is_dead_and_its_restart_disturbs_nobody(
+    chain: TopologyHandle, ledger: Ledger, server: ZookeeperServer | EtcdServer
 ) -> None:
     before = everyone(chain)
-    with ledger.disturbed("kill -9 of ZooKeeper", chain) as recovery:
-        zookeeper.kill()
+    with ledger.disturbed(f"kill -9 of {server.name}", chain) as recovery:
+        server.kill()
         done = ledger.goal
         ledger.raise_goal(300)
         ledger.wait_for_executed_from(done, 300)
-        zookeeper.start()
+        server.start()
         recovery.over()
         state_is_back(chain)
     assert everyone(chain) == before, "somebody died of it"
 
 
-def test_a_stream_manager_that_dies_while_zookeeper_is_dead_is_replaced(
-    chain: TopologyHandle, ledger: Ledger, zookeeper: ZookeeperServer
+def test_a_stream_manager_that_dies_while_the_state_manager_is_dead_is_replaced(
+    chain: TopologyHandle, ledger: Ledger, server: ZookeeperServer | EtcdServer
 ) -> None:
     pid = everyone(chain)["stmgr-2"]
-    with ledger.disturbed("kill -9 of ZooKeeper, then of stmgr-2", chain) as recovery:
-        zookeeper.kill()
+    with ledger.disturbed(f"kill -9 of {server.name}, then of stmgr-2", chain) as recovery:
+        server.kill()
         os.kill(pid, signal.SIGKILL)
         eventually_pid(chain, "stmgr-2", lambda now: now != pid)
-        zookeeper.start()
+        server.start()
         recovery.over()
         state_is_back(chain)
 
 
-def test_zookeeper_that_comes_back_empty_is_given_the_state_again(
-    chain: TopologyHandle, ledger: Ledger, zookeeper: ZookeeperServer
+def test_one_that_comes_back_empty_is_given_the_state_again(
+    chain: TopologyHandle, ledger: Ledger, server: ZookeeperServer | EtcdServer
 ) -> None:
     before = everyone(chain)
-    with ledger.disturbed("ZooKeeper emptied", chain) as recovery:
-        zookeeper.kill()
-        zookeeper.empty()
-        zookeeper.start()
+    with ledger.disturbed(f"{server.name} emptied", chain) as recovery:
+        server.kill()
+        server.empty()
+        server.start()
         recovery.over()
         began_s = time.monotonic()
         state_is_back(chain)
@@ -107,15 +114,15 @@ def test_zookeeper_that_comes_back_empty_is_given_the_state_again(
     assert everyone(chain) == before, "somebody died of it"
 
 
-def test_the_topology_master_dies_while_zookeeper_is_emptied(
-    chain: TopologyHandle, ledger: Ledger, zookeeper: ZookeeperServer
+def test_the_topology_master_dies_while_it_is_emptied(
+    chain: TopologyHandle, ledger: Ledger, server: ZookeeperServer | EtcdServer
 ) -> None:
     pid = everyone(chain)["tmaster"]
-    with ledger.disturbed("ZooKeeper emptied and the tmaster killed", chain) as recovery:
-        zookeeper.kill()
-        zookeeper.empty()
+    with ledger.disturbed(f"{server.name} emptied and the tmaster killed", chain) as recovery:
+        server.kill()
+        server.empty()
         os.kill(pid, signal.SIGKILL)
-        zookeeper.start()
+        server.start()
         recovery.over()
         state_is_back(chain)
 
