@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from heronpy.config._sinks import sinks_from_text
 from heronpy.errors import ConfigError, nearest
@@ -244,6 +245,34 @@ class CheckpointsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PackageConfig:
+    """How the user's code, and Python with it, come to the hosts that run it."""
+
+    url: str = _key("", "heron.uploader.url")
+    """Where packages are stored: a directory (`/path`; one that all hosts share, if there are several),
+    `s3://bucket/prefix` or `hdfs://host:port/path`, with the options of `heron.statefulstorage.url`. Empty: nothing is
+    stored; containers need the submitter's own files."""
+    python: str = _key("image", "heron.package.python")
+    """Which Python runs a container: `image`, the one that its host or image has, with heronpy in it; `venv:/path`, a
+    virtual environment at that path of every host; `ship`, the submitter's own environment, which is stored beside the
+    package and made again on each host out of its Python of the same version."""
+    requirements: str = _key("", "heron.package.requirements")
+    """A requirements file of pip. What it names is stored in the package as wheels, and installed for each container
+    from these alone."""
+
+    def __post_init__(self) -> None:
+        kind, _, path = self.python.partition(":")
+        if self.python not in ("image", "ship") and (kind != "venv" or not path.startswith("/")):
+            raise ConfigError(f"heron.package.python must be image, venv:/path or ship, not {self.python!r}")
+        if self.python == "ship" and urlsplit(self.url).scheme not in ("", "file"):
+            raise ConfigError(
+                "heron.package.python: what ships is fetched without heronpy, so heron.uploader.url must be a directory"
+            )
+        if self.python == "ship" and not self.url:
+            raise ConfigError("heron.package.python ship needs a directory that all hosts share in heron.uploader.url")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """All sections."""
 
@@ -257,6 +286,7 @@ class EngineConfig:
     shell: ShellConfig = ShellConfig()
     security: SecurityConfig = SecurityConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    package: PackageConfig = PackageConfig()
 
     @classmethod
     def from_keys(cls, values: Mapping[str, Any]) -> Self:

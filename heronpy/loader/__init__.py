@@ -13,13 +13,14 @@ in every instance, whether they are named in the definition, pickled by it, or p
 """
 
 from heronpy.loader._define import define
-from heronpy.loader._load import activate, load_class
+from heronpy.loader._load import PACKAGE, activate, load_class
 from heronpy.loader._stage import Staged, importable, stage
 from heronpy.loader._traceback import user_traceback
 from heronpy.loader.definition import MODULES_KEY, Definition, MainModule
 
 __all__ = [
     "MODULES_KEY",
+    "PACKAGE",
     "Definition",
     "MainModule",
     "Staged",

@@ -7,6 +7,7 @@ A topology's directory, made at submit and copied to wherever a container runs:
     secrets/               what the state manager's servers want to be shown, if anything, 0700: see StatemgrSpec
     tls/                   its certificates: see heronpy.security.authority, 0700
     package/               the user's code, on sys.path of every instance
+    requirements/          what the package requires, installed; see heronpy.environment
     container_<n>/         working directory of container n; logs below log-files/
 
 Unix sockets live elsewhere, because their paths may have at most 107 bytes: in
@@ -56,6 +57,9 @@ class Launch:
     """The topology's directory. Not written to the file: it is where the file is."""
     package_paths: tuple[str, ...] = ("package",)
     """Directories and archives for sys.path of the instances, relative to `dir`, first first."""
+    packages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What is stored for hosts that do not share the submitter's files: by the directory, relative to `dir`, that it
+    becomes (`package`), its reference as `heronpy.uploader.PackageRef.from_json` reads it."""
     main_file: str = ""
     """The user's script relative to `dir`, when its classes were defined in `__main__`."""
     config: EngineConfig = field(default_factory=EngineConfig)
@@ -97,6 +101,7 @@ class Launch:
             "environ": self.environ,
             "statemgr": self.statemgr.to_values(self.dir),
             "package_paths": list(self.package_paths),
+            "packages": {place: dict(ref) for place, ref in self.packages.items()},
             "main_file": self.main_file,
             "scheduler": self.scheduler,
             "scheduler_config": dict(self.scheduler_config),
@@ -254,6 +259,12 @@ def _plain_map(values: Any) -> dict[str, Any]:
     return values
 
 
+def _packages(values: Any) -> dict[str, dict[str, Any]]:
+    if not isinstance(values, dict) or not all(isinstance(ref, dict) for ref in values.values()):
+        raise TypeError("a package is not a map")
+    return values
+
+
 def _launch(path: Path, values: Any) -> Launch:
     text = {key: values[key] for key in ("topology", "topology_id", "cluster", "role", "environ", "scheduler")}
     text["main_file"] = values["main_file"]
@@ -268,6 +279,7 @@ def _launch(path: Path, values: Any) -> Launch:
         statemgr=StatemgrSpec.of_values(values["statemgr"], path),
         dir=path,
         package_paths=tuple(packages),
+        packages=_packages(values.get("packages", {})),
         config=EngineConfig.from_keys(values["config"]),
         scheduler_config=_plain_map(values.get("scheduler_config", {})),
         origins=_origins(values.get("origins", {})),  # directories of earlier versions have none

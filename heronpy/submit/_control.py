@@ -22,6 +22,7 @@ from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._listed import check_owner
+from heronpy.submit._packages import remove_packages
 from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
 log = logging.getLogger(__name__)
@@ -140,6 +141,7 @@ def _runs(launch: Launch) -> bool:
 
 
 def _remove_state(launch: Launch, keep: bool) -> None:
+    remove_packages(launch)
     if not keep:
         remove_checkpoints(launch)
 

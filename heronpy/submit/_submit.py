@@ -34,6 +34,7 @@ from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._copies import has_copy, trouble_of
 from heronpy.submit._listed import load
+from heronpy.submit._packages import add_requirements, remove_packages, store_packages
 from heronpy.submit._plan import Submission, default_role, prepare
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def _clear_leftovers(state: StateManager, launch: Launch) -> None:
     if (earlier := load(launch.dir)) is not None:  # else it did not come to the launch file, and nothing was started
         heron_scheduler.kill(earlier)
         remove_checkpoints(earlier)
+        remove_packages(earlier)
     state.remove_topology(launch.topology)
     _remove_directory(launch)
 
@@ -194,6 +196,7 @@ def _store(submission: Submission, home: Path, undo: contextlib.ExitStack) -> La
         begin_submission(launch.dir)
         launch = _staged(submission)
         launch = dataclasses.replace(launch, statemgr=launch.statemgr.in_directory(launch.dir))
+        launch = store_packages(add_requirements(launch), undo.callback)
         launch.save()
         _issue_certificates(launch, [c.id for c in submission.packing.containers], home)
     except OSError as e:

@@ -15,7 +15,8 @@ import shutil
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -32,21 +33,21 @@ _EXECUTABLE = 0o100
 
 
 def pack(
-    directory: Path,
+    source: Path | Sequence[tuple[str, Path]],
     archive: Path,
     *,
     left_out: Callable[[PurePosixPath], bool] = lambda path: False,
     bytes_max: int = BYTES_MAX,
     files_max: int = FILES_MAX,
 ) -> Path:
-    """Write the files of a directory into a package. Returns `archive`.
+    """Write the files of directories into a package. Returns `archive`.
 
     A link to a file is packed as the file.
 
     Args:
-        directory: What is packed; the package has the paths below it.
+        source: What is packed: a directory, or several, each with its path in the package (`""`: the package itself).
         archive: The file to write.
-        left_out: Says of a path, relative to `directory`, that neither it nor what is below it is packed.
+        left_out: Says of a path in the package that neither it nor what is below it is packed.
         bytes_max, files_max: As for `unpack`.
 
     Raises:
@@ -54,18 +55,20 @@ def pack(
         UsageError: something in it is neither a file nor a directory, or there is too much of it.
         StateError: a file cannot be read, or the package cannot be written.
     """
-    if not directory.is_dir():
-        raise NotFoundError(f"{directory} is not a directory")
-    room, members = bytes_max, 0
+    sources = [("", source)] if isinstance(source, Path) else list(source)
+    for _, directory in sources:
+        if not directory.is_dir():
+            raise NotFoundError(f"{directory} is not a directory")
+    room, members, what = bytes_max, 0, f"the package of {sources[0][1]}"
     try:
         with (
             archive.open("wb") as raw,
             gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
             tarfile.open(fileobj=packed, mode="w|", format=tarfile.GNU_FORMAT) as tar,
         ):
-            for path in _members(directory, left_out):
+            for name, path in chain.from_iterable(_members(*one, left_out) for one in sources):
                 members += 1
-                member = tarfile.TarInfo(path.relative_to(directory).as_posix())
+                member = tarfile.TarInfo(name)
                 if path.is_dir() and not path.is_symlink():
                     member.type, member.mode = tarfile.DIRTYPE, 0o755
                     tar.addfile(member)
@@ -74,15 +77,15 @@ def pack(
                         found = os.fstat(f.fileno())
                         member.size, member.mode = found.st_size, 0o755 if found.st_mode & _EXECUTABLE else 0o644
                         room -= member.size
-                        _check_room(str(directory), room, bytes_max, members, files_max)
+                        _check_room(what, room, bytes_max, members, files_max)
                         tar.addfile(member, f)
                 else:
                     raise UsageError(f"{path} cannot be packed: it is neither a file nor a directory")
-                _check_room(str(directory), room, bytes_max, members, files_max)
+                _check_room(what, room, bytes_max, members, files_max)
     except FileNotFoundError as e:
         raise NotFoundError(f"{e.filename} has gone while it was packed") from e
     except OSError as e:
-        raise StateError(f"{e.filename or directory} cannot be packed: {e.strerror or e}") from e
+        raise StateError(f"{e.filename or archive} cannot be packed: {e.strerror or e}") from e
     return archive
 
 
@@ -120,14 +123,14 @@ def unpack(archive: Path, into: Path, *, bytes_max: int = BYTES_MAX, files_max: 
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _members(directory: Path, left_out: Callable[[PurePosixPath], bool]) -> Iterator[Path]:
+def _members(prefix: str, directory: Path, left_out: Callable[[PurePosixPath], bool]) -> Iterator[tuple[str, Path]]:
     """All below a directory, in an order that only the names decide, a directory before what is in it."""
     for folder, directories, files in os.walk(directory, onerror=_raise):
         here = Path(folder)
-        relative = PurePosixPath(here.relative_to(directory).as_posix())
-        directories[:] = sorted(name for name in directories if not left_out(relative / name))
-        yield from (here / name for name in directories)
-        yield from (here / name for name in sorted(files) if not left_out(relative / name))
+        place = PurePosixPath(prefix, here.relative_to(directory).as_posix())
+        directories[:] = sorted(name for name in directories if not left_out(place / name))
+        kept = sorted(name for name in files if not left_out(place / name))
+        yield from (((place / name).as_posix(), here / name) for name in (*directories, *kept))
 
 
 def _raise(error: OSError) -> None:

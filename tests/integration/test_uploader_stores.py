@@ -28,13 +28,14 @@ def overwrite(ref: PackageRef, content: bytes) -> None:
         storage.put(name, [content])
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
 @pytest.mark.skipif(s3_missing() is not None, reason=s3_missing() or "")
 class TestS3Uploader(UploaderKit):
-    @pytest.fixture(scope="class")
-    def server(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-        with S3Server(tmp_path_factory.mktemp("s3")) as server:
-            yield server
-
     @pytest.fixture(autouse=True)
     def credentials(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3Server.access_key)

@@ -1,0 +1,80 @@
+"""What of a topology is stored for hosts that do not share the submitter's files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from heronpy.errors import HeronError, StateError
+from heronpy.loader import PACKAGE
+from heronpy.runtime import Launch
+
+# heronpy.uploader and heronpy.environment are imported in functions: most commands need nothing of them.
+
+
+def add_requirements(launch: Launch) -> Launch:
+    """Add the requirements that the configuration names to a staged package.
+
+    Raises:
+        NotFoundError, ConfigError, UsageError, UnavailableError: as `heronpy.environment.collect_requirements`.
+    """
+    if not launch.config.package.requirements:
+        return launch
+    from heronpy.environment import REQUIREMENTS_PATH, collect_requirements, install_requirements
+
+    package = launch.dir / PACKAGE
+    collect_requirements(Path(launch.config.package.requirements).expanduser(), package)
+    if not launch.config.package.url:  # the containers run in this very directory
+        install_requirements(package, launch.dir / REQUIREMENTS_PATH)
+    return replace(launch, package_paths=(*launch.package_paths, REQUIREMENTS_PATH))
+
+
+def store_packages(launch: Launch, undo: Callable[[Callable[[Launch], None], Launch], object]) -> Launch:
+    """Store the staged package, and the environment if it is shipped. Nothing, if the cluster has no uploader.
+
+    Args:
+        launch: The topology, staged.
+        undo: Called with `remove_packages` and what it is to remove, before each step.
+
+    Raises:
+        ConfigError: no such uploader.
+        StateError, UnavailableError: it cannot be written, or does not answer.
+    """
+    if not launch.config.package.url:
+        return launch
+    from heronpy.environment import PYTHON, own_tag, pack_environment
+    from heronpy.uploader import open_uploader, pack
+
+    with tempfile.TemporaryDirectory(prefix="heron-package-") as scratch:
+        archives = {PACKAGE: pack(launch.dir / PACKAGE, Path(scratch) / f"{PACKAGE}.tar.gz")}
+        if launch.config.package.python == "ship":
+            archives[PYTHON] = pack_environment(Path(scratch) / f"{PYTHON}.tar.gz")
+        for place, archive in archives.items():
+            with open_uploader(launch.config.package.url) as uploader:
+                ref = uploader.store(archive, topology_id=launch.topology_id).to_json()
+            tag = {"tag": own_tag()} if place == PYTHON else {}
+            launch = replace(launch, packages={**launch.packages, place: {**ref, **tag}})
+            undo(remove_packages, launch)
+    return launch
+
+
+def remove_packages(launch: Launch) -> None:
+    """Remove what is stored of a topology that has ended, unless others use it, too.
+
+    Raises:
+        StateError: something is left; names it.
+    """
+    if not launch.packages:
+        return
+    from heronpy.uploader import PackageRef, remove
+
+    for values in launch.packages.values():
+        try:
+            remove(PackageRef.from_json(values), topology_id=launch.topology_id)
+        except (HeronError, ValueError) as e:
+            raise StateError(
+                f"{launch.topology} has ended, but its package {values.get('url')} is not removed: {e}; remove it by "
+                "hand"
+            ) from e

@@ -1,0 +1,209 @@
+"""Requirements that are installed from a package alone, and an environment that is made again elsewhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.config import EngineConfig
+from heronpy.environment import (
+    PYTHON,
+    REQUIREMENTS_PATH,
+    collect_requirements,
+    has_requirements,
+    install,
+    install_requirements,
+    own_tag,
+    pack_environment,
+    python_command,
+)
+from heronpy.errors import NotFoundError, StateError, UsageError
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.uploader import open_uploader, pack
+
+
+def wheel(folder: Path, name: str, version: str = "1.0", tag: str = "py3-none-any") -> Path:
+    """A wheel with one module, which says its version."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}-{version}-{tag}.whl"
+    about = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}.py", f"VERSION = {version!r}\n")
+        archive.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return path
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in place of a package index."""
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    (tmp_path / "topology" / "package").mkdir(parents=True)
+    return tmp_path / "topology" / "package"
+
+
+def requirements(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "requirements.txt"
+    path.write_text(text)
+    return path
+
+
+def launch_with(directory: Path, **keys: Any) -> Launch:
+    return Launch(
+        topology="words",
+        topology_id="words-1",
+        cluster="local",
+        role="ada",
+        environ="default",
+        statemgr=StatemgrSpec(),
+        dir=directory,
+        config=EngineConfig.from_keys(keys),
+    )
+
+
+def test_requirements_travel_as_wheels(index: Path, package: Path, tmp_path: Path) -> None:
+    wheel(index, "heron_test_dep", "1.0")
+    wheel(index, "heron_test_dep", "2.0")
+    assert not has_requirements(package)
+    collect_requirements(requirements(tmp_path, "heron-test-dep<2\n"), package)
+    assert has_requirements(package)
+    os.environ["PIP_FIND_LINKS"] = "/nowhere"  # the host asks nobody
+    into = package.parent / REQUIREMENTS_PATH
+    install_requirements(package, into)
+    program = f"import sys; sys.path.insert(0, {str(into)!r}); import heron_test_dep as d; print(d.VERSION)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout == "1.0\n"
+    install_requirements(package, into)
+    assert [path.name for path in into.parent.iterdir()] == ["site-packages"]
+
+
+def test_a_package_without_requirements_installs_none(package: Path) -> None:
+    install_requirements(package, package.parent / REQUIREMENTS_PATH)
+    assert not (package.parent / REQUIREMENTS_PATH).exists()
+
+
+def test_what_pip_refuses_is_one_line(index: Path, package: Path, tmp_path: Path) -> None:
+    index.mkdir()
+    with pytest.raises(UsageError, match="heron-nowhere==9") as error:
+        collect_requirements(requirements(tmp_path, "heron-nowhere==9\n"), package)
+    assert "\n" not in str(error.value)
+    with pytest.raises(NotFoundError, match=r"no-such\.txt"):
+        collect_requirements(tmp_path / "no-such.txt", package)
+
+
+def test_another_version_of_what_the_engine_needs_is_refused(index: Path, package: Path, tmp_path: Path) -> None:
+    wheel(index, "numpy", "0.1")
+    with pytest.raises(UsageError, match="numpy"):
+        collect_requirements(requirements(tmp_path, "numpy==0.1\n"), package)
+
+
+def test_a_wheel_of_another_platform_is_named(index: Path, package: Path) -> None:
+    (package / ".heron-wheels").mkdir()
+    wheel(package / ".heron-wheels", "heron_test_dep", "1.0", "cp27-cp27m-win32")
+    into = package.parent / REQUIREMENTS_PATH
+    with pytest.raises(UsageError, match="heron_test_dep"):
+        install_requirements(package, into)
+    assert not into.exists()
+    assert list(into.parent.iterdir()) == []
+
+
+def test_packages_become_a_topology_directory(tmp_path: Path, package: Path, index: Path) -> None:
+    wheel(index, "heron_test_dep")
+    (package / "main.py").write_text("")
+    collect_requirements(requirements(tmp_path, "heron-test-dep\n"), package)
+    with open_uploader(str(tmp_path / "store")) as uploader:
+        ref = uploader.store(pack(package, tmp_path / "package.tar.gz"), topology_id="words-1")
+    (tmp_path / "host").mkdir()
+    launch = replace(launch_with(tmp_path / "host"), packages={"package": ref.to_json()})
+    launch.save()
+    for _ in range(2):  # the second start finds everything
+        install(Launch.load(launch.dir))
+        assert (launch.dir / "package" / "main.py").exists()
+        assert (launch.dir / REQUIREMENTS_PATH / "heron_test_dep.py").exists()
+    with pytest.raises(StateError, match="does not know"):
+        install(replace(launch, packages={"../outside": ref.to_json()}))
+    with pytest.raises(StateError, match="damaged"):
+        install(replace(launch, dir=tmp_path, packages={"package": {**ref.to_json(), "sha256": "x"}}))
+
+
+class TestShipped:
+    @pytest.fixture
+    def command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """The Python of a container that was shipped an environment with one module, and the engine."""
+        installed = tmp_path / "site-packages"
+        (installed / "pip").mkdir(parents=True)
+        (installed / "pip" / "__init__.py").write_text("")
+        (installed / "editable.pth").write_text("/nowhere\n")
+        (installed / "shipped_module.py").write_text("WORD = 'shipped'\n")
+        monkeypatch.setattr(sysconfig, "get_paths", lambda: {"purelib": str(installed), "platlib": str(installed)})
+        archive = pack_environment(tmp_path / "python.tar.gz")
+        with open_uploader(f"file://{tmp_path}/st%20ore") as uploader:
+            ref = uploader.store(archive, topology_id="words-1")
+        keys = {"heron.package.python": "ship", "heron.uploader.url": str(tmp_path / "store")}
+        launch = launch_with(tmp_path, **keys)
+        return python_command(replace(launch, packages={PYTHON: {**ref.to_json(), "tag": own_tag()}}))
+
+    def run(self, command: list[str], tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        host = f"{sys.base_prefix}/bin/{command[0]}"
+        environment = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]}
+        return subprocess.run(
+            [host, "-I", *command[1:], *arguments], env=environment, cwd="/", capture_output=True, text=True
+        )
+
+    def test_it_is_made_once_and_has_what_was_installed(self, command: list[str], tmp_path: Path) -> None:
+        program = "import sys, shipped_module, heronpy.config; print(shipped_module.WORD, heronpy.__file__, sys.argv)"
+        first = self.run(command, tmp_path, "-c", program, "x")
+        cache = tmp_path / "home" / ".cache" / "heron" / "python"
+        (made,) = cache.iterdir()
+        assert first.stderr == ""
+        assert first.stdout.split()[0] == "shipped"
+        assert first.stdout.split()[1].startswith(str(made))
+        assert "'x'" in first.stdout
+        before = made.stat().st_mtime_ns
+        assert self.run(command, tmp_path, "-c", program).returncode == 0
+        assert made.stat().st_mtime_ns == before
+        assert [path.name for path in cache.iterdir()] == [made.name]
+        missing = self.run(command, tmp_path, "-c", "import pip")
+        assert "No module named 'pip'" in missing.stderr
+
+    def test_a_host_that_does_not_fit_says_so(self, command: list[str], tmp_path: Path) -> None:
+        other = [*command[:-1], "cpython-39 linux-riscv64"]
+        failed = self.run(other, tmp_path, "-c", "pass")
+        assert (failed.returncode, failed.stdout) == (1, "")
+        assert failed.stderr.startswith(f"heron: this host's Python is {own_tag()}, and")
+        assert failed.stderr.count("\n") == 1
+
+    def test_a_damaged_or_missing_environment_is_one_line(self, command: list[str], tmp_path: Path) -> None:
+        stored = Path(command[3])
+        content = bytearray(stored.read_bytes())
+        content[1000] ^= 1
+        stored.write_bytes(content)
+        damaged = self.run(command, tmp_path, "-c", "pass")
+        assert (damaged.returncode, damaged.stderr.count("\n")) == (1, 1)
+        assert "is damaged" in damaged.stderr
+        stored.unlink()
+        missing = self.run(command, tmp_path, "-c", "pass")
+        assert (missing.returncode, missing.stderr.count("\n")) == (1, 1)
+        assert "submit it again" in missing.stderr
+        assert list((tmp_path / "home" / ".cache" / "heron" / "python").iterdir()) == []
+
+    def test_a_cache_of_somebody_else_is_not_used(self, command: list[str], tmp_path: Path) -> None:
+        cache = tmp_path / "home" / ".cache" / "heron" / "python"
+        cache.mkdir(parents=True)
+        cache.chmod(0o777)
+        failed = self.run(command, tmp_path, "-c", "pass")
+        assert (failed.returncode, "others can write" in failed.stderr) == (1, True)
