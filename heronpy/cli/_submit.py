@@ -83,6 +83,9 @@ def submit(
     deploy_deactivated: Annotated[
         bool, typer.Option("--deploy-deactivated", help="Start it paused.", show_default=False)
     ] = False,
+    requirements: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Requirements of pip to install for it.", show_default=False)
+    ] = None,
     start_from: Annotated[
         str, typer.Option("--from", metavar="URL", help="Begin with the checkpoint that is there.", show_default=False)
     ] = "",
@@ -121,6 +124,8 @@ def submit(
         properties["topology.state.allow.empty"] = "true"
     if allow_dropped_state:
         properties["topology.state.allow.dropped"] = "true"
+    if requirements is not None:
+        properties["heron.package.requirements"] = str(requirements.absolute())
     if simulator and start_from:
         raise UsageError("--from is for topologies that run in processes, not for --simulator")
     _show_warnings()

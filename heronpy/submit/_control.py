@@ -141,9 +141,10 @@ def _runs(launch: Launch) -> bool:
 
 
 def _remove_state(launch: Launch, keep: bool) -> None:
-    remove_packages(launch)
-    if not keep:
-        remove_checkpoints(launch)
+    with contextlib.ExitStack() as also:
+        also.callback(remove_packages, launch)
+        if not keep:
+            remove_checkpoints(launch)
 
 
 def _end(launch: Launch) -> None:

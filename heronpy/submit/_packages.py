@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import heron_scheduler
+
 from heronpy.errors import HeronError, StateError
 from heronpy.loader import PACKAGE
 from heronpy.runtime import Launch
@@ -26,7 +28,7 @@ def add_requirements(launch: Launch) -> Launch:
 
     package = launch.dir / PACKAGE
     collect_requirements(Path(launch.config.package.requirements).expanduser(), package)
-    if not launch.config.package.url:  # the containers run in this very directory
+    if heron_scheduler.has_service(launch):  # its containers run in this very directory
         install_requirements(package, launch.dir / REQUIREMENTS_PATH)
     return replace(launch, package_paths=(*launch.package_paths, REQUIREMENTS_PATH))
 
