@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 BUILD := build
 KAFKA_VERSION := 4.4.0
 KAFKA_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kafka-$(KAFKA_VERSION)
+KUBERNETES_VERSION := 1.35.4
+KUBERNETES := $(or $(HERON_TEST_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kubernetes-$(KUBERNETES_VERSION)/hyper)
 # Four at a time, because many of them wait; by file (tests/conftest.py), so that each Spark and each
 # topology is started once; in the order that stands there, so that what is left for the end is short. The suite starts
 # some two thousand processes of the engine: compiled beforehand, also where PYTHONDONTWRITEBYTECODE is set, they take a
@@ -28,7 +30,7 @@ CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes
 
 .PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-state bench-nexmark bench-spark bench-tracker \
-	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server java constraints
+	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -195,6 +197,12 @@ kafka-server:
 s3-server: ## build versitygw, the S3 server of the tests, into build/bin (once; needs Go)
 	@[ -x $(BUILD)/bin/versitygw ] || GOBIN=$(abspath $(BUILD)/bin) go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
 	@echo "export HERON_TEST_VERSITYGW=$(abspath $(BUILD)/bin/versitygw)"
+
+# Not among `servers` either: it takes minutes of CPU. etcd, which it needs, is Debian's etcd-server.
+k8s-server: ## build the Kubernetes control plane of the tests (once for all checkouts; needs Go; takes minutes)
+	@[ -x "$(KUBERNETES)" ] || tests/servers/kubernetes.sh $(KUBERNETES_VERSION) "$(KUBERNETES)"
+	@command -v etcd >/dev/null || { $(call apt_install,etcd-server); } \
+		|| echo "not installed: etcd-server; the tests on Kubernetes will be skipped" >&2
 
 # Spark needs Java 17 or newer. What is missing says the program itself, too.
 java:

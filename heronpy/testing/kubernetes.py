@@ -28,6 +28,8 @@ import yaml
 
 from heronpy.testing._server_process import ServerProcess, free_port
 
+VERSION = "1.35.4"
+"""The one that `make k8s-server` builds."""
 BINARY_ENV = "HERON_TEST_KUBERNETES"
 START_S = 240.0
 _USERS = {
@@ -44,7 +46,7 @@ def kubernetes_binary() -> Path:
     if given := os.environ.get(BINARY_ENV):
         return Path(given)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "heronpy" / "kubernetes" / "hyper"
+    return cache / "heronpy" / f"kubernetes-{VERSION}" / "hyper"
 
 
 def kubernetes_missing() -> str | None:
