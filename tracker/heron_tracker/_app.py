@@ -23,12 +23,12 @@ from starlette.exceptions import HTTPException
 import heronpy
 from heron_tracker import _routes_actions, _routes_files, _routes_metrics, _routes_topologies, _routes_tracker
 from heron_tracker._config import TrackerConfig
-from heron_tracker._docs import docs_page
-from heron_tracker._guards import DeliberateChanges, HostAllowed, TokenRequired
+from heron_tracker._guards import DeliberateChanges, TokenRequired, unknown_host
 from heron_tracker._middleware import Timed
 from heron_tracker._tracker import Tracker
 from heron_tracker._ui_files import UiFiles
 from heronpy.errors import HeronError
+from heronpy.web import HostAllowed, docs_page
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def create_app(config: TrackerConfig, *, ui: Path = UI) -> TrackerApp:
         app.add_middleware(
             CORSMiddleware, allow_origins=config.cors_origins, allow_methods=["GET"], allow_headers=["authorization"]
         )
-    app.add_middleware(HostAllowed, names=(config.host, *config.hosts))
+    app.add_middleware(HostAllowed, names=(config.host, *config.hosts), refuse=unknown_host)
     app.add_middleware(Timed, metrics=tracker.metrics)
     _serve_ui(app, files)
     return app

@@ -2,8 +2,8 @@
 
 Three doors, each against a different stranger:
 
-- `HostAllowed`: a page of another site that has had its own name point to this address (DNS rebinding). The browser
-  then takes this Tracker for that site, and sends the site's name as Host.
+- `heronpy.web.HostAllowed`: a page of another site that has had its own name point to this address (DNS rebinding).
+  The browser then takes this Tracker for that site, and sends the site's name as Host.
 - `TokenRequired`: whoever can connect: another user of this machine, or of the network.
 - `DeliberateChanges`: a page that makes the user's browser send a request (CSRF). What a form or a link can send
   without asking first has no header of the sender's choice.
@@ -14,50 +14,19 @@ from __future__ import annotations
 import base64
 import binascii
 import hmac
-import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from heron_tracker._ui_files import UiFiles
+from heronpy.web import header
 
 OPEN_PATHS = ("/health", "/docs", "/openapi.json")
 """What is answered without the token: nothing of it is about topologies."""
 CHANGE_HEADER = "x-heron-request"
 """What a request that changes something carries, with any value, unless it carries a bearer token."""
 _READS = ("GET", "HEAD", "OPTIONS")
-
-
-class HostAllowed:
-    """Refuses requests that are addressed to another name than this Tracker's.
-
-    Allowed are `localhost` and below, every IP address (nobody can have another address point here), and the names
-    that are configured.
-    """
-
-    def __init__(self, app: ASGIApp, names: tuple[str, ...] = ()) -> None:
-        self._app = app
-        self._names = frozenset(name.lower().rstrip(".") for name in names)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._allowed(_header(scope, b"host")):
-            refused = _refused(
-                "this Tracker is not known by the name in the request's Host header: add it to tracker.hosts", 421
-            )
-            await refused(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
-
-    def _allowed(self, header: str) -> bool:
-        host = host_of(header)
-        if host == "localhost" or host.endswith(".localhost") or host in self._names:
-            return True
-        try:
-            ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        return True
 
 
 class TokenRequired:
@@ -84,7 +53,7 @@ class TokenRequired:
         await response(scope, receive, send)
 
     def _allowed(self, scope: Scope) -> bool:
-        kind, _, credentials = _header(scope, b"authorization").encode("latin-1").partition(b" ")
+        kind, _, credentials = header(scope, b"authorization").encode("latin-1").partition(b" ")
         if kind.lower() == b"basic":
             try:
                 credentials = base64.b64decode(credentials.strip(), validate=True).partition(b":")[2]
@@ -109,26 +78,19 @@ class DeliberateChanges:
 
 
 def _suspicion(scope: Scope) -> str | None:
-    origin = _header(scope, b"origin")
-    if origin and urlsplit(origin).netloc.lower() != _header(scope, b"host").lower():
+    origin = header(scope, b"origin")
+    if origin and urlsplit(origin).netloc.lower() != header(scope, b"host").lower():
         return "requests that change something are not accepted from pages of other sites"
-    bearer = _header(scope, b"authorization").lower().startswith("bearer ")
-    if not bearer and not _header(scope, CHANGE_HEADER.encode()):
+    bearer = header(scope, b"authorization").lower().startswith("bearer ")
+    if not bearer and not header(scope, CHANGE_HEADER.encode()):
         # Credentials of basic authentication do not count: browsers add them by themselves, whoever asks.
         return f"requests that change something must carry a bearer token, or the header {CHANGE_HEADER}"
     return None
 
 
-def host_of(header: str) -> str:
-    """The name or address in a Host header, without port and brackets, in lower case."""
-    try:
-        return (urlsplit(f"//{header}").hostname or "").rstrip(".")
-    except ValueError:
-        return ""
-
-
-def _header(scope: Scope, name: bytes) -> str:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), "")
+def unknown_host() -> JSONResponse:
+    """The answer to a request by a name that is not the Tracker's."""
+    return _refused("this Tracker is not known by the name in the request's Host header: add it to tracker.hosts", 421)
 
 
 def _refused(reason: str, status: int) -> JSONResponse:

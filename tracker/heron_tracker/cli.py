@@ -45,7 +45,7 @@ def tracker(
     """
     from heron_tracker import _config as c
     from heron_tracker import create_app
-    from heron_tracker._serve import listen, serve
+    from heronpy.web import listen, serve
 
     if no_token and token_file is not None:
         raise UsageError("--token-file and --no-token contradict each other: choose one")
@@ -65,7 +65,7 @@ def tracker(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
 
     config = dataclasses.replace(config, host=host or config.host, actions=actions or config.actions)
-    with listen(config.host, config.port if port is None else port) as listening:
+    with listen(config.host, config.port if port is None else port, "the Tracker") as listening:
         if no_token:
             config = dataclasses.replace(config, token=None, token_file=None)
         elif config.token is None and config.token_required:
@@ -79,4 +79,6 @@ def tracker(
             told = {"url": url, "pid": os.getpid(), "login_url": login, "token_file": file}
             print(json.dumps(told) if as_json else f"heron tracker: {login}", flush=True)
 
-        serve(create_app(config), listening, config.host, ready)
+        app = create_app(config)
+        # Closed first: open streams would be waited for.
+        serve(app, listening, config.host, ready, before_stop=app.state.tracker.events.close)

@@ -1,4 +1,4 @@
-"""The Tracker as a process: it listens, reports where, and stops gracefully."""
+"""An application as a process: it listens, reports where, and stops gracefully."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import uvicorn
 import uvloop
+from starlette.types import ASGIApp
 
-from heron_tracker._app import TrackerApp
 from heronpy.address import bare_host, join_address, listening_socket
 from heronpy.errors import UnavailableError
 
 STOP_S = 3
-"""How long requests that are under way may take when the Tracker stops."""
+"""How long requests that are under way may take when the server stops."""
 BACKLOG = 512
 CONNECTIONS_MAX = 2000
 HEAD_BYTES_MAX = 64 << 10
@@ -30,10 +31,10 @@ _SWITCH_S = 0.001
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, app: TrackerApp, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], before_stop: Callable[[], None]) -> None:
         super().__init__(config)
-        self._app = app
         self._ready = ready
+        self._before_stop = before_stop
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -49,12 +50,12 @@ class _Server(uvicorn.Server):
             self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._app.state.tracker.events.close()  # else open streams would be waited for
+        self._before_stop()
         await super().shutdown(sockets)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Where the Tracker is asked; port 0: a free one.
+def listen(host: str, port: int, who: str) -> socket.socket:
+    """Where a server is asked; port 0: a free one. `who` is what errors call it.
 
     Raises:
         UnavailableError: the port is taken, or the address is not of this host.
@@ -63,23 +64,31 @@ def listen(host: str, port: int) -> socket.socket:
         return listening_socket(bare_host(host), port, backlog=BACKLOG)
     except OSError as e:
         where = join_address(bare_host(host), port)
-        raise UnavailableError(
-            f"the Tracker cannot listen at {where}: {e.strerror or e}; choose another with --port"
-        ) from e
+        raise UnavailableError(f"{who} cannot listen at {where}: {e.strerror or e}; choose another with --port") from e
 
 
-def serve(app: TrackerApp, listening: socket.socket, host: str, ready: Callable[[str], None]) -> None:
+def serve(
+    app: ASGIApp,
+    listening: socket.socket,
+    host: str,
+    ready: Callable[[str], None],
+    *,
+    before_stop: Callable[[], None] = lambda: None,
+    certificate: tuple[Path, Path] | None = None,
+) -> None:
     """Serve until SIGTERM or Ctrl-C. Closes the socket.
 
     Args:
-        app: What `create_app` returned.
+        app: The application.
         listening: What `listen` returned.
         host: What it was given, for the URL.
         ready: Called with the URL once it can be asked.
+        before_stop: Called before requests that are under way are waited for.
+        certificate: Certificate chain and key, as PEM files, to be asked by https; None: by http.
     """
     sys.setswitchinterval(_SWITCH_S)
     with listening:
-        url = f"http://{join_address(bare_host(host), listening.getsockname()[1])}"
+        url = f"{'https' if certificate else 'http'}://{join_address(bare_host(host), listening.getsockname()[1])}"
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -89,7 +98,9 @@ def serve(app: TrackerApp, listening: socket.socket, host: str, ready: Callable[
             http="h11",
             h11_max_incomplete_event_size=HEAD_BYTES_MAX,
             timeout_graceful_shutdown=STOP_S,
+            ssl_certfile=certificate[0] if certificate else None,
+            ssl_keyfile=certificate[1] if certificate else None,
         )
-        server = _Server(config, app, lambda: ready(url))
+        server = _Server(config, lambda: ready(url), before_stop)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(server.serve(sockets=[listening]))
