@@ -11,6 +11,7 @@ HeronError                      what a user can act on; one line, an exit code, 
 ├── TupleError                  a value that cannot travel: unpicklable, too large, ungroupable
 ├── StateError                  the state manager, or a topology's directory, cannot be read or written
 │   ├── CheckpointError         a checkpoint that cannot be taken, or is damaged, incomplete or another topology's
+│   ├── DamagedInputError       a batch has input that cannot be read, so it is not done
 │   ├── FencedError             a newer incarnation has taken over, so this one may not write any more
 │   ├── ReadFailedError         a file that may be whole, and cannot be read now
 │   └── UntrustedError          a file or directory that another user owns, or could have written
@@ -24,6 +25,7 @@ from __future__ import annotations
 import errno
 import itertools
 from collections.abc import Iterable
+from typing import Any
 
 _SHORTAGES = frozenset(
     (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EIO, errno.ESTALE)
@@ -91,6 +93,12 @@ class StateError(HeronError):
 
 class CheckpointError(StateError):
     """A checkpoint that cannot be taken, or one that must not be restored: damaged, incomplete, another topology's."""
+
+
+class DamagedInputError(StateError):
+    """Batches are not done, because a part of their input is damaged. `report` says what was done beside them."""
+
+    report: Any = None
 
 
 class FencedError(StateError):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from heronpy.archive import _progress
-from heronpy.archive._deadletter import DeadLetters
 from heronpy.archive._schema import Schema, read_schema
 from heronpy.archive._split import ArchiveSplit, Part
 from heronpy.archive.footer import Footer, UnreadableError, check_codec, opened, read_footer
@@ -115,18 +114,14 @@ class Archive:
             self._footers[key] = footer
         return footer
 
-    def check(
-        self, files: Iterable[ArchiveFile], dead_letter: Callable[[str, Any, str], None]
-    ) -> tuple[list[ArchiveFile], list[ArchiveFile]]:
-        """Read the footers of files: which can be read, and which were set aside, each with its reason.
-
-        A file that is set aside is moved into the dead letters' `files/` if `dead_letter` is `DeadLetters`.
+    def check(self, files: Iterable[ArchiveFile]) -> tuple[list[ArchiveFile], dict[ArchiveFile, str]]:
+        """Read the footers of files: which can be read, and which are damaged, with the reason.
 
         Raises:
             NotFoundError: a file is gone.
             HeronError: the disk cannot be read.
         """
-        good, bad = [], []
+        good, bad = [], {}
         for file in files:
             try:
                 self.footer(file)
@@ -138,12 +133,7 @@ class Archive:
             except MemoryError as error:
                 raise HeronError(f"not enough memory to read {file.path}: {error}") from error
             except UnreadableError as error:
-                bad.append(file)
-                reason = f"the file cannot be read: {error}"
-                if isinstance(dead_letter, DeadLetters):
-                    dead_letter.set_aside(file.path, reason)
-                else:
-                    dead_letter(str(file.path), None, reason)
+                bad[file] = f"the file cannot be read: {error}"
         return good, bad
 
     def rows(self, files: Iterable[ArchiveFile]) -> int:

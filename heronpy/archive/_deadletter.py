@@ -1,4 +1,4 @@
-"""Rows and files that could not be read, stored or computed are set aside here, each with the reason."""
+"""Rows that could not be read, stored or computed are set aside here, each with the reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import socket
 import threading
 import time
@@ -79,25 +78,6 @@ class DeadLetters:
                 self._write(line.encode() + b"\n")
             except OSError as error:
                 raise HeronError(f"cannot write dead letters in {self.path}: {error.strerror or error}") from error
-
-    def set_aside(self, path: Path, reason: str, *, move: bool = True) -> Path | None:
-        """Move (or copy) a file that cannot be read to `files/`, and record why; where it is now.
-
-        None: it was gone already, as when another process has set it aside.
-        """
-        target = self.path / "files" / f"{path.name}.{secrets.token_hex(4)}"
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if move:
-                shutil.move(path, target)
-            else:
-                shutil.copy2(path, target)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise HeronError(f"cannot set {path} aside in {target.parent}: {error.strerror or error}") from error
-        self(str(path), {"file": str(target)}, reason)
-        return target
 
     def close(self) -> None:
         """Close the file of this process, if there is one. The next row opens another."""

@@ -96,8 +96,8 @@ def read_row_group(file: Any, group: int) -> Any:
     return table
 
 
-def id_hash_groups(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
-    """The column `id_hash` of a file, row group by row group, without those that are damaged.
+def id_hash_groups(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.int64]] | None]:
+    """The column `id_hash` of a file, row group by row group; None for each that is damaged.
 
     Raises:
         FileNotFoundError: no such file.
@@ -111,8 +111,11 @@ def id_hash_groups(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.int64]]]:
                 column = file.read_row_group(group, columns=["id_hash"]).column(0)
             except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
                 as_unreadable(error)
+                yield None
                 continue
-            if column.null_count == 0:
+            if column.null_count or len(column) != file.metadata.row_group(group).num_rows:
+                yield None
+            elif len(column):
                 yield column.to_numpy().astype(np.int64, copy=False)
 
 

@@ -15,7 +15,7 @@ import typer
 
 from heronpy.cli.commands import Verbose, home
 from heronpy.cli.commands import verbose as verbose_is_on
-from heronpy.errors import UsageError
+from heronpy.errors import DamagedInputError, UsageError
 from heronpy.pipeline._cli_progress import shown, steps
 from heronpy.pipeline.cli_job import ArgsArgument, JobArgument, JobCommand, JsonOption, NameOption, load, parse_time_ms
 from heronpy.pipeline.load import Loaded, enter, pickle_by_value_in_spark
@@ -31,6 +31,10 @@ _BATCHES_MAX = 1_000_000
 Master = Annotated[
     str | None, typer.Option(metavar="URL", help=f"Spark's master. Default: spark-submit's, or {LOCAL}.")
 ]
+AcceptDamage = Annotated[
+    bool,
+    typer.Option("--accept-damage", help="Compute batches without what is damaged of their input.", show_default=False),
+]
 Conf = Annotated[list[str] | None, typer.Option(metavar="K=V", help="A setting of Spark; may be repeated.")]
 
 
@@ -40,6 +44,7 @@ def run(
     until: Annotated[
         str | None, typer.Option(metavar="T", help="Only batches that end by then: ISO time (UTC), seconds, or now.")
     ] = None,
+    accept_damage: AcceptDamage = False,
     master: Master = None,
     conf: Conf = None,
     name: NameOption = None,
@@ -50,7 +55,8 @@ def run(
     until_ms = None if until is None else parse_time_ms("--until", until)
     settings = parse_conf(conf)
     loaded = load(job, args, name)
-    report = _run(loaded, master, settings, quiet=as_json, until_ms=until_ms)
+    with _reported(loaded, as_json):
+        report = _run(loaded, master, settings, quiet=as_json, until_ms=until_ms, accept_damage=accept_damage)
     _print_report(loaded, report, as_json)
     prune(loaded)
 
@@ -63,6 +69,7 @@ def backfill(
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="T", help="The same; batches that begin before it.")] = None,
     batch: Annotated[list[int] | None, typer.Option(metavar="N", help="A batch id; may be repeated.")] = None,
+    accept_damage: AcceptDamage = False,
     master: Master = None,
     conf: Conf = None,
     name: NameOption = None,
@@ -79,7 +86,9 @@ def backfill(
     wanted = sorted(set(batch)) if batch else batches_between(*(times or (0, 0)), length_ms)
     batches = closed_ones(loaded, wanted, by_id=bool(batch))
     until_ms = (batches[-1] + 1) * length_ms
-    report = _run(loaded, master, settings, quiet=as_json, batches=batches, until_ms=until_ms)
+    which = {"batches": batches, "until_ms": until_ms, "accept_damage": accept_damage}
+    with _reported(loaded, as_json):
+        report = _run(loaded, master, settings, quiet=as_json, **which)
     _print_report(loaded, report, as_json)
 
 
@@ -213,6 +222,16 @@ def _run(loaded: Loaded, master: str | None, settings: dict[str, str], *, quiet:
 def _run_in(loaded: Loaded, where: dict[str, Any], *, quiet: bool, **which: Any) -> RunReport:
     with shown(quiet=quiet) as progress:
         return batch_run(loaded.job, progress=progress, **where, **which)
+
+
+@contextlib.contextmanager
+def _reported(loaded: Loaded, as_json: bool) -> Iterator[None]:
+    """What was done beside damaged input is told before the error."""
+    try:
+        yield
+    except DamagedInputError as e:
+        _print_report(loaded, e.report, as_json)
+        raise
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:

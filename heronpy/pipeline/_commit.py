@@ -27,6 +27,7 @@ def commit(
     fingerprints: Mapping[int, str],
     inputs: Mapping[int, Mapping[str, str]],
     *,
+    damaged: Mapping[int, str],
     committed_watermark: Callable[[], int | None],
 ) -> None:
     """Replace batches by what a Spark job has computed.
@@ -39,6 +40,7 @@ def commit(
         version: of its files.
         fingerprints: of the batches that it computed.
         inputs: of each batch, by archive.
+        damaged: what could not be read of the input of batches.
         committed_watermark: called when the batches are in the manifest.
     """
     replaced = [
@@ -58,6 +60,7 @@ def commit(
         done.elements = report.elements[batch]
         done.duplicates = report.duplicates[batch]
         done.dead_letters = report.failed[batch]
+        done.damaged = damaged.get(batch, "")
         for name in plan.outputs:
             node = plan.nodes[name]
             outputs = done.views if isinstance(node, StoreNode) else done.sinks

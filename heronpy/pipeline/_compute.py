@@ -6,9 +6,10 @@ import secrets
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heronpy.errors import UserCodeError
+from heronpy.errors import HeronError, UserCodeError
 from heronpy.pipeline._inputs import SPLIT_BYTES_MAX, ArchiveInput
 from heronpy.pipeline._progress import Progress, watched
 from heronpy.pipeline.duplicates import find_duplicate_candidates
@@ -28,13 +29,15 @@ FAILED_SHARE_MAX = 0.1
 
 @dataclass(frozen=True)
 class Batches:
-    """All batch ids from one (None: the first) to another."""
+    """All batch ids from one (None: the first) to another, but for some."""
 
     first: int | None
     last: int
+    without: frozenset[int] = frozenset()
 
     def __contains__(self, batch: object) -> bool:
-        return isinstance(batch, int) and batch <= self.last and (self.first is None or batch >= self.first)
+        inside = isinstance(batch, int) and batch <= self.last and (self.first is None or batch >= self.first)
+        return inside and batch not in self.without
 
 
 def new_version() -> str:
@@ -89,10 +92,14 @@ def compute(
     )
     chosen = sorted(wanted or ())
     with watched(sc, "duplicates", chosen, progress):
-        candidates, with_candidates = _duplicate_candidates(sc, archives, read)
+        candidates, with_candidates, damaged = _duplicate_candidates(sc, archives, read)
     with watched(sc, "compute", chosen, progress):
         setting = JobContext(plan, layout, job.config.api_config, candidates, _worker_memory(sc), _scratch(sc))
         report = execute(sc, setting, readings, with_candidates)
+    # Three passes read the same files: hashes, elements, and elements that may be there twice. Where not all of them
+    # found the same damage, elements would count twice, or not at all.
+    if differing := sorted(({str(path) for path in damaged} | report.malformed_again) - report.malformed_in):
+        raise HeronError(f"{differing[0]} could not be read, and at another time it could: run again")
     _refuse_failures(report)
     return report, version
 
@@ -113,21 +120,23 @@ def cores(sc: SparkContext) -> int:
 
 def _duplicate_candidates(
     sc: SparkContext, archives: Sequence[ArchiveInput], batches: Container[int]
-) -> tuple[dict[str, Any], list[ScanTask]]:
-    """Hashes of ids that are there twice, by archive, and readings of the files that they are in."""
+) -> tuple[dict[str, Any], list[ScanTask], set[Path]]:
+    """Hashes of ids that are there twice, by archive; readings of the files that they are in; damaged files."""
     candidates: dict[str, Any] = {}
     with_candidates: list[ScanTask] = []
+    damaged: set[Path] = set()
     for one in archives:
         files = {file.path: file for file in one.chosen(batches)}
         if not files:
             continue
-        hashes, paths = find_duplicate_candidates(
+        hashes, paths, unreadable = find_duplicate_candidates(
             sc, [(file.path, file.size_bytes) for file in files.values()], cores(sc)
         )
+        damaged |= unreadable
         if len(hashes):
             candidates[one.stage] = hashes
             with_candidates += one.readings([files[path] for path in sorted(paths)], SPLIT_BYTES_MAX)
-    return candidates, with_candidates
+    return candidates, with_candidates, damaged
 
 
 def _refuse_failures(report: Report) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from heronpy.connectors import Split
@@ -32,6 +32,8 @@ class ArchiveInput:
     archive: Archive
     files: dict[int, list[ArchiveFile]]
     """Readable ones, by batch id."""
+    damaged: dict[ArchiveFile, str] = field(default_factory=dict)
+    """Those whose footers cannot be read, with the reason."""
 
     def chosen(self, batches: Container[int] | None) -> list[ArchiveFile]:
         """Files of some batches, or of all."""
@@ -43,12 +45,12 @@ class ArchiveInput:
 
 
 def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
-    """Look into all archives of a plan; files that cannot be read are set aside.
+    """Look into all archives of a plan. No file is moved or changed.
 
     Raises:
         ConfigError: an archive has another batch length than the program.
     """
-    from heronpy.archive import Archive, DeadLetters
+    from heronpy.archive import Archive
 
     inputs = []
     for node in plan.archives():
@@ -58,13 +60,13 @@ def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
                 f"the archive {archive.directory} has batches of {archive.batch_length_ms / 1000:g} s and the "
                 f"program's are {job.batch_length_ms / 1000:g} s: set the length back, or give it another archive"
             )
-        files = {}
-        with DeadLetters(job.directory, node.stage) as letters:
-            for batch, listed in archive.batches().items():
-                good, _ = archive.check(listed, letters)
-                if good:
-                    files[batch] = good
-        inputs.append(ArchiveInput(node.stage, archive, files))
+        one = ArchiveInput(node.stage, archive, {})
+        for batch, listed in archive.batches().items():
+            good, bad = archive.check(listed)
+            one.damaged |= bad
+            if good:
+                one.files[batch] = good
+        inputs.append(one)
     return inputs
 
 
@@ -79,10 +81,29 @@ def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
     """
     made: dict[int, dict[str, str]] = {}
     for one in archives:
-        for batch, files in one.files.items():
-            damaged = [f"!{file.path.name}={unread[str(file.path)]}" for file in files if str(file.path) in unread]
-            made.setdefault(batch, {})[one.stage] = one.archive.fingerprint(files) + "".join(sorted(damaged))
+        damaged: dict[int, list[str]] = {}
+        for file in one.damaged:
+            damaged.setdefault(file.batch, []).append(f"!{file.path.name}={stamp(file.path)}")
+        for file in one.chosen(None):
+            if (seen := unread.get(str(file.path))) is not None:
+                damaged.setdefault(file.batch, []).append(f"!{file.path.name}={seen}")
+        for batch in {*one.files, *damaged}:
+            files = one.files.get(batch, ())
+            whole = one.archive.fingerprint(files) if files else f"{batch}:0:{0:016x}"
+            made.setdefault(batch, {})[one.stage] = whole + "".join(sorted(damaged.get(batch, ())))
     return made
+
+
+def damaged_batches(archives: Sequence[ArchiveInput], unread: Container[str]) -> dict[int, str]:
+    """Batches of which some input is known to be damaged, and what it is."""
+    found: dict[int, str] = {}
+    for one in archives:
+        for file, reason in one.damaged.items():
+            found.setdefault(file.batch, f"{file.path}: {reason}")
+        for file in one.chosen(None):
+            if str(file.path) in unread:
+                found.setdefault(file.batch, f"{file.path}: a part of it cannot be read")
+    return found
 
 
 def unread_files(archives: Sequence[ArchiveInput], places: Collection[str]) -> dict[str, str]:

@@ -38,6 +38,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
             "elements": sum(batch.elements for batch in manifest.batches.values()),
             "duplicates": sum(batch.duplicates for batch in manifest.batches.values()),
             "open": sorted({batch for a in archives for batch in a.pop("open")}),
+            "damaged": {batch: done.damaged for batch, done in sorted(manifest.batches.items()) if done.damaged},
         },
         "archives": archives,
         "views": [_view(job, node, manifest) for node in job.stores().values()],
@@ -80,7 +81,7 @@ def _sizes(archive: Any, batches: dict[int, Any]) -> dict[str, int]:
         try:
             rows += archive.footer(file).rows
         except (FileNotFoundError, UnreadableError):
-            unreadable += 1  # the next run sets it aside; a status only looks
+            unreadable += 1
     return {
         "batches": len(batches),
         "files": len(files),
@@ -143,7 +144,9 @@ def show(found: dict[str, Any]) -> None:
         console.print(f"dead letters of {origin}: {count:,}")
     for archive in found["archives"]:
         if bad := archive["done"]["unreadable"] + archive["waiting"]["unreadable"]:
-            console.print(f"{bad:,} files of {archive['archive']} cannot be read: the next run sets them aside")
+            console.print(f"{bad:,} files of {archive['archive']} cannot be read: their batches are not done without")
+    for batch, what in batches["damaged"].items():
+        console.print(f"batch {batch} was computed without what is damaged: {what}")
 
 
 def _signed(ms: int | None, duration: Any) -> str:

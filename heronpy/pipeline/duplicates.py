@@ -25,10 +25,10 @@ _HASHES_PER_PARTITION = 8_000_000
 
 def find_duplicate_candidates(
     sc: SparkContext, files: Sequence[tuple[Path, int]], parallelism: int
-) -> tuple[np.ndarray[Any, Any], set[Path]]:
-    """Hashes of ids that occur more than once, sorted, and the files that they are in.
+) -> tuple[np.ndarray[Any, Any], set[Path], set[Path]]:
+    """Hashes of ids that occur more than once, sorted; the files that they are in; and those that are damaged.
 
-    Files that cannot be read are passed over here: whoever reads their elements sets them aside.
+    Of damaged files the rest is read: whoever reads their elements must find the same damage, else some count twice.
 
     Args:
         sc: Spark.
@@ -44,11 +44,10 @@ def find_duplicate_candidates(
         .partitionBy(count, int)
         .mapPartitions(_repeated)
     )
-    if not found:
-        return np.empty(0, dtype=np.int64), set()
-    hashes = np.concatenate([np.frombuffer(data, dtype=np.int64) for data, _ in found])
     paths = [path for path, _ in files]
-    return np.sort(hashes), {paths[i] for _, numbers in found for i in numbers}
+    damaged = {paths[i] for _, _, numbers in found for i in numbers}
+    hashes = np.frombuffer(b"".join(data for data, _, _ in found), dtype=np.int64)
+    return np.sort(hashes), {paths[i] for _, numbers, _ in found for i in numbers}, damaged
 
 
 def _tasks(files: Sequence[tuple[Path, int]], target_bytes: int) -> list[list[tuple[int, str]]]:
@@ -64,7 +63,7 @@ def _tasks(files: Sequence[tuple[Path, int]], target_bytes: int) -> list[list[tu
 
 
 class _Hashes:
-    """Reads the hashes of files: (partition, (number of the file, int64s))."""
+    """Reads the hashes of files: (partition, (number of the file, int64s)); no bytes at all for a damaged file."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -73,6 +72,9 @@ class _Hashes:
         for files in tasks:
             for number, path in files:
                 for hashes in file_hashes(Path(path)):
+                    if hashes is None:
+                        yield 0, (number, b"")
+                        continue
                     if self._count == 1:
                         yield 0, (number, hashes.tobytes())
                         continue
@@ -81,8 +83,8 @@ class _Hashes:
                         yield p, (number, hashes[places == p].tobytes())
 
 
-def file_hashes(path: Path) -> Iterator[np.ndarray[Any, Any]]:
-    """The hashes of a file's ids, by row group. Damaged ones are passed over, as by whoever reads the elements.
+def file_hashes(path: Path) -> Iterator[np.ndarray[Any, Any] | None]:
+    """The hashes of a file's ids, by row group; None for what is damaged.
 
     Raises:
         NotFoundError: the file is gone.
@@ -99,19 +101,21 @@ def file_hashes(path: Path) -> Iterator[np.ndarray[Any, Any]]:
     except MemoryError as error:
         raise HeronError(f"not enough memory to read the ids of {path}: {error}") from error
     except UnreadableError:
-        return  # the whole file
+        yield None  # the whole file
 
 
-def _repeated(rows: Iterable[tuple[int, tuple[int, bytes]]]) -> Iterator[tuple[bytes, list[int]]]:
+def _repeated(rows: Iterable[tuple[int, tuple[int, bytes]]]) -> Iterator[tuple[bytes, list[int], list[int]]]:
     numbers: list[int] = []
     arrays: list[np.ndarray[Any, Any]] = []
+    damaged: set[int] = set()
     for _, (number, data) in rows:
-        numbers.append(number)
-        arrays.append(np.frombuffer(data, dtype=np.int64))
-    if not arrays:
-        return
-    ordered = np.sort(np.concatenate(arrays))
+        if data:
+            numbers.append(number)
+            arrays.append(np.frombuffer(data, dtype=np.int64))
+        else:
+            damaged.add(number)
+    ordered = np.sort(np.concatenate(arrays)) if arrays else np.empty(0, dtype=np.int64)
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if len(repeated):
+    if len(repeated) or damaged:
         holding = {n for n, array in zip(numbers, arrays, strict=True) if np.isin(array, repeated).any()}
-        yield repeated.tobytes(), sorted(holding)
+        yield repeated.tobytes(), sorted(holding), sorted(damaged)

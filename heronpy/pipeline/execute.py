@@ -38,7 +38,7 @@ from heronpy.pipeline.reductions import (
     WindowReducer,
     emit,
 )
-from heronpy.pipeline.task import Report, Task
+from heronpy.pipeline.task import Report, Task, file_of
 from heronpy.streamlet.graph import (
     JoinNode,
     ReduceByKeyAndWindowNode,
@@ -327,6 +327,9 @@ def _reduce_task(work: _Work, rows: Iterable[tuple[int, Block]]) -> Iterator[tup
 
 # Elements that may be there twice
 
+_DAMAGED = ""
+"""Instead of a stage: the files that could not be read."""
+
 
 def _unique(sc: SparkContext, with_candidates: Sequence[ScanTask], shared: Any) -> Any:
     """Blocks of the elements whose ids are duplicate candidates, each id once."""
@@ -349,9 +352,16 @@ class _Candidates:
         setting: JobContext = unpack(self._shared.value)
         for packed in rows:
             reading: ScanTask = unpack(packed)
+            damaged: set[str] = set()
+
+            def note(where: str, row: Any, reason: str, files: set[str] = damaged) -> None:
+                files.add(file_of(where))  # the other reader sets the rows aside
+
             for split in reading.splits:
-                for chunk in split.read(_ignore):  # the other reader sets malformed rows aside
+                for chunk in split.read(note):
                     yield from self._rows(reading.stage, chunk, setting.candidates[reading.stage])
+            if damaged:
+                yield 0, (_DAMAGED, pickle.dumps(damaged))
 
     def _rows(self, stage: str, chunk: Chunk, candidates: Any) -> Iterator[tuple[int, tuple[str, bytes]]]:
         if chunk.id_hashes is None or chunk.ids is None:
@@ -364,15 +374,14 @@ class _Candidates:
             yield p, (stage, cloudpickle.dumps(bucket))
 
 
-def _ignore(where: str, row: Any, reason: str) -> None:
-    pass
-
-
 def _unique_task(work: _Work, rows: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[tuple[int, Block]]:
     # The earliest of equal ids counts, so that each run chooses the same.
     first: dict[tuple[str, str], tuple[int, Any]] = {}
     length, layout = work.setting.layout.batch_length_ms, work.setting.layout
     for _, (stage, data) in rows:
+        if stage == _DAMAGED:
+            work.task.report.malformed_again |= pickle.loads(data)
+            continue
         for name, time, value in pickle.loads(data):
             before = first.get((stage, name))
             if before is None:

@@ -46,6 +46,8 @@ class Batch:
     """Elements dropped because another one had the same id."""
     dead_letters: int = 0
     """Elements that were set aside because user code raised."""
+    damaged: str = ""
+    """What of its input could not be read, where that was accepted; empty: nothing."""
     finished_at_s: float = 0.0
     inputs: dict[str, str] = field(default_factory=dict)
     """Of what it was computed from, this batch's own part, by archive: see `Archive.fingerprint`."""

@@ -32,6 +32,16 @@ class Work:
     """To compute as well, if archives had not lost what they were made of: they stay as they are."""
     less: list[int] = field(default_factory=list)
     """Of `pending`, those whose look-back reaches into what archives have lost."""
+    blocked: list[int] = field(default_factory=list)
+    """To compute as well, if their input were not damaged."""
+
+    def block(self, damaged: Collection[int], lookback: int | None) -> None:
+        """Leave out what is computed from batches with damaged input."""
+        touched = {batch for batch in self.pending if _reads(batch, damaged, lookback)}
+        self.blocked = sorted({*self.blocked, *touched})
+        self.pending = [batch for batch in self.pending if batch not in touched]
+        kept = [[batch for batch in group if batch not in touched] for group in self.groups]
+        self.groups = [group for group in kept if group]
 
 
 def decide(

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heronpy.errors import StateError
+from heronpy.errors import DamagedInputError, StateError
 from heronpy.pipeline._commit import commit, remove_leftovers
 from heronpy.pipeline._compute import Batches, compute, cores
 from heronpy.pipeline._inputs import (
     ArchiveInput,
     archive_readings,
     complete_before_ms,
+    damaged_batches,
     fingerprints,
     open_archives,
     sizes,
@@ -61,6 +62,10 @@ class RunReport:
     committed_watermark: int | None = None
     """All batches up to this one are done."""
     seconds: float = 0.0
+    blocked: list[int] = field(default_factory=list)
+    """Batches that are not done because a part of their input is damaged."""
+    damaged: dict[int, str] = field(default_factory=dict)
+    """Batches with damaged input, and what it is; those whose damage was accepted, too."""
     notes: list[str] = field(default_factory=list)
     """What a batch run leaves out of the program, and what it could not do."""
 
@@ -71,6 +76,7 @@ def run(
     master: str = "local[*]",
     until_ms: int | None = None,
     batches: Collection[int] | None = None,
+    accept_damage: bool = False,
     conf: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunReport:
@@ -81,12 +87,15 @@ def run(
         master: Spark's master URL.
         until_ms: only batches that end by then, and not later than now; without it, as far as the archive is complete.
         batches: compute these, also if they are done, and no others.
+        accept_damage: compute batches of which a part of the input is damaged without it. What is accepted once stays
+            so until the file changes.
         conf: Spark's configuration.
         progress: called about twice a second while Spark works, from another thread.
 
     Raises:
         TopologyError: the program has a part that a batch job cannot do.
         AlreadyExistsError: another run works on the job's directory.
+        DamagedInputError: input of some batches is damaged; all others are done. No file is moved or changed.
         UserCodeError: user code failed, or raised for more than a tenth of the elements; nothing of that Spark job
             counts.
         UnavailableError: there is no Java, or no Spark.
@@ -94,7 +103,7 @@ def run(
     check_packages()
     plan = plan_batch(job)
     with lock(job.directory):
-        return _Run(job, plan, master, dict(conf or {}), progress).run(until_ms, batches)
+        return _Run(job, plan, master, dict(conf or {}), progress, accept_damage=accept_damage).run(until_ms, batches)
 
 
 class _Run:
@@ -105,8 +114,11 @@ class _Run:
         master: str,
         conf: dict[str, str],
         progress: Callable[[Progress], None] | None,
+        *,
+        accept_damage: bool,
     ) -> None:
         self._job, self._plan = job, plan
+        self._accept_damage = accept_damage
         self._master, self._conf, self._progress = master, conf, progress
         self._manifest = Manifest.load(job.directory, job.batch_length_ms)
         self._report = RunReport(job.name, notes=list(plan.notes))
@@ -125,6 +137,7 @@ class _Run:
             self._pending(until_ms, batches)
         self._report.committed_watermark = self._manifest.committed_watermark
         self._report.seconds = time.monotonic() - began
+        self._tell_of_damage()
         return self._report
 
     def _pending(self, until_ms: int | None, batches: Collection[int] | None) -> None:
@@ -149,16 +162,48 @@ class _Run:
             only=batches,
         )
         self._tell_of_lost(work, lookback_ms)
+        self._block(work, lookback)
         if work.pending or views_to_roll_up(self._manifest):
             with self._spark() as sc:
-                for i, group in enumerate(work.groups):
-                    left = [batch for later in work.groups[i + 1 :] for batch in later]
-                    self._group(sc, work, group, left, lookback_ms, input_sizes)
+                while work.groups:
+                    group, *later = work.groups
+                    left = [batch for one in later for batch in one]
+                    if self._group(sc, work, group, left, lookback_ms, input_sizes):
+                        work.groups = later
+                    else:
+                        self._block(work, lookback)
                 roll_up(sc, self._job, self._manifest, self._progress)
+        self._report.blocked = work.blocked
         upto = committed_watermark(self._manifest, work, ())
         if upto != self._manifest.committed_watermark and work.fingerprints:
             self._manifest.committed_watermark = upto
             self._manifest.save(self._job.directory)
+
+    def _block(self, work: Work, lookback: int | None) -> None:
+        """Leave out what would be computed from damaged input, unless that is accepted."""
+        self._report.damaged = damaged_batches(self._archives, self._manifest.unread)
+        if not self._accept_damage:
+            work.block(self._report.damaged, lookback)
+
+    def _tell_of_damage(self) -> None:
+        """Say which batches were computed without what is damaged, or are not done for it.
+
+        Raises:
+            DamagedInputError: there are some that are not done.
+        """
+        if not self._report.blocked:
+            for batch in self._report.batches:
+                if (what := self._report.damaged.get(batch)) is not None:
+                    self._report.notes.append(f"batch {batch} was computed without what is damaged: {what}")
+            return
+        what = next(iter(self._report.damaged.values()))
+        more = f" (and {len(self._report.damaged) - 1} more)" if len(self._report.damaged) > 1 else ""
+        error = DamagedInputError(
+            f"{_spans(self._report.blocked)} cannot be done: {what}{more}; put back what is damaged, or do without it: "
+            "--accept-damage"
+        )
+        error.report = self._report
+        raise error
 
     def _tell_of_lost(self, work: Work, lookback_ms: int | None) -> None:
         """Say what archives have lost.
@@ -201,8 +246,11 @@ class _Run:
         left: Sequence[int],
         lookback_ms: int | None,
         input_sizes: Mapping[int, int],
-    ) -> None:
-        read = Batches(_read_from(group, lookback_ms, self._job.batch_length_ms), max(group))
+    ) -> bool:
+        """Compute some batches. False: their input turned out to be damaged, so nothing of it counts."""
+        # What is damaged is read by none of them, or they would be blocked.
+        damaged = frozenset() if self._accept_damage else frozenset(self._report.damaged)
+        read = Batches(_read_from(group, lookback_ms, self._job.batch_length_ms), max(group), damaged)
         readings = archive_readings(self._archives, read, cores(sc))
         report, version = compute(
             sc,
@@ -219,6 +267,9 @@ class _Run:
         )
         if unread := unread_files(self._archives, report.malformed_in):
             self._manifest.unread |= unread
+            if not self._accept_damage:
+                self._manifest.save(self._job.directory)  # so that the next run need not find it
+                return False
             lookback = None if lookback_ms is None else -(-lookback_ms // self._job.batch_length_ms)
             renew(work, fingerprints(self._archives, self._manifest.unread), lookback)
         commit(
@@ -229,14 +280,17 @@ class _Run:
             version,
             {batch: work.fingerprints[batch] for batch in group},
             work.inputs,
+            damaged=damaged_batches(self._archives, self._manifest.unread),
             committed_watermark=lambda: committed_watermark(self._manifest, work, left),
         )
         self._add(report, group)
+        return True
 
     def _everything(self, until_ms: int | None) -> None:
         """Some input is read from its source, which does not say what is new: compute all batches."""
         length = self._job.batch_length_ms
         last = _LAST if until_ms is None else until_ms // length - 1
+        self._refuse_damage()
         with self._spark() as sc:
             readings, total = source_readings(self._plan.sources(), cores(sc))
             files = archive_readings(self._archives, Batches(None, last), cores(sc))
@@ -254,6 +308,8 @@ class _Run:
                 total_bytes=total,
                 progress=self._progress,
             )
+            self._manifest.unread |= unread_files(self._archives, report.malformed_in)
+            self._refuse_damage()
             found = sorted({part.batch for part in report.parts})
             for batch in [batch for batch in self._manifest.batches if batch <= last]:
                 del self._manifest.batches[batch]
@@ -267,10 +323,22 @@ class _Run:
                 version,
                 dict.fromkeys(found, version),
                 {},
+                damaged=self._report.damaged,
                 committed_watermark=lambda: upto,
             )
             self._add(report, found)
             roll_up(sc, self._job, self._manifest, self._progress)
+
+    def _refuse_damage(self) -> None:
+        """Where all batches are computed together, damage in one is damage in all.
+
+        Raises:
+            DamagedInputError: input is damaged, and that is not accepted.
+        """
+        self._report.damaged = damaged_batches(self._archives, self._manifest.unread)
+        if not self._accept_damage:
+            self._report.blocked = sorted(self._report.damaged)
+            self._tell_of_damage()
 
     def _add(self, report: Report, batches: Sequence[int]) -> None:
         total = self._report

@@ -32,6 +32,11 @@ class Part(NamedTuple):
     """What it is called once its version counts."""
 
 
+def file_of(where: str) -> str:
+    """The file in what an archive says of a place."""
+    return where.partition(_ROW_GROUP)[0]
+
+
 @dataclass
 class Report:
     """What one task did."""
@@ -48,6 +53,8 @@ class Report:
     """Rows that could not be read."""
     malformed_in: set[str] = field(default_factory=set)
     """The files that they are in, as far as inputs are archives."""
+    malformed_again: set[str] = field(default_factory=set)
+    """Those in which whoever looked for duplicates among the elements could not read something."""
     first_failure: tuple[str, str] | None = None
     """The stage and reason of the first failure, and its traceback."""
     parts: list[Part] = field(default_factory=list)
@@ -60,6 +67,7 @@ class Report:
         self.failed += other.failed
         self.malformed += other.malformed
         self.malformed_in |= other.malformed_in
+        self.malformed_again |= other.malformed_again
         self.first_failure = self.first_failure or other.first_failure
         self.parts += other.parts
 
@@ -107,7 +115,7 @@ class Task:
 
         def malformed(where: str, row: Any, reason: str) -> None:
             self.report.malformed += 1
-            self.report.malformed_in.add(where.partition(_ROW_GROUP)[0])
+            self.report.malformed_in.add(file_of(where))
             letters(where, row, reason)
 
         return malformed

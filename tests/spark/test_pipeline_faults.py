@@ -6,16 +6,17 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pipeline_program import archive, job_at
 
-from heronpy.archive import ArchiveWriter, dead_letter_counts
-from heronpy.errors import HeronError, UnavailableError
-from heronpy.pipeline import Job, Manifest, Progress, ViewReader, run
+from heronpy.archive import ArchiveWriter
+from heronpy.errors import DamagedInputError, HeronError, UnavailableError
+from heronpy.pipeline import Job, Manifest, Progress, ViewReader, _compute, run
 from heronpy.pipeline.compaction import compact
 from heronpy.pipeline.duplicates import file_hashes
 from heronpy.pipeline.session import check_java
@@ -126,39 +127,70 @@ def test_without_a_package_it_says_what_to_install(package: str, tmp_path: Path,
 # What is damaged
 
 
+def flip(path: Path) -> None:
+    """Change a byte in a page: the footer is whole."""
+    data = bytearray(path.read_bytes())
+    data[200] ^= 0xFF
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    """Take the footer away."""
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def of_batch(files: list[Path], batch: int) -> Path:
+    return next(file for file in files if file.parent.name == f"batch={batch}")
+
+
 @pytest.mark.usefixtures("spark")
-def test_damaged_files_are_set_aside_and_the_rest_is_counted(tmp_path: Path):
+def test_a_batch_with_damaged_input_is_not_done_and_all_others_are(tmp_path: Path):
     commits = [rows_of(0), rows_of(1), rows_of(2)]
     for commit in commits:
         archive(tmp_path, commit)
     files = files_of(tmp_path)
-    broken, flipped = (next(f for f in files[i : i + 10] if f.parent.name == "batch=4") for i in (0, 10))
-    broken.write_bytes(broken.read_bytes()[:-20])  # has no footer
-    data = bytearray(flipped.read_bytes())
-    data[200] ^= 0xFF  # in a page: the footer is whole
-    flipped.write_bytes(data)
+    cut(broken := of_batch(files[:10], 1))
+    flip(flipped := of_batch(files[10:20], 6))
+    before = {file: file.read_bytes() for file in files}
     job = job_at(tmp_path)
-    report = run(job, until_ms=END_MS)
-    left = [[row for row in commits[i] if not 40_000 <= row[1] < 50_000] for i in (0, 1)]
-    assert total(job) == counted(*left, commits[2])
-    assert report.elements == 1120
-    assert report.dead_letters >= 1
-    assert dead_letter_counts(tmp_path) == {"archive-1": 2}
+    with pytest.raises(DamagedInputError, match="--accept-damage") as refusal:
+        run(job, until_ms=END_MS)
+    blocked = [1, 2, 3, 6, 7, 8]  # windows are as long as one batch and a half
+    assert str(refusal.value).startswith(f"6 batches (1 to 8) cannot be done: {broken}: the file cannot be read")
+    report = refusal.value.report
+    assert report.blocked == blocked
+    assert report.damaged[6] == f"{flipped}: a part of it cannot be read"
+    assert report.batches == [0, 4, 5, 9]
+    assert report.committed_watermark == 0
+    assert total(job) == counted(*([row for row in rows if row[1] // 10_000 not in blocked] for rows in commits))
+    assert {file: file.read_bytes() for file in files_of(tmp_path)} == before, "no file is moved or changed"
+    with pytest.raises(DamagedInputError, match=r"6 batches \(1 to 8\)"):
+        run(job, until_ms=END_MS)
+    accepted = run(job, until_ms=END_MS, accept_damage=True)
+    assert accepted.batches == blocked
+    assert [note for note in accepted.notes if "damaged" in note] == [
+        f"batch {batch} was computed without what is damaged: {accepted.damaged[batch]}" for batch in (1, 6)
+    ]
+    done = Manifest.load(tmp_path).batches
+    assert [batch for batch in sorted(done) if done[batch].damaged] == [1, 6]
+    left = [[row for row in rows if row[1] // 10_000 != hurt] for rows, hurt in zip(commits, (1, 6, -1), strict=True)]
+    assert total(job) == counted(*left)
     letters = "".join(path.read_text() for path in (tmp_path / "dead-letter").rglob("*.jsonl"))
-    assert f"{broken}" in letters
     assert f"{flipped}, row group 0" in letters
-    assert not broken.exists()
-    assert list((tmp_path / "dead-letter").rglob(f"*{broken.name}*"))
+    assert run(job, until_ms=END_MS).batches == [], "what was accepted stays so"
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_damaged_file_that_is_repaired_is_computed_again_and_only_then(tmp_path: Path):
+@pytest.mark.parametrize("damage", [flip, cut])
+def test_a_damaged_file_that_is_repaired_is_computed_again_and_only_then(
+    tmp_path: Path, damage: Callable[[Path], None]
+):
     archive(tmp_path, rows_of(0))
-    damaged = next(file for file in files_of(tmp_path) if file.parent.name == "batch=4")
+    damaged = of_batch(files_of(tmp_path), 4)
     whole = damaged.read_bytes()
-    damaged.write_bytes(whole[:200] + bytes([whole[200] ^ 0xFF]) + whole[201:])  # in a page: the footer is whole
+    damage(damaged)
     job = job_at(tmp_path)
-    assert run(job, until_ms=END_MS).elements == 360
+    assert run(job, until_ms=END_MS, accept_damage=True).elements == 360
     assert run(job, until_ms=END_MS).batches == []
     damaged.write_bytes(whole)
     again = run(job, until_ms=END_MS)
@@ -166,22 +198,48 @@ def test_a_damaged_file_that_is_repaired_is_computed_again_and_only_then(tmp_pat
     assert again.batches != list(range(10))
     assert total(job) == counted(rows_of(0))
     assert run(job, until_ms=END_MS).batches == []
+    assert not any(batch.damaged for batch in Manifest.load(tmp_path).batches.values())
 
 
-def test_ids_that_cannot_be_read_fail_a_run_and_damaged_ones_are_passed_over(tmp_path: Path):
+def test_ids_that_cannot_be_read_fail_a_run_and_damaged_ones_are_told(tmp_path: Path):
     archive(tmp_path, rows_of(0))
     file = files_of(tmp_path)[0]
     (whole,) = file_hashes(file)
+    assert whole is not None
     assert len(whole) == 40
     content = bytearray(file.read_bytes())
     column = pq.ParquetFile(file).metadata.row_group(0).column(1)
     content[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
     file.write_bytes(content)
-    assert list(file_hashes(file)) == []
+    assert list(file_hashes(file)) == [None]
     file.unlink()
     file.symlink_to(file)  # ELOOP, also for root
     with pytest.raises(HeronError, match="cannot read"):
         list(file_hashes(file))
+
+
+@pytest.mark.usefixtures("spark")
+def test_what_only_one_of_the_passes_could_read_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    archive(tmp_path, rows_of(0))
+    archive(tmp_path, rows_of(0))  # all ids are there twice
+    file = files_of(tmp_path)[0]
+    found = _compute.find_duplicate_candidates
+
+    def damaged_for_a_moment(*args: Any) -> Any:
+        whole = file.read_bytes()
+        flip(file)
+        try:
+            return found(*args)
+        finally:
+            file.write_bytes(whole)
+
+    monkeypatch.setattr(_compute, "find_duplicate_candidates", damaged_for_a_moment)
+    job = job_at(tmp_path)
+    with pytest.raises(HeronError, match=f"{file} could not be read, and at another time it could: run again"):
+        run(job, until_ms=END_MS)
+    monkeypatch.undo()
+    assert run(job, until_ms=END_MS).duplicates == 400
+    assert total(job) == counted(rows_of(0))
 
 
 # What happens beside it

@@ -99,19 +99,6 @@ def test_a_fork_does_not_write_into_its_parents_file(tmp_path: Path) -> None:
     assert sorted(by_file, key=str) == [{"c"}, {"p"}]
 
 
-def test_a_file_is_set_aside_with_its_reason(tmp_path: Path) -> None:
-    path = tmp_path / "part-1.parquet"
-    path.write_bytes(b"junk")
-    letters = DeadLetters(tmp_path, "x")
-    target = letters.set_aside(path, "not Parquet")
-    assert target is not None
-    assert target.read_bytes() == b"junk"
-    assert not path.exists()
-    assert lines(tmp_path, "x")[0]["reason"] == "not Parquet"
-    assert letters.set_aside(path, "not Parquet") is None
-    assert dead_letter_counts(tmp_path) == {"x": 1}
-
-
 @pytest.mark.parametrize("origin", ["", "..", "a/b", ".hidden", "x" * 300, "a\nb"])
 def test_an_origin_is_a_name_not_a_path(tmp_path: Path, origin: str) -> None:
     with pytest.raises(ConfigError, match="cannot name a folder"):
