@@ -116,6 +116,8 @@ def _print(found: dict[str, Any]) -> None:
     for reason in health["reasons"]:
         console.print(f"{reason['state']}: {reason['text']}", markup=False)
     console.print(_service(found["scheduler"]), markup=False)
+    for line in found["silent"]:
+        console.print(f"?: {line}", markup=False)
     if found["stop_reason"]:
         console.print(f"paused by the engine: {found['stop_reason']}", markup=False)
     if found["checkpoints"] is not None:

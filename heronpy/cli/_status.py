@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from typing import Any
 
 from heronpy import submit
+from heronpy.cli._remote_processes import SeenProcess, seen_elsewhere
 from heronpy.cli._wait import counted
 from heronpy.errors import UnavailableError
 from heronpy.health import Health, unreachable
-from heronpy.host import EXECUTOR, SERVICE, heartbeat_path, read_pids, service_record
+from heronpy.host import EXECUTOR, SERVICE, PidFile, heartbeat_path, read_pids, service_record
 from heronpy.plan import Component, PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
@@ -30,6 +32,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         reply, (history,) = submit.status_and_metrics(launch, LATENCIES_REQUEST)
     except UnavailableError as e:
         reply, history, silent = tmaster_pb2.StatusReply(), tmaster_pb2.MetricsReply(), e
+    processes, unseen = _processes(launch, packing, reply, now_s)
     health = unreachable(str(silent)) if silent is not None else Health.from_proto(reply.health)
     return {
         "topology": launch.topology,
@@ -50,7 +53,8 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
             for c in logical.components.values()
         ],
         "scheduler": _service(launch, now_s),
-        "processes": _processes(launch, packing, reply, now_s),
+        "processes": processes,
+        "silent": unseen,
         "backpressure": _culprits(reply),
         "exceptions": [_exception(e) for e in reply.exceptions],
     }, silent
@@ -129,37 +133,44 @@ def health_of(health: Health) -> dict[str, Any]:
 
 def _processes(
     launch: Launch, packing: PackingPlan, reply: tmaster_pb2.StatusReply, now_s: float
-) -> list[dict[str, Any]]:
-    """Every process that should run, by container; the instances with their rates."""
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Every process that should run, by container; the instances with their rates. And which containers are silent."""
     reports = {i.id: i for i in reply.instances}
+    remote = seen_elsewhere(launch, now_s)
     processes = []
     for container in range(max((c.id for c in packing.containers), default=0) + 1):
-        pids = read_pids(launch.container_dir(container))
+        seen = remote.processes.get(container)
+        if seen is None:
+            seen = {id: _seen(record, now_s) for id, record in read_pids(launch.container_dir(container)).items()}
         packed = packing.container(container)
         instances = [i.instance_id(container) for i in packed.instances] if packed else []
         engine = [packed.stmgr_id] if packed else ["tmaster"] if container == 0 else []
-        kinds = ["metricsmgr", *(["ckptmgr"] if launch.checkpoints else [])]
+        kinds = ["metricsmgr"]
+        kinds += ["ckptmgr"] if launch.checkpoints else []
+        kinds += ["heron-shell"] if launch.config.shell.enabled else []
         expected = [*engine, *(f"{kind}-{container}" for kind in kinds if engine), *instances]
-        for id in [*expected, *(id for id in pids if id not in expected)]:
-            record = pids.get(id)
-            alive = record is not None and record.alive
+        absent = SeenProcess(state="?" if container in remote.unknown else "not started")
+        for id in [*expected, *(id for id in seen if id not in expected)]:
             name = f"{id}-{container}" if id == EXECUTOR else id
-            process: dict[str, Any] = {
-                "id": name,
-                "container": container,
-                "state": "running" if alive else "dead" if record else "not started",
-                "pid": record.pid if record and alive else 0,
-                "uptime_s": max(0.0, round(now_s - record.started_ms / 1000, 1)) if record and alive else 0.0,
-                "restarts": record.restarts if record else 0,
-                "restarts_10_min": record.restarts_within(600, now_s) if record else 0,
-                "last_end": record.last_end if record else "",
-            }
+            process: dict[str, Any] = {"id": name, "container": container, **asdict(seen.get(id, absent))}
             if id in reports:
                 process["attached"] = reports[id].attached
                 process["rates"] = _counts([reports[id]], rate=True)
                 process["totals"] = _counts([reports[id]], rate=False)
             processes.append(process)
-    return processes
+    return processes, remote.silent
+
+
+def _seen(record: PidFile, now_s: float) -> SeenProcess:
+    alive = record.alive
+    return SeenProcess(
+        state="running" if alive else "dead",
+        pid=record.pid if alive else 0,
+        uptime_s=max(0.0, round(now_s - record.started_ms / 1000, 1)) if alive else 0.0,
+        restarts=record.restarts,
+        restarts_10_min=record.restarts_within(600, now_s),
+        last_end=record.last_end,
+    )
 
 
 def _culprits(reply: tmaster_pb2.StatusReply) -> list[dict[str, Any]]:

@@ -4,8 +4,10 @@ from heronpy.cli._dry_run import Format as DryRunFormat
 from heronpy.cli._dry_run import show as show_plan
 from heronpy.cli._durations import seconds as seconds_of
 from heronpy.cli._follow import Follower
+from heronpy.cli._log_filter import LineFilter, line_time, since_of
 from heronpy.cli._log_level import split as split_level
 from heronpy.cli._log_lines import readable as readable_line
+from heronpy.cli._logs import logs
 from heronpy.cli._metrics import asked as asked_metrics
 from heronpy.cli._metrics import matches as metric_matches
 from heronpy.cli._metrics import number as shown_number
@@ -17,10 +19,12 @@ from heronpy.cli._plans import ComponentType, by_stage
 from heronpy.cli._plans import _ranges as task_ranges
 from heronpy.cli._plans import drawn as drawn_plan
 from heronpy.cli._plans import wanted as wanted_components
+from heronpy.cli._shell_follow import ShellFollower
 from heronpy.cli._show import checkpoints_line
 from heronpy.cli._show import duration as shown_duration
 from heronpy.cli._status import _component as component_status
 from heronpy.cli._status import checkpoints_of
+from heronpy.cli._status import collect as collect_status
 from heronpy.cli._submit import end_options
 from heronpy.cli._target import Place
 from heronpy.cli._target import resolve as resolve_target
@@ -44,14 +48,17 @@ __all__ = [
     "ComponentType",
     "DryRunFormat",
     "Follower",
+    "LineFilter",
     "Place",
     "Row",
+    "ShellFollower",
     "Snapshot",
     "asked_metrics",
     "by_stage",
     "check_column",
     "checkpoints_line",
     "checkpoints_of",
+    "collect_status",
     "columns_for",
     "component_status",
     "counted_progress",
@@ -59,7 +66,9 @@ __all__ = [
     "drawn_plan",
     "end_options",
     "held_shares",
+    "line_time",
     "logical_shape",
+    "logs",
     "metric_matches",
     "ordered_rows",
     "parallelism_of",
@@ -74,6 +83,7 @@ __all__ = [
     "shown_megabytes",
     "shown_milliseconds",
     "shown_number",
+    "since_of",
     "snapshot",
     "split_level",
     "start_progress",
