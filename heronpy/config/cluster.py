@@ -53,7 +53,7 @@ _FILES = (
     "heron.statemgr.tls.ca.file",
     "heron.statemgr.tls.certificate.file",
 )
-_SCHEDULERS = {"LocalScheduler": "local", "KubernetesScheduler": "kubernetes"}
+_SCHEDULERS = {"LocalScheduler": "local", "KubernetesScheduler": "kubernetes", "SlurmScheduler": "slurm"}
 COMMAND_LINE = "command line"
 _SINKS_KEY = "heron.metricsmgr.sinks"
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")

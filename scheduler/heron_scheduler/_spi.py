@@ -24,6 +24,7 @@ ALL_CONTAINERS = -1
 _BUILT_IN = {
     "kubernetes": "heron_scheduler.kubernetes:KubernetesScheduler",
     "local": "heron_scheduler._local:LocalScheduler",
+    "slurm": "heron_scheduler.slurm:SlurmScheduler",
 }
 """Name and class of the schedulers that come with the engine. Imported when asked for: they build on this module."""
 

@@ -1,0 +1,28 @@
+"""What a cluster is handed with a container, read back where a command adopts the topology."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+from heronpy.runtime import Launch
+from heronpy.security import private_directory, write_secret
+
+
+def write_secrets(launch: Launch, document: bytes, directory: Path) -> None:
+    """Put the secrets of container 0's bootstrap file into a directory, and issue the certificates of commands.
+
+    Raises:
+        ConfigError: it is none, or of another version of heronpy.
+        StateError: the directory cannot be written.
+    """
+    bootstrap = importlib.import_module("heronpy.container").Bootstrap.decode(document)
+    for name, text in bootstrap.files.items():
+        path = directory / name
+        for parent in reversed(path.relative_to(directory).parents[:-1]):
+            private_directory(directory / parent)
+        write_secret(path, text.encode())
+    if launch.config.security.tls:
+        from heronpy.security import authority  # here, because few commands make certificates
+
+        authority.create(directory / "tls", launch.topology_id, [], days=launch.config.security.certificate_days)

@@ -1,0 +1,127 @@
+"""Slurm's own commands: run for a bounded time, and their refusals in our words."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heronpy.errors import ConfigError, UnavailableError
+
+_TIMEOUT_S = 60.0
+_ENVIRONMENT = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TZ", "USER")
+"""What commands, and so jobs, are given of this process's environment, beside what is Slurm's own."""
+_UNUSABLE = re.compile(
+    "invalid partition|invalid account|invalid qos|invalid feature|node configuration is not available|"
+    "unrecognized option|invalid option|can not be satisfied|invalid time|time limit|partition specification",
+    re.IGNORECASE,
+)
+"""What no repetition of the same request can mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job, as `squeue` prints it."""
+
+    id: str
+    name: str
+    state: str
+    """For example RUNNING."""
+    node: str
+    reason: str
+    comment: str
+
+
+_FORMAT = "%i|%T|%N|%k|%j|%r"
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+"""States of jobs that are over: Slurm knows of them for some minutes."""
+
+
+def jobs(prefix: str) -> list[Job]:
+    """The jobs of this user whose names begin so, those included that are over; in the order of their ids.
+
+    Raises:
+        UnavailableError: Slurm does not answer.
+    """
+    found = []
+    for line in _run("squeue", "--noheader", "--me", "--states=all", f"--format={_FORMAT}").splitlines():
+        parts = line.split("|", 5)
+        if len(parts) == 6 and parts[4].startswith(prefix):
+            id, state, node, comment, name, reason = parts
+            comment = "" if comment == "(null)" else comment
+            found.append(Job(id, name, state, node, "" if reason == "None" else reason, comment))
+    return sorted(found, key=lambda job: int(re.sub(r"\D.*", "", job.id) or 0))
+
+
+def submit(script: str) -> str:
+    """Submit a job script, and return the job's id.
+
+    Raises:
+        ConfigError: the cluster has no such partition, account or nodes.
+        UnavailableError: Slurm refuses it for now, or does not answer.
+    """
+    return _run("sbatch", "--parsable", script=script).strip().partition(";")[0]
+
+
+def signal(name: str, ids: Sequence[str]) -> None:
+    """Send a signal to the scripts of jobs, and to nothing else of them. Jobs that are over are passed over."""
+    if ids:
+        _run("scancel", "--quiet", "--batch", f"--signal={name}", *ids, check=False)
+
+
+def cancel(ids: Sequence[str]) -> None:
+    """Cancel jobs, whatever state they are in. Jobs that are over are passed over."""
+    if ids:
+        _run("scancel", "--quiet", *ids, check=False)
+
+
+def script_of(job: str) -> str:
+    """The script that a job was submitted with. Slurm gives it to the job's owner and to its administrators.
+
+    Raises:
+        UnavailableError: it does not give it, or does not answer.
+    """
+    return _run("scontrol", "write", "batch_script", job, "-")
+
+
+def _run(program: str, *args: str, script: str | None = None, check: bool = True) -> str:
+    names = {name for name in os.environ if name in _ENVIRONMENT or name == "SLURM_CONF"}
+    environment = {name: os.environ[name] for name in names}
+    try:
+        done = subprocess.run(
+            [program, *args],
+            input=script,
+            stdin=subprocess.DEVNULL if script is None else None,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_S,
+            env=environment,
+        )
+    except FileNotFoundError:
+        raise UnavailableError(
+            f"{program} is not installed on this machine: run heron where Slurm's commands are"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"Slurm does not answer: {program} took longer than {_TIMEOUT_S:g} s") from None
+    if done.returncode == 0 or not check:
+        return done.stdout
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+    said = lines[0].removeprefix(f"{program}: ").removeprefix("error: ")
+    error = ConfigError if program == "sbatch" and any(map(_UNUSABLE.search, lines)) else UnavailableError
+    raise error(f"Slurm refuses: {said} ({program})")

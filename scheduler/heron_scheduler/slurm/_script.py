@@ -1,0 +1,131 @@
+"""The job script of a container. Pure.
+
+The script has the container's bootstrap file in it, in a here-document: Slurm keeps job scripts where only their owner
+and its administrators can read them, on the controller and on the node, and hands them back to them alone
+(`scontrol write batch_script`). So nothing secret passes an environment, a command line, or a shared file.
+
+The shell that runs the script supervises the container. These signals reach it alone (`scancel --batch`), because one
+that reached all processes of the job at once would end Stream Managers before their instances:
+
+    TERM  end in order, and with it the job
+    USR1  the time of the job is nearly over (`--signal`): end in order, and go back into the queue
+    USR2  end in order, and start again
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+
+from heron_scheduler.slurm._config import SlurmConfig
+from heronpy.plan import Resources
+
+_MIB = 1024 * 1024
+_DELIMITER = "HERON_BOOTSTRAP_FILE"
+
+# Exit codes of `python -m heronpy.container`: 0 is an end on purpose, 75 (EX_TEMPFAIL) asks to be started again, as
+# does a death by a signal. Others are failures, which are tried five times in quick succession; then the job fails,
+# with the container's last words as its comment, where `squeue` and `heron status` find them.
+_SUPERVISE = """\
+umask 077
+dir="{directory}/heron-$(id -u)-$SLURM_JOB_ID"
+say() {{ scontrol update JobId="$SLURM_JOB_ID" Comment="$(printf %s "$1" | tr -cd '[:print:]' | cut -c -300)"; }}
+if ! mkdir -p "$dir" || [ ! -O "$dir" ] || [ -L "$dir" ] || ! chmod 700 "$dir"; then
+  say "$(hostname): $dir cannot be used"
+  exit 73
+fi
+cat > "$dir/bootstrap.json" <<'{delimiter}'
+{bootstrap}
+{delimiter}
+if [ -z "${{HERON_ADVERTISE_ADDRESS:-}}" ]; then
+  address=$(scontrol show node --oneliner "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
+  [ -n "$address" ] && export HERON_ADVERTISE_ADDRESS="$address"
+fi
+cd "$dir" || exit 73
+child= ending= again= restart= failures=0 pause=0
+trap 'ending=1; kill -TERM "$child" 2> /dev/null' TERM INT
+trap 'ending=1; again=1; kill -TERM "$child" 2> /dev/null' USR1
+trap 'restart=1; kill -TERM "$child" 2> /dev/null' USR2
+while [ -z "$ending" ]; do
+  restart= began=$SECONDS
+  {python} -m heronpy.container "$dir/bootstrap.json" --dir "$dir" > "$dir/container.out" 2>&1 < /dev/null &
+  child=$!
+  [ -n "$ending" ] && kill -TERM $child
+  while :; do wait $child; code=$?; kill -0 $child 2> /dev/null || break; done
+  child=
+  [ -n "$ending" ] && break
+  [ -n "$restart" ] && continue
+  [ $code = 0 ] && break
+  [ $((SECONDS - began)) -ge 60 ] && failures=0 pause=0
+  if [ $code != 75 ] && [ $code -lt 129 ]; then
+    failures=$((failures + 1))
+    if [ $failures -ge 5 ]; then
+      say "$(hostname): $(tail -n 1 "$dir/container.out")"
+      cat "$dir/container.out"
+      rm -rf "$dir"
+      exit $code
+    fi
+  fi
+  sleep $pause & child=$!; wait $child
+  pause=$((pause < 8 ? pause * 2 + 1 : 15))
+done
+cd / && rm -rf "$dir"
+[ -n "$again" ] && exec scontrol requeue "$SLURM_JOB_ID"
+exit 0
+"""
+
+
+def job_name(topology_id: str, container: int) -> str:
+    """The name by which a container's job is found."""
+    return f"{job_prefix(topology_id)}{container}"
+
+
+def job_prefix(topology_id: str) -> str:
+    """What the names of all jobs of a topology begin with."""
+    return f"heron.{topology_id}."
+
+
+def job_script(
+    config: SlurmConfig,
+    topology_id: str,
+    container: int,
+    resources: Resources,
+    *,
+    bootstrap: bytes,
+    python: Sequence[str] = ("python3",),
+) -> str:
+    """The script of a container's job.
+
+    Args:
+        config: The scheduler's keys.
+        topology_id: Whose.
+        container: Its number.
+        resources: What it asks for; nothing is asked for where it is 0.
+        bootstrap: The content of its bootstrap file.
+        python: The beginning of the command that runs it.
+    """
+    options = [f"--job-name={job_name(topology_id, container)}", "--nodes=1", "--ntasks=1"]
+    if resources.cpu > 0:
+        options.append(f"--cpus-per-task={max(1, math.ceil(resources.cpu))}")
+    if resources.ram_bytes > 0:
+        options.append(f"--mem={math.ceil(resources.ram_bytes / _MIB)}M")
+    given = (("partition", config.partition), ("account", config.account), ("qos", config.qos), ("time", config.time))
+    options += [f"--{name}={value}" for name, value in given if value]
+    options += ["--requeue", "--chdir=/", "--open-mode=append", f"--output={config.output}"]
+    options += config.sbatch  # later ones win
+    options.append(f"--signal=B:USR1@{config.walltime_grace_secs}")
+    text = bootstrap.decode().strip("\n")
+    if any(line == _DELIMITER for line in text.splitlines()):
+        raise ValueError("the bootstrap file has the line that ends its here-document")
+    body = _SUPERVISE.format(
+        directory=config.directory, delimiter=_DELIMITER, bootstrap=text, python=shlex.join(python)
+    )
+    return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), config.setup, body])
+
+
+def bootstrap_in(script: str) -> bytes:
+    """The bootstrap file in a job script; empty if there is none."""
+    _, found, rest = script.partition(f"<<'{_DELIMITER}'\n")
+    text, end, _ = rest.partition(f"\n{_DELIMITER}\n")
+    return text.encode() if found and end else b""

@@ -1,0 +1,353 @@
+"""What every scheduler must do, as tests, each against its real cluster.
+
+    class TestMine(SchedulerKit):
+        @pytest.fixture
+        def cluster(self, tmp_path) -> Iterator[Cluster]: ...
+
+Containers are stand-ins (`standin_container.py`), which the cluster starts as it would start the real ones: so these
+tests are of the scheduler alone. That real topologies run there is tested beside each kit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import heron_scheduler
+import pytest
+import yaml
+from heron_scheduler import ContainerPhase
+from kit_topology import KitTopology
+
+from heronpy import loader
+from heronpy.errors import HeronError, NotFoundError
+from heronpy.packing import RoundRobinPacking
+from heronpy.runtime import Launch
+from heronpy.submit import find, kill, listed, plans, restart, submit
+from heronpy.testing import eventually_sync
+
+WITHIN_S = 60.0
+"""How long something may take that has no bound of its own."""
+RESTART_S = 15.0
+"""In which a container is back, once the cluster's API has reported the loss."""
+REFUSED_S = 15.0
+"""In which a submission is refused and undone."""
+NAME = KitTopology.__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a stand-in has said of itself."""
+
+    container: int
+    pid: int
+    bootstrap: dict[str, Any] = field(repr=False)
+    mode: int
+    workdir: str
+    address: str
+    node: str
+    ended: str
+
+    @property
+    def alive(self) -> bool:
+        with contextlib.suppress(OSError):
+            return b"standin_container" in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        return False
+
+
+class Cluster(ABC):
+    """A cluster under test, and machines from which it is commanded: HERON_HOMEs below `root`."""
+
+    name: str
+    """Of the cluster in the configuration, and of its scheduler."""
+    can_lose_hosts = True
+    hosts_differ = True
+    """Whether commands need nothing of the machine that submitted."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.reports = root / "reports"
+        self.reports.mkdir()
+        here = Path(__file__).parent / "standin_container.py"
+        python = root / "standin/bin/python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f'#!/bin/sh\nexec {sys.executable} {here} {self.reports} "$@"\n')
+        python.chmod(0o755)
+
+    @property
+    @abstractmethod
+    def config(self) -> Mapping[str, Any]:
+        """The keys of the cluster's configuration that differ from those of any other."""
+
+    @property
+    @abstractmethod
+    def refused(self) -> Sequence[tuple[str, Mapping[str, Any], str]]:
+        """What it refuses: a name for the case, properties of the submission, and what the error must say."""
+
+    @abstractmethod
+    def left(self, launch: Launch) -> list[str]:
+        """What the cluster has of a topology: jobs, secrets, files on its hosts."""
+
+    def lose_host(self, host: str) -> None:
+        """End all processes of a host at once, and those of the cluster there."""
+        raise NotImplementedError
+
+    def heal_host(self, host: str) -> None:
+        """Have the host take containers again."""
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        """What commands need in their environment to reach the cluster."""
+        return {}
+
+    @property
+    def conf(self) -> Path:
+        """The directory of the clusters' configuration."""
+        path = self.root / "conf" / self.name
+        if not path.exists():
+            path.mkdir(parents=True)
+            values = {
+                "heron.class.scheduler": self.name,
+                "heron.package.python": f"venv:{self.root}/standin",
+                "heron.statemgr.root.path": str(self.root / "state"),
+                "heron.executor.stop.timeout.ms": 2000,
+                "topology.stmgrs": 2,
+                **self.config,
+            }
+            (path / "cluster.yaml").write_text(yaml.safe_dump(values))
+        return path.parent
+
+    def machine(self, name: str) -> Path:
+        return self.root / f"machine-{name}"
+
+    def submit(self, machine: str = "a", **properties: Any) -> Launch:
+        return submit(
+            loader.Definition.of(KitTopology),
+            cluster=self.name,
+            role="me",
+            home=self.machine(machine),
+            config_path=self.conf,
+            properties=properties,
+        )
+
+    def heron(self, machine: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command on a machine, in a working directory of its own."""
+        cwd = self.root / f"cwd-{machine}"
+        cwd.mkdir(exist_ok=True)
+        return subprocess.run(
+            [sys.executable, "-m", "heronpy.cli", *words, "--config-path", str(self.conf)],
+            cwd=cwd,
+            env={**os.environ, **self.environment(), "HERON_HOME": str(self.machine(machine))},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    def said(self, launch: Launch) -> list[Report]:
+        """All reports of a topology's containers, those of the dead included."""
+        paths = (self.reports / launch.topology_id).glob("*.json")
+        return [Report(**json.loads(path.read_text())) for path in paths]
+
+    def running(self, launch: Launch) -> dict[int, Report]:
+        """The containers that run, by number; none of them twice."""
+        alive = [report for report in self.said(launch) if report.alive]
+        found = {report.container: report for report in alive}
+        assert len(found) == len(alive), f"a container runs twice: {alive}"
+        return found
+
+    def wait_for(self, launch: Launch, *containers: int, within_s: float = WITHIN_S) -> dict[int, Report]:
+        """Return when exactly these containers run."""
+
+        def check() -> dict[int, Report]:
+            found = self.running(launch)
+            assert sorted(found) == sorted(containers), self.told(launch)
+            return found
+
+        return eventually_sync(check, within_s=within_s)
+
+    def told(self, launch: Launch) -> list[str]:
+        """What the cluster says, in words."""
+        return [
+            f"{one.container} {one.phase.value} {one.host} {one.reason}" for one in heron_scheduler.containers(launch)
+        ]
+
+    def nothing_left(self, launch: Launch) -> None:
+        """Fail unless the topology left no trace."""
+        assert self.running(launch) == {}
+        assert self.left(launch) == []
+        assert heron_scheduler.containers(launch) == []
+        assert [str(path) for path in (self.root / "state").rglob(f"{NAME}*") if path.is_file()] == []
+
+
+class SchedulerKit:
+    """The tests."""
+
+    @pytest.fixture
+    def launch(self, cluster: Cluster) -> Iterator[Launch]:
+        """A topology that runs in containers 0 to 2."""
+        launch = cluster.submit()
+        cluster.wait_for(launch, 0, 1, 2)
+        yield launch
+        heron_scheduler.kill(launch)
+
+    def test_each_container_is_given_its_own_bootstrap_file_privately(self, cluster: Cluster, launch: Launch) -> None:
+        token = launch.token()
+        for n, report in cluster.running(launch).items():
+            assert report.bootstrap["container"] == n
+            assert report.bootstrap["launch"]["topology_id"] == launch.topology_id
+            assert report.bootstrap["files"]["token"].strip() == token
+            assert ("tls/authority/ca-key.pem" in report.bootstrap["files"]) == (n == 0)
+            assert report.mode & (stat.S_IRWXG | stat.S_IRWXO) == 0
+            assert report.address
+            for name in ("cmdline", "environ"):
+                assert token.encode() not in Path(f"/proc/{report.pid}/{name}").read_bytes()
+
+    def test_the_cluster_tells_where_each_container_runs(self, cluster: Cluster, launch: Launch) -> None:
+        told = heron_scheduler.containers(launch)
+        assert [(one.container, one.phase) for one in told] == [(n, ContainerPhase.RUNNING) for n in (0, 1, 2)]
+        assert all(one.host and one.job for one in told)
+
+    def test_a_killed_container_is_started_again_and_no_other(self, cluster: Cluster, launch: Launch) -> None:
+        before = cluster.running(launch)
+        os.kill(before[1].pid, signal.SIGKILL)
+
+        def back() -> dict[int, Report]:
+            found = cluster.running(launch)
+            assert found.keys() == {0, 1, 2}
+            assert found[1].pid != before[1].pid
+            return found
+
+        began_s = time.monotonic()
+        after = eventually_sync(back, within_s=RESTART_S)
+        print(f"{cluster.name}: a killed container was back after {time.monotonic() - began_s:.1f} s")
+        assert (after[0].pid, after[2].pid) == (before[0].pid, before[2].pid)
+
+    def test_a_container_that_asks_for_it_is_started_again(self, cluster: Cluster, launch: Launch) -> None:
+        before = cluster.running(launch)
+        (cluster.reports / "exit-2").write_text("75")
+        eventually_sync(lambda: differ(cluster.running(launch), before, {2}), within_s=RESTART_S)
+
+    def test_an_update_starts_and_ends_containers_and_leaves_others_alone(
+        self, cluster: Cluster, launch: Launch
+    ) -> None:
+        before = cluster.running(launch)
+        logical, two = plans(launch)
+        three = RoundRobinPacking(logical).repack(two, {}, containers=3)
+        one = RoundRobinPacking(logical).repack(two, {}, containers=1)
+        (kept,) = (container.id for container in one.containers)
+        heron_scheduler.update(launch, two, three)
+        more = cluster.wait_for(launch, 0, 1, 2, 3)
+        assert all(more[n].pid == before[n].pid for n in (0, 1, 2))
+        heron_scheduler.update(launch, three, three)  # a repetition changes nothing
+        assert {n: report.pid for n, report in cluster.running(launch).items()} == {n: r.pid for n, r in more.items()}
+        heron_scheduler.update(launch, three, one)
+        less = cluster.wait_for(launch, 0, kept)
+        assert all(less[n].pid == before[n].pid for n in less)
+        ended = {report.container: report.ended for report in cluster.said(launch) if not report.alive}
+        assert set(ended.values()) == {"in order"}, ended
+
+    def test_one_container_is_restarted_and_no_other(self, cluster: Cluster, launch: Launch) -> None:
+        before = cluster.running(launch)
+        restart(launch, 1)
+        eventually_sync(lambda: differ(cluster.running(launch), before, {1}), within_s=WITHIN_S)
+        assert [report.ended for report in cluster.said(launch) if report.pid == before[1].pid] == ["in order"]
+        with pytest.raises(NotFoundError):
+            restart(launch, 7)
+
+    def test_a_kill_ends_containers_in_order_and_leaves_nothing(self, cluster: Cluster, launch: Launch) -> None:
+        began_s = time.monotonic()
+        kill(launch)
+        print(f"{cluster.name}: killed in {time.monotonic() - began_s:.1f} s")
+        assert {report.ended for report in cluster.said(launch)} == {"in order"}
+        cluster.nothing_left(launch)
+        assert not launch.dir.exists()
+        kill(launch)  # safe to repeat
+
+    def test_a_topology_is_commanded_from_another_machine(self, cluster: Cluster, launch: Launch) -> None:
+        if not cluster.hosts_differ:
+            pytest.skip(f"{cluster.name}: it has one machine")
+        where = f"{cluster.name}/me/default"
+        shown = cluster.heron("b", "topologies", cluster.name)
+        assert shown.stdout.split() == [NAME, where], shown.stderr
+        before = cluster.running(launch)
+        done = cluster.heron("b", "restart", where, NAME, "2")
+        assert done.returncode == 0, done.stderr
+        eventually_sync(lambda: differ(cluster.running(launch), before, {2}), within_s=WITHIN_S)
+        copy = find(cluster.machine("b"), cluster.name, "me", "default", NAME, config_path=cluster.conf)
+        assert copy.token() == launch.token()
+        began_s = time.monotonic()
+        done = cluster.heron("b", "kill", where, NAME)
+        assert (done.returncode, done.stdout) == (0, f"killed {NAME}\n"), done.stderr
+        print(f"{cluster.name}: killed from another machine in {time.monotonic() - began_s:.1f} s")
+        cluster.nothing_left(launch)
+        assert listed(cluster.machine("a"), cluster.name, config_path=cluster.conf) == []
+        again = cluster.submit("a")
+        cluster.wait_for(again, 0, 1, 2)
+        heron_scheduler.kill(again)
+        cluster.nothing_left(again)
+
+    def test_containers_of_a_lost_host_come_back_elsewhere(self, cluster: Cluster, launch: Launch) -> None:
+        if not cluster.can_lose_hosts:
+            pytest.skip(f"{cluster.name}: it has one machine")
+        before = cluster.running(launch)
+        hosts = {one.container: one.host for one in heron_scheduler.containers(launch)}
+        lost = {n for n, host in hosts.items() if host == hosts[1]}
+        began_s = time.monotonic()
+        cluster.lose_host(hosts[1])
+
+        def reported() -> None:
+            now = {one.container: one for one in heron_scheduler.containers(launch)}
+            for n in lost:
+                assert n not in now or now[n].phase is not ContainerPhase.RUNNING or now[n].host != hosts[1]
+
+        try:
+            eventually_sync(reported, within_s=120)
+            reported_s = time.monotonic()
+            eventually_sync(lambda: differ(cluster.running(launch), before, lost), within_s=RESTART_S)
+            print(
+                f"{cluster.name}: loss of a host reported after {reported_s - began_s:.1f} s, its containers "
+                f"{sorted(lost)} back {time.monotonic() - reported_s:.1f} s later"
+            )
+        finally:
+            cluster.heal_host(hosts[1])
+
+    def test_what_the_cluster_refuses_leaves_nothing(self, cluster: Cluster) -> None:
+        for case, properties, why in cluster.refused:
+            began_s = time.monotonic()
+            with pytest.raises(HeronError, match=why) as refusal:
+                cluster.submit("a", **properties)
+            assert "\n" not in str(refusal.value), case
+            assert time.monotonic() - began_s < REFUSED_S, case
+            print(f"{cluster.name}: {case} was refused in {time.monotonic() - began_s:.1f} s: {refusal.value}")
+            assert [path.name for path in cluster.machine("a").rglob("launch.json")] == [], case
+            assert [str(path) for path in (cluster.root / "state").rglob(f"{NAME}*") if path.is_file()] == [], case
+
+    def test_a_lost_container_is_started_by_the_next_command(self, cluster: Cluster, launch: Launch) -> None:
+        before = cluster.running(launch)
+        (cluster.reports / "exit-1").write_text("0")  # on purpose, as one that was fenced off
+        eventually_sync(lambda: equal(before[1].alive, False), within_s=WITHIN_S)
+        with contextlib.suppress(AssertionError):
+            eventually_sync(lambda: equal(len(heron_scheduler.containers(launch)), 2), within_s=5)
+        heron_scheduler.revive(launch)  # where the cluster has done so by itself there is nothing to do
+        eventually_sync(lambda: differ(cluster.running(launch), before, {1}), within_s=WITHIN_S)
+
+
+def differ(now: Mapping[int, Report], before: Mapping[int, Report], changed: set[int]) -> None:
+    """Fail unless just these containers run as other processes than before."""
+    assert now.keys() == before.keys()
+    assert {n for n in now if now[n].pid != before[n].pid} == changed
+
+
+def equal(one: object, other: object) -> None:
+    assert one == other

@@ -1,0 +1,71 @@
+"""The job script of a container on Slurm, and the keys that shape it. Pure."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+from heron_scheduler.slurm import SlurmConfig, bootstrap_in, job_script
+
+from heronpy.errors import ConfigError
+from heronpy.plan import Resources
+
+SIZE = Resources(cpu=1.5, ram_bytes=1_500_000_000, disk_bytes=0)
+KEY = "heron.scheduler.slurm."
+
+
+def options(config: SlurmConfig, size: Resources = SIZE) -> list[str]:
+    script = job_script(config, "words-7", 3, size, bootstrap=b"{}\n")
+    return [line.removeprefix("#SBATCH ") for line in script.splitlines() if line.startswith("#SBATCH ")]
+
+
+def test_a_job_asks_for_whole_cores_and_whole_megabytes() -> None:
+    assert {"--job-name=heron.words-7.3", "--cpus-per-task=2", "--mem=1431M", "--requeue"} <= {*options(SlurmConfig())}
+    assert not [one for one in options(SlurmConfig(), Resources(0, 0, 0)) if one.startswith(("--mem", "--cpus"))]
+
+
+def test_the_overlay_reaches_sbatch_as_it_is_and_wins() -> None:
+    config = SlurmConfig.of({f"{KEY}sbatch": "#SBATCH --gres=gpu:1\n--mem=9G\n", f"{KEY}partition": "fast"})
+    found = options(config)
+    assert "--partition=fast" in found
+    assert found.index("--mem=9G") > found.index("--mem=1431M")
+    assert "--gres=gpu:1" in found
+
+
+def test_the_bootstrap_file_is_read_back_from_the_script() -> None:
+    document = b'{\n "files": {"token": "a $HOME `id` \\\\ \' \\""}\n}\n'
+    script = job_script(SlurmConfig(), "words-7", 0, SIZE, bootstrap=document)
+    assert bootstrap_in(script) == document.rstrip()
+    assert bootstrap_in("#!/bin/bash\n") == b""
+
+
+def test_a_bootstrap_file_cannot_end_its_here_document() -> None:
+    with pytest.raises(ValueError, match="here-document"):
+        job_script(SlurmConfig(), "words-7", 0, SIZE, bootstrap=b"{\nHERON_BOOTSTRAP_FILE\nid\n}")
+
+
+def test_the_script_is_bash() -> None:
+    config = SlurmConfig.of({f"{KEY}setup": "module load python", f"{KEY}directory": "/local/$SLURM_JOB_ID"})
+    script = job_script(config, "words-7", 0, SIZE, bootstrap=b"{}", python=["python3", "-c", "print('a b')"])
+    done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\nmodule load python\n" in script
+    assert """python3 -c 'print('"'"'a b'"'"')' -m heronpy.container""" in script
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"partitoin": "p"}, r"did you mean 'heron\.scheduler\.slurm\.partition'"),
+        ({"partition": "p q"}, "one word"),
+        ({"sbatch": ["gpu"]}, "not an option"),
+        ({"sbatch": ["--job-name=x"]}, "what the scheduler decides"),
+        ({"sbatch": [3]}, "list of options"),
+        ({"walltime.grace.secs": "soon"}, "whole number of seconds"),
+        ({"walltime.grace.secs": 0}, "1 to 65535"),
+        ({"setup": ["a"]}, "must be text"),
+    ],
+)
+def test_keys_that_cannot_be_meant_are_refused(values: dict[str, object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        SlurmConfig.of({KEY + key: value for key, value in values.items()})
