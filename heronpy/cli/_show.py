@@ -115,7 +115,8 @@ def _print(found: dict[str, Any]) -> None:
     )
     for reason in health["reasons"]:
         console.print(f"{reason['state']}: {reason['text']}", markup=False)
-    console.print(_service(found["scheduler"]), markup=False)
+    for line in scheduler_lines(found["scheduler"]):
+        console.print(line, markup=False)
     for line in found["silent"]:
         console.print(f"?: {line}", markup=False)
     if found["stop_reason"]:
@@ -154,10 +155,23 @@ def exception_lines(exceptions: Iterable[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _service(service: dict[str, Any]) -> str:
+def scheduler_lines(service: dict[str, Any]) -> list[str]:
+    """The service in one line; or how many containers the cluster runs, and why not the others."""
+    if "containers" in service:
+        if service["error"]:
+            return [f"scheduler {service['name']}: {service['error']}"]
+        waiting = [one for one in service["containers"] if one["phase"] != "running"]
+        count = len(service["containers"])
+        return [
+            f"scheduler {service['name']}: {count - len(waiting)} of {count} containers run",
+            *(
+                f"container {one['container']} is {one['phase']}" + (f": {one['reason']}" if one["reason"] else "")
+                for one in waiting
+            ),
+        ]
     since = f" for {duration(service['since_s'])}" if service["since_s"] is not None else ""
     pid = f", pid {service['pid']}" if service["pid"] else ""
-    return f"scheduler service: {service['state']}{since}{pid}, {service['restarts']} restarts"
+    return [f"scheduler service: {service['state']}{since}{pid}, {service['restarts']} restarts"]
 
 
 def _components(components: list[dict[str, Any]]) -> Any:

@@ -6,6 +6,8 @@ import contextlib
 from dataclasses import asdict
 from typing import Any
 
+import heron_scheduler
+
 from heronpy import submit
 from heronpy.cli._remote_processes import SeenProcess, seen_elsewhere
 from heronpy.cli._wait import counted
@@ -52,7 +54,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
             {**_component(c, reply if silent is None else None), "latencies_ms": _latencies(c.name, history)}
             for c in logical.components.values()
         ],
-        "scheduler": _service(launch, now_s),
+        "scheduler": _service(launch, now_s) if heron_scheduler.has_service(launch) else _cluster(launch, packing),
         "processes": processes,
         "silent": unseen,
         "backpressure": _culprits(reply),
@@ -108,6 +110,30 @@ def _service(launch: Launch, now_s: float) -> dict[str, Any]:
         "pid": record.pid if record and alive else 0,
         "since_s": None if since_s is None else max(0.0, round(now_s - since_s, 1)),
         "restarts": record.restarts if record else 0,
+    }
+
+
+def _cluster(launch: Launch, packing: PackingPlan) -> dict[str, Any]:
+    """Without a service: what the cluster says of each container."""
+    error = ""
+    told = {}
+    try:
+        told = {one.container: one for one in heron_scheduler.containers(launch)}
+    except UnavailableError as e:
+        error = str(e)
+    containers = []
+    for n in sorted({0, *(container.id for container in packing.containers), *told}):
+        one = told.get(n)
+        known = (one.phase.value, one.host, one.job, one.reason) if one else ("?" if error else "lost", "", "", "")
+        containers.append({"container": n, **dict(zip(("phase", "host", "job", "reason"), known, strict=True))})
+    return {
+        "state": "none",
+        "pid": 0,
+        "since_s": None,
+        "restarts": 0,
+        "name": launch.scheduler,
+        "error": error,
+        "containers": containers,
     }
 
 

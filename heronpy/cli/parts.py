@@ -20,7 +20,7 @@ from heronpy.cli._plans import _ranges as task_ranges
 from heronpy.cli._plans import drawn as drawn_plan
 from heronpy.cli._plans import wanted as wanted_components
 from heronpy.cli._shell_follow import ShellFollower
-from heronpy.cli._show import checkpoints_line
+from heronpy.cli._show import checkpoints_line, scheduler_lines
 from heronpy.cli._show import duration as shown_duration
 from heronpy.cli._status import _component as component_status
 from heronpy.cli._status import checkpoints_of
@@ -76,6 +76,7 @@ __all__ = [
     "read_properties",
     "readable_line",
     "resolve_target",
+    "scheduler_lines",
     "seconds_of",
     "show_plan",
     "shown_count",

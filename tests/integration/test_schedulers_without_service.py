@@ -15,6 +15,7 @@ import yaml
 from numbers_topology import Numbers
 
 from heronpy import loader
+from heronpy.cli.parts import collect_status, scheduler_lines
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
 from heronpy.plan import PackingPlan
 from heronpy.proto import tmaster_pb2
@@ -99,6 +100,16 @@ def test_a_submitted_topology_is_the_clusters_and_no_service_runs(farm: Farm) ->
         assert Launch.decode(state.get(Kind.LAUNCHES, "Numbers") or b"", launch.dir) == launch
     assert farm.listed(farm.machine("a")) == [("Numbers", "")]
     assert heron_scheduler.job_links(launch)[0].startswith("file://")
+
+
+def test_the_status_shows_what_the_cluster_says(farm: Farm, capsys: pytest.CaptureFixture[str]) -> None:
+    launch = farm.submit(farm.machine("a"))
+    (farm.shelf / launch.topology_id / "container-2").unlink()
+    found, silent = collect_status(launch, now_s=0.0)
+    assert silent is not None
+    told = found["scheduler"]
+    assert [one["phase"] for one in told["containers"]] == ["running", "running", "lost"]
+    assert scheduler_lines(told) == ["scheduler shelf: 2 of 3 containers run", "container 2 is lost"]
 
 
 def test_a_refusal_of_the_cluster_leaves_nothing(farm: Farm) -> None:
