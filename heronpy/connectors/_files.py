@@ -9,7 +9,7 @@ from pathlib import Path
 
 from heronpy.connectors._glob import matching
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
-from heronpy.files import ABSENT
+from heronpy.files import ABSENT, local_path
 
 Pattern = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -27,7 +27,7 @@ class Files:
         given = [pattern] if isinstance(pattern, (str, os.PathLike)) else list(pattern)
         if not given or not all(isinstance(each, (str, os.PathLike)) and os.fspath(each) for each in given):
             raise ConfigError(f"files are given as a glob or a list of paths, not as {pattern!r}")
-        self._patterns = [os.path.abspath(os.fspath(each)) for each in given]
+        self._patterns = [os.path.normpath(local_path("the source's files", each)) for each in given]
 
     def __repr__(self) -> str:
         return repr(self._patterns[0] if self._glob else self._patterns)

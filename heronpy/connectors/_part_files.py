@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from heronpy.connectors._staged_files import Encoder, StagedWriter, sync_file
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
 from heronpy.errors import ConfigError, UnavailableError
-from heronpy.files import sync
+from heronpy.files import local_path, sync
 
 
 class FileSink(Sink):
@@ -33,7 +33,7 @@ class FileSink(Sink):
         Args:
             path: the directory; made when the sink is opened. A relative one begins at the present directory.
         """
-        self._path = Path(path).absolute()
+        self._path = local_path("the sink's directory", path)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._path)!r})"

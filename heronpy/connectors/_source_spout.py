@@ -7,7 +7,6 @@ import os
 import pickle
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import cloudpickle
@@ -18,6 +17,7 @@ from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UserCodeError
+from heronpy.files import local_path
 
 SOURCE_KEY: Final = "connectors.source"
 """Configuration key of a component: its pickled source and options."""
@@ -57,7 +57,7 @@ class SourceSpout:
             idle_after_s: A split without records for so long is idle.
         """
         self.source = source
-        self.directory = None if directory is None else Path(directory).absolute()
+        self.directory = None if directory is None else local_path("the directory of positions", directory)
         self.discover_every_s = discover_every_s
         self.idle_after_s = idle_after_s
 

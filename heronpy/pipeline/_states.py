@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import NotFoundError
-from heronpy.pipeline._compute import Batches, compute, cores
 from heronpy.pipeline._inputs import archive_readings, open_archives, sizes, source_readings
+from heronpy.pipeline.computing import Batches, compute, cores
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.plan import BatchPlan, plan_batch

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import DamagedInputError, StateError
 from heronpy.pipeline._commit import commit, remove_leftovers
-from heronpy.pipeline._compute import Batches, compute, cores
 from heronpy.pipeline._inputs import (
     ArchiveInput,
     archive_readings,
@@ -29,6 +28,7 @@ from heronpy.pipeline._inputs import (
 )
 from heronpy.pipeline._progress import Progress
 from heronpy.pipeline._rollup import roll_up, views_to_roll_up
+from heronpy.pipeline.computing import Batches, compute, cores
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, Parts, lock, stamp
 from heronpy.pipeline.pending import Work, committed_watermark, decide, renew

@@ -9,6 +9,7 @@ from typing import Any
 
 from heronpy.api import api_constants
 from heronpy.errors import ConfigError
+from heronpy.files import local_path
 from heronpy.streamlet.resources import Resources
 
 DIRECTORY_KEY = "streamlet.directory"
@@ -94,9 +95,9 @@ class Config:
             keep_live_batches: closed batches that stay in the live stores, so that `reconcile` can compare them.
 
         Raises:
-            ConfigError: a batch length below 1 s, or a negative number of batches.
+            ConfigError: a URL as directory, a batch length below 1 s, or a negative number of batches.
         """
-        self.directory = Path(directory).absolute()
+        self.directory = local_path("the directory of the pipeline", directory)
         self.batch_length_ms = _ms("batch_length", batch_length, at_least_ms=1000)
         if not isinstance(keep_live_batches, int) or keep_live_batches < 0:
             raise ConfigError(f"keep_live_batches must be a number of batches, not {keep_live_batches!r}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.config import check_name
 from heronpy.connectors import Sink
 from heronpy.errors import TopologyError
+from heronpy.files import local_path
 from heronpy.streamlet.graph import (
     ArchiveNode,
     ConsumeNode,
@@ -280,7 +281,7 @@ class Streamlet:
         return self._then(
             ArchiveNode,
             archive_name=check_name("archive name", name or "events"),
-            path=None if path is None else Path(path).absolute(),
+            path=None if path is None else local_path("the archive", path),
             codec=codec,
         )
 

@@ -16,7 +16,7 @@ from pipeline_program import archive, job_at
 
 from heronpy.archive import ArchiveWriter
 from heronpy.errors import DamagedInputError, HeronError, UnavailableError
-from heronpy.pipeline import Job, Manifest, Progress, ViewReader, _compute, run
+from heronpy.pipeline import Job, Manifest, Progress, ViewReader, computing, run
 from heronpy.pipeline.compaction import compact
 from heronpy.pipeline.duplicates import file_hashes
 from heronpy.pipeline.session import check_java
@@ -223,7 +223,7 @@ def test_what_only_one_of_the_passes_could_read_fails_the_run(tmp_path: Path, mo
     archive(tmp_path, rows_of(0))
     archive(tmp_path, rows_of(0))  # all ids are there twice
     file = files_of(tmp_path)[0]
-    found = _compute.find_duplicate_candidates
+    found = computing.find_duplicate_candidates
 
     def damaged_for_a_moment(*args: Any) -> Any:
         whole = file.read_bytes()
@@ -233,7 +233,7 @@ def test_what_only_one_of_the_passes_could_read_fails_the_run(tmp_path: Path, mo
         finally:
             file.write_bytes(whole)
 
-    monkeypatch.setattr(_compute, "find_duplicate_candidates", damaged_for_a_moment)
+    monkeypatch.setattr(computing, "find_duplicate_candidates", damaged_for_a_moment)
     job = job_at(tmp_path)
     with pytest.raises(HeronError, match=f"{file} could not be read, and at another time it could: run again"):
         run(job, until_ms=END_MS)
