@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from heronpy.errors import ConfigError, nearest
 from heronpy.runtime import StatemgrSpec
+from heronpy.statemgr._access import read_credentials, tls_context
 from heronpy.statemgr._base import StateManager
 from heronpy.statemgr._files import FileStateManager
 
@@ -40,6 +43,8 @@ def open_statemgr(
             spec.root,
             session_timeout_s=session_timeout_s,
             call_timeout_s=call_timeout_s,
+            credentials=read_credentials(spec),
+            tls=partial(tls_context, spec) if spec.ca_file or spec.certificate_file else None,
         )
     if spec.type == "etcd":
         from heronpy.statemgr.etcd import EtcdStateManager

@@ -14,13 +14,16 @@ kazoo keeps the connection; this file adds what it leaves to its users:
 - Ephemeral nodes and watches end with the session (watches already with the connection). One thread, the *keeper*,
   makes them again. kazoo's own threads only mark what changed and wake it, so nothing of ours can hold them up.
 
-Who can reach the servers can read and write the tree (world ACL), as with Heron: keep them in a network you trust.
+With a user (scheme `digest`) every node that is made here carries an ACL for that user alone. Without one, who can
+reach the servers can read and write the tree (world ACL), as with Heron: keep them in a network you trust. Nodes that
+exist keep their ACL: a root that was made without a user stays open, and says so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,35 +37,31 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
+from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from heronpy.address import join_address, split_address
-from heronpy.errors import AlreadyExistsError, ConfigError, StateError, UsageError
+from heronpy.errors import AlreadyExistsError, StateError
+from heronpy.statemgr._access import CREDENTIALS_KEY, Credentials
 from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._watch import Watch
+from heronpy.statemgr._zookeeper_client import RECONNECT, make_client, parse_connection, refusal
 
 log = logging.getLogger(__name__)
 
-# kazoo writes a warning per failed attempt, several a second in every process while the server is away. This module
-# logs each transition once instead; what kazoo calls an error still comes through.
-_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.setLevel(logging.ERROR)
+__all__ = ["DEFAULT_ROOT", "RECONNECT", "VALUE_BYTES_MAX", "ZookeeperStateManager"]
 
 VALUE_BYTES_MAX = 1_000_000
 """A server closes the connection on a packet above 1 MiB (jute.maxbuffer), path and header included."""
 DEFAULT_ROOT = "/heron"
 DEFAULT_PORT = 2181
 
-# kazoo applies the jitter to the pause before, so with a backoff of 1 the pauses wander, and in the end to 0: every
-# process of every topology was busy with connecting. A backoff that outweighs the jitter holds them at max_delay.
-RECONNECT = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_jitter": 0.4, "max_delay": 0.3}
 _RETRY_S = 0.05
 _KEEPER_RETRY_S = 0.2
 _KEEPER_CHECK_S = 1.0
@@ -72,21 +71,6 @@ _CLOSE_S = 5.0
 _UNCERTAIN = (ConnectionLoss, ConnectionClosedError, SessionExpiredError, SessionMovedError, OperationTimeoutError)
 
 T = TypeVar("T")
-
-
-class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's threads, with a bound on each attempt to connect.
-
-    By default one unreachable server of several may take the whole session timeout, and the session is lost.
-    """
-
-    def __init__(self, attempt_timeout_s: float) -> None:
-        super().__init__()
-        self._attempt_timeout_s = attempt_timeout_s
-
-    def create_connection(self, *args: Any, timeout: float | None = None, **options: Any) -> Any:
-        bound_s = self._attempt_timeout_s if timeout is None else min(timeout, self._attempt_timeout_s)
-        return super().create_connection(*args, timeout=bound_s, **options)
 
 
 @dataclass(slots=True)
@@ -117,22 +101,28 @@ class ZookeeperStateManager(StateManager):
         *,
         session_timeout_s: float = 10.0,
         call_timeout_s: float = 10.0,
+        credentials: Credentials | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
         """Connect, and make the tree where it is missing.
 
         Args:
-            connection: host:port[,host:port…]; a path after it is put before `root`.
+            connection: host:port[,host:port…]; a path after it (chroot) must exist, and is put before `root`.
             root: The znode that holds the tree.
             session_timeout_s: How long the servers keep the ephemeral nodes of a silent process.
             call_timeout_s: Longest time of any call.
+            credentials: The user to whom alone the nodes shall belong; None: they belong to everybody.
+            tls: Makes what TLS is spoken with; None: none is.
 
         Raises:
             ConfigError: the connection string cannot be read.
-            StateError: no server answers.
+            StateError: no server answers, it refuses, or there is no such chroot.
         """
         super().__init__()
-        self._hosts, chroot = _parse_connection(connection)
+        self._hosts, chroot = parse_connection(connection)
+        self._chroot = "/" + chroot.strip("/") if chroot.strip("/") else ""
         self._root = "/" + "/".join(part for part in f"{chroot}/{root or DEFAULT_ROOT}".split("/") if part)
+        self._credentials, self._tls = credentials, tls
         self._session_timeout_s = session_timeout_s
         self._call_timeout_s = call_timeout_s
         # Guards the three tables below; never held during a call to the servers.
@@ -157,13 +147,11 @@ class ZookeeperStateManager(StateManager):
     # Connection
 
     def _connect(self) -> KazooClient:
-        servers = self._hosts.count(",") + 1
-        client = KazooClient(
-            hosts=self._hosts,
-            timeout=self._session_timeout_s,
-            handler=_Handler(max(0.1, self._session_timeout_s / (3 * servers))),
-            connection_retry=dict(RECONNECT),
-            logger=_kazoo_log,
+        client = make_client(
+            self._hosts,
+            session_timeout_s=self._session_timeout_s,
+            credentials=self._credentials,
+            tls=None if self._tls is None else self._tls(),
         )
         client.add_listener(self._state_changed)
         client.start_async()
@@ -214,6 +202,8 @@ class ZookeeperStateManager(StateManager):
         while attempt.left_s() > 0:
             self._check_usable()
             if not self._client.connected:
+                if reason := refusal(self._client):
+                    raise StateError(f"cannot {what} in ZooKeeper at {self._hosts}: {reason}")
                 time.sleep(min(_RETRY_S, attempt.left_s() + 0.001))
                 continue
             attempt.client = self._client
@@ -224,6 +214,8 @@ class ZookeeperStateManager(StateManager):
                 time.sleep(_RETRY_S)
             except KazooTimeoutError:
                 attempt.repeated = True
+            except NoAuthError as e:
+                raise StateError(f"ZooKeeper at {self._hosts} refuses to {what}: {self._no_permission()}") from e
             except KazooException as e:
                 raise StateError(f"ZooKeeper at {self._hosts} refuses to {what}: {type(e).__name__} {e}") from e
         raise StateError(
@@ -241,9 +233,22 @@ class ZookeeperStateManager(StateManager):
         finally:
             self._owning.release()
 
+    def _no_permission(self) -> str:
+        if self._credentials is None:
+            return f"no permission: its nodes belong to a user, name one by {CREDENTIALS_KEY}"
+        return f"no permission: they belong to another user than {self._credentials.user!r}, or its password is wrong"
+
     def _make_tree(self, attempt: _Attempt) -> None:
+        if self._chroot and attempt.wait(attempt.client.exists_async(self._chroot)) is None:
+            raise StateError(
+                f"ZooKeeper at {self._hosts} has no {self._chroot}: create it, or take it out of the connection string"
+            )
         for kind in Kind:
             attempt.wait(attempt.client.ensure_path_async(f"{self._root}/{kind.value}"))
+        # Also for a folder that exists, so that a stranger is told now and not in the middle of something.
+        acl, _ = attempt.wait(attempt.client.get_acls_async(f"{self._root}/{Kind.TOPOLOGIES.value}"))
+        if self._credentials is not None and any(one.id.scheme == "world" for one in acl):
+            log.warning("%s in ZooKeeper at %s was made without a user: it stays open to all", self._root, self._hosts)
 
     # Reading
 
@@ -354,6 +359,9 @@ class ZookeeperStateManager(StateManager):
                 self._check_owner(path, found[1])
                 write.set_data(path, value, version=found[1].version)
             results = attempt.wait(write.commit_async())
+            for result in results:
+                if isinstance(result, NoAuthError):
+                    raise result
             if not any(isinstance(result, Exception) for result in results):
                 return True  # else somebody else came between: look again
         raise KazooTimeoutError
@@ -665,16 +673,3 @@ class _Attempt:
 def _check_size(path: str, value: bytes) -> None:
     if len(value) > VALUE_BYTES_MAX:
         raise StateError(f"{path}: {len(value)} bytes are too many for ZooKeeper, which takes {VALUE_BYTES_MAX}")
-
-
-def _parse_connection(connection: str) -> tuple[str, str]:
-    """`host:port,…` and the path after it."""
-    hosts, _, chroot = connection.partition("/")
-    servers = [server.strip() for server in hosts.split(",")]
-    try:
-        addresses = [split_address(server, DEFAULT_PORT) for server in servers]
-        if not all(port for _, port in addresses):
-            raise UsageError("port 0")
-    except UsageError as e:
-        raise ConfigError(f"{connection!r} is not a ZooKeeper connection string: use host:port[,host:port…]") from e
-    return ",".join(join_address(*address) for address in addresses), chroot

@@ -334,6 +334,10 @@ def test_a_connection_string_that_makes_no_sense_is_refused(connection: str) -> 
 
 
 def test_a_path_in_the_connection_string_goes_before_the_root(spec: StatemgrSpec, shared: ZookeeperServer) -> None:
+    with pytest.raises(StateError, match=f"has no {spec.root}/below: create it"):
+        ZookeeperStateManager(f"{shared.connection}{spec.root}/below", "heron")
+    with ZookeeperStateManager(shared.connection, f"{spec.root}/below"):
+        pass
     with ZookeeperStateManager(f"{shared.connection}{spec.root}/below", "heron") as sm:
         sm.set(Kind.TOPOLOGIES, "words", b"x")
     with ZookeeperStateManager(shared.connection, f"{spec.root}/below/heron/") as sm:
