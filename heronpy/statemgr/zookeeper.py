@@ -41,6 +41,7 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     OperationTimeoutError,
+    SessionClosedRequireSaslError,
     SessionExpiredError,
     SessionMovedError,
 )
@@ -214,7 +215,7 @@ class ZookeeperStateManager(StateManager):
                 time.sleep(_RETRY_S)
             except KazooTimeoutError:
                 attempt.repeated = True
-            except NoAuthError as e:
+            except (NoAuthError, SessionClosedRequireSaslError) as e:
                 raise StateError(f"ZooKeeper at {self._hosts} refuses to {what}: {self._no_permission()}") from e
             except KazooException as e:
                 raise StateError(f"ZooKeeper at {self._hosts} refuses to {what}: {type(e).__name__} {e}") from e
