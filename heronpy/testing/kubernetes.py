@@ -12,7 +12,6 @@ argument: `make k8s-server` builds it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import ssl
@@ -26,6 +25,7 @@ from typing import Any, Self
 
 import yaml
 
+from heronpy.kubernetes import Api, load_access
 from heronpy.testing._server_process import ServerProcess, free_port
 
 VERSION = "1.35.4"
@@ -113,9 +113,15 @@ class ControlPlane:
         assert not check or done.returncode == 0, f"kubectl {' '.join(args)}: {done.stderr}"
         return done.stdout if check else done.stdout + done.stderr
 
-    def objects(self, kind: str, *args: str) -> list[dict[str, Any]]:
-        """What `kubectl get` finds."""
-        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json", *args))["items"]
+    def api(self) -> Api:
+        """A client that may do everything. For what a test asks again and again: each kubectl costs half a second."""
+        return Api(load_access(kubeconfig=self.kubeconfig("admin")))
+
+    def objects(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        """The objects of a kind (`configmaps`, `apps/v1 statefulsets`) in a namespace."""
+        group, _, plural = kind.rpartition(" ")
+        path = f"/{f'apis/{group}' if group else 'api/v1'}/namespaces/{namespace}/{plural}"
+        items: list[dict[str, Any]] = self.api().get(path, query={"labelSelector": selector}).body["items"]
         return items
 
     def start(self) -> None:
@@ -240,8 +246,12 @@ class ControlPlane:
         return False
 
     def _controlled(self) -> bool:
-        """Whether namespaces get their service account, without which no pod is admitted."""
-        return bool("default" in self.kubectl("get", "serviceaccount", "default", "-o", "name", check=False))
+        """Whether namespaces get their service account."""
+        return self.admits_pods("default")
+
+    def admits_pods(self, namespace: str) -> bool:
+        """Whether a namespace has the service account without which it takes no pod."""
+        return any(one["metadata"]["name"] == "default" for one in self.objects("serviceaccounts", namespace))
 
     def _wait(self, name: str, ready: Any) -> None:
         deadline_s = time.monotonic() + START_S

@@ -22,13 +22,13 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 @pytest.fixture
 def namespace(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A namespace of the test's own; the kubeconfig that this process uses is its administrator's."""
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    control_plane.kubectl("create", "namespace", name)
+    name, api = f"test-{uuid.uuid4().hex[:8]}", control_plane.api()
+    api.call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
-    def admits_pods() -> None:
-        assert "default" in control_plane.kubectl("get", "serviceaccount", "-n", name, "-o", "name")
+    def ready() -> None:
+        assert control_plane.admits_pods(name)
 
-    eventually_sync(admits_pods, within_s=120.0)
+    eventually_sync(ready, within_s=120.0)
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig("admin", name)))
     yield name
-    control_plane.kubectl("delete", "namespace", name, "--wait=false")
+    api.call("DELETE", f"/api/v1/namespaces/{name}")

@@ -1,7 +1,7 @@
 """Nodes for a control plane without kubelets: a stand-in that runs what is bound to them as processes of this machine.
 
-It does of a kubelet's work what topologies can see: the container's command in namespaces of its own (mounts,
-processes) with the pod's volumes (Secret, ConfigMap, emptyDir, projected), environment, user and group; restarts;
+It does of a kubelet's work what topologies can see: the container's command in a mount namespace of its own with
+the pod's volumes (Secret, ConfigMap, emptyDir, projected), environment, user and group; restarts;
 SIGTERM, grace time, SIGKILL; status and heartbeats. It pulls no image (one name is known, with the Python of this
 checkout), sets no limits, and gives pods addresses of the loopback network. It is no proof for what a kubelet does.
 """
@@ -48,7 +48,7 @@ class Pod:
         self.spec = pod["spec"]["containers"][0]
         self.ip = f"127.77.{next(_numbers)}.1"
         self.process: subprocess.Popen[bytes] | None = None
-        self.restarts, self.again_s, self.term_s, self.killed = -1, 0.0, 0.0, False
+        self.restarts, self.again_s, self.term_s, self.terminated = -1, 0.0, 0.0, False
         self.reported: Any = None
 
     def path(self, kind: str, name: str) -> str:
@@ -91,7 +91,7 @@ class Pod:
         mounts = sorted(self.spec["volumeMounts"], key=lambda m: m["mountPath"] == "/tmp")  # which hides the sources
         context = self.pod["spec"].get("securityContext") or {}
         user = str(context.get("runAsUser", 0))
-        script = ["mount -t proc proc /proc", "mount -t tmpfs tmpfs /run"]
+        script = ["mount -t tmpfs tmpfs /run"]
         for mount in mounts:
             target = mount["mountPath"].replace("/var/run/", "/run/")
             script += [f"mkdir -p {target}", f"mount --bind {volumes[mount['name']]} {target}"]
@@ -106,23 +106,18 @@ class Pod:
             field = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
             env[one["name"]] = self.ip if field == "status.podIP" else one.get("value", "")
         words = [re.sub(r"\$\$\(", "$(", word) for word in self.spec["command"] + self.spec.get("args", [])]
-        log = (self.directory / "log").open("ab")
-        namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child=KILL"]
-        command = [*namespaces, "sh", "-ec", "\n".join(script), "sh", *words]
-        self.process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/")
-        log.close()
+        command = ["unshare", "--mount", "sh", "-ec", "\n".join(script), "sh", *words]
+        with (self.directory / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", start_new_session=True
+            )
         self.restarts += 1
 
-    def send(self, signum: int) -> None:
-        """To the container's first process, the child of `unshare`."""
-        assert self.process is not None
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            for child in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split():
-                os.kill(int(child), signum)
-
     def kill(self) -> None:
+        """All processes of the container at once; those in other sessions end with their parent."""
         if self.process is not None:
-            self.process.kill()  # and its child with it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     def tick(self, pod: dict[str, Any]) -> bool:
@@ -139,7 +134,11 @@ class Pod:
             if self.process is None or code is not None:
                 return self.gone()
             grace_s = pod["metadata"].get("deletionGracePeriodSeconds", 30)
-            self.send(signal.SIGKILL if now_s - self.term_s > grace_s else signal.SIGTERM)
+            if now_s - self.term_s > grace_s:
+                self.kill()
+            elif not self.terminated:
+                self.process.terminate()
+            self.terminated = True
             return True
         if self.process is not None and code is None:
             self.report("Running", {"running": {"startedAt": now()[:19] + "Z"}})

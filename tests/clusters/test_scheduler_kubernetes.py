@@ -115,9 +115,11 @@ def log_of(nodes: Nodes, launch: Launch, container: int) -> str:
     return next((p.directory / "log").read_text() for p in pods if p.name.endswith(f"-{container}-0"))
 
 
+KINDS = ("apps/v1 statefulsets", "pods", "services", "secrets")
+
+
 def left(cluster: ControlPlane, namespace: str) -> list[str]:
-    kinds = "statefulsets,pods,services,secrets"
-    return cluster.kubectl("get", kinds, "-n", namespace, "-l", "app=heron", "-o", "name").split()
+    return [one["metadata"]["name"] for kind in KINDS for one in cluster.objects(kind, namespace, "app=heron")]
 
 
 def test_containers_run_with_what_they_need_and_leave_nothing(
@@ -130,7 +132,7 @@ def test_containers_run_with_what_they_need_and_leave_nothing(
     for n in (0, 1, 2):
 
         def said(n: int = n) -> None:
-            assert re.fullmatch(rf'running 1 10001 127\.77\.\d+\.1 {{"n": {n}}}\n', log_of(nodes, launch, n))
+            assert re.fullmatch(rf'running \d+ 10001 127\.77\.\d+\.1 {{"n": {n}}}\n', log_of(nodes, launch, n))
 
         eventually_sync(said, within_s=WITHIN_S)
     pods = uids(scheduler)
@@ -174,7 +176,7 @@ def test_an_update_adds_and_removes_and_leaves_the_others_alone(
     running(scheduler, 0, 2, 3)
     after = uids(scheduler)
     assert {n: u for n, u in before.items() if not n.endswith("-1-0")}.items() <= after.items()
-    assert not any("-1-0" in name[-5:] or name.endswith("-1") for name in left(control_plane, namespace))
+    assert not any(name.endswith(("-1", "-1-0")) for name in left(control_plane, namespace))
     other.on_update(plan(1, 2), plan(2, 3))  # repeated, it changes nothing
     assert uids(scheduler) == after
     scheduler.on_kill()
@@ -317,30 +319,24 @@ def test_the_rights_in_deploy_are_enough_and_no_more_than_that(
 
 
 def test_a_quota_that_is_exceeded_is_told_at_once(launch: Launch, control_plane: ControlPlane, namespace: str) -> None:
-    control_plane.kubectl("create", "quota", "small", "-n", namespace, "--hard=requests.memory=64Mi")
+    def limit(name: str, memory: str) -> None:
+        control_plane.kubectl("create", "quota", name, "-n", namespace, f"--hard=requests.memory={memory}")
 
-    def counted() -> None:
-        assert "64Mi" in control_plane.kubectl(
-            "get", "quota", "small", "-n", namespace, "-o", "jsonpath={.status.hard}"
-        )
+        def counted() -> None:
+            found = {q["metadata"]["name"]: q["status"] for q in control_plane.objects("resourcequotas", namespace)}
+            assert found[name].get("hard")
 
-    eventually_sync(counted, within_s=WITHIN_S)
-    refused(KubernetesScheduler(launch), UnavailableError, "exceeded quota: small, requested: requests.memory=")
-    assert left(control_plane, namespace) == [], "it is seen before anything is made"
-    control_plane.kubectl("delete", "quota", "small", "-n", namespace)
-    control_plane.kubectl("create", "quota", "some", "-n", namespace, "--hard=requests.memory=1200Mi")
+        eventually_sync(counted, within_s=WITHIN_S)
 
-    def some() -> None:
-        assert "1200Mi" in control_plane.kubectl(
-            "get", "quota", "some", "-n", namespace, "-o", "jsonpath={.status.hard}"
-        )
-
-    eventually_sync(some, within_s=WITHIN_S)
+    limit("some", "1200Mi")
     # Each pod fits, all together do not: the controller says so.
     scheduler = KubernetesScheduler(launch)
     refused(scheduler, UnavailableError, "makes no pod for container .*exceeded quota: some", within_s=60.0)
     scheduler.on_kill()
     assert left(control_plane, namespace) == []
+    limit("small", "64Mi")
+    refused(scheduler, UnavailableError, "exceeded quota: small, requested: requests.memory=")
+    assert left(control_plane, namespace) == [], "it is seen before anything is made"
 
 
 def test_an_image_that_is_missing_is_told_at_once(

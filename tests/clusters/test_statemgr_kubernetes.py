@@ -61,8 +61,7 @@ def test_a_topologys_nodes_are_one_object_and_large_values_have_their_own(
 ) -> None:
     def objects() -> list[str]:
         return [
-            o["metadata"]["labels"]["heron/part"]
-            for o in control_plane.objects("configmaps", "-n", namespace, "-l", "heron/root")
+            o["metadata"]["labels"]["heron/part"] for o in control_plane.objects("configmaps", namespace, "heron/root")
         ]
 
     with opened(spec) as sm:
@@ -96,9 +95,11 @@ def test_a_closed_session_leaves_no_object(spec: StatemgrSpec, namespace: str, c
     with opened(spec) as sm:
         sm.create(Kind.TMASTERS, "words", b"here", ephemeral=True)
         with sm.lock("words", "update"):
-            assert len(control_plane.objects("leases", "-n", namespace)) == 1, "one session, whatever it owns"
-    assert control_plane.objects("leases", "-n", namespace) == []
-    assert control_plane.objects("configmaps", "-n", namespace, "-l", "heron/root") == []
+            assert len(control_plane.objects("coordination.k8s.io/v1 leases", namespace)) == 1, (
+                "one session, whatever it owns"
+            )
+    assert control_plane.objects("coordination.k8s.io/v1 leases", namespace) == []
+    assert control_plane.objects("configmaps", namespace, "heron/root") == []
 
 
 def test_a_stopped_owner_loses_its_node_and_makes_it_again_when_it_goes_on(

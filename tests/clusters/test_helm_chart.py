@@ -1,0 +1,85 @@
+"""The Helm chart, rendered by helm and accepted by a real API server; and that its rights are those of rbac.yaml."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from heron_tracker import load_config
+
+from heronpy.testing.kubernetes import VERSION, ControlPlane
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+HELM = os.environ.get("HERON_TEST_HELM") or shutil.which("helm") or ""
+
+pytestmark = pytest.mark.skipif(not HELM, reason="no helm: put it on the PATH, or set HERON_TEST_HELM")
+
+
+def rendered(*settings: str, check: bool = True) -> str:
+    words = [word for setting in settings for word in ("--set-json", setting)]
+    chart = DEPLOY / "helm/heron"
+    done = subprocess.run(
+        [HELM, "template", "one", chart, "--namespace", "streams", "--kube-version", VERSION, *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode == 0) is check, done.stderr
+    return done.stdout if check else done.stderr
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [one for one in yaml.safe_load_all(text) if one]
+
+
+FULL = ('tracker.tokenSecret="heron-token"', "job.enabled=true", 'job.args=["submit","kubernetes/ada/x","/a.py","A"]')
+
+
+def test_a_real_server_takes_all_of_it(control_plane: ControlPlane, namespace: str) -> None:
+    text = rendered(*FULL).replace("namespace: streams", f"namespace: {namespace}")
+    # What is new in one object and used by another is not there in a dry run: so it is really made.
+    made = control_plane.kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", stdin=text)
+    kinds = {line.split("/")[0].partition(".")[0] for line in made.splitlines()}
+    assert kinds == {"serviceaccount", "role", "rolebinding", "configmap", "service", "deployment", "job"}
+
+
+def test_its_rights_are_those_of_the_file() -> None:
+    def rules(found: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            one["metadata"]["name"]: {
+                (*rule["apiGroups"], *rule["resources"]): sorted(rule["verbs"]) for rule in one["rules"]
+            }
+            for one in found
+            if one["kind"] == "Role"
+        }
+
+    assert rules(objects(rendered(*FULL))) == rules(objects((DEPLOY / "kubernetes/rbac.yaml").read_text()))
+
+
+def test_no_container_of_it_has_more_rights_than_it_needs() -> None:
+    pods = [one["spec"]["template"]["spec"] for one in objects(rendered(*FULL)) if "template" in one.get("spec", {})]
+    assert len(pods) == 3
+    for pod in pods:
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert container["securityContext"]["readOnlyRootFilesystem"] is True
+
+
+def test_a_tracker_without_a_token_is_refused() -> None:
+    assert "tracker.tokenSecret names a Secret with the key `token`" in rendered(check=False)
+
+
+def test_the_trackers_configuration_is_one(tmp_path: Path) -> None:
+    (config,) = (one for one in objects(rendered(*FULL)) if one["metadata"]["name"] == "one-tracker" and "data" in one)
+    token = tmp_path / "token"
+    token.write_text("secret")
+    token.chmod(0o600)
+    text = config["data"]["heron_tracker.yaml"].replace("/run/heron/work/token", str(token))
+    (tmp_path / "tracker.yaml").write_text(text)
+    assert load_config(tmp_path / "tracker.yaml", home=tmp_path).statemgrs[0].type == "kubernetes"
