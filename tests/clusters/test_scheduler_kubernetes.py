@@ -231,23 +231,6 @@ def test_containers_of_a_lost_node_run_on_another_though_it_never_says_that_they
     scheduler.on_kill()
 
 
-def test_the_secrets_come_to_another_machine(launch: Launch, tmp_path: Path) -> None:
-    (launch.tls_dir / "authority").mkdir(parents=True)
-    for name in ("ca.pem", "cli.pem", "authority/ca-key.pem", "container-1.pem"):
-        (launch.tls_dir / name).write_text(name)
-    scheduler = configured(launch, **{"scheduler.submit.wait.secs": 0})
-    with pytest.raises(NotFoundError, match="no secrets of words"):
-        scheduler.adopt(tmp_path / "other")
-    scheduler.on_schedule(plan(1))
-    (tmp_path / "other").mkdir()
-    scheduler.adopt(tmp_path / "other")
-    found = {str(p.relative_to(tmp_path / "other")): p for p in (tmp_path / "other").rglob("*") if p.is_file()}
-    assert set(found) == {"token", "tls/ca.pem", "tls/cli.pem", "tls/authority/ca-key.pem"}
-    assert found["token"].read_text() == "t0ken"
-    assert {p.stat().st_mode & 0o777 for p in found.values()} == {0o600}
-    scheduler.on_kill()
-
-
 def refused(scheduler: KubernetesScheduler, kind: type[HeronError], message: str, within_s: float = 30.0) -> None:
     """A submission is refused in one line, and undone as the CLI does it."""
     began_s = time.monotonic()

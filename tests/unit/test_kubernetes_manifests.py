@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from heron_scheduler.kubernetes import Settings, container_objects, topology_objects
+from heron_scheduler.kubernetes import Settings, container_objects, service_object
 
 from heronpy.errors import ConfigError
 from heronpy.plan import ContainerPacking, Resources
@@ -67,12 +67,9 @@ def test_a_container_is_a_stateful_set_with_one_replica_and_a_secret() -> None:
 
 
 def test_nothing_secret_is_in_a_stateful_set() -> None:
-    assert "secret" not in json.dumps(made(0)[1]["spec"]["template"]["spec"]["containers"]).replace(
-        "/run/heron/secret", ""
-    )
-    service, secret = topology_objects(launch(), Settings.of(IMAGE), {"token": b"t0p", "tls/ca.pem": b"pem"})
-    assert service["spec"]["clusterIP"] == "None"
-    assert set(secret["data"]) == {"token", "tls__ca.pem"}
+    containers = json.dumps(made(0)[1]["spec"]["template"]["spec"]["containers"])
+    assert "secret" not in containers.replace("/run/heron/secret", "")
+    assert service_object(launch(), Settings.of(IMAGE))["spec"]["clusterIP"] == "None"
 
 
 def test_memory_is_set_aside_and_cpu_may_be_borrowed() -> None:
@@ -202,7 +199,7 @@ def test_keys_that_cannot_be_meant_are_refused(keys: dict[str, Any], message: st
 def test_every_topology_name_makes_valid_names_and_labels(name: str) -> None:
     import re
 
-    for one in (*made(1000, of=launch(name)), *topology_objects(launch(name), Settings.of(IMAGE), {})):
+    for one in (*made(1000, of=launch(name)), service_object(launch(name), Settings.of(IMAGE))):
         assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", one["metadata"]["name"])
         assert len(one["metadata"]["name"]) <= 52, "a StatefulSet's revisions are labels of its pods"
         for value in one["metadata"]["labels"].values():

@@ -7,8 +7,8 @@ function. Keys are Heron's, where Heron has them: see `Settings`.
 """
 
 from heron_scheduler.kubernetes._lost_pods import release_lost_pods
-from heron_scheduler.kubernetes._manifests import container_objects, topology_objects
+from heron_scheduler.kubernetes._manifests import container_objects, service_object
 from heron_scheduler.kubernetes._scheduler import KubernetesScheduler
 from heron_scheduler.kubernetes._settings import Settings
 
-__all__ = ["KubernetesScheduler", "Settings", "container_objects", "release_lost_pods", "topology_objects"]
+__all__ = ["KubernetesScheduler", "Settings", "container_objects", "release_lost_pods", "service_object"]

@@ -53,15 +53,9 @@ def topology_selector(launch: Launch) -> str:
     return f"{TOPOLOGY_LABEL}={_digest(launch)}"
 
 
-def topology_objects(launch: Launch, settings: Settings, secrets: Mapping[str, bytes]) -> list[Object]:
-    """What there is once per topology: its headless Service, and what a command on another machine needs.
-
-    Args:
-        launch: The topology.
-        settings: The scheduler's keys.
-        secrets: The topology's token and certificates, by their path in its directory.
-    """
-    service = {
+def service_object(launch: Launch, settings: Settings) -> Object:
+    """The headless Service of a topology: its pods' names, and what its StatefulSets refer to."""
+    return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
@@ -72,14 +66,6 @@ def topology_objects(launch: Launch, settings: Settings, secrets: Mapping[str, b
         },
         "spec": {"clusterIP": "None", "selector": _selector(launch), "publishNotReadyAddresses": True},
     }
-    data = {path.replace("/", "__"): value for path, value in secrets.items()}
-    return [service, _secret(launch, settings, job_name(launch), data)]
-
-
-def secret_paths(secret: Mapping[str, Any]) -> dict[str, bytes]:
-    """The `secrets` that `topology_objects` was given, from the Secret that it made."""
-    data = secret.get("data") or {}
-    return {key.replace("__", "/"): base64.b64decode(value) for key, value in data.items()}
 
 
 def container_objects(

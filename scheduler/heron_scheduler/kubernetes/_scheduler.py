@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
 import ipaddress
@@ -13,18 +14,18 @@ from typing import Any
 
 import yaml
 
+from heron_scheduler._bootstrap import write_secrets
 from heron_scheduler._spi import ContainerStatus, Scheduler
 from heron_scheduler.kubernetes._lost_pods import OVERDUE_S, release_lost_pods
 from heron_scheduler.kubernetes._manifests import (
+    BOOTSTRAP_KEY,
     CONTAINER_LABEL,
     Object,
     container_name,
     container_objects,
     grace_s,
-    job_name,
     role_of,
-    secret_paths,
-    topology_objects,
+    service_object,
     topology_selector,
 )
 from heron_scheduler.kubernetes._settings import Settings
@@ -32,7 +33,7 @@ from heron_scheduler.kubernetes._status import HOPELESS, status_of, trouble_of
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
 from heronpy.kubernetes import Api, KubernetesError, load_access
 from heronpy.plan import ContainerPacking, PackingPlan
-from heronpy.runtime import TOKEN_FILE, Launch
+from heronpy.runtime import Launch
 
 log = logging.getLogger(__name__)
 
@@ -113,18 +114,12 @@ class KubernetesScheduler(Scheduler):
     def adopt(self, directory: Path) -> None:
         with self._refusals("read the secrets of"):
             try:
-                secret = self._api.get(self._path("Secret", job_name(self.launch))).body
+                secret = self._api.get(self._path("Secret", container_name(self.launch, 0))).body
             except KubernetesError as e:
                 if e.status == 404:
                     raise NotFoundError(f"Kubernetes has no secrets of {self.launch.topology}") from e
                 raise
-        for name, content in secret_paths(secret).items():
-            path = directory / name
-            if not path.resolve().is_relative_to(directory.resolve()):
-                raise UnavailableError(f"the Secret {job_name(self.launch)} is damaged: it names {name!r}")
-            path.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
-            path.touch(mode=0o600)
-            path.write_bytes(content)
+        write_secrets(self.launch, base64.b64decode(secret["data"][BOOTSTRAP_KEY]), directory)
 
     # Starting
 
@@ -150,7 +145,7 @@ class KubernetesScheduler(Scheduler):
         templates = {role: self._template(role) for role in {role_of(n) for n in numbers}}
         python = python_command(self.launch)
         packings: dict[int, ContainerPacking | None] = {0: None, **{c.id: c for c in plan.containers}}
-        wanted = topology_objects(self.launch, self._settings, self._secrets())
+        wanted = [service_object(self.launch, self._settings)]
         for n in numbers:
             wanted += container_objects(
                 packings[n],
@@ -164,15 +159,6 @@ class KubernetesScheduler(Scheduler):
         for one in wanted:
             self._create(one)
         self._await_pods(numbers)
-
-    def _secrets(self) -> dict[str, bytes]:
-        """What commands prove themselves with, and what new containers' certificates are signed with."""
-        paths = [self.launch.dir / TOKEN_FILE, *self.launch.tls_dir.rglob("*.pem")]
-        return {
-            str(path.relative_to(self.launch.dir)): path.read_bytes()
-            for path in paths
-            if path.exists() and not path.name.startswith("container-")
-        }
 
     def _template(self, role: str) -> Mapping[str, Any]:
         named = self._settings.template(role)

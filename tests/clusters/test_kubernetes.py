@@ -1,0 +1,96 @@
+"""The kit of schedulers on Kubernetes: a real control plane, with stand-ins for nodes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes_nodes import IMAGE, Nodes
+from scheduler_kit import Cluster, SchedulerKit
+
+from heronpy.runtime import Launch
+from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
+
+pytestmark = pytest.mark.skipif(kubernetes_missing() is not None, reason=kubernetes_missing() or "")
+
+KINDS = ("apps/v1 statefulsets", "pods", "services", "secrets", "configmaps", "coordination.k8s.io/v1 leases")
+
+
+class Kubernetes(Cluster):
+    name = "kubernetes"
+
+    def __init__(self, root: Path, nodes: Nodes, namespace: str) -> None:
+        super().__init__(root)
+        self.nodes, self.namespace = nodes, namespace
+        # Pods are of another user, and have their own /tmp.
+        for path in (root, root / "standin", root / "standin/bin"):
+            path.chmod(0o755)
+        self.reports.chmod(0o777)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return {
+            "heron.executor.docker.image": IMAGE,
+            "heron.kubernetes.scheduler.namespace": self.namespace,
+            "heron.class.state.manager": "kubernetes",
+            "heron.statemgr.connection.string": self.namespace,
+            "heron.statemgr.root.path": "/heron",
+            "heron.network.bind.address": "0.0.0.0",
+        }
+
+    @property
+    def refused(self) -> Sequence[tuple[str, Mapping[str, Any], str]]:
+        key = "heron.kubernetes."
+        return [
+            ("an unknown namespace", {f"{key}scheduler.namespace": "nowhere"}, "no namespace 'nowhere'"),
+            ("an image that is missing", {"heron.executor.docker.image": "registry.test/no:1"}, "ErrImagePull"),
+            ("an unknown service account", {f"{key}scheduler.serviceAccount": "robot"}, '"robot" not found'),
+            ("an unknown template", {f"{key}executor.pod.template": "pods.gpu"}, "ConfigMap pods .* does not exist"),
+            (
+                "a misspelt key",
+                {f"{key}scheduler.namspace": "x"},
+                "did you mean 'heron.kubernetes.scheduler.namespace'",
+            ),
+            ("an unknown context", {f"{key}scheduler.context": "elsewhere"}, "no context 'elsewhere'"),
+        ]
+
+    def left(self, launch: Launch) -> list[str]:
+        label = "app.kubernetes.io/managed-by=heron"
+        return [
+            one["metadata"]["name"] for kind in KINDS for one in self.nodes.cluster.objects(kind, self.namespace, label)
+        ]
+
+    def lose_host(self, host: str) -> None:
+        self.nodes.vanish(host)
+
+    def heal_host(self, host: str) -> None:
+        self.nodes.join(host)
+
+    def environment(self) -> dict[str, str]:
+        return {"KUBECONFIG": os.environ["KUBECONFIG"]}
+
+
+@pytest.fixture(scope="module")
+def nodes(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    if os.getuid() != 0:
+        pytest.skip("the nodes' stand-in needs root, for namespaces")
+    with Nodes(control_plane, tmp_path_factory.mktemp("nodes")) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def cluster(nodes: Nodes, namespace: str) -> Iterator[Kubernetes]:
+    root = Path(tempfile.mkdtemp(prefix="heron-kit-", dir="/var/tmp"))
+    try:
+        yield Kubernetes(root, nodes, namespace)
+    finally:
+        shutil.rmtree(root)
+
+
+class TestKubernetes(SchedulerKit):
+    """The kit."""
