@@ -378,8 +378,8 @@ def test_a_template_from_a_configmap_is_merged(
 def test_every_object_is_valid_by_kubernetes_own_schemas(launch: Launch) -> None:
     validate = pytest.importorskip("kubernetes_validate", reason="no kubernetes-validate: pip install it")
     settings = Settings.of({**launch.scheduler_config, "heron.kubernetes.pod.secret.kafka": "/etc/kafka"})
-    packing = ContainerPacking(1, (), Resources(1.0, 1024**3, 0))
-    for n in (None, packing):
-        for one in container_objects(n, launch, settings, bootstrap=b"{}", python=["python3"]):
+    resources = Resources(1.0, 1024**3, 0)
+    for n in (0, 1):
+        for one in container_objects(n, resources, launch, settings, bootstrap=b"{}", python=["python3"]):
             for version in ("1.28", "1.31", "1.35"):
                 validate.validate(one, version, strict=True)

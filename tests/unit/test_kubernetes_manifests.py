@@ -11,7 +11,7 @@ import pytest
 from heron_scheduler.kubernetes import Settings, container_objects, service_object
 
 from heronpy.errors import ConfigError
-from heronpy.plan import ContainerPacking, Resources
+from heronpy.plan import Resources
 from heronpy.runtime import Launch, StatemgrSpec
 
 IMAGE = {"heron.executor.docker.image": "registry.test/heron:1"}
@@ -33,10 +33,10 @@ def launch(name: str = "word count", statemgr: str = "kubernetes") -> Launch:
 def made(
     container: int = 1, template: dict[str, Any] | None = None, of: Launch | None = None, **keys: Any
 ) -> list[dict[str, Any]]:
-    packing = ContainerPacking(container, (), Resources(1.5, 3 * GIB, 0)) if container else None
     values = {**IMAGE, **{key.replace("_", "."): value for key, value in keys.items()}}
     return container_objects(
-        packing,
+        container,
+        Resources(1.5, 3 * GIB, 0),
         of or launch(),
         Settings.of(values),
         bootstrap=b'{"token": "secret"}',

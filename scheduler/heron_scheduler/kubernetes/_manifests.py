@@ -10,7 +10,7 @@ from typing import Any
 
 from heron_scheduler.kubernetes._settings import Settings
 from heron_scheduler.kubernetes._template import merged
-from heronpy.plan import ContainerPacking
+from heronpy.plan import Resources
 from heronpy.runtime import Launch
 
 Object = dict[str, Any]
@@ -29,8 +29,6 @@ _WORK_DIR = "/run/heron/work"
 _START = f'umask 077 && cat {_SECRET_DIR}/{BOOTSTRAP_KEY} >{_WORK_DIR}/{BOOTSTRAP_KEY} && exec "$@"'
 _LOST_NODE_S = 10
 """How long a pod stays bound to a node that is not ready, or out of reach (Heron's number; Kubernetes' is 300)."""
-_MANAGER_CPU = 1.0
-_MANAGER_RAM = 1024**3
 
 
 def role_of(container: int) -> str:
@@ -69,7 +67,8 @@ def service_object(launch: Launch, settings: Settings) -> Object:
 
 
 def container_objects(
-    packing: ContainerPacking | None,
+    container: int,
+    resources: Resources,
     launch: Launch,
     settings: Settings,
     *,
@@ -80,7 +79,8 @@ def container_objects(
     """The Secret and the StatefulSet of one container, in the order in which they are made.
 
     Args:
-        packing: The container; None: container 0.
+        container: Its number.
+        resources: What the packing plan gives it.
         launch: The topology.
         settings: The scheduler's keys.
         bootstrap: The content of its bootstrap file.
@@ -90,10 +90,13 @@ def container_objects(
     Raises:
         ConfigError: the template cannot be merged.
     """
-    container = 0 if packing is None else packing.id
     name = container_name(launch, container)
     labels = {**_labels(launch), CONTAINER_LABEL: str(container)}
-    pod = merged(template or {}, _pod(packing, launch, settings, python, labels), f"{role_of(container)} pod template")
+    pod = merged(
+        template or {},
+        _pod(container, resources, launch, settings, python, labels),
+        f"{role_of(container)} pod template",
+    )
     stateful_set = {
         "apiVersion": "apps/v1",
         "kind": "StatefulSet",
@@ -122,20 +125,18 @@ def grace_s(launch: Launch) -> int:
 
 
 def _pod(
-    packing: ContainerPacking | None,
+    container: int,
+    resources: Resources,
     launch: Launch,
     settings: Settings,
     python: Sequence[str],
     labels: Mapping[str, str],
 ) -> Object:
-    role = role_of(0 if packing is None else packing.id)
+    role = role_of(container)
     volumes: list[Object] = [
         {
             "name": "heron-bootstrap",
-            "secret": {
-                "secretName": container_name(launch, 0 if packing is None else packing.id),
-                "defaultMode": 0o440,
-            },
+            "secret": {"secretName": container_name(launch, container), "defaultMode": 0o440},
         },
         {"name": "heron-work", "emptyDir": {}},
         {"name": "heron-tmp", "emptyDir": {}},
@@ -161,7 +162,7 @@ def _pod(
             f"{_WORK_DIR}/topologies",
         ],
         "env": _environment(settings),
-        "resources": _resources(packing, settings),
+        "resources": _resources(role, resources, settings),
         "volumeMounts": mounts,
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -219,13 +220,12 @@ def _environment(settings: Settings) -> list[Object]:
     return own
 
 
-def _resources(packing: ContainerPacking | None, settings: Settings) -> Object:
-    role = role_of(0 if packing is None else packing.id)
-    cpu = packing.required.cpu if packing else _MANAGER_CPU
-    ram = packing.required.ram_bytes if packing else _MANAGER_RAM
-    cores = f"{max(1, round(cpu * 1000))}m"
+def _resources(role: str, resources: Resources, settings: Settings) -> Object:
+    cores = f"{max(1, round(resources.cpu * 1000))}m"
     # Memory that is not there cannot be waited for, as CPU can: what a container may use is set aside for it.
-    limits = {"memory": str(ram)} | ({"cpu": cores} if settings.request_mode == "EQUAL_TO_LIMIT" else {})
+    limits = {"memory": str(resources.ram_bytes)} | (
+        {"cpu": cores} if settings.request_mode == "EQUAL_TO_LIMIT" else {}
+    )
     limits |= settings.limits(role)
     requests = {"cpu": limits.get("cpu", cores), "memory": limits["memory"]} | dict(settings.requests(role))
     return {"limits": limits, "requests": requests}

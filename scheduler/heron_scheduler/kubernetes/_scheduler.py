@@ -32,7 +32,7 @@ from heron_scheduler.kubernetes._settings import Settings
 from heron_scheduler.kubernetes._status import HOPELESS, status_of, trouble_of
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
 from heronpy.kubernetes import Api, KubernetesError, load_access
-from heronpy.plan import ContainerPacking, PackingPlan
+from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
 
 log = logging.getLogger(__name__)
@@ -144,11 +144,12 @@ class KubernetesScheduler(Scheduler):
         python_command = importlib.import_module("heronpy.environment").python_command
         templates = {role: self._template(role) for role in {role_of(n) for n in numbers}}
         python = python_command(self.launch)
-        packings: dict[int, ContainerPacking | None] = {0: None, **{c.id: c for c in plan.containers}}
+        resources = {0: plan.master, **{c.id: c.required for c in plan.containers}}
         wanted = [service_object(self.launch, self._settings)]
         for n in numbers:
             wanted += container_objects(
-                packings[n],
+                n,
+                resources[n],
                 self.launch,
                 self._settings,
                 bootstrap=bootstrap_document(self.launch, n),
