@@ -10,12 +10,18 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from heronpy.errors import AlreadyExistsError, StateError
 from heronpy.executor._children import Children
 from heronpy.executor._commands import Command, process_table
-from heronpy.executor._incarnation import ReplacedError, Tenure, restore_record, take_incarnation
+from heronpy.executor._incarnation import (
+    ReplacedError,
+    Tenure,
+    hold_incarnation,
+    restore_record,
+    take_incarnation,
+)
 from heronpy.executor._service import ServiceSupervisor
 from heronpy.host import (
     CONTAINER_ENV,
@@ -29,7 +35,7 @@ from heronpy.host import (
     write_pid,
 )
 from heronpy.plan import PackingPlan
-from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2
+from heronpy.proto import loglevels_pb2, plan_pb2
 from heronpy.runtime import Launch, LevelSwitch
 from heronpy.statemgr import Kind, StateManager, Watch, container_node, on_loop, open_statemgr
 from heronpy.supervision import (
@@ -59,6 +65,14 @@ IDLE_POLL_S = 0.5
 LOOK_S = 1.0
 """How often heartbeats are looked at."""
 
+
+class Beside(Protocol):
+    """What an executor looks after beside its processes."""
+
+    def tick(self, now_ms: float) -> None:
+        """Called about once a second. Must not block."""
+
+
 Table = Callable[[Launch, int, PackingPlan], Sequence[Command]]
 
 
@@ -80,8 +94,9 @@ class Executor:
         table: Table = process_table,
         owner: HostProcess | None = None,
         supervises_service: bool = False,
-        record: state_pb2.ContainerRecord | None = None,
+        incarnation: int = 0,
         shares_files: bool = True,
+        beside: Beside | None = None,
     ) -> None:
         """Make the executor of a container.
 
@@ -91,8 +106,9 @@ class Executor:
             table: Says which processes the container has.
             owner: The container ends when this process is gone.
             supervises_service: Start the scheduler service again when it is dead or hung.
-            record: The incarnation that was taken for this start already; None: take one.
+            incarnation: That was taken for this start already; 0: take one.
             shares_files: The topology's directory is the submitter's; else the state manager says when it is gone.
+            beside: What else is to be looked after.
         """
         self.started = asyncio.Event()
         self._launch = launch
@@ -113,7 +129,7 @@ class Executor:
         self._looping: set[str] = set()
         """What is known to be in a crash loop."""
         self._look_at_s = 0.0
-        self._record, self._shares_files = record, shares_files
+        self._incarnation, self._shares_files, self._beside = incarnation, shares_files, beside
         self._restoring: asyncio.Task[None] | None = None
         # Set once the state manager is open.
         self._statemgr: StateManager
@@ -156,9 +172,11 @@ class Executor:
 
     async def _take_incarnation(self, statemgr: StateManager) -> None:
         self._statemgr = statemgr
-        record = self._record
-        if record is None:
-            record = await asyncio.to_thread(take_incarnation, statemgr, self._launch, self._container)
+        if self._incarnation:
+            taken = asyncio.to_thread(hold_incarnation, statemgr, self._launch, self._container, self._incarnation)
+        else:
+            taken = asyncio.to_thread(take_incarnation, statemgr, self._launch, self._container)
+        record = await taken
         log.info("container %d, incarnation %d", self._container, record.incarnation)
         self._children.incarnation = record.incarnation
         self._tenure = Tenure(self._launch, record, shares_files=self._shares_files)
@@ -223,6 +241,8 @@ class Executor:
         self._restore_record()
         if self._service is not None:
             self._service.tick(_now_ms())
+        if self._beside is not None:
+            self._beside.tick(_now_ms())
 
     def _at_its_end(self) -> str:
         """Why the container has to end, without anybody's asking; empty if it has not to."""

@@ -44,13 +44,7 @@ def take_incarnation(
         StateError: the state manager cannot be read or written.
     """
     node = container_node(launch.topology, container)
-    record = state_pb2.ContainerRecord(
-        topology_id=launch.topology_id,
-        container=container,
-        host=socket.gethostname(),
-        address=launch.advertised_host(),
-        version=heronpy.__version__,
-    )
+    record = _record(launch, container)
     while True:
         before = state.get(Kind.CONTAINERS, node)
         previous = state_pb2.ContainerRecord.FromString(before or b"").incarnation
@@ -62,6 +56,36 @@ def take_incarnation(
         remove_record(state, launch, record)
         raise ReplacedError(another)
     return record
+
+
+def hold_incarnation(
+    state: StateManager, launch: Launch, container: int, incarnation: int
+) -> state_pb2.ContainerRecord:
+    """The record of an incarnation that was taken for this start already.
+
+    Raises:
+        ReplacedError: there is a newer one by now.
+        StateError: the state manager cannot be read.
+    """
+    value = state.get(Kind.CONTAINERS, container_node(launch.topology, container))
+    if value is None:  # lost: it is written again as soon as the topology is there again
+        record = _record(launch, container)
+        record.incarnation, record.started_s = incarnation, int(time.time())
+        return record
+    record = state_pb2.ContainerRecord.FromString(value)
+    if (record.topology_id, record.incarnation) != (launch.topology_id, incarnation):
+        raise ReplacedError(f"incarnation {record.incarnation} on {record.host} replaces this one, {incarnation}")
+    return record
+
+
+def _record(launch: Launch, container: int) -> state_pb2.ContainerRecord:
+    return state_pb2.ContainerRecord(
+        topology_id=launch.topology_id,
+        container=container,
+        host=socket.gethostname(),
+        address=launch.advertised_host(),
+        version=heronpy.__version__,
+    )
 
 
 def remove_record(state: StateManager, launch: Launch, record: state_pb2.ContainerRecord) -> None:

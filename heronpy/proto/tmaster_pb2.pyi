@@ -435,3 +435,21 @@ class LogLevelRequest(_message.Message):
     for_s: int
     user: str
     def __init__(self, target: _Optional[str] = ..., level: _Optional[str] = ..., for_s: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+
+class EnrollRequest(_message.Message):
+    __slots__ = ("container", "incarnation", "request", "now_s")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    NOW_S_FIELD_NUMBER: _ClassVar[int]
+    container: int
+    incarnation: int
+    request: bytes
+    now_s: int
+    def __init__(self, container: _Optional[int] = ..., incarnation: _Optional[int] = ..., request: _Optional[bytes] = ..., now_s: _Optional[int] = ...) -> None: ...
+
+class EnrollReply(_message.Message):
+    __slots__ = ("certificate",)
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    certificate: bytes
+    def __init__(self, certificate: _Optional[bytes] = ...) -> None: ...

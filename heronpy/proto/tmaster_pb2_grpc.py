@@ -42,6 +42,11 @@ class TmasterStub:
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.StmgrMessage.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.TmasterMessage.FromString,
                 _registered_method=True)
+        self.Enroll = channel.unary_unary(
+                '/heronpy.Tmaster/Enroll',
+                request_serializer=heronpy_dot_proto_dot_tmaster__pb2.EnrollRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_tmaster__pb2.EnrollReply.FromString,
+                _registered_method=True)
         self.Activate = channel.unary_unary(
                 '/heronpy.Tmaster/Activate',
                 request_serializer=heronpy_dot_proto_dot_tmaster__pb2.TopologyRequest.SerializeToString,
@@ -113,6 +118,12 @@ class TmasterServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Register(self, request_iterator, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Enroll(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,6 +216,11 @@ def add_TmasterServicer_to_server(servicer, server):
                     servicer.Register,
                     request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.StmgrMessage.FromString,
                     response_serializer=heronpy_dot_proto_dot_tmaster__pb2.TmasterMessage.SerializeToString,
+            ),
+            'Enroll': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enroll,
+                    request_deserializer=heronpy_dot_proto_dot_tmaster__pb2.EnrollRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_tmaster__pb2.EnrollReply.SerializeToString,
             ),
             'Activate': grpc.unary_unary_rpc_method_handler(
                     servicer.Activate,
@@ -299,6 +315,33 @@ class Tmaster:
             '/heronpy.Tmaster/Register',
             heronpy_dot_proto_dot_tmaster__pb2.StmgrMessage.SerializeToString,
             heronpy_dot_proto_dot_tmaster__pb2.TmasterMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Enroll(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Tmaster/Enroll',
+            heronpy_dot_proto_dot_tmaster__pb2.EnrollRequest.SerializeToString,
+            heronpy_dot_proto_dot_tmaster__pb2.EnrollReply.FromString,
             options,
             channel_credentials,
             insecure,

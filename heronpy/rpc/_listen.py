@@ -8,6 +8,7 @@ method is served as a stream of one message, which is the same on the wire.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from heronpy.address import join_address
 from heronpy.config import KIB, MIB
 from heronpy.errors import UnavailableError
 from heronpy.rpc._channel import KEEPALIVE, MESSAGE_BYTES_MAX, OPTIONS
-from heronpy.security import ID_KEY, INCARNATION_KEY, TOKEN_KEY, Security, container_of, identity_of, uri_of
+from heronpy.security import ID_KEY, INCARNATION_KEY, TOKEN_KEY, Security, bootstraps, container_of, identity_of, uri_of
 
 CONTROL_BYTES_MAX = 16 * MIB
 """Largest message to a server of the control plane."""
@@ -57,6 +58,7 @@ def listen(
     *,
     callers: Callable[[str], bool] = lambda identity: True,
     newest: Callable[[int], int] = lambda container: 0,
+    bootstraps_to: frozenset[str] = frozenset(),
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     connections_max: int = CONNECTIONS_MAX,
 ) -> Listener:
@@ -68,6 +70,8 @@ def listen(
         security: Who listens.
         callers: Tells of an identity of the topology whether it may call.
         newest: The newest incarnation of a container that is known here; callers in an older one are refused.
+        bootstraps_to: The methods (`/heronpy.Service/Method`) that are open to hosts whose container has no certificate
+            yet. These can call nothing else, anywhere.
         message_bytes_max: Larger messages end their call unread.
         connections_max: More are closed as they come, those that have not shown a certificate yet included.
 
@@ -76,7 +80,9 @@ def listen(
         StateError: they cannot be read, or others can read them too.
     """
     server = grpc.aio.server(
-        interceptors=[_Admission(security, callers, newest, with_certificates=not bind.startswith("unix:"))],
+        interceptors=[
+            _Admission(security, callers, newest, bootstraps_to, with_certificates=not bind.startswith("unix:"))
+        ],
         options=[
             ("grpc.max_receive_message_length", message_bytes_max),
             *((key, value) for key, value in OPTIONS if key != "grpc.max_receive_message_length"),
@@ -119,12 +125,13 @@ class _Admission(grpc.aio.ServerInterceptor):
         security: Security,
         callers: Callable[[str], bool],
         newest: Callable[[int], int],
+        bootstraps_to: frozenset[str],
         *,
         with_certificates: bool,
     ) -> None:
         self._token = security.token.encode()
         self._topology_id = security.topology_id
-        self._callers, self._newest = callers, newest
+        self._callers, self._newest, self._bootstraps_to = callers, newest, bootstraps_to
         self._with_certificates = with_certificates and security.tls is not None
 
     async def intercept_service(
@@ -135,15 +142,16 @@ class _Admission(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         if handler is None:
             return None
+        admit = functools.partial(self._admit, details.method)
         if handler.request_streaming and handler.response_streaming:
-            return _guarded_stream(handler, self._admit)
+            return _guarded_stream(handler, admit)
         if handler.response_streaming:
             raise NotImplementedError(f"{details.method}: one message in, a stream out")
         if handler.request_streaming:
-            return _guarded_upload(handler, self._admit)
-        return _guarded_unary(handler, self._admit)
+            return _guarded_upload(handler, admit)
+        return _guarded_unary(handler, admit)
 
-    async def _admit(self, context: _Context) -> None:
+    async def _admit(self, method: str, context: _Context) -> None:
         """Abort the call unless the caller may make it."""
         sent = _metadata_of(context, TOKEN_KEY)
         if not hmac.compare_digest(sent.encode(), self._token):
@@ -154,7 +162,7 @@ class _Admission(grpc.aio.ServerInterceptor):
             await context.abort(
                 grpc.StatusCode.UNAUTHENTICATED, f"the certificate is not that of {process or 'nobody'}"
             )
-        if not self._callers(identity):
+        if not (self._callers(identity) if bootstraps(identity) is None else method in self._bootstraps_to):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{process or 'nobody'} may not call this")
         container = container_of(identity)
         if container is not None and incarnation_of(context) < self._newest(container):

@@ -17,6 +17,7 @@ METRICS_DNS_NAME = "metrics.heron"
 """What every metrics endpoint of every topology is called beside its own name: a scrape job has one server name."""
 
 _PROCESSES = {"tmaster": "container-0", "scheduler": SCHEDULER, "heron": CLI, "tracker": TRACKER}
+_BOOTSTRAP = re.compile(r"bootstrap-[0-9]{1,9}")
 _IN_CONTAINER = re.compile(r"(?:stmgr|metricsmgr|executor|heron-shell)-([0-9]{1,9})|container_([0-9]{1,9})_.+")
 
 
@@ -34,8 +35,20 @@ def container_of(identity: str) -> int | None:
     return int(identity.removeprefix("container-")) if is_container(identity) else None
 
 
+def bootstrap_identity(container: int) -> str:
+    """The identity with which a container's host asks for the container's certificate, and can do nothing else."""
+    return f"bootstrap-{container}"
+
+
+def bootstraps(identity: str) -> int | None:
+    """The number of the container that this identity may ask a certificate for; None: it is not a bootstrap's."""
+    return int(identity.removeprefix("bootstrap-")) if identity.startswith("bootstrap-") else None
+
+
 def identity_of(process: str) -> str:
     """The identity of the process with this id; empty if no process has such an id."""
+    if _BOOTSTRAP.fullmatch(process):
+        return process
     if found := _IN_CONTAINER.fullmatch(process):
         return container_identity(int(found[1] or found[2]))
     return _PROCESSES.get(process, "")

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from heronpy.errors import StateError
+from heronpy.errors import StateError, UsageError
 from heronpy.security._files import private_directory, read_secret, write_secret
-from heronpy.security._identity import CLI, METRICS_DNS_NAME, SCHEDULER, TRACKER, dns_name_of, uri_of
+from heronpy.security._identity import CLI, METRICS_DNS_NAME, SCHEDULER, TRACKER, bootstraps, dns_name_of, uri_of
 from heronpy.security._security import CA_FILE, SCRAPERS_FILE
 
 AUTHORITY_DIR = "authority"
@@ -50,6 +51,12 @@ class Certificate:
     not_after: datetime.datetime
     fingerprint: str
     """SHA-256, in hex."""
+
+    def trouble(self, now: datetime.datetime) -> str:
+        """Why it cannot be used now; empty if it can."""
+        if now < self.not_before:
+            return f"is not valid before {self.not_before:%Y-%m-%d %H:%M} UTC, and this host's clock says {now:%H:%M}"
+        return f"expired at {self.not_after:%Y-%m-%d %H:%M} UTC" if now > self.not_after else ""
 
     def due(self, now: datetime.datetime) -> bool:
         """Whether it should be renewed."""
@@ -81,6 +88,58 @@ def create(tls: Path, topology_id: str, containers: Iterable[int], *, days: int,
             write_secret(tls / f"{identity}.pem", _issue(key, ca, topology_id, identity, days))
     if scraper:
         write_secret(tls / SCRAPERS_FILE, scraper)
+
+
+def issue(tls: Path, topology_id: str, identity: str, *, days: int) -> None:
+    """Make the certificate of one identity, unless it is there and has most of its time left.
+
+    Raises:
+        NotFoundError: the authority's key is not here.
+        StateError: a file belongs to another user, or is damaged.
+        OSError: the directory cannot be written.
+    """
+    path = tls / f"{identity}.pem"
+    if path.exists() and not _described(identity, path).due(datetime.datetime.now(datetime.UTC)):
+        return
+    key, ca = _load_authority(tls)
+    write_secret(path, _issue(key, ca, topology_id, identity, days))
+
+
+def request(identity: str) -> tuple[bytes, bytes]:
+    """A new key, and a request for a certificate for it, both PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = x509.CertificateSigningRequestBuilder().subject_name(_name(identity)).sign(key, hashes.SHA256())
+    return _pem(key), made.public_bytes(serialization.Encoding.PEM)
+
+
+def sign(tls: Path, topology_id: str, identity: str, request: bytes, *, days: int) -> bytes:
+    """The certificate that a request asks for, PEM. All that it takes from the request is the public key.
+
+    Raises:
+        UsageError: it is not a request, or not for an ECDSA P-256 key.
+        NotFoundError: the authority's key is not here.
+        StateError: a file belongs to another user, or is damaged.
+    """
+    try:
+        asked = x509.load_pem_x509_csr(request)
+        public_key = asked.public_key()
+        valid = asked.is_signature_valid
+    except (ValueError, UnsupportedAlgorithm) as e:
+        raise UsageError("this is not a certificate request") from e
+    if not valid or not isinstance(public_key, ec.EllipticCurvePublicKey) or public_key.curve.name != "secp256r1":
+        raise UsageError("a certificate request must be signed with the ECDSA P-256 key that it is for")
+    key, ca = _load_authority(tls)
+    return _pem_of(_certify(key, ca, topology_id, identity, public_key, days))
+
+
+def described(path: Path) -> Certificate:
+    """What the certificate in a file says.
+
+    Raises:
+        NotFoundError: there is none.
+        StateError: it belongs to another user, or is damaged.
+    """
+    return _described(path.stem, path)
 
 
 def renew(tls: Path, topology_id: str, *, days: int, only_due: bool = False) -> list[str]:
@@ -183,19 +242,30 @@ def _issue(
 ) -> bytes:
     """Key and certificate of an identity, PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
-    serves = identity not in (CLI, TRACKER)
+    return _pem(key) + _pem_of(_certify(ca_key, ca, topology_id, identity, key.public_key(), days))
+
+
+def _certify(
+    ca_key: ec.EllipticCurvePrivateKey,
+    ca: x509.Certificate,
+    topology_id: str,
+    identity: str,
+    public_key: ec.EllipticCurvePublicKey,
+    days: int,
+) -> x509.Certificate:
+    serves = identity not in (CLI, TRACKER) and bootstraps(identity) is None
     names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri_of(topology_id, identity))]
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if serves:
         uses.append(ExtendedKeyUsageOID.SERVER_AUTH)
         names += [x509.DNSName(dns_name_of(topology_id, identity)), x509.DNSName(METRICS_DNS_NAME)]
-    builder = _builder(_name(identity), ca.subject, key.public_key(), days)
+    builder = _builder(_name(identity), ca.subject, public_key, days)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
     builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     builder = builder.add_extension(authority, critical=False)
-    return _pem(key) + _pem_of(builder.sign(ca_key, hashes.SHA256()))
+    return builder.sign(ca_key, hashes.SHA256())
 
 
 def _builder(

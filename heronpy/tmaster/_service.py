@@ -19,7 +19,7 @@ from heronpy.errors import HeronError, StateError
 from heronpy.health import Health
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PackingPlan, TopologyState
-from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2_grpc
+from heronpy.proto import metrics_pb2, state_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, essential
 from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
@@ -27,6 +27,7 @@ from heronpy.tmaster._checkpoint_calls import CheckpointAsked
 from heronpy.tmaster._checkpoint_views import CheckpointMetrics, checkpoint_progress
 from heronpy.tmaster._checkpointing import KeepCopy, SendOrder
 from heronpy.tmaster._core import Activated, Core, Effect, Event, Finish, Reply, StateRequested
+from heronpy.tmaster._enrolling import Enrollment
 from heronpy.tmaster._health import HealthMonitor, health_metrics
 from heronpy.tmaster._log_levels import LogLevelKeeper
 from heronpy.tmaster._manifests import Manifests
@@ -43,6 +44,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 """Time passes at least so often."""
+ENROLL = "/heronpy.Tmaster/Enroll"
+"""What a host may call whose container has no certificate yet."""
 _PAUSE_MIN_S = 0.01
 _COPY_DIR = "state"
 
@@ -68,6 +71,7 @@ class TopologyMaster:
             launch, container=container, source="tmaster", component="__tmaster__", collect=self._collect
         )
         self._checkpoint_metrics = CheckpointMetrics()
+        self._enrollment = Enrollment(launch)
         self._ending = False
         self._wake = asyncio.Event()
         self._finished: asyncio.Future[HeronError] = asyncio.get_running_loop().create_future()
@@ -260,6 +264,7 @@ class TopologyMaster:
             advertise,
             self._security,
             newest=self._newest_incarnation,
+            bootstraps_to=frozenset((ENROLL,)),
             message_bytes_max=CONTROL_BYTES_MAX,
         )
         grpc_server = listener.server
@@ -289,7 +294,11 @@ class TopologyMaster:
 
     def _newest_incarnation(self, container: int) -> int:
         known = self.core.state.known.get(f"stmgr-{container}") if self.core.active else None
-        return known.container_incarnation if known is not None else 0
+        return max(self._enrollment.newest(container), known.container_incarnation if known is not None else 0)
+
+    async def enroll(self, caller: str, request: tmaster_pb2.EnrollRequest) -> bytes:
+        """The certificate of a container: see `Enrollment`."""
+        return await self._enrollment.certificate(self._statemgr, caller, request)
 
     def assess_health(self) -> Health:
         """How the topology is now."""

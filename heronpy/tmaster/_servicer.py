@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from typing import Any, Protocol
@@ -11,13 +12,14 @@ from typing import Any, Protocol
 import grpc
 import grpc.aio
 
-from heronpy.errors import HeronError, NotFoundError, StateError, UsageError
+from heronpy.errors import FencedError, HeronError, NotFoundError, StateError, UntrustedError, UsageError
 from heronpy.health import Health
 from heronpy.plan import PackingPlan, StmgrLocation, TopologyState
 from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import caller_of
 from heronpy.tmaster._checkpoint_views import checkpoint_status
 from heronpy.tmaster._core import Core, Event
+from heronpy.tmaster._enrolling import SkewError
 from heronpy.tmaster._exceptions import matching_exceptions, summary
 from heronpy.tmaster._log_levels import LogLevelKeeper, check, targets
 from heronpy.tmaster._sessions import Session, Sessions
@@ -25,10 +27,19 @@ from heronpy.tmaster._state import HeartbeatReceived, SessionEnded, StmgrRegiste
 from heronpy.tmaster._status import Metrics, status
 from heronpy.tmaster.checkpoints import Phase, instance_reported, stmgr_reported
 
+log = logging.getLogger(__name__)
+
 ACTIVE_WAIT_S = 5.0
 """How long a call waits for a Topology Master that is still starting, or is a standby."""
 
 _Context = grpc.aio.ServicerContext[Any, Any]
+_ENROLL_CODES: dict[type[HeronError], grpc.StatusCode] = {
+    FencedError: grpc.StatusCode.FAILED_PRECONDITION,
+    UntrustedError: grpc.StatusCode.PERMISSION_DENIED,
+    SkewError: grpc.StatusCode.OUT_OF_RANGE,
+    UsageError: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""Where asking again does not help. UntrustedError: also if the authority's key is readable by others."""
 
 
 class Master(Protocol):
@@ -68,6 +79,13 @@ class Master(Protocol):
 
     def assess_health(self) -> Health:
         """How the topology is now."""
+
+    async def enroll(self, caller: str, request: tmaster_pb2.EnrollRequest) -> bytes:
+        """The certificate of a container.
+
+        Raises:
+            HeronError: it is not given, as `Enrollment.certificate` says.
+        """
 
     async def run_shielded(self, change: Any) -> Any:
         """Make a change for a caller. Goes on when the caller gives up."""
@@ -124,6 +142,16 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
             if (event := _event(session.number, stmgr_id, message)) is not None:
                 self._master.feed(event)
         session.close("its stream ended")
+
+    async def Enroll(self, request: tmaster_pb2.EnrollRequest, context: _Context) -> tmaster_pb2.EnrollReply:
+        """The certificate of a container. FAILED_PRECONDITION: this is not its newest incarnation."""
+        await self._active(context)
+        caller = caller_of(context)
+        try:
+            return tmaster_pb2.EnrollReply(certificate=await self._master.enroll(caller, request))
+        except HeronError as e:
+            log.warning("%s is given no certificate: %s", caller, e)
+            await context.abort(_ENROLL_CODES.get(type(e), grpc.StatusCode.UNAVAILABLE), str(e))
 
     async def Activate(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> tmaster_pb2.StateReply:
         """Let the spouts emit. The state is durable, and a plan with it on its way, before the reply."""

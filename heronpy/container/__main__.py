@@ -1,0 +1,114 @@
+"""A container from its bootstrap file to its executor: `python -m heronpy.container BOOTSTRAP_FILE [--dir WORKDIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from heronpy.container._bootstrap import BYTES_MAX, Bootstrap
+from heronpy.container._directory import default_workdir, make_directory
+from heronpy.container._ending import TRY_AGAIN, ending
+from heronpy.environment import install
+from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError, UntrustedError
+from heronpy.executor import GONE_S, ReplacedError, remove_record, take_incarnation
+from heronpy.host import CONTAINER_ENV, EXECUTOR, child_environment, python_module
+from heronpy.proto import state_pb2
+from heronpy.runtime import INCARNATION_ENV, PARENT_ENV, Launch
+from heronpy.statemgr import Kind, StateManager, open_statemgr
+
+_POLL_S = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m heronpy.container", description=__doc__)
+    parser.add_argument("bootstrap", type=Path, help="the container's bootstrap file")
+    parser.add_argument("--dir", type=Path, default=default_workdir(), help="where its directory is made")
+    args = parser.parse_args()
+    with ending(str(args.bootstrap)):
+        bootstrap = _read(args.bootstrap)
+    container = bootstrap.container
+    with ending(f"container {container} of {bootstrap.topology}") as say:
+        launch = make_directory(bootstrap, args.dir)
+        if container != 0:  # container 0 runs no user code
+            install(launch)
+        record = _take_incarnation(launch, container)
+        ours = {CONTAINER_ENV: str(container), INCARNATION_ENV: str(record.incarnation)}
+        if launch.config.security.tls:
+            _enroll(launch, container, ours)
+        say(f"incarnation {record.incarnation} runs in {launch.dir}")
+        where = ("--dir", str(launch.dir), "--container", str(container))
+        command = python_module("heronpy.container.executor", *where)
+        # The same process: the cluster's signals and its exit code are the executor's.
+        os.execve(command[0], command, child_environment(launch, EXECUTOR, **ours))
+
+
+def _read(path: Path) -> Bootstrap:
+    """The bootstrap file. Clusters mount it in their own ways: links and other owners are fine, other readers not."""
+    try:
+        with path.open("rb") as f:
+            if os.fstat(f.fileno()).st_mode & (stat.S_IROTH | stat.S_IWOTH):
+                raise UntrustedError("all users of this host can read it, and its secrets: chmod 600, and submit again")
+            data = f.read(BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise NotFoundError("there is no such bootstrap file") from None
+    except OSError as e:
+        raise UnavailableError(f"it cannot be read: {e.strerror or e}") from e
+    if len(data) > BYTES_MAX:
+        raise ConfigError(f"it is not a bootstrap file: larger than {BYTES_MAX} bytes")
+    return Bootstrap.decode(data)
+
+
+@contextlib.contextmanager
+def _opened(launch: Launch) -> Iterator[StateManager]:
+    """The state manager; what it fails with is worth another attempt."""
+    try:
+        with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as state:
+            yield state
+    except StateError as e:
+        raise UnavailableError(str(e)) from e
+
+
+def _take_incarnation(launch: Launch, container: int) -> state_pb2.ContainerRecord:
+    with _opened(launch) as state:
+        _wait(lambda: _is_there(state, launch), GONE_S)
+        if not _is_there(state, launch):
+            raise ReplacedError(f"the state manager knows no topology {launch.topology}: it was killed")
+        record = take_incarnation(state, launch, container)
+        if not _is_there(state, launch):  # killed in between, and its records are removed already
+            remove_record(state, launch, record)
+            raise ReplacedError(f"topology {launch.topology} was killed")
+        return record
+
+
+def _is_there(state: StateManager, launch: Launch) -> bool:
+    return state.get(Kind.EXECUTIONSTATE, launch.topology) is not None
+
+
+def _wait(until: Callable[[], bool], within_s: float) -> None:
+    deadline_s = time.monotonic() + within_s
+    while not until() and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+
+
+def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:
+    command = python_module("heronpy.container.enroll", "--dir", str(launch.dir), "--container", str(container))
+    child = subprocess.Popen(command, env=child_environment(launch, "enroll", **ours, **{PARENT_ENV: str(os.getpid())}))
+    try:
+        code = child.wait()
+    finally:
+        child.kill()
+        child.wait()
+    if code:
+        raise SystemExit(code if code > 0 else TRY_AGAIN)  # it has said why
+    if not (launch.tls_dir / f"container-{container}.pem").exists():
+        raise SystemExit(0)  # replaced meanwhile
+
+
+if __name__ == "__main__":
+    main()

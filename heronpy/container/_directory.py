@@ -1,0 +1,83 @@
+"""The directory of a topology on a host that has nothing of it yet: one for each container, 0700.
+
+    <workdir>/<topology id>/<container>/
+
+A container that is started again on the same host finds its directory, and in it its logs and its packages. Where an
+earlier incarnation still has it (one that is stopped, say), the new one takes another.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from heronpy.container._bootstrap import Bootstrap
+from heronpy.errors import StateError
+from heronpy.runtime import SECRETS_DIR, TOKEN_FILE, Launch
+from heronpy.security import private_directory, write_secret
+
+LOCK_FILE = "container.lock"
+_SECRETS = ("tls", SECRETS_DIR)
+
+
+def default_workdir() -> Path:
+    """Where containers of this user are, unless somebody says otherwise."""
+    return Path(tempfile.gettempdir()) / f"heron-containers-{os.getuid()}"
+
+
+def make_directory(bootstrap: Bootstrap, workdir: Path) -> Launch:
+    """Make the topology's directory of a container, without its packages, or take over the one that is there.
+
+    It is this process's for as long as it lives, also through `exec`.
+
+    Raises:
+        UntrustedError: a directory belongs to another user.
+        StateError: it cannot be written.
+    """
+    try:
+        workdir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        above = private_directory(workdir.absolute() / bootstrap.topology_id)
+        directory = private_directory(above / str(bootstrap.container))
+        if not _take(directory):
+            directory = private_directory(above / f"{bootstrap.container}.{time.time_ns()}")
+            _take(directory)
+        launch = bootstrap.place(directory)
+        for name, text in bootstrap.files.items():
+            path = directory / name
+            for parent in reversed(path.relative_to(directory).parents[:-1]):
+                private_directory(directory / parent)
+            write_secret(path, text.encode())
+        launch.save()
+        launch.container_dir(bootstrap.container).mkdir(exist_ok=True)
+    except OSError as e:
+        raise StateError(f"{e.filename or workdir} cannot be written: {e.strerror or e}") from e
+    return launch
+
+
+def remove_secrets(launch: Launch, container: int) -> None:
+    """A container has ended for good: leave its logs on the host, and nothing else of it.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    for path in launch.dir.iterdir():
+        if path.name in _SECRETS or (path.is_dir() and path != launch.container_dir(container)):
+            shutil.rmtree(path)
+    (launch.dir / TOKEN_FILE).unlink(missing_ok=True)
+    shutil.rmtree(launch.socket_root(), ignore_errors=True)
+
+
+def _take(directory: Path) -> bool:
+    """Whether nobody else has this directory. It is held until this process ends."""
+    fd = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return False
+    os.set_inheritable(fd, True)
+    return True

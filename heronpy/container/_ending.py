@@ -1,0 +1,38 @@
+"""How the processes of a container that is not up yet speak and end: one line on stderr, and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+
+from heronpy.errors import HeronError, ReadFailedError, UnavailableError
+from heronpy.executor import ReplacedError
+
+TRY_AGAIN = 75
+"""The exit code that asks for another attempt (`EX_TEMPFAIL`)."""
+
+
+@contextlib.contextmanager
+def ending(name: str) -> Iterator[Callable[[str], None]]:
+    """End this process by what the block raises; SIGTERM ends it, too. Gives a function that says one line."""
+
+    def say(text: str) -> None:
+        print(f"heron: {name}: {text}", file=sys.stderr, flush=True)
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        yield say
+    except ReplacedError as e:
+        say(f"{e}; nothing is to be done")
+        sys.exit(0)
+    except (UnavailableError, ReadFailedError) as e:
+        say(f"{e}; to be tried again")
+        sys.exit(TRY_AGAIN)
+    except HeronError as e:
+        say(str(e))
+        sys.exit(e.exit_code)
+    except OSError as e:
+        say(f"{e.filename or 'a file'}: {e.strerror or e}; to be tried again")
+        sys.exit(TRY_AGAIN)
