@@ -11,7 +11,7 @@ A topology's directory, made at submit and copied to wherever a container runs:
     container_<n>/         working directory of container n; logs below log-files/
 
 Unix sockets live elsewhere, because their paths may have at most 107 bytes: in
-`<tmp>/heron-<uid>/<hash of the topology id>/<container>/`, 0700.
+`<tmp>/heron-<uid>/<hash of the topology id>/<container>/`, 0700; in /tmp where TMPDIR is too long itself.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ LAUNCH_BYTES_MAX = 256 * KIB
 TOKEN_BYTES_MAX = 4 * KIB
 ADVERTISE_ENV = "HERON_ADVERTISE_ADDRESS"
 """Set by schedulers that know under which address a container's host is reached."""
+_TMP_BYTES_MAX = 48
+"""Of a directory for sockets, whose whole paths may have 107 bytes."""
 INCARNATION_ENV = "HERON_INCARNATION"
 """Set by the executor for all processes of its container: the incarnation that it has taken."""
 
@@ -222,7 +224,9 @@ class Launch:
     def socket_root(self) -> Path:
         """Where the topology's sockets are; removed when it is killed."""
         digest = hashlib.sha256(f"{self.topology_id}:{self.dir}".encode()).hexdigest()[:12]
-        return Path(os.environ.get("TMPDIR") or "/tmp") / f"heron-{os.getuid()}" / digest
+        # Clusters make a directory per job, with names that leave no room for a socket's.
+        tmp = os.environ.get("TMPDIR") or "/tmp"
+        return Path(tmp if len(os.fsencode(tmp)) <= _TMP_BYTES_MAX else "/tmp") / f"heron-{os.getuid()}" / digest
 
     def socket_dir(self, container: int) -> Path:
         """The container's socket directory; made here, 0700.
