@@ -8,11 +8,11 @@ import os
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from heronpy.container._bootstrap import BYTES_MAX, Bootstrap
-from heronpy.container._directory import default_workdir, make_directory
+from heronpy.container._directory import default_workdir, make_directory, remove_secrets
 from heronpy.container._ending import TRY_AGAIN, ending
 from heronpy.environment import install
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError, UntrustedError
@@ -35,17 +35,33 @@ def main() -> None:
     container = bootstrap.container
     with ending(f"container {container} of {bootstrap.topology}") as say:
         launch = make_directory(bootstrap, args.dir)
-        if container != 0:  # container 0 runs no user code
-            install(launch)
-        record = _take_incarnation(launch, container)
-        ours = {CONTAINER_ENV: str(container), INCARNATION_ENV: str(record.incarnation)}
-        if launch.config.security.tls:
-            _enroll(launch, container, ours)
-        say(f"incarnation {record.incarnation} runs in {launch.dir}")
+        try:
+            ours = _prepare(launch, container)
+        except ReplacedError:
+            remove_secrets(launch, container)
+            raise
+        say(f"incarnation {ours[INCARNATION_ENV]} runs in {launch.dir}")
         where = ("--dir", str(launch.dir), "--container", str(container))
         command = python_module("heronpy.container.executor", *where)
         # The same process: the cluster's signals and its exit code are the executor's.
         os.execve(command[0], command, child_environment(launch, EXECUTOR, **ours))
+
+
+def _prepare(launch: Launch, container: int) -> dict[str, str]:
+    """Make everything ready for the executor. Returns what is to be in its environment.
+
+    Raises:
+        ReplacedError: the container is not needed any more.
+        HeronError: something is missing, or does not answer.
+    """
+    _wait_for_topology(launch)
+    if container != 0:  # container 0 runs no user code
+        install(launch)
+    record = _take_incarnation(launch, container)
+    ours = {CONTAINER_ENV: str(container), INCARNATION_ENV: str(record.incarnation)}
+    if launch.config.security.tls:
+        _enroll(launch, container, ours)
+    return ours
 
 
 def _read(path: Path) -> Bootstrap:
@@ -74,26 +90,33 @@ def _opened(launch: Launch) -> Iterator[StateManager]:
         raise UnavailableError(str(e)) from e
 
 
+def _wait_for_topology(launch: Launch) -> None:
+    """A state manager that has lost its data is given it again by the Topology Master: so it is waited for a while."""
+    deadline_s = time.monotonic() + GONE_S
+    with _opened(launch) as state:
+        while (running := _running(state, launch)) is None and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+    if running is None:
+        raise ReplacedError(f"the state manager knows no topology {launch.topology}: it was killed")
+    if running != launch.topology_id:
+        raise ReplacedError(
+            f"topology {launch.topology} is {running} now, and this container is of {launch.topology_id}"
+        )
+
+
 def _take_incarnation(launch: Launch, container: int) -> state_pb2.ContainerRecord:
     with _opened(launch) as state:
-        _wait(lambda: _is_there(state, launch), GONE_S)
-        if not _is_there(state, launch):
-            raise ReplacedError(f"the state manager knows no topology {launch.topology}: it was killed")
         record = take_incarnation(state, launch, container)
-        if not _is_there(state, launch):  # killed in between, and its records are removed already
+        if _running(state, launch) is None:  # killed in between, and its records are removed already
             remove_record(state, launch, record)
             raise ReplacedError(f"topology {launch.topology} was killed")
         return record
 
 
-def _is_there(state: StateManager, launch: Launch) -> bool:
-    return state.get(Kind.EXECUTIONSTATE, launch.topology) is not None
-
-
-def _wait(until: Callable[[], bool], within_s: float) -> None:
-    deadline_s = time.monotonic() + within_s
-    while not until() and time.monotonic() < deadline_s:
-        time.sleep(_POLL_S)
+def _running(state: StateManager, launch: Launch) -> str | None:
+    """The id of the submission that has the topology's name; None: nobody has."""
+    value = state.get(Kind.EXECUTIONSTATE, launch.topology)
+    return None if value is None else state_pb2.ExecutionState.FromString(value).topology_id
 
 
 def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:
@@ -107,7 +130,7 @@ def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:
     if code:
         raise SystemExit(code if code > 0 else TRY_AGAIN)  # it has said why
     if not (launch.tls_dir / f"container-{container}.pem").exists():
-        raise SystemExit(0)  # replaced meanwhile
+        raise ReplacedError("it was replaced while it waited for its certificate")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ sys.path.insert(0, str(INTEGRATION))
 
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology  # noqa: E402
 
-WITHIN_S = 100.0
+WITHIN_S = 240.0
 FAST = {"heron.metrics.export.interval.ms": 1000, "heron.executor.stop.timeout.ms": 5000}
 
 
