@@ -17,6 +17,9 @@ METRICS_STAGE = 3
 SHELL_STAGE = 4
 """The last: as long as anything of the container runs, it can be asked about."""
 
+STAGES = 5
+"""How many there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Command:

@@ -23,6 +23,7 @@ from heronpy.executor._incarnation import (
     take_incarnation,
 )
 from heronpy.executor._service import ServiceSupervisor
+from heronpy.executor._stored_logs import store_logs
 from heronpy.host import (
     CONTAINER_ENV,
     DIRECTORY_ENV,
@@ -203,6 +204,7 @@ class Executor:
         self._sweep("left running by user code")
         for id in self._commands:
             self._children.retire(id)
+        await asyncio.to_thread(store_logs, self._launch, self._container, self._children.incarnation)
         await asyncio.to_thread(statemgr.close)
 
     async def _supervise(self) -> None:

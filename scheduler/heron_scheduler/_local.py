@@ -20,6 +20,7 @@ from typing import assert_never
 
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.executor import STAGES, STORE_S
 from heronpy.host import (
     CONTAINER_ENV,
     EXECUTOR,
@@ -72,8 +73,6 @@ LOOK_S = 1.0
 """How often the heartbeats of executors are looked at."""
 _STAGE = 0
 """The same for every container: they end in parallel."""
-_EXECUTOR_STAGES = 3
-"""An executor ends its processes in so many stages, each within the stop timeout."""
 
 
 class LocalScheduler(Scheduler):
@@ -90,7 +89,9 @@ class LocalScheduler(Scheduler):
         self._owner = owner
         config = launch.config.executor
         # An executor is given the time it gives its own processes, and a little more to tidy up.
-        self._stop_timeout_ms = _EXECUTOR_STAGES * config.stop_timeout_ms + 3000
+        self._stop_timeout_ms = STAGES * config.stop_timeout_ms + 3000
+        if launch.config.logging.upload_uri:
+            self._stop_timeout_ms += int(STORE_S * 1000)
         self._supervision = Supervision(dataclasses.replace(config, stop_timeout_ms=self._stop_timeout_ms))
         self._executors: dict[str, HostProcess] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}

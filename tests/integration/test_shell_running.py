@@ -13,14 +13,21 @@ from numbers_topology import Numbers
 from heronpy.errors import UnavailableError
 from heronpy.proto import shell_pb2, state_pb2
 from heronpy.runtime import Launch
+from heronpy.shell import Container
 from heronpy.shell.client import RemoteShell
+from heronpy.shell.stored import StoredLogs, stored_containers, stored_topologies
 from heronpy.statemgr import Kind, container_node, open_statemgr
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
 
 @pytest.fixture(scope="module")
-def handle() -> Iterator[TopologyHandle]:
-    with LocalCluster({"heron.shell.enabled": True, "heron.metrics.export.interval.ms": 500}) as cluster:
+def handle(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TopologyHandle]:
+    keys = {
+        "heron.shell.enabled": True,
+        "heron.metrics.export.interval.ms": 500,
+        "heron.logs.upload.uri": str(tmp_path_factory.mktemp("store")),
+    }
+    with LocalCluster(keys) as cluster:
         yield cluster.submit(Numbers, name="words").wait_running()
 
 
@@ -64,3 +71,23 @@ def test_one_that_is_killed_is_found_again(handle: TopologyHandle) -> None:
         assert [p.restarts for p in found if p.id == "heron-shell-1"] == [1]
 
     eventually_sync(back)
+
+
+def test_logs_outlive_their_topology(handle: TopologyHandle) -> None:
+    """The last test of this file: it kills the topology."""
+    launch = handle.launch
+    uri = launch.config.logging.upload_uri
+    handle.kill()
+    assert not launch.dir.exists()
+    assert stored_containers(uri, launch.topology, launch.topology_id)[:2] == [0, 1]
+    assert stored_topologies(uri, launch.topology) == [launch.topology_id]
+    place = Container(launch.topology, launch.topology_id, 1, launch.dir)
+
+    async def read() -> tuple[set[str], bytes]:
+        logs = StoredLogs(uri, place)
+        names = {entry.name for entry in (await logs.files()).files}
+        return names, (await logs.read("heron-shell-1.log", 0, -1)).data
+
+    names, text = asyncio.run(read())
+    assert names >= {"stmgr-1.log", "heron-shell-1.log", "executor.log", "metricsmgr-1.log"}
+    assert b"serves at" in text

@@ -18,7 +18,9 @@ from test_tracker_state_managers import record, tracking, words
 from topology_on_disk import EngineProcess, launch_in
 
 from heronpy.runtime import Launch, running
+from heronpy.shell import Container
 from heronpy.shell.service import HeronShell
+from heronpy.shell.stored import open_log_store, store_logs
 from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
 from heronpy.testing import eventually
 
@@ -189,3 +191,36 @@ async def test_the_record_of_an_earlier_topology_is_not_believed(
     state.set(Kind.CONTAINERS, name, b"\xff\xff")
     answer = await tracker.get("/topologies/container/filestats", params=FILE)
     assert answer.status_code in (501, 503), answer.text
+
+
+async def test_logs_of_a_container_that_has_ended_are_found_where_they_are_stored(
+    tmp_path: Path,
+) -> None:
+    submitted = launch_in(tmp_path, {"heron.logs.upload.uri": str(tmp_path / "store")})
+    remote = on_another_host(submitted, tmp_path / "elsewhere")
+    (remote.log_dir(1) / "a.log").write_text("the end\n")
+    place = Container(remote.topology, remote.topology_id, 1, remote.dir)
+    with open_statemgr(submitted.statemgr) as state:
+        record(state, submitted, cluster="local")
+        enter(state, remote, endpoint="127.0.0.1:1", incarnation=7)
+        async with tracking(StateManagerConfig("local", submitted.statemgr)) as tracker:
+            silent = await tracker.get("/topologies/container/filestats", params=FILE)
+            assert silent.status_code == 503, silent.text
+            with open_log_store(str(tmp_path / "store"), remote.topology, remote.topology_id) as storage:
+                assert store_logs(place, storage, 6) == []
+                silent = await tracker.get("/topologies/container/filestats", params=FILE)
+                assert silent.status_code == 503, "an earlier incarnation says nothing of this one"
+                assert store_logs(place, storage, 7) == []
+            listed = (await tracker.get("/topologies/container/filestats", params=FILE)).json()
+            assert listed.keys() == {"a.log", "6"}
+            part = (await tracker.get("/topologies/container/filedata", params={**FILE, "path": "a.log"})).json()
+            assert part["data"] == "the end\n"
+            looked = await tracker.get("/topologies/pid", params=PROCESS)
+            assert looked.status_code == 503, looked.text
+            gone = await tracker.get("/topologies/container/filestats", params={**FILE, "container": "5"})
+            assert gone.status_code == 404
+            assert "has no container 5" in gone.json()
+            with open_log_store(str(tmp_path / "store"), remote.topology, remote.topology_id) as storage:
+                storage.put(f"container_5/{7:020d}/b.log", [b"removed by an update"])
+            listed = (await tracker.get("/topologies/container/filestats", params={**FILE, "container": "5"})).json()
+            assert listed.keys() == {"b.log"}

@@ -8,6 +8,7 @@ first callers a call's timeout; then its circuit is open, see `_circuit_breaker`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
@@ -25,6 +26,7 @@ from heronpy.proto import shell_pb2, state_pb2
 from heronpy.security import TRACKER
 from heronpy.shell import Container, LocalShell, NotHereError, Shell
 from heronpy.shell.client import RemoteShell, ShellUnreachableError
+from heronpy.shell.stored import StoredLogs
 
 T = TypeVar("T")
 
@@ -67,15 +69,17 @@ class Shells:
         self._links: OrderedDict[tuple[str, int], _Link] = OrderedDict()
         self._gone: list[_Link] = []  # to be closed by the next one who may wait
         self._profiled: set[tuple[str, str]] = set()
+        self._stored: dict[tuple[str, int], StoredLogs] = {}
 
     def of(self, topology: Topology, container: int) -> Shell:
-        """What can be asked about a container. Raises NotFoundError: the topology has none of this number."""
+        """What can be asked about a container; of one that the topology does not have any more, its stored logs."""
         known = topology.containers()
+        missing = None
         if container not in known:
-            raise NotFoundError(
+            missing = NotFoundError(
                 f"topology {topology.key.name} has no container {container}: it has {known[0]} to {known[-1]}"
             )
-        return _ContainerShell(self, topology, container)
+        return _ContainerShell(self, topology, container, missing)
 
     def of_process(self, topology: Topology, process: str) -> Shell:
         """The same for the container of an instance or a Stream Manager. Raises NotFoundError: there is no such."""
@@ -89,11 +93,34 @@ class Shells:
         place = Container(topology.key.name, topology.id, container, topology.directory)
         return LocalShell(place, profiled=self._profiled)
 
+    def incarnation(self, topology: Topology, container: int) -> int:
+        """The last known incarnation of a container; 0: none is known."""
+        link = self._links.get((topology.id, container))
+        return link.record.incarnation if link is not None else 0
+
+    async def stored(self, topology: Topology, container: int) -> StoredLogs | None:
+        """The stored log files of a container; None if the topology stores none, or its configuration is not here."""
+        key = (topology.id, container)
+        if key not in self._stored:
+            try:
+                uri = (await asyncio.to_thread(trusted_launch, topology)).config.logging.upload_uri
+            except UnavailableError:
+                return None
+            if not uri:
+                return None
+            place = Container(topology.key.name, topology.id, container, topology.directory)
+            self._stored[key] = await asyncio.to_thread(StoredLogs, uri, place)
+            while len(self._stored) > LINKS_MAX:
+                del self._stored[next(iter(self._stored))]
+        return self._stored[key]
+
     def keep(self, topologies: Iterable[Topology]) -> None:
         """Drop the containers of all topologies but these."""
         kept = {topology.id for topology in topologies}
         for key in [key for key in self._links if key[0] not in kept]:
             self._gone.append(self._links.pop(key))
+        for key in [key for key in self._stored if key[0] not in kept]:
+            del self._stored[key]
 
     async def close(self) -> None:
         """Close all connections; calls under way fail."""
@@ -221,8 +248,10 @@ class Shells:
 class _ContainerShell:
     """One container, wherever it is."""
 
-    def __init__(self, shells: Shells, topology: Topology, container: int) -> None:
+    def __init__(self, shells: Shells, topology: Topology, container: int, missing: NotFoundError | None) -> None:
         self._shells, self._topology, self._container = shells, topology, container
+        self._missing = missing
+        """Why there is nothing but stored logs."""
 
     async def files(self, path: str = ".") -> shell_pb2.FileList:
         return await self._file(lambda shell: shell.files(path))
@@ -243,20 +272,37 @@ class _ContainerShell:
         return await self._process(lambda shell: shell.profile(process, seconds))
 
     async def _file(self, call: Callable[[Shell], Awaitable[T]]) -> T:
-        """Files may be on this host's disk, too, when their heron-shell does not answer."""
+        """By its heron-shell, or else on this host's disk; of a container that has ended, in the log store."""
+        error: HeronError | None = self._missing
+        if error is None:
+            try:
+                return await self._live_file(call)
+            except (NotHereError, ShellUnreachableError) as e:
+                error = e
+        if (stored := await self._shells.stored(self._topology, self._container)) is not None:
+            incarnation = self._shells.incarnation(self._topology, self._container)
+            # One whose last incarnation has stored nothing runs, as far as anybody knows: old logs are not its logs.
+            with contextlib.suppress(NotFoundError):
+                if self._missing is not None or not incarnation or await stored.has(incarnation):
+                    return await call(stored)
+        raise error
+
+    async def _live_file(self, call: Callable[[Shell], Awaitable[T]]) -> T:
         try:
             answer, why = await self._shells.ask(self._topology, self._container, call)
             if answer is not None:
                 return answer
-            error: HeronError | None = None
+            silent = None
         except ShellUnreachableError as e:
-            error, why = self._silent(e), ""
+            silent, why = self._silent(e), ""
         try:
             return await call(self._shells.here(self._topology, self._container))
         except NotHereError as e:
-            raise error or NotHereError(f"{e}: {why}") from None
+            raise silent or NotHereError(f"{e}: {why}") from None
 
     async def _process(self, call: Callable[[Shell], Awaitable[T]]) -> T:
+        if self._missing is not None:
+            raise self._missing
         try:
             answer, why = await self._shells.ask(self._topology, self._container, call)
         except ShellUnreachableError as e:
@@ -268,5 +314,5 @@ class _ContainerShell:
         except NotHereError as e:
             raise NotHereError(f"{e}: {why}") from None
 
-    def _silent(self, error: ShellUnreachableError) -> UnavailableError:
-        return UnavailableError(f"container {self._container} of {self._topology.key.name} is silent: {error}")
+    def _silent(self, error: ShellUnreachableError) -> ShellUnreachableError:
+        return ShellUnreachableError(f"container {self._container} of {self._topology.key.name} is silent: {error}")
