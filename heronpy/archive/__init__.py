@@ -7,7 +7,8 @@ _tmp/                                        files until they are whole
 
 With the codec "columns" the column `value` is what was archived: a struct for dicts (`SELECT value.user FROM …`), or
 text, a number, bytes. What is read equals what was written, but for the order of keys. Rows that Parquet cannot tell
-from others say so in `absent` (a missing field, not None) and `ints` (an int in a field that also has floats).
+from others say so in `absent` (a missing field, not None) and `ints` (an int in a field that also has floats). A field
+has the type of its first value; values of other types are in `other`, and null in `value`.
 
 Names of things that need pyarrow are imported when they are used: `pip install 'heron-engine[spark]'`.
 """

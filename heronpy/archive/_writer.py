@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from heronpy.archive._arrow import pa, pq
 from heronpy.archive._progress import Progress
-from heronpy.archive._schema import agree, evolve
+from heronpy.archive._schema import agree, evolve, read_schema
 from heronpy.archive.element_types import SchemaMismatch, Type, infer, merge, narrow
-from heronpy.archive.encode import encode
+from heronpy.archive.encode import encode, encode_mixed
 from heronpy.archive.files import remove_stale, tmp_path
 from heronpy.archive.footer import Footer, rows_per_group, write_options
 from heronpy.archive.id_hash import hash_sum, id_hashes
+from heronpy.archive.mixed import OTHER, widen
 from heronpy.errors import ConfigError, HeronError, TupleError, is_shortage
 from heronpy.files import sync
 
@@ -187,7 +188,7 @@ class ArchiveWriter:
             if self._pickles:
                 pickle.dumps(value, protocol=5)
             else:
-                infer([value])
+                widen("null", value)
         except SchemaMismatch as mismatch:
             raise TupleError(f"archive {self._directory}: {mismatch}: map it first, or use codec='pickle'") from None
         except Exception as error:
@@ -211,7 +212,8 @@ class ArchiveWriter:
         ids = _id_array(rows.ids)
         hashes = id_hashes(ids)
         times = pa.array(rows.times_ms, pa.int64())
-        footer = Footer("pickle" if self._pickles else "columns", element, len(rows.ids), hash_sum(hashes))
+        codec = "pickle" if self._pickles else "columns"
+        footer = Footer(codec, element, len(rows.ids), hash_sum(hashes), mixed=OTHER in columns)
         table = pa.table({"id": ids, "id_hash": pa.array(hashes), "time_ms": times} | columns)
         table = table.replace_schema_metadata(footer.metadata())
         tmp = tmp_path(self._directory)
@@ -237,11 +239,37 @@ class ArchiveWriter:
         element = narrow(self._schema.element, seen)
         return element, encode(values, element)
 
+    def _encoded_mixed(self, values: Sequence[Any]) -> tuple[Type, dict[str, Any]]:
+        """The same where values contradict each other or the schema: a field keeps the type that it had first.
+
+        Raises:
+            SchemaMismatch: a value is none that the codec can hold at all, or the archive would have too many fields.
+        """
+        while True:
+            element, seen = self._schema.element, "null"
+            for value in values:
+                element, seen = widen(element, value), widen(seen, value)
+            try:
+                if element != self._schema.element:
+                    self._schema = evolve(self._directory, element)
+            except SchemaMismatch:  # another task was first with a field, or there are too many
+                schema = read_schema(self._directory)
+                if schema is None or schema == self._schema:
+                    raise
+                self._schema = schema
+                continue
+            element = narrow(self._schema.element, seen)
+            return element, encode_mixed(values, element)
+
     def _fitting(self, rows: _Rows) -> tuple[Type, dict[str, Any]] | None:
         """Type and columns of the rows that can be archived, if any. The others go to the dead letters."""
         while rows.values:
             try:
                 return self._encoded(rows.values)
+            except SchemaMismatch:
+                pass  # rare, and slow from here on
+            try:
+                return self._encoded_mixed(rows.values)
             except SchemaMismatch:
                 # Every pass refuses rows or learns of the schema, and what is known of that is never forgotten.
                 refused: dict[int, str] = {}
@@ -269,7 +297,7 @@ class ArchiveWriter:
     def _find_mismatches(self, values: Sequence[Any], begin: int, end: int, refused: dict[int, str]) -> None:
         """Halve until each mismatch is alone: some bad rows in thousands cost little more than none."""
         try:
-            self._encoded(values[begin:end])
+            self._encoded_mixed(values[begin:end])
         except SchemaMismatch as mismatch:
             if end - begin == 1:
                 refused[begin] = str(mismatch)

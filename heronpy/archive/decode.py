@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 
 from heronpy.archive._arrow import pa, pc
 from heronpy.archive.element_types import Type
+from heronpy.archive.mixed import OTHER, from_json
 
 
 def decode(columns: dict[str, Any], type_: Type) -> list[Any]:
-    """The elements in the columns `value`, `absent` and `ints` (Arrow arrays).
+    """The elements in the columns `value`, `absent`, `ints` and `other` (Arrow arrays).
 
     Raises:
         ValueError, TypeError, LookupError: the columns are not what `encode` makes.
@@ -24,6 +25,11 @@ def decode(columns: dict[str, Any], type_: Type) -> list[Any]:
     for name, change in (("absent", _delete), ("ints", _to_int)):
         if name in columns and columns[name].null_count < len(values):
             _apply(values, columns[name], change)
+    if OTHER in columns and columns[OTHER].null_count < len(values):
+        notes = columns[OTHER]
+        for index in np.flatnonzero(notes.is_valid().to_numpy(zero_copy_only=False)).tolist():
+            for place, value in from_json(notes[index].as_py()).items():
+                _at(values, (index, *_steps(place)), partial(_put, value))
     return values
 
 
@@ -100,14 +106,19 @@ def _at(values: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) 
 
 @lru_cache(4096)
 def _paths(note: str) -> tuple[tuple[str, ...], ...]:
-    return tuple(
-        tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
-        for pointer in json.loads(note)
-    )
+    return tuple(map(_steps, json.loads(note)))
+
+
+def _steps(pointer: str) -> tuple[str, ...]:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:])
 
 
 def _delete(parent: dict[str, Any], field: str) -> None:
     del parent[field]
+
+
+def _put(value: Any, parent: Any, place: Any) -> None:
+    parent[place] = value
 
 
 def _to_int(parent: Any, place: Any) -> None:

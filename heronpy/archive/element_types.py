@@ -69,10 +69,15 @@ def _fields(values: Sequence[dict[Any, Any]], path: tuple[str, ...]) -> list[str
     return sorted(fields)
 
 
+def of_kind(kind: type, path: tuple[str, ...]) -> str:
+    """Why a value of this class has no type."""
+    return f"{named(path)} is a {kind.__name__}, which is none of str, int, float, bool, bytes, list, dict"
+
+
 def _of_kinds(kinds: set[type], path: tuple[str, ...]) -> str:
     for kind in kinds:
         if kind not in SCALARS and kind not in (list, dict):
-            return f"{named(path)} is a {kind.__name__}, which is none of str, int, float, bool, bytes, list, dict"
+            return of_kind(kind, path)
     return f"{named(path)} is {' and '.join(sorted(kind.__name__ for kind in kinds))}: one type only"
 
 
@@ -114,6 +119,8 @@ def narrow(known: Type, seen: Type) -> Type:
     """`known` without the fields that `seen` has not: what a file must hold, in the types that all files have."""
     if not isinstance(seen, dict) or not isinstance(known, dict):
         return known
+    if seen.keys() != known.keys():
+        return known  # mixed, see `mixed`
     if "list" in seen:
         return {"list": narrow(known["list"], seen["list"])}
     return {"dict": {field: narrow(known["dict"][field], type_) for field, type_ in seen["dict"].items()}}

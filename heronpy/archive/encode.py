@@ -2,7 +2,8 @@
 
 A file's `value` column has exactly the fields that its rows have. Rows differ in two ways that Parquet cannot say: a
 field that is missing is not one that is None, and 1 is not 1.0. Rows that have such a place name it in the columns
-`absent` and `ints` (JSON lists of JSON pointers, RFC 6901); files without such rows do not have these columns.
+`absent` and `ints` (JSON lists of JSON pointers, RFC 6901); files without such rows do not have these columns. Nor do
+they have the column `other` (see `mixed`) if all values are of their fields' types.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from heronpy.archive._arrow import pa
 from heronpy.archive.element_types import MIXED, SCALARS, SchemaMismatch, Type, check_text, named
+from heronpy.archive.mixed import OTHER, fitted, pointer
 from heronpy.errors import HeronError, is_shortage
 
 _NONE = type(None)
@@ -56,6 +58,26 @@ def encode(values: Sequence[Any], type_: Type) -> dict[str, Any]:
     Raises:
         SchemaMismatch: a value is not of this type.
     """
+    return _encoded(values, type_)
+
+
+def encode_mixed(values: Sequence[Any], type_: Type) -> dict[str, Any]:
+    """The same where some values are not of the type: what is not is in the column `other`.
+
+    Raises:
+        SchemaMismatch: a value is none that the codec can hold at all, or has a field that the type has not.
+    """
+    try:
+        return _encoded(values, type_)
+    except SchemaMismatch:
+        kept, notes = fitted(values, type_)
+    columns = _encoded(kept, type_)
+    if any(notes):
+        columns[OTHER] = pa.array([note or None for note in notes], pa.string())
+    return columns
+
+
+def _encoded(values: Sequence[Any], type_: Type) -> dict[str, Any]:
     encoder = _Encoder()
     columns = {"value": encoder.array(values, type_, ())}
     if encoder.notes_needed:
@@ -162,7 +184,7 @@ def _absent_by_shape(values: Sequence[dict[str, Any] | None], fields: list[str])
         shape = tuple(value or ())
         note = shapes.get(shape) if value is not None else ""
         if note is None:
-            absent = [_pointer("", field) for field in fields if field not in shape]
+            absent = [pointer("", field) for field in fields if field not in shape]
             note = shapes[shape] = json.dumps(absent) if absent else ""
         notes.append(note)
     return notes
@@ -189,10 +211,6 @@ def _walk(value: Any, type_: Type, here: str, absent: Callable[[str], None], an_
     else:
         for field, inner in type_["dict"].items():
             if field not in value:
-                absent(_pointer(here, field))
+                absent(pointer(here, field))
             elif not _plain(inner):
-                _walk(value[field], inner, _pointer(here, field), absent, an_int)
-
-
-def _pointer(here: str, field: str) -> str:
-    return f"{here}/{field.replace('~', '~0').replace('/', '~1')}"
+                _walk(value[field], inner, pointer(here, field), absent, an_int)

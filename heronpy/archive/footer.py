@@ -16,6 +16,8 @@ CODECS = ("columns", "pickle")
 _NO_THREAD = "Resource temporarily unavailable"
 _KEY = b"heronpy"
 _FORMAT = 1
+_MIXED_FORMAT = 2
+"""Of files with the column `other`: without it, values would be taken for None."""
 ROW_GROUP_BYTES = 24 * 1024 * 1024
 """Of Arrow data, about: what a reader has in memory at a time."""
 
@@ -39,9 +41,14 @@ class Footer:
     replaces: tuple[str, ...] = ()
     """Names of files in the same directory whose rows are in this one: if they are still there, they do not count."""
 
+    mixed: bool = False
+    """Whether there may be values of other types than their fields', see `mixed`."""
+
     def metadata(self) -> dict[bytes, bytes]:
         """For the Parquet footer."""
-        return {_KEY: json.dumps({"format": _FORMAT, **asdict(self)}).encode()}
+        content = asdict(self)
+        format_ = _MIXED_FORMAT if content.pop("mixed") else _FORMAT
+        return {_KEY: json.dumps({"format": format_, **content}).encode()}
 
 
 def read_footer(path: Path) -> Footer:
@@ -76,8 +83,10 @@ def footer_of(file: Any) -> Footer:
         raise UnreadableError("not a file of an archive: it has no heronpy footer")
     try:
         content = json.loads(text)
-        if content.pop("format") != _FORMAT:
+        format_ = content.pop("format")
+        if format_ not in (_FORMAT, _MIXED_FORMAT):
             raise UnreadableError("written by a later release")
+        content["mixed"] = format_ == _MIXED_FORMAT
         content["replaces"] = tuple(content["replaces"])
         footer = Footer(**content)
         if footer.codec not in CODECS:

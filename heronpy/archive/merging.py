@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from heronpy.archive._arrow import pa, pq
 from heronpy.archive._split import DAMAGED, read_row_group
 from heronpy.archive.decode import decode, one_array
 from heronpy.archive.element_types import SchemaMismatch, Type, merge
-from heronpy.archive.encode import arrow_type, encode
+from heronpy.archive.encode import arrow_type, encode_mixed
 from heronpy.archive.files import this_process, tmp_path
 from heronpy.archive.footer import (
     ROW_GROUP_BYTES,
@@ -33,11 +33,12 @@ from heronpy.archive.footer import (
     write_options,
 )
 from heronpy.archive.id_hash import hash_sum
+from heronpy.archive.mixed import OTHER
 from heronpy.errors import is_shortage
 from heronpy.files import sync
 
 _REENCODED_ROWS = 50_000
-_NOTES = ("absent", "ints")
+_NOTES = ("absent", "ints", OTHER)
 
 
 class _DamagedError(Exception):
@@ -133,6 +134,7 @@ def _write(plan: MergePlan, files: Sequence[Path], tmp: Path) -> int:
     footers = [_footer(path, codec) for path in files]
     footer = _merged_footer(files, footers)
     alike = len({json.dumps(each.element) for each in (footer, *footers)}) == 1  # in the order of fields too
+    footer = replace(footer, mixed=not alike or any(each.mixed for each in footers))
     tables = _tables(files, footers, None if alike else footer.element)
     schema = _schema(footer, notes=_notes_of(files) if alike else _NOTES)
     with pq.ParquetWriter(tmp, schema.with_metadata(footer.metadata()), **write_options()) as writer:
@@ -208,7 +210,7 @@ def _reencoded(table: Any, footer: Footer, element: Type) -> Iterator[Any]:
         part = table.slice(begin, _REENCODED_ROWS)
         columns = {name: one_array(part.column(name)) for name in part.column_names}
         kept = {name: columns[name] for name in ("id", "id_hash", "time_ms")}
-        yield pa.table(kept | encode(decode(columns, footer.element), element))
+        yield pa.table(kept | encode_mixed(decode(columns, footer.element), element))
 
 
 def _conform(table: Any, schema: Any) -> Any:
