@@ -16,13 +16,15 @@ from heronpy.container._directory import default_workdir, make_directory, remove
 from heronpy.container._ending import TRY_AGAIN, ending
 from heronpy.environment import install
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError, UntrustedError
-from heronpy.executor import GONE_S, ReplacedError, remove_record, take_incarnation
+from heronpy.executor import ReplacedError, remove_record, take_incarnation
 from heronpy.host import CONTAINER_ENV, EXECUTOR, child_environment, python_module
 from heronpy.proto import state_pb2
 from heronpy.runtime import INCARNATION_ENV, PARENT_ENV, Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 _POLL_S = 0.5
+_TOPOLOGY_WAIT_S = 30.0
+"""How long a container that starts waits for its topology to be in the state manager."""
 
 
 def main() -> None:
@@ -92,7 +94,7 @@ def _opened(launch: Launch) -> Iterator[StateManager]:
 
 def _wait_for_topology(launch: Launch) -> None:
     """A state manager that has lost its data is given it again by the Topology Master: so it is waited for a while."""
-    deadline_s = time.monotonic() + GONE_S
+    deadline_s = time.monotonic() + _TOPOLOGY_WAIT_S
     with _opened(launch) as state:
         while (running := _running(state, launch)) is None and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)

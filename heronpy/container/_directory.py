@@ -17,10 +17,9 @@ from pathlib import Path
 
 from heronpy.container._bootstrap import Bootstrap
 from heronpy.errors import StateError
-from heronpy.runtime import SECRETS_DIR, TOKEN_FILE, Launch
+from heronpy.runtime import CONTAINER_LOCK_FILE, SECRETS_DIR, TOKEN_FILE, Launch
 from heronpy.security import private_directory, write_secret
 
-LOCK_FILE = "container.lock"
 _SECRETS = ("tls", SECRETS_DIR)
 
 
@@ -73,7 +72,7 @@ def remove_secrets(launch: Launch, container: int) -> None:
 
 def _take(directory: Path) -> bool:
     """Whether nobody else has this directory. It is held until this process ends."""
-    fd = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(directory / CONTAINER_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -38,7 +38,7 @@ class CertificateRenewal:
         if self._child is not None and (code := self._child.poll()) is not None:
             self._child = None
             if code:
-                log.error("the certificate is not renewed, exit code %d: executor.out says why; trying again", code)
+                log.error("the certificate is not renewed, exit code %d: stderr says why; trying again", code)
                 self._next_ms = now_ms + RETRY_MS
             else:
                 log.info("the certificate of container %d is renewed", self._container)

@@ -29,7 +29,7 @@ def _main() -> None:
     async def make() -> Executor:
         log_to(launch.make_log_dir(args.container) / "executor.log", launch.config.logging, topology=launch.topology)
         renewal = CertificateRenewal(launch, args.container) if launch.config.security.tls else None
-        return Executor(launch, args.container, incarnation=own_incarnation(), shares_files=False, beside=renewal)
+        return Executor(launch, args.container, incarnation=own_incarnation(), beside=renewal)
 
     try:
         main(make, name="executor")

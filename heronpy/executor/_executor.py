@@ -96,7 +96,6 @@ class Executor:
         owner: HostProcess | None = None,
         supervises_service: bool = False,
         incarnation: int = 0,
-        shares_files: bool = True,
         beside: Beside | None = None,
     ) -> None:
         """Make the executor of a container.
@@ -108,7 +107,6 @@ class Executor:
             owner: The container ends when this process is gone.
             supervises_service: Start the scheduler service again when it is dead or hung.
             incarnation: That was taken for this start already; 0: take one.
-            shares_files: The topology's directory is the submitter's; else the state manager says when it is gone.
             beside: What else is to be looked after.
         """
         self.started = asyncio.Event()
@@ -130,7 +128,7 @@ class Executor:
         self._looping: set[str] = set()
         """What is known to be in a crash loop."""
         self._look_at_s = 0.0
-        self._incarnation, self._shares_files, self._beside = incarnation, shares_files, beside
+        self._incarnation, self._beside = incarnation, beside
         self._restoring: asyncio.Task[None] | None = None
         # Set once the state manager is open.
         self._statemgr: StateManager
@@ -180,7 +178,7 @@ class Executor:
         record = await taken
         log.info("container %d, incarnation %d", self._container, record.incarnation)
         self._children.incarnation = record.incarnation
-        self._tenure = Tenure(self._launch, record, shares_files=self._shares_files)
+        self._tenure = Tenure(self._launch, record, shares_files=self._launch.shares_files)
 
     def _on_execution(self, value: bytes | None) -> None:
         self._tenure.execution_changed(value, time.monotonic())

@@ -20,9 +20,10 @@ from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager, container_node
 
-GONE_S = 30.0
+GONE_S = 300.0
 """How long a topology must be missing in the state manager before a container ends that shares nothing with its
-submitter. A state manager that has lost its data is given them again by the Topology Master."""
+submitter. A state manager that has lost its data is given them again by the Topology Master, which may be started again
+on another host just then. So it is long; what is cut off from a killed topology does no harm meanwhile."""
 
 
 class ReplacedError(HeronError):

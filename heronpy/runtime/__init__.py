@@ -5,6 +5,7 @@ from heronpy.runtime._clock import sleep_until
 from heronpy.runtime._diagnosis import memory_path, stack_path
 from heronpy.runtime._heartbeat import HEARTBEAT_ENV, Beat, HasTask, Heartbeat, TaskProgress, keep_beating, read_beat
 from heronpy.runtime._launch import (
+    CONTAINER_LOCK_FILE,
     INCARNATION_ENV,
     LAUNCH_FILE,
     TOKEN_FILE,
@@ -19,6 +20,7 @@ from heronpy.runtime._statemgr_spec import SECRETS_DIR, StatemgrSpec
 from heronpy.runtime._tasks import StreamLost, until_one_ends
 
 __all__ = [
+    "CONTAINER_LOCK_FILE",
     "ENGINE",
     "HEARTBEAT_ENV",
     "INCARNATION_ENV",

@@ -34,6 +34,8 @@ from heronpy.runtime._statemgr_spec import StatemgrSpec
 from heronpy.security import Security
 
 LAUNCH_FILE = "launch.json"
+CONTAINER_LOCK_FILE = "container.lock"
+"""Held by the container that the directory was made for."""
 TOKEN_FILE = "token"
 LAUNCH_BYTES_MAX = 256 * KIB
 TOKEN_BYTES_MAX = 4 * KIB
@@ -203,6 +205,11 @@ class Launch:
                 f"set heron.network.advertise.address, or {ADVERTISE_ENV} on each host"
             )
         return route_to(*server)
+
+    @property
+    def shares_files(self) -> bool:
+        """Whether `dir` is the submitter's; else `heronpy.container` has made it for one container, on its host."""
+        return not (self.dir / CONTAINER_LOCK_FILE).exists()
 
     def container_dir(self, container: int) -> Path:
         return self.dir / f"container_{container}"

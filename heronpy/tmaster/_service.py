@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import logging
 import os
@@ -35,7 +36,7 @@ from heronpy.tmaster._servicer import TmasterServicer
 from heronpy.tmaster._sessions import Sessions
 from heronpy.tmaster._state import CloseSession, SendPlan, TimePassed
 from heronpy.tmaster._status import Metrics
-from heronpy.tmaster._store import NodeCopies, carry_out
+from heronpy.tmaster._store import NodeCopies, carry_out, gone_because
 from heronpy.tmaster._store_effects import ClaimNode, NodeChanged, ReadNodes, StoreEffect, WriteNode
 from heronpy.tmaster._update import UpdateRequested
 from heronpy.tmaster.checkpoints import DiscardCheckpoints, FindIntact, WriteManifest
@@ -240,7 +241,9 @@ class TopologyMaster:
                 assert_never(effect)
 
     async def _ask(self, effect: StoreEffect) -> None:
-        self.feed(await asyncio.to_thread(carry_out, self._statemgr, self._topology, effect))
+        registered = self.core.active and bool(self.core.state.stmgrs)
+        refuse = functools.partial(gone_because, self._statemgr, self._launch, registered=registered)
+        self.feed(await asyncio.to_thread(carry_out, self._statemgr, self._topology, effect, refuse))
 
     async def _write(self, kind: Kind, value: bytes) -> None:
         """Write a node for as long as this Topology Master is the leader.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, ReadFailedError
 from heronpy.files import read_owned_file, replace_file
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, StateManager
 from heronpy.tmaster._store_effects import (
     ClaimNode,
@@ -28,9 +30,20 @@ COPY_BYTES_MAX = 64 << 20
 Answer = NodeClaimed | NodesRead | NodeWritten | StoreFailed
 
 
-def carry_out(state: StateManager, topology: str, effect: StoreEffect) -> Answer:
-    """Do what an effect asks for; takes a bounded time. For a thread: it blocks."""
+def carry_out(
+    state: StateManager, topology: str, effect: StoreEffect, gone_because: Callable[[], str] = lambda: ""
+) -> Answer:
+    """Do what an effect asks for; takes a bounded time. For a thread: it blocks.
+
+    Args:
+        state: The state manager.
+        topology: Its name there.
+        effect: What is asked for.
+        gone_because: Asked before a node is created that is not there: says why it must not be, empty if it may.
+    """
     try:
+        if isinstance(effect, WriteNode) and effect.expected is None and (why := gone_because()):
+            return StoreFailed(effect, why, time.monotonic())
         match effect:
             case ClaimNode(location):
                 return NodeClaimed(effect, _claim(state, topology, location), time.monotonic())
@@ -42,6 +55,30 @@ def carry_out(state: StateManager, topology: str, effect: StoreEffect) -> Answer
                 return NodeWritten(effect, done, time.monotonic())
     except HeronError as e:
         return StoreFailed(effect, str(e), time.monotonic())
+
+
+def gone_because(state: StateManager, launch: Launch, *, registered: bool) -> str:
+    """Why a vanished node must not be written again; empty if it may be.
+
+    A Topology Master that was cut off while its topology was killed finds the same as one whose state manager has lost
+    its data: nothing. Where the topology's directory is its submitter's, that tells the two apart. Elsewhere a topology
+    that has a Stream Manager is not dead.
+
+    Args:
+        state: The state manager.
+        launch: Of the topology.
+        registered: Whether a Stream Manager is registered.
+
+    Raises:
+        StateError: the state manager cannot be read.
+    """
+    value = state.get(Kind.EXECUTIONSTATE, launch.topology)
+    if value is not None:
+        running = state_pb2.ExecutionState.FromString(value).topology_id
+        return "" if running == launch.topology_id else f"topology {launch.topology} is {running} now"
+    if launch.shares_files or registered:
+        return ""
+    return f"topology {launch.topology} is gone from the state manager, and has no Stream Manager: it may be killed"
 
 
 def _claim(state: StateManager, topology: str, location: bytes) -> bool:

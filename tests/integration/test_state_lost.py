@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from test_tmaster import Stmgr, target
 from topology_on_disk import EngineProcess, launch_in, remove, submit
 
 from heronpy.errors import StateError
 from heronpy.proto import state_pb2, topology_pb2
-from heronpy.runtime import Launch, StatemgrSpec, running
+from heronpy.runtime import CONTAINER_LOCK_FILE, Launch, StatemgrSpec, running
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually, eventually_sync
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
-from heronpy.tmaster import TopologyMaster
+from heronpy.tmaster import StoreFailed, TopologyMaster
 
 WITHIN_S = 120.0
 KEPT = (Kind.TOPOLOGIES, Kind.PACKINGPLANS, Kind.EXECUTIONSTATE, Kind.SCHEDULERS, Kind.TMASTERS, Kind.EPOCHS)
@@ -104,6 +107,57 @@ def test_a_topology_master_that_starts_beside_an_empty_state_manager_writes_its_
         remove(Path(launch.statemgr.root))
         with EngineProcess("tmaster", launch, 0) as second:
             eventually_sync(lambda: active(second), within_s=WITHIN_S)
+
+
+@pytest.mark.parametrize("with_stmgr", [False, True])
+async def test_a_topology_master_on_a_host_of_its_own_brings_back_no_killed_topology(
+    launch: Launch, with_stmgr: bool
+) -> None:
+    (launch.dir / CONTAINER_LOCK_FILE).touch()
+    stmgr = Stmgr(launch, 1)
+    with open_statemgr(launch.statemgr) as sm:
+        submitted(sm)
+        tmaster = TopologyMaster(launch)
+        async with running(tmaster), contextlib.AsyncExitStack() as stack:
+            before = nodes(sm)
+            if with_stmgr:
+                await stack.enter_async_context(stmgr.registered(target(sm)))
+                await eventually(lambda: _registered(tmaster), within_s=WITHIN_S)
+            refused = asyncio.create_task(_wait_for_refusal(tmaster))
+            await asyncio.to_thread(sm.remove_topology, "words")
+            if with_stmgr:
+                await eventually(lambda: _all_there(sm, before), within_s=WITHIN_S)
+                refused.cancel()
+                return
+            await asyncio.wait_for(refused, WITHIN_S)
+            left = {kind for kind in Kind if sm.get(kind, "words") is not None}
+            assert left <= {Kind.TMASTERS}, "which is gone as soon as it is"
+
+
+async def _wait_for_refusal(tmaster: TopologyMaster) -> None:
+    """Until it has been refused to write a node again, twice."""
+    feed, refusals = tmaster.feed, 0
+    enough = asyncio.Event()
+
+    def watched(event: Any) -> None:
+        nonlocal refusals
+        if isinstance(event, StoreFailed) and "it may be killed" in event.reason:
+            refusals += 1
+            if refusals == 2:
+                enough.set()
+        feed(event)
+
+    tmaster.feed = watched  # type: ignore[method-assign]
+    await enough.wait()
+
+
+def _registered(tmaster: TopologyMaster) -> None:
+    assert tmaster.core.state.stmgrs
+
+
+def _all_there(sm: StateManager, before: dict[Kind, bytes | None]) -> None:
+    durable = [kind for kind in KEPT if kind is not Kind.TMASTERS]
+    assert {kind: sm.get(kind, "words") for kind in durable} == {kind: before[kind] for kind in durable}
 
 
 def _has_copies(launch: Launch) -> None:
