@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from heronpy.errors import HeronError, UnavailableError
+from google.protobuf.message import DecodeError
+
+from heronpy.errors import HeronError, StateError, UnavailableError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, container_node, is_container_node, open_statemgr
@@ -30,6 +32,7 @@ class RemoteContainer:
     host: str
     endpoint: str
     """Of its heron-shell; empty: it has none."""
+    incarnation: int = 0
 
     def __str__(self) -> str:
         return f"container {self.number}{f' on {self.host}' if self.host else ''}"
@@ -47,9 +50,12 @@ def remote_containers(launch: Launch) -> list[RemoteContainer]:
         nodes = [node for node in state.list(Kind.CONTAINERS) if is_container_node(node, launch.topology)]
         numbers = sorted(int(node.rpartition("__")[2]) for node in nodes)
         values = {n: state.get(Kind.CONTAINERS, container_node(launch.topology, n)) for n in numbers}
-    records = {n: state_pb2.ContainerRecord.FromString(value or b"") for n, value in values.items()}
+    try:
+        records = {n: state_pb2.ContainerRecord.FromString(value or b"") for n, value in values.items()}
+    except DecodeError as e:
+        raise StateError(f"a container's record of {launch.topology} in the state manager is damaged") from e
     return [
-        RemoteContainer(n, record.host, record.shell_endpoint)
+        RemoteContainer(n, record.host, record.shell_endpoint, record.incarnation)
         for n, record in records.items()
         if record.topology_id == launch.topology_id and not launch.container_dir(n).is_dir()
     ]
@@ -57,19 +63,22 @@ def remote_containers(launch: Launch) -> list[RemoteContainer]:
 
 async def ask_each(
     launch: Launch, containers: Iterable[RemoteContainer], call: Callable[[RemoteContainer, Shell], Awaitable[T]]
-) -> tuple[dict[RemoteContainer, T], list[str]]:
+) -> tuple[dict[RemoteContainer, T], dict[RemoteContainer, str]]:
     """Make a call of the heron-shell of each container, several at a time.
 
     Returns:
-        The answers, and a line for each container that gave none: which, and why.
+        The answers, and of each container that gave none a line that says which and why.
     """
     # Here, because commands that ask nobody would wait for gRPC.
     from heronpy.shell.client import RemoteShell
 
+    containers = list(containers)
+    if not containers:
+        return {}, {}
     security = launch.security("heron")
     turns = asyncio.Semaphore(CALLS_MAX)
     answers: dict[RemoteContainer, T] = {}
-    silent: list[str] = []
+    silent: dict[RemoteContainer, str] = {}
 
     async def ask(container: RemoteContainer) -> None:
         async with turns:
@@ -77,9 +86,9 @@ async def ask_each(
             try:
                 answers[container] = await call(container, shell)
             except UnavailableError as e:
-                silent.append(f"{container}: its heron-shell at {container.endpoint} does not answer: {e}")
+                silent[container] = f"{container}: its heron-shell at {container.endpoint} does not answer: {e}"
             except HeronError as e:
-                silent.append(f"{container}: {e}")
+                silent[container] = f"{container}: {e}"
             finally:
                 await shell.close()
 
@@ -88,6 +97,6 @@ async def ask_each(
         if container.endpoint:
             asked.append(container)
         else:
-            silent.append(f"{container} has no heron-shell (heron.shell.enabled), or it is not up yet")
+            silent[container] = f"{container} has no heron-shell (heron.shell.enabled), or it is not up yet"
     await asyncio.gather(*(ask(container) for container in asked))
-    return answers, sorted(silent)
+    return answers, silent

@@ -16,6 +16,7 @@ from heronpy.cli._log_filter import since_of
 from heronpy.cli._log_lines import readable
 from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
 from heronpy.cli._remote_logs import LINES_MAX, SUFFIXES, Remote, Wanted
+from heronpy.cli._stored_logs import ended_topology
 from heronpy.cli._target import resolve
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, nearest
 from heronpy.host import EXECUTOR
@@ -49,14 +50,18 @@ def logs(
     config_property: ConfigProperty = None,
     verbose: Verbose = False,
 ) -> None:
-    """Print what the processes of a topology log and print, on every host, also what has been rotated."""
-    launch, process = resolve(
-        words,
-        home=home(),
-        config_path=config_path,
-        properties=read_properties(config_property or []),
-        extra="INSTANCE",
-    )
+    """Print what the processes of a topology log and print, on every host, also what has been rotated.
+
+    Of a topology that was killed, what was stored (heron.logs.upload.uri): name it by CLUSTER[/ROLE[/ENV]] NAME.
+    """
+    properties = read_properties(config_property or [])
+    try:
+        launch, process = resolve(words, home=home(), config_path=config_path, properties=properties, extra="INSTANCE")
+    except NotFoundError:
+        ended = ended_topology(words, home=home(), config_path=config_path, properties=properties)
+        if ended is None:
+            raise
+        launch, process = ended
     since_s = since_of(since, time.time()) if since else 0.0
     if lines is None:
         lines = LINES_MAX if grep or since else 50

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from heronpy.cli._containers import RemoteContainer, ask_each, remote_containers
 from heronpy.cli._log_filter import LineFilter
+from heronpy.cli._stored_logs import ended_containers
 from heronpy.errors import HeronError
 from heronpy.runtime import Launch
 
@@ -75,15 +76,27 @@ class Remote:
             StateError: the state manager cannot be read.
         """
         self._locate()
-        if not self._containers:
+        if not self._containers and not self._launch.config.logging.upload_uri:
             return 0
+        return asyncio.run(self._show(rest=rest))
 
+    async def _show(self, *, rest: bool) -> int:
         async def show(container: RemoteContainer, shell: Shell) -> int:
             return await self._last(container, shell, rest=rest)
 
-        found, silent = asyncio.run(ask_each(self._launch, self._containers.values(), show))
+        found, silent = await ask_each(self._launch, self._containers.values(), show)
+        if self._launch.config.logging.upload_uri:
+            try:
+                ended = await ended_containers(self._launch, self._containers)
+            except HeronError as e:
+                self._tell(f"the stored logs cannot be read: {e}")
+                ended = {}
+            for container, logs in ended.items():
+                if container not in found and self._wanted.container in (None, container.number):
+                    found[container] = await self._last(container, logs, rest=True, searches=False)
+                    silent.pop(container, None)
         self.silent = len(silent)
-        for line in silent:
+        for line in sorted(silent.values()):
             self._tell(line)
         return sum(found.values())
 
@@ -103,11 +116,11 @@ class Remote:
         found = (one for one in remote_containers(self._launch) if self._wanted.container in (None, one.number))
         self._containers |= {container.number: container for container in found}
 
-    async def _last(self, container: RemoteContainer, shell: Shell, *, rest: bool) -> int:
+    async def _last(self, container: RemoteContainer, shell: Shell, *, rest: bool, searches: bool = True) -> int:
         files = await self._files(container, shell)
         for entry in files:
             follower, shown = self._followed(container, shell, entry)
-            if self._wanted.text and rest:
+            if self._wanted.text and rest and searches:
                 data = await self._matching(shell, container, entry)
             else:
                 data = await follower.last(self._wanted.lines) + (follower.rest() if rest else b"")
@@ -156,7 +169,7 @@ class Remote:
     async def _follow(self, number: int) -> None:
         while True:
             _, silent = await ask_each(self._launch, [self._containers[number]], self._follow_files)
-            for line in silent:
+            for line in silent.values():
                 self._tell(line)
             await asyncio.sleep(POLL_S)
 

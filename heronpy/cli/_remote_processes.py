@@ -53,7 +53,7 @@ def seen_elsewhere(launch: Launch, now_s: float) -> SeenElsewhere:
         container.number: {process.id: _seen(process, now_s) for process in answer.processes}
         for container, answer in answers.items()
     }
-    return SeenElsewhere(found, frozenset(c.number for c in containers) - found.keys(), silent)
+    return SeenElsewhere(found, frozenset(c.number for c in containers) - found.keys(), sorted(silent.values()))
 
 
 def _seen(process: shell_pb2.ProcessInfo, now_s: float) -> SeenProcess:

@@ -1,6 +1,6 @@
 """Log files that have outlived their container: stored when it ends, in the storage that `heron.logs.upload.uri` names.
 
-    <uri>/<topology>/<topology id>/container_<n>/<incarnation>/<file>
+    <uri>/<cluster>/<role>/<environ>/<topology>/<topology id>/container_<n>/<incarnation>/<file>
 
 The storage is one of those that checkpoints can be in. An object is there whole or not at all, so what could not be
 stored in time is missing, and what is there is right.
@@ -33,6 +33,11 @@ CALL_S = 15.0
 """How long a storage may take for an answer; the thread that waits for it stays behind."""
 _PIECE_BYTES = 1 * MIB
 _NAME = re.compile(r"container_([0-9]{1,9})/([0-9]{20})/([^/]+)")
+
+
+def log_store_of(uri: str, cluster: str, role: str, environ: str) -> str:
+    """The part of a log store for one role's topologies: what the launch file of each names."""
+    return storage_below(uri, *(_quoted(name) for name in (cluster, role, environ)))
 
 
 def open_log_store(uri: str, topology: str, topology_id: str) -> CheckpointStorage:

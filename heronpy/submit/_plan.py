@@ -26,6 +26,7 @@ from heronpy.config import (
     INEXACT_KEY,
     UNSAVED_KEY,
     EngineConfig,
+    LoggingConfig,
     ReliabilityMode,
     ShellConfig,
     check_name,
@@ -129,7 +130,8 @@ def prepare(
     if SHELL_ENABLED not in origins:
         # Without a service the cluster looks after containers, on hosts that know nothing of this one's files.
         engine = dataclasses.replace(engine, shell=ShellConfig(enabled=not scheduler.has_service))
-    _check_log_store(engine)
+    if engine.logging.upload_uri:
+        engine = dataclasses.replace(engine, logging=_storing(engine.logging, cluster, role, environ))
     launch = Launch(
         topology=name,
         topology_id=logical.id,
@@ -149,12 +151,14 @@ def prepare(
     return Submission(definition, launch, logical, packing_of(logical, config.packing).pack())
 
 
-def _check_log_store(engine: EngineConfig) -> None:
-    """Raises ConfigError: log files could never be stored where they are to be."""
-    if engine.logging.upload_uri:
-        from heronpy.checkpoints import open_storage  # here, because few topologies store their logs
+def _storing(logging: LoggingConfig, cluster: str, role: str, environ: str) -> LoggingConfig:
+    """With a place in the log store for the topologies of one role. Raises ConfigError: there is no such storage."""
+    from heronpy.checkpoints import open_storage  # here, because few topologies store their logs
+    from heronpy.shell.stored import log_store_of
 
-        open_storage(engine.logging.upload_uri).close()
+    uri = log_store_of(logging.upload_uri, cluster, role, environ)
+    open_storage(uri).close()
+    return dataclasses.replace(logging, upload_uri=uri)
 
 
 def check_divisible(logical: LogicalPlan) -> None:

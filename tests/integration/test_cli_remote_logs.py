@@ -19,6 +19,8 @@ from heronpy.cli.parts import logs
 from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.host import HostProcess, write_pid
 from heronpy.runtime import Launch
+from heronpy.shell import Container
+from heronpy.shell.stored import open_log_store, store_logs
 from heronpy.statemgr import open_statemgr
 from heronpy.testing import eventually_sync
 
@@ -112,6 +114,32 @@ def test_a_silent_container_is_named_and_the_others_are_shown(
         with pytest.raises(UnavailableError):
             logs(["words"], follow=False, **options)
         assert "container 1 on far-host has no heron-shell" in capfd.readouterr().err
+
+
+def test_a_container_that_has_ended_is_shown_from_the_log_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heron_logs: Callable[..., str]
+) -> None:
+    keys = {"heron.shell.enabled": True, "heron.logs.upload.uri": str(tmp_path / "store")}
+    submitted = launch_in(tmp_path, keys)
+    remote = on_another_host(submitted, tmp_path / "elsewhere")
+    monkeypatch.setattr("heronpy.cli._logs.resolve", lambda words, **_: (submitted, None))
+    text = "2026-01-31 12:00:00,000 INFO one\n2026-01-31 13:00:00,000 INFO two\n"
+    (remote.log_dir(1) / "stmgr-1.log").write_text(text)
+    place = Container(remote.topology, remote.topology_id, 1, remote.dir)
+    with (
+        open_statemgr(submitted.statemgr) as state,
+        open_log_store(str(tmp_path / "store"), remote.topology, remote.topology_id) as storage,
+    ):
+        store_logs(place, storage, 6)
+        enter(state, submitted, endpoint="127.0.0.1:1", incarnation=7)
+        with pytest.raises(UnavailableError, match="others are silent"):
+            heron_logs()
+        store_logs(place, storage, 7)
+        shown = heron_logs()
+        assert "==> container_1/stmgr-1.log <==" in shown
+        assert "INFO one" in shown
+        assert "INFO two" in heron_logs(grep="two")
+        assert "INFO one" not in heron_logs(grep="two")
 
 
 FOLLOW = """

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -91,3 +93,13 @@ def test_logs_outlive_their_topology(handle: TopologyHandle) -> None:
     names, text = asyncio.run(read())
     assert names >= {"stmgr-1.log", "heron-shell-1.log", "executor.log", "metricsmgr-1.log"}
     assert b"serves at" in text
+    words = [f"{launch.cluster}/{launch.role}/{launch.environ}", launch.topology]
+    heron = [sys.executable, "-m", "heronpy.cli", "logs", *words, "heron-shell-1"]
+    store = uri.removesuffix(f"/{launch.cluster}/{launch.role}/{launch.environ}")
+    heron += ["--config-property", f"heron.logs.upload.uri={store}", "--grep", "serves at"]
+    env = {**os.environ, "HERON_HOME": str(launch.dir.parents[4])}
+    shown = subprocess.run(heron, env=env, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert "heron-shell-1 serves at" in shown.stdout
+    lost = subprocess.run([*heron[:-4], *heron[-2:]], env=env, capture_output=True, text=True, check=False)
+    assert (lost.returncode, lost.stderr.count("\n")) == (3, 1), lost.stderr
