@@ -49,7 +49,7 @@ class Slurm(Cluster):
 
     def left(self, launch: Launch) -> list[str]:
         names = self.slurm.run("squeue", "--noheader", "--format=%j").split()
-        files = [str(path) for node in self.slurm.nodes for path in self.slurm.host_dir(node).iterdir()]
+        files = [str(path) for node in self.slurm.nodes for path in self.slurm.host_dir(node).glob("*")]
         return [name for name in names if launch.topology_id in name] + files
 
     def lose_host(self, host: str) -> None:
