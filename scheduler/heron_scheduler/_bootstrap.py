@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
+from heronpy.container import Bootstrap
 from heronpy.runtime import Launch
 from heronpy.security import private_directory, write_secret
 
@@ -16,8 +16,7 @@ def write_secrets(launch: Launch, document: bytes, directory: Path) -> None:
         ConfigError: it is none, or of another version of heronpy.
         StateError: the directory cannot be written.
     """
-    bootstrap = importlib.import_module("heronpy.container").Bootstrap.decode(document)
-    for name, text in bootstrap.files.items():
+    for name, text in Bootstrap.decode(document).files.items():
         path = directory / name
         for parent in reversed(path.relative_to(directory).parents[:-1]):
             private_directory(directory / parent)

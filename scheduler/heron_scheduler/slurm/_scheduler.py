@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
 import time
@@ -16,6 +15,7 @@ from heron_scheduler.slurm import _commands
 from heron_scheduler.slurm._commands import ENDED, Job
 from heron_scheduler.slurm._config import KEYS, SlurmConfig
 from heron_scheduler.slurm._script import bootstrap_in, job_name, job_prefix, job_script
+from heronpy.container import bootstrap_document
 from heronpy.environment import python_command
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
 from heronpy.plan import PackingPlan
@@ -125,8 +125,6 @@ class SlurmScheduler(Scheduler):
     def _submit(self, container: int, plan: PackingPlan) -> str:
         packed = plan.container(container)
         resources = packed.required if packed is not None else plan.master
-        # Here, because most commands start no container.
-        bootstrap_document = importlib.import_module("heronpy.container").bootstrap_document
         script = job_script(
             self._config,
             self.launch.topology_id,
