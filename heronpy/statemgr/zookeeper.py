@@ -7,10 +7,10 @@ kazoo keeps the connection; this file adds what it leaves to its users:
 - Answers that were lost with the connection: the call is repeated, and each operation knows how to tell that its first
   attempt went through.
 - A server refuses a client that has seen newer data than it has: for good, if it came back without its data. After a
-  session's time without a connection the client forgets what it has seen. Reads are preceded by a sync, so a follower
-  that lags behind is not a danger. The leader applies a change shortly after its followers may (ZOOKEEPER-1675): a
-  read there may miss, for a moment, what a client of a follower has just been told. So a read is never older than an
-  earlier one or than one's own writes, and what depends on more is a compare-and-set.
+  session's time without a connection the client forgets what it has seen.
+- A follower may lag behind, and a leader that hung may not know yet that there is another: it answers reads, also after
+  a sync, with what has been overwritten. So a read of a value is preceded by a transaction that changes nothing, which
+  a quorum has to agree to. It costs what a write costs. Names of a folder are read after a sync alone.
 - Ephemeral nodes and watches end with the session (watches already with the connection). One thread, the *keeper*,
   makes them again. kazoo's own threads only mark what changed and wake it, so nothing of ours can hold them up.
 
@@ -258,7 +258,7 @@ class ZookeeperStateManager(StateManager):
 
         def read(attempt: _Attempt) -> bytes | None:
             try:
-                value: bytes = attempt.read(path, attempt.client.get_async)[0]
+                value: bytes = attempt.read_newest(path)[0]
             except NoNodeError:
                 return None
             return value
@@ -270,7 +270,7 @@ class ZookeeperStateManager(StateManager):
 
         def read(attempt: _Attempt) -> list[str]:
             try:
-                return sorted(attempt.read(path, attempt.client.get_children_async))
+                return sorted(attempt.read_names(path))
             except NoNodeError:
                 return []
 
@@ -370,7 +370,7 @@ class ZookeeperStateManager(StateManager):
     def _read_version(self, attempt: _Attempt, path: str) -> tuple[bytes, Any] | None:
         """Value and stat, or None if there is no such node."""
         try:
-            value, stat = attempt.read(path, attempt.client.get_async)
+            value, stat = attempt.read_newest(path)
         except NoNodeError:
             return None
         return value, stat
@@ -656,13 +656,22 @@ class _Attempt:
     def left_s(self) -> float:
         return self._deadline_s - time.monotonic()
 
-    def read(self, path: str, request: Callable[[str], Any]) -> Any:
-        """The answer to a request that reads what the leader has applied.
+    def read_newest(self, path: str) -> Any:
+        """Value and stat of a node, not older than any value that anybody knew when the call began.
 
-        A follower may lag behind it, so a sync goes before. It may be lost with its connection while the request
-        reaches another follower over the next one: an answer counts only if the sync before it was answered.
+        Requests of a session are done in order, so the read sees what the transaction before it sees. The transaction
+        may be lost with its connection while the read goes over the next one: an answer counts only if both were
+        answered. What the transaction finds does not matter.
         """
-        synced, result = self.client.sync_async(path), request(path)
+        nothing = self.client.transaction()
+        nothing.check(path, -1)
+        agreed, result = nothing.commit_async(), self.client.get_async(path)
+        self.wait(agreed)
+        return self.wait(result)
+
+    def read_names(self, path: str) -> Any:
+        """The children of a node, as the leader knows them: see `read_newest` for what is lost."""
+        synced, result = self.client.sync_async(path), self.client.get_children_async(path)
         self.wait(synced)
         return self.wait(result)
 

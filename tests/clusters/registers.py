@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from heronpy.errors import StateError, UnavailableError
 from heronpy.statemgr import Kind, StateManager
@@ -70,7 +71,7 @@ class History:
             least = known + 1 if op.what == "write" else known
             assert op.version >= least, f"{op} came after version {known} was known"
         sections = sorted(self.sections)
-        for (_, left_s, one), (entered_s, _, other) in zip(sections, sections[1:], strict=False):
+        for (_, left_s, one), (entered_s, _, other) in pairwise(sections):
             assert left_s <= entered_s, f"clients {one} and {other} held the lock at once"
 
 

@@ -6,6 +6,8 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -154,6 +156,27 @@ def disturb(ensemble: Ensemble, fault: str, history: History) -> None:
             leader.wait_serving()
         else:
             leader.thaw()
+
+
+def test_a_leader_that_hung_does_not_answer_with_what_was_overwritten(ensemble: Ensemble) -> None:
+    leader = ensemble.leader()
+    others = ",".join(member.connection for member in ensemble.members if member is not leader)
+    with (
+        open_statemgr(replace(ensemble.spec, connection=leader.connection), call_timeout_s=WITHIN_S) as reader,
+        open_statemgr(replace(ensemble.spec, connection=others), call_timeout_s=WITHIN_S) as writer,
+        ThreadPoolExecutor(20) as pool,
+    ):
+        writer.set(KIND, NAME, b"1 before")
+        assert reader.get(KIND, NAME) == b"1 before"
+        leader.freeze()
+        try:
+            ensemble.leader(but=leader)
+            writer.set(KIND, NAME, b"2 after")
+            reads = [pool.submit(reader.get, KIND, NAME) for _ in range(20)]
+            time.sleep(0.5)  # so that the requests wait for the leader, which has not been told that it is none
+        finally:
+            leader.thaw()
+        assert {read.result() for read in reads} == {b"2 after"}
 
 
 class TestEnsemble(StatemgrKit):
