@@ -24,6 +24,7 @@ from heronpy.config._names import is_name
 from heronpy.config._scheduler_keys import is_scheduler_key, scheduler_keys
 from heronpy.config._sinks import SINKS_FILE, sinks_from, sinks_to_text
 from heronpy.config._stateful import translated
+from heronpy.config._statemgr_keys import SESSION_TIMEOUT, SESSION_TIMEOUT_MS_MIN, translated_statemgr
 from heronpy.errors import ConfigError, nearest
 
 FILES = (
@@ -84,6 +85,9 @@ class ClusterConfig:
     `https://` does; empty: the system's CAs."""
     statemgr_certificate_file: str = _key("", "heron.statemgr.tls.certificate.file")
     """A PEM file, for you alone to read, with the certificate and private key to show to the servers; empty: none."""
+    statemgr_session_timeout_ms: int = _key(10_000, SESSION_TIMEOUT)
+    """Not for files: how long a silent process keeps its ephemeral nodes. Shorter finds a lost machine sooner, longer
+    forgives a longer pause."""
     scheduler: str = _key("local", "heron.class.scheduler")
     """The name of the scheduler: `local`, or that of an installed one."""
     packing: str = _key("RoundRobinPacking", "heron.class.packing.algorithm")
@@ -237,7 +241,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _checked(values: Mapping[str, Any], where: str, variables: Mapping[str, str]) -> dict[str, Any]:
     known = {*KEYS, *CLUSTER_KEYS}
-    values = translated(values, where)
+    values = translated_statemgr(translated(values, where), where)
     for key in values:
         if key not in known and not str(key).startswith("topology.") and not is_scheduler_key(str(key)):
             raise ConfigError(f"{where}: unknown configuration key {key!r}{nearest(str(key), known)}")
@@ -260,6 +264,10 @@ def _convert(key: str, value: Any) -> Any:
     if CLUSTER_KEYS[key].type == "bool":
         if not isinstance(value, bool):
             raise ConfigError(f"{key} must be true or false, not {value!r}")
+        return value
+    if key == SESSION_TIMEOUT:
+        if not isinstance(value, int) or isinstance(value, bool) or value < SESSION_TIMEOUT_MS_MIN:
+            raise ConfigError(f"{key} must be a number of milliseconds from {SESSION_TIMEOUT_MS_MIN} on, not {value!r}")
         return value
     text = "" if value is None else str(value)
     if key == "heron.class.scheduler":

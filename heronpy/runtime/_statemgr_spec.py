@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SECRETS_DIR = "secrets"
 """Below a topology's directory."""
+SESSION_TIMEOUT_MS = 10_000
 _ROUTE_PORT = 9
 """Of a server that is named without its port: routes do not depend on it."""
 _FILES = {
@@ -41,6 +42,8 @@ class StatemgrSpec:
     """A PEM file of the CAs that servers' certificates come from; empty: those of the system."""
     certificate_file: str = ""
     """A PEM file with a certificate and its private key to show to servers; empty: none."""
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
+    """Not for files: how long a silent process keeps its ephemeral nodes."""
 
     @classmethod
     def of(cls, config: ClusterConfig) -> StatemgrSpec:
@@ -52,11 +55,14 @@ class StatemgrSpec:
             credentials_file=config.statemgr_credentials_file,
             ca_file=config.statemgr_ca_file,
             certificate_file=config.statemgr_certificate_file,
+            session_timeout_ms=config.statemgr_session_timeout_ms,
         )
 
-    def to_values(self, directory: Path) -> dict[str, str]:
+    def to_values(self, directory: Path) -> dict[str, Any]:
         """For launch.json: files below the topology's directory are named relative to it, so that it can be copied."""
-        values = {"type": self.type, "connection": self.connection, "root": self.root}
+        values: dict[str, Any] = {"type": self.type, "connection": self.connection, "root": self.root}
+        if self.session_timeout_ms != SESSION_TIMEOUT_MS:
+            values["session_timeout_ms"] = self.session_timeout_ms
         for name in _FILES:
             if path := getattr(self, name):
                 inside = Path(path).is_relative_to(directory)
@@ -65,12 +71,14 @@ class StatemgrSpec:
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any], directory: Path) -> StatemgrSpec:
-        """What `to_values` has made. Raises LookupError and TypeError for values that it never makes."""
+        """What `to_values` has made. Raises LookupError, TypeError and ValueError for values that it never makes."""
         text = {name: values[name] for name in ("type", "connection", "root")}
         files = {name: values.get(name, "") for name in _FILES}
         if not all(isinstance(value, str) for value in (*text.values(), *files.values())):
             raise TypeError("a name is not text")
-        return cls(**text, **{name: str(directory / path) if path else "" for name, path in files.items()})
+        timeout_ms = int(values.get("session_timeout_ms", SESSION_TIMEOUT_MS))
+        named = {name: str(directory / path) if path else "" for name, path in files.items()}
+        return cls(**text, **named, session_timeout_ms=timeout_ms)
 
     def in_directory(self, directory: Path) -> StatemgrSpec:
         """The same with copies of its files below a topology's directory, `secrets/`, for its owner alone.
@@ -79,7 +87,7 @@ class StatemgrSpec:
             ConfigError: one of them cannot be read.
             OSError: they cannot be written.
         """
-        copies = {}
+        copies: dict[str, Any] = {}
         for name, copy in _FILES.items():
             if path := getattr(self, name):
                 try:

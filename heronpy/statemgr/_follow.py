@@ -61,7 +61,7 @@ async def follow(state: StateManager, kind: Kind, topology: str) -> AsyncGenerat
 
 @contextlib.asynccontextmanager
 async def opened(
-    spec: StatemgrSpec, *, session_timeout_s: float = 10.0, call_timeout_s: float = 10.0
+    spec: StatemgrSpec, *, session_timeout_s: float | None = None, call_timeout_s: float = 10.0
 ) -> AsyncIterator[StateManager]:
     """An open state manager for the duration of the block, opened as soon as the store can be reached.
 

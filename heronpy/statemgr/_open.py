@@ -14,7 +14,7 @@ from heronpy.statemgr._files import FileStateManager
 def open_statemgr(
     spec: StatemgrSpec,
     *,
-    session_timeout_s: float = 10.0,
+    session_timeout_s: float | None = None,
     call_timeout_s: float = 10.0,
     parents: bool = True,
 ) -> StateManager:
@@ -22,8 +22,8 @@ def open_statemgr(
 
     Args:
         spec: Which one, and where.
-        session_timeout_s: Not for files: how long a silent process keeps its ephemeral nodes. Shorter finds a lost
-            machine sooner, longer forgives a longer pause.
+        session_timeout_s: How long a silent process keeps its ephemeral nodes, instead of what the specification says.
+            Not for files. Shorter finds a lost machine sooner, longer forgives a longer pause.
         call_timeout_s: Longest time of any call.
         parents: Files only: make the directories that the root is in where they are missing. Processes of a topology
             do not: they were there when it was submitted, and if they were removed since, it was with everything.
@@ -34,6 +34,8 @@ def open_statemgr(
     """
     if spec.type == "file":
         return FileStateManager(spec.root, call_timeout_s=call_timeout_s, parents=parents)
+    if session_timeout_s is None:
+        session_timeout_s = spec.session_timeout_ms / 1000
     if spec.type == "zookeeper":
         # Every process opens a state manager, and kazoo would be a tenth of what starting it costs.
         from heronpy.statemgr.zookeeper import ZookeeperStateManager

@@ -99,6 +99,7 @@ def _cluster_values(launch: Launch) -> dict[str, Any]:
         "heron.statemgr.credentials.file": statemgr.credentials_file,
         "heron.statemgr.tls.ca.file": statemgr.ca_file,
         "heron.statemgr.tls.certificate.file": statemgr.certificate_file,
+        "heron.statemgr.session.timeout.ms": statemgr.session_timeout_ms,
         "heron.class.scheduler": launch.scheduler,
         **launch.scheduler_config,
     }

@@ -91,6 +91,7 @@ def test_a_clusters_keys_name_the_files(tmp_path: Path) -> None:
         "heron.statemgr.credentials.file: ${HERON_HOME}/etcd\n"
         "heron.statemgr.tls.ca.file: /etc/ca.pem\n"
         "heron.statemgr.tls.certificate.file: /etc/own.pem\n"
+        "heron.statemgr.session.timeout.ms: 20000\n"
     )
     assert StatemgrSpec.of(load_cluster("c", home=Path("/h"), config_path=tmp_path)) == StatemgrSpec(
         type="etcd",
@@ -99,4 +100,43 @@ def test_a_clusters_keys_name_the_files(tmp_path: Path) -> None:
         credentials_file="/h/etcd",
         ca_file="/etc/ca.pem",
         certificate_file="/etc/own.pem",
+        session_timeout_ms=20_000,
     )
+
+
+def load(directory: Path, text: str) -> StatemgrSpec:
+    (directory / "c").mkdir()
+    (directory / "c" / "statemgr.yaml").write_text(text)
+    return StatemgrSpec.of(load_cluster("c", home=Path("/h"), config_path=directory))
+
+
+HERONS = """\
+heron.class.state.manager: org.apache.heron.statemgr.zookeeper.curator.CuratorStateManager
+heron.statemgr.connection.string: "zk:2181/chroot"
+heron.statemgr.root.path: "/heron"
+heron.statemgr.zookeeper.is.initialize.tree: True
+heron.statemgr.zookeeper.session.timeout.ms: 30000
+heron.statemgr.zookeeper.connection.timeout.ms: 30000
+heron.statemgr.zookeeper.retry.count: 10
+heron.statemgr.zookeeper.retry.interval.ms: 10000
+"""
+
+
+def test_herons_statemgr_yaml_says_the_same_here(tmp_path: Path) -> None:
+    spec = load(tmp_path, HERONS)
+    assert spec == StatemgrSpec(type="zookeeper", connection="zk:2181/chroot", root="/heron", session_timeout_ms=30_000)
+    assert StatemgrSpec.of_values(spec.to_values(tmp_path), tmp_path) == spec
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (HERONS.replace("True", "false"), "is.initialize.tree can only be true"),
+        (HERONS.replace("session.timeout.ms: 30000", "session.timeout.ms: 30"), "milliseconds from 1000 on, not 30"),
+        (HERONS.replace("session.timeout.ms: 30000", "session.timeout.ms: long"), "milliseconds"),
+        (HERONS.replace("retry.count", "retry.cnt"), "unknown configuration key"),
+    ],
+)
+def test_what_herons_keys_cannot_say_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        load(tmp_path, text)

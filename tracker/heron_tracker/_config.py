@@ -198,7 +198,7 @@ def statemgr(
     root = str(_path(rootpath, home)) if type == "file" and rootpath else rootpath
     if not root.startswith("/"):
         raise ConfigError(f"state manager {name!r}: rootpath must be an absolute path, not {rootpath!r}")
-    named = {key: str(_path(value, home)) for key, value in files.items() if value}
+    named: dict[str, Any] = {key: str(_path(value, home)) for key, value in files.items() if value}
     connection = hostport if type != "file" else ""
     return StateManagerConfig(name, StatemgrSpec(type=type, connection=connection, root=root, **named))
 
