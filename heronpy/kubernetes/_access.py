@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from heronpy.address import join_address
 from heronpy.errors import ConfigError, nearest
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -78,7 +79,7 @@ def _of_service_account() -> Access:
     namespace = SERVICE_ACCOUNT / "namespace"
     try:
         return Access(
-            server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+            server=f"https://{join_address(host, port)}",
             namespace=namespace.read_text().strip() if namespace.exists() else "default",
             tls=ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt")),
             token=_FileToken(SERVICE_ACCOUNT / "token"),

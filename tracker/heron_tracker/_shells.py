@@ -21,6 +21,7 @@ from heron_tracker._circuit_breaker import CircuitBreaker
 from heron_tracker._tmasters import iso_time
 from heron_tracker._topology import Topology
 from heron_tracker._trust import check_address, trusted_launch
+from heronpy.address import split_address
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, nearest
 from heronpy.proto import shell_pb2, state_pb2
 from heronpy.security import TRACKER
@@ -187,7 +188,7 @@ class Shells:
         link.breaker.located(endpoint)
         if link.shell is None or link.shell.endpoint != endpoint:
             security = (await asyncio.to_thread(trusted_launch, topology)).security(TRACKER)
-            host = endpoint.rpartition(":")[0].strip("[]")
+            host, _ = split_address(endpoint)
             who = f"the heron-shell of container {link.number}"
             check_address(topology, host, proves_itself=security.tls is not None, who=who)
             old = link.shell
