@@ -45,6 +45,7 @@ VERBS = {
     "tls": "heronpy.cli._tls",
     "pipeline": "heronpy.pipeline.cli",
     "tracker": "heron_tracker.cli",
+    "apiserver": "heronpy.apiserver.cli",
     "viz": "heronpy.viz.cli",
     "bench": "heronpy.bench.cli",
     "version": "heronpy.cli._about",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from heronpy import submit
-from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, Words, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
 from heronpy.redaction import redacted
@@ -26,12 +26,19 @@ def kill(
     ] = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """End a topology and remove everything of it, its checkpoints included unless told otherwise.
 
     One with state is paused first, and a last checkpoint taken: so sinks commit all that it has emitted.
     """
+    if service_url:
+        from heronpy.cli._service import Service
+
+        Service.at(service_url).act(words, "kill", force=force, timeout=timeout, keep_state=keep_state)
+        print(f"killed {words[-1]}")
+        return
     properties = read_properties(config_property or [])
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties, to_kill=True)
     submit.kill(launch, keep_state=keep_state, final_s=None if force else timeout)
@@ -44,9 +51,16 @@ def activate(
     words: Words,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """Have the spouts of a topology emit."""
+    if service_url:
+        from heronpy.cli._service import Service
+
+        Service.at(service_url).act(words, "activate")
+        print(f"activated {words[-1]}")
+        return
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
     submit.activate(launch)
     print(f"activated {launch.topology}")
@@ -57,9 +71,16 @@ def deactivate(
     timeout: Timeout = submit.CHECKPOINT_TIMEOUT_S,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """Have the spouts of a topology stop emitting. With state, return when a checkpoint has all that they emitted."""
+    if service_url:
+        from heronpy.cli._service import Service
+
+        Service.at(service_url).act(words, "deactivate")
+        print(f"deactivated {words[-1]}")
+        return
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=read_properties(config_property or []))
     submit.deactivate(launch)
     print(f"deactivated {launch.topology}")
@@ -74,9 +95,19 @@ def restart(
     ],
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """End the processes of a container, or of all containers, and start them again."""
+    if service_url:
+        from heronpy.cli._service import Service
+
+        *which, container = words if len(words) == 3 else [*words, ""]
+        if container and not container.isdecimal():
+            raise UsageError(f"CONTAINER must be a number, not {container!r}")
+        Service.at(service_url).act(which, "restart", container_id=container)
+        print(f"restarted container {container} of {which[-1]}" if container else f"restarted {which[-1]}")
+        return
     launch, text = resolve(
         words,
         home=home(),

@@ -63,5 +63,15 @@ ConfigPath = Annotated[
 ConfigProperty = Annotated[
     list[str] | None, typer.Option(metavar="K=V", help="Override a key of the configuration; may be repeated.")
 ]
+ServiceUrl = Annotated[
+    str,
+    typer.Option(
+        metavar="URL",
+        envvar="HERON_SERVICE_URL",
+        help="Have the API server at this URL do it (heron apiserver).",
+        show_default=False,
+        show_envvar=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print it as JSON.", show_default=False)]
 Words = Annotated[list[str], typer.Argument(metavar="[CLUSTER[/ROLE[/ENV]]] NAME", help="Which topology.")]

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from heronpy.cli._dry_run import Format
-from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, home, read_properties
+from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, home, read_properties
 from heronpy.cli._target import Place
 from heronpy.errors import HeronError, NoTopologyError, UsageError
 
@@ -115,10 +115,34 @@ def submit(
         float | None,
         typer.Option(metavar="SECONDS", help="With --simulator: for how long. Default: until Ctrl-C.", min=0),
     ] = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """Start a topology."""
     place = Place.parse(cluster)
+    if service_url:
+        from heronpy.cli import _service
+
+        here = {"--simulator": simulator, "--from": start_from, "--wait": wait, "--requirements": requirements}
+        for option, given in here.items():
+            if given:
+                raise UsageError(f"{option} does not work with --service-url: leave one of them out")
+        flags = {"topology.state.allow.empty": allow_empty_state, "topology.state.allow.dropped": allow_dropped_state}
+        extra = [f"{key}=true" for key, given in flags.items() if given]
+        done = _service.submit(
+            service_url,
+            place,
+            file,
+            class_name,
+            args or [],
+            properties=[*(config_property or []), *extra],
+            name=name,
+            deactivated=deploy_deactivated,
+            dry_run=dry_run,
+        )
+        what = f"{done['name']} to {done['cluster']}/{done['role']}/{done['environment']}"
+        print(f"would submit {what}, {done['containers']} containers" if dry_run else f"submitted {what}")
+        return
     properties = read_properties(config_property or [])
     if allow_empty_state:
         properties["topology.state.allow.empty"] = "true"

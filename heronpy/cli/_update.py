@@ -10,7 +10,7 @@ import typer
 
 from heronpy import submit
 from heronpy.cli._dry_run import Format, show
-from heronpy.cli._options import ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
+from heronpy.cli._options import ConfigPath, ConfigProperty, ServiceUrl, Verbose, Words, home, read_properties
 from heronpy.cli._target import resolve
 from heronpy.errors import UsageError
 
@@ -34,6 +34,7 @@ def update(
     dry_run_format: Annotated[Format, typer.Option(help="How to print the difference.")] = Format.TABLE,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
+    service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
     """Change the number of tasks of components, or of containers, while a topology runs.
@@ -45,6 +46,21 @@ def update(
     tasks = parallelism_of(component_parallelism or [])
     if not tasks and containers is None:
         raise UsageError("nothing to change: give --component-parallelism COMPONENT:N or --containers N")
+    if service_url:
+        from heronpy.cli._service import Service
+
+        done = Service.at(service_url).act(
+            words,
+            "update",
+            component_parallelism=component_parallelism,
+            container_number=containers,
+            timeout=timeout,
+            dry_run=dry_run,
+        )
+        print("\n".join(done["changes"]) or f"nothing to change: {words[-1]} has that already")
+        if done["status"] == "Updated":
+            print(f"updated {words[-1]}")
+        return
     properties = read_properties(config_property or [])
     launch, _ = resolve(words, home=home(), config_path=config_path, properties=properties)
     planned = submit.plan_update(launch, tasks, containers, home=home(), properties=properties, config_path=config_path)

@@ -19,6 +19,7 @@ from heronpy.cli._plans import ComponentType, by_stage
 from heronpy.cli._plans import _ranges as task_ranges
 from heronpy.cli._plans import drawn as drawn_plan
 from heronpy.cli._plans import wanted as wanted_components
+from heronpy.cli._service import pack_program
 from heronpy.cli._shell_follow import ShellFollower
 from heronpy.cli._show import checkpoints_line, scheduler_lines
 from heronpy.cli._show import duration as shown_duration
@@ -71,6 +72,7 @@ __all__ = [
     "logs",
     "metric_matches",
     "ordered_rows",
+    "pack_program",
     "parallelism_of",
     "plan_stages",
     "read_properties",

@@ -12,6 +12,8 @@ module with a name of its own, and `__main__` is another name for that module. S
 in every instance, whether they are named in the definition, pickled by it, or pickled by another instance.
 """
 
+from heronpy.loader._archive import extract as extract_archive
+from heronpy.loader._archive import package_paths_of
 from heronpy.loader._define import define
 from heronpy.loader._load import PACKAGE, activate, load_class
 from heronpy.loader._stage import Staged, importable, stage
@@ -26,8 +28,10 @@ __all__ = [
     "Staged",
     "activate",
     "define",
+    "extract_archive",
     "importable",
     "load_class",
+    "package_paths_of",
     "stage",
     "user_traceback",
 ]

@@ -63,6 +63,11 @@ def read(path: Path) -> Archive:
     )
 
 
+def package_paths_of(path: Path) -> tuple[str, ...]:
+    """The directories for sys.path, relative to where an archive is extracted. Raises as `read`."""
+    return read(path).package_paths
+
+
 def extract(path: Path, into: Path) -> None:
     """Extract an archive, without what the engine brings itself.
 

@@ -1,0 +1,39 @@
+"""The configuration of one API server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heronpy.config import MIB
+from heronpy.sandbox import Limits
+
+PORT = 9000
+AUDIT_FILE = "apiserver.audit.jsonl"
+"""Below HERON_HOME, unless another is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiServerConfig:
+    """The configuration of one API server."""
+
+    home: Path
+    """HERON_HOME: where the topologies' directories are."""
+    users_file: Path
+    """Who may do what: see `_users`."""
+    audit_file: Path
+    """Where it is written down who has changed what: see `_audit`."""
+    config_path: Path | None = None
+    """The directory of the clusters' directories, instead of the installed one."""
+    host: str = "127.0.0.1"
+    """Where it listens."""
+    hosts: tuple[str, ...] = ()
+    """Names that it may be addressed by, besides its own address, other IP addresses and localhost."""
+    limits: Limits = field(default_factory=Limits)
+    """What user code may take while it defines a topology."""
+    upload_bytes_max: int = 256 * MIB
+    """The largest program."""
+    upload_timeout_s: float = 600.0
+    """How long the upload of a program may take."""
+    action_within_s: float = 300.0
+    """Whoever asks waits no longer for an action; it goes on."""

@@ -1,0 +1,208 @@
+"""The routes. Each says who wants what; `Server.change` decides whether, and does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import yaml
+from fastapi import APIRouter, Depends, Query, Request
+
+import heronpy
+from heronpy.apiserver._actions import Actions
+from heronpy.apiserver._guard import USER
+from heronpy.apiserver._models import ERRORS, Done, Topology, Version
+from heronpy.apiserver._server import Server
+from heronpy.apiserver._upload import upload
+from heronpy.apiserver._users import User
+from heronpy.cli.parts import parallelism_of
+from heronpy.config import check_name
+from heronpy.errors import UsageError
+from heronpy.runtime import Launch
+from heronpy.sandbox import Program
+
+router = APIRouter()
+TOPOLOGY = "/api/v1/topologies/{cluster}/{role}/{environment}/{name}"
+
+
+def _server(request: Request) -> Server:
+    server: Server = request.app.state.server
+    return server
+
+
+def _place(cluster: str, role: str, environment: str, name: str) -> tuple[str, str, str, str]:
+    for kind, text in (("cluster", cluster), ("role", role), ("environment", environment), ("topology name", name)):
+        check_name(kind, text)
+    return cluster, role, environment, name
+
+
+TheServer = Annotated[Server, Depends(_server)]
+Place = Annotated[tuple[str, str, str, str], Depends(_place)]
+
+
+@router.get("/api/v1/version", responses=ERRORS)
+async def version(request: Request) -> Version:
+    """The server's version, and who is asking."""
+    user: User = request.scope[USER]
+    return Version(version=heronpy.__version__, user=user.name, access=user.access.name.lower())
+
+
+@router.get("/api/v1/topologies", responses=ERRORS)
+async def topologies(server: TheServer) -> list[Topology]:
+    """All topologies that were submitted through this server."""
+    found = await asyncio.to_thread(server.actions.listed)
+    return [Topology(**one) for one in found]
+
+
+@router.post("/api/v1/topologies", status_code=201, responses=ERRORS)
+async def submit(
+    request: Request,
+    server: TheServer,
+    cluster: str,
+    role: str,
+    topology_class: Annotated[str, Query(description="The topology's class; - runs the file as a script.")],
+    environment: str = "default",
+    file: Annotated[
+        str,
+        Query(description="A script or dotted module in the archive; empty: a zip or pex program."),
+    ] = "",
+    name: Annotated[str | None, Query(description="Another name than the topology's own.")] = None,
+    argument: Annotated[list[str] | None, Query(description="For the program; may be repeated.")] = None,
+    property: Annotated[list[str] | None, Query(description="KEY=VALUE of the configuration.")] = None,
+    deactivated: Annotated[bool, Query(description="Start it paused.")] = False,
+    dry_run: Annotated[bool, Query(description="Only plan it.")] = False,
+) -> Done:
+    """Start a topology. The body is its program, as a zip archive; user code runs in a process of its own.
+
+    All or nothing: after an error, or when the connection breaks before the program has come whole, nothing of it
+    is left.
+    """
+    _place(cluster, role, environment, name or "any")
+    user: User = request.scope[USER]
+    if not user.may_change(role):  # before any of the program is read
+        await server.change(request, "submit", role, f"{cluster}/{role}/{environment}/{name or ''}", dict)
+    properties = _properties(property or [])
+    config = server.config
+    async with (
+        server.uploads,
+        upload(
+            request, server.actions.scratch, bytes_max=config.upload_bytes_max, timeout_s=config.upload_timeout_s
+        ) as archive,
+    ):
+        # Its own copy: this one goes with the request, and the submission may take longer.
+        program = Program(
+            archive=archive.rename(archive.parent.with_suffix(".zip")),
+            file=file,
+            cls=topology_class,
+            args=tuple(argument or ()),
+            name=name,
+            initial_state="PAUSED" if deactivated else "RUNNING",
+        )
+
+    def run() -> dict[str, Any]:
+        return server.actions.submit(
+            user,
+            program,
+            cluster=cluster,
+            role=role,
+            environ=environment,
+            properties=properties,
+            dry_run=dry_run,
+        )
+
+    named = f"{cluster}/{role}/{environment}/{name or ''}"
+    return await server.change(request, "submit", role, named, run, program.archive.unlink)
+
+
+@router.delete(TOPOLOGY, responses=ERRORS)
+async def kill(
+    request: Request,
+    server: TheServer,
+    place: Place,
+    force: Annotated[bool, Query(description="At once, without a last checkpoint.")] = False,
+    keep_state: Annotated[bool, Query(description="Leave its checkpoints.")] = False,
+    timeout: Annotated[float, Query(ge=0, le=3600, description="Seconds for a last checkpoint.")] = 60.0,
+) -> Done:
+    """End a topology and remove everything of it."""
+    actions = server.actions
+    return await server.change(
+        request,
+        "kill",
+        place[1],
+        "/".join(place),
+        lambda: actions.kill(
+            actions.find(*place, to_kill=True), keep_state=keep_state, final_s=None if force else timeout
+        ),
+    )
+
+
+@router.post(f"{TOPOLOGY}/activate", responses=ERRORS)
+async def activate(request: Request, server: TheServer, place: Place) -> Done:
+    """Have its spouts emit."""
+    actions = server.actions
+    run = _acting(actions.activate, actions, place)
+    return await server.change(request, "activate", place[1], "/".join(place), run)
+
+
+@router.post(f"{TOPOLOGY}/deactivate", responses=ERRORS)
+async def deactivate(request: Request, server: TheServer, place: Place) -> Done:
+    """Have its spouts stop."""
+    actions = server.actions
+    run = _acting(actions.deactivate, actions, place)
+    return await server.change(request, "deactivate", place[1], "/".join(place), run)
+
+
+@router.post(f"{TOPOLOGY}/restart", responses=ERRORS)
+async def restart(
+    request: Request,
+    server: TheServer,
+    place: Place,
+    container_id: Annotated[int | None, Query(ge=0, description="Only this container.")] = None,
+) -> Done:
+    """End the processes of a container, or of all, and have them started again."""
+    actions = server.actions
+    run = _acting(lambda launch: actions.restart(launch, container_id), actions, place)
+    return await server.change(request, "restart", place[1], "/".join(place), run)
+
+
+@router.post(f"{TOPOLOGY}/update", responses=ERRORS)
+async def update(
+    request: Request,
+    server: TheServer,
+    place: Place,
+    component_parallelism: Annotated[list[str] | None, Query(description="COMPONENT:N; may be repeated.")] = None,
+    container_number: Annotated[int | None, Query(ge=1)] = None,
+    timeout: Annotated[float, Query(gt=0, le=3600, description="Seconds that it may take.")] = 120.0,
+    dry_run: bool = False,
+) -> Done:
+    """Other numbers of tasks or containers. It happens as a whole or not at all."""
+    tasks = parallelism_of(component_parallelism or [])
+    if not tasks and container_number is None:
+        raise UsageError("nothing to change: give component_parallelism=COMPONENT:N or container_number=N")
+    actions = server.actions
+    run = _acting(
+        lambda launch: actions.update(launch, tasks, container_number, timeout_s=timeout, dry_run=dry_run),
+        actions,
+        place,
+    )
+    return await server.change(request, "update", place[1], "/".join(place), run)
+
+
+def _acting(
+    action: Callable[[Launch], dict[str, Any]], actions: Actions, place: tuple[str, str, str, str]
+) -> Callable[[], dict[str, Any]]:
+    return lambda: action(actions.find(*place))
+
+
+def _properties(pairs: list[str]) -> dict[str, Any]:
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals:
+            raise UsageError(f"property {pair!r} must have the form KEY=VALUE")
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except (yaml.YAMLError, RecursionError):
+            found[key.strip()] = value
+    return found

@@ -1,0 +1,61 @@
+"""A program on its way in: counted, bounded in time, and gone again unless it has come whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from heronpy.errors import HeronError, StateError, UnavailableError, UsageError
+
+
+class TooLargeError(HeronError):
+    """The request is larger than the server accepts."""
+
+    exit_code = 2
+    http_status = 413
+
+
+@contextlib.asynccontextmanager
+async def upload(request: Request, scratch: Path, *, bytes_max: int, timeout_s: float) -> AsyncIterator[Path]:
+    """The body of a request as a file, for the duration of the block.
+
+    Raises:
+        TooLargeError: by what it says itself, before any of it is read, or by what comes.
+        UsageError: there is none, or it does not come whole.
+        UnavailableError: it takes too long.
+        StateError: it cannot be written.
+    """
+    told = request.headers.get("content-length", "")
+    if told.isdecimal() and int(told) > bytes_max:
+        raise TooLargeError(f"the program has {int(told):,} bytes, and {bytes_max:,} are the most that is accepted")
+    with tempfile.TemporaryDirectory(prefix="upload-", dir=scratch) as directory:
+        path = Path(directory) / "program.zip"
+        try:
+            async with asyncio.timeout(timeout_s):
+                size = await _receive(request, path, bytes_max)
+        except TimeoutError:
+            raise UnavailableError(f"the program has not come within {timeout_s:g} s: send it again") from None
+        except ClientDisconnect:
+            raise UsageError("the program has not come whole: send it again") from None
+        except OSError as e:
+            raise StateError(f"the program cannot be written: {e.strerror}") from e
+        if not size:
+            raise UsageError("there is no program in the request: send a zip archive as its body")
+        yield path
+
+
+async def _receive(request: Request, path: Path, bytes_max: int) -> int:
+    size = 0
+    with path.open("xb") as f:
+        async for piece in request.stream():
+            size += len(piece)
+            if size > bytes_max:
+                raise TooLargeError(f"the program has more than the {bytes_max:,} bytes that are accepted")
+            f.write(piece)
+    return size

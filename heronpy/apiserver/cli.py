@@ -1,0 +1,94 @@
+"""`heron apiserver`."""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heronpy.cli.commands import ConfigPath, Verbose, home
+from heronpy.errors import UsageError
+
+_PR_SET_DUMPABLE = 4
+
+
+def apiserver(
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any.")] = 9000,
+    allow_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A name that it may be addressed by; may be repeated.")
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Its certificate, with the chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of it, PEM.")] = None,
+    no_tls: Annotated[
+        bool, typer.Option("--no-tls", help="By http beyond this host too, e.g. behind a proxy.", show_default=False)
+    ] = False,
+    users_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Users; apiserver.users.yaml below HERON_HOME unless given.")
+    ] = None,
+    audit_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="apiserver.audit.jsonl below HERON_HOME unless given.")
+    ] = None,
+    add_user: Annotated[
+        str, typer.Option(metavar="NAME", help="Add a user, print the token, and end.", show_default=False)
+    ] = "",
+    access: Annotated[str, typer.Option(help="With --add-user: read, submit or admin.")] = "submit",
+    role: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE", help="With --add-user: whose topologies; default: NAME's.")
+    ] = None,
+    define_user: Annotated[
+        str, typer.Option(metavar="USER", help="The unix user that user code runs as; needs root.", show_default=False)
+    ] = "",
+    define_seconds: Annotated[float, typer.Option(min=1, help="How long user code may define a topology.")] = 60.0,
+    define_memory_mb: Annotated[int, typer.Option(min=128, help="How much memory it may take.")] = 2048,
+    config_path: ConfigPath = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the URL as JSON.", show_default=False)] = False,
+    verbose: Verbose = False,
+) -> None:
+    """Serve Heron's verbs over HTTP, until Ctrl-C: submit, kill, activate, deactivate, restart, update."""
+    from heronpy import apiserver as a
+    from heronpy.sandbox import Limits
+    from heronpy.web import listen, serve
+
+    users = users_file or home() / a.USERS_FILE
+    if add_user:
+        print(a.add_user(users, add_user, a.access_of(access), role or []))
+        return
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key belong together: give both")
+    if tls_cert is None and not no_tls and not _is_loopback(host):
+        raise UsageError(f"tokens would travel to {host} in the clear: give --tls-cert and --tls-key, or --no-tls")
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    # Its memory and its environment are not for other processes of this user, such as user code.
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    config = a.ApiServerConfig(
+        home=home(),
+        users_file=users,
+        audit_file=audit_file or home() / a.AUDIT_FILE,
+        config_path=config_path,
+        host=host,
+        hosts=tuple(allow_host or ()),
+        limits=Limits(seconds=define_seconds, memory_bytes=define_memory_mb << 20, user=define_user),
+    )
+    app = a.create_app(config)
+
+    def ready(url: str) -> None:
+        told = {"url": url, "pid": os.getpid(), "audit_file": str(config.audit_file)}
+        print(json.dumps(told) if as_json else f"heron apiserver: {url}", flush=True)
+
+    with listen(host, port, "the API server") as listening:
+        certificate = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+        serve(app, listening, host, ready, certificate=certificate)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

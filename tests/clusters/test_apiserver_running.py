@@ -1,0 +1,241 @@
+"""A real API server, and the command line without access to the cluster: submitted, steered and killed through it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from heronpy import submit
+from heronpy.apiserver import Access, add_user
+from heronpy.errors import UnavailableError
+from heronpy.testing import eventually_sync
+
+HERON = [sys.executable, "-m", "heronpy.cli"]
+PROGRAM = """
+import helper
+from heronpy.api.bolt import Bolt
+from heronpy.api.spout import Spout
+from heronpy.api.stream import Grouping
+from heronpy.api.topology import Topology
+class Numbers(Spout):
+    outputs = ["number"]
+    def initialize(self, config, context): pass
+    def next_tuple(self): self.emit([helper.NUMBER])
+class Print(Bolt):
+    def initialize(self, config, context): pass
+    def process(self, tup): pass
+class Words(Topology):
+    numbers = Numbers.spec()
+    printed = Print.spec(inputs={numbers: Grouping.SHUFFLE})
+"""
+
+
+class ApiServer:
+    """`heron apiserver` as a process, with a HERON_HOME of its own."""
+
+    def __init__(self, directory: Path, *args: str) -> None:
+        self.home = directory / "server-home"
+        self.home.mkdir()
+        self.tokens = {
+            "reader": add_user(self.home / "apiserver.users.yaml", "reader", Access.READ, ["ada"]),
+            "ada": add_user(self.home / "apiserver.users.yaml", "ada", Access.SUBMIT, []),
+        }
+        environment = {**os.environ, "HERON_HOME": str(self.home), "SERVERS_SECRET": "swordfish"}
+        self.process = subprocess.Popen(
+            [*HERON, "apiserver", "--port", "0", "--json", *args], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self.url: str = json.loads(self.process.stdout.readline())["url"]
+
+    def audited(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.home / "apiserver.audit.jsonl").read_text().splitlines()]
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(120)
+
+
+class Client:
+    """The command line of somebody who has a token, and nothing of the cluster."""
+
+    def __init__(self, directory: Path, server: ApiServer, user: str) -> None:
+        self.home = directory / f"{user}-home"
+        self.home.mkdir()
+        self._server = server
+        token = self.home / "service.token"
+        token.touch(0o600)
+        token.write_text(server.tokens[user] + "\n")
+
+    def run(self, *args: str, **more: str) -> tuple[int, str, str]:
+        environment = {**os.environ, "HERON_HOME": str(self.home), "HERON_SERVICE_URL": self._server.url, **more}
+        done = subprocess.run([*HERON, *args], env=environment, cwd=self.home, capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ApiServer]:
+    server = ApiServer(tmp_path)
+    try:
+        yield server
+    finally:
+        environment = {**os.environ, "HERON_HOME": str(server.home)}
+        for name in ("Words", "Broken"):
+            kill = [*HERON, "kill", "--force", "local/ada", name]
+            subprocess.run(kill, env=environment, capture_output=True)
+        assert server.stop() == 0
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (tmp_path / "helper.py").write_text("NUMBER = 1\n")
+    (tmp_path / "words.py").write_text(PROGRAM)
+    return tmp_path / "words.py"
+
+
+def left(server: ApiServer) -> list[str]:
+    """What a submission may leave in a server's home."""
+    below = [*(server.home / "apiserver").iterdir(), *(server.home / "topologies").glob("*/*/*/*")]
+    return sorted(path.name for path in below)
+
+
+def states(server: ApiServer) -> Sequence[Path]:
+    return [path for path in (server.home / "state").rglob("Words*") if path.is_file()]
+
+
+def test_a_topology_is_submitted_steered_and_killed_without_access(
+    server: ApiServer, program: Path, tmp_path: Path
+) -> None:
+    ada = Client(tmp_path, server, "ada")
+    place = "local/ada/default"
+    code, said, _ = ada.run("submit", "--dry-run", place, str(program), "Words")
+    assert (code, said) == (0, f"would submit Words to {place}, 1 containers\n")
+    assert left(server) == []
+    assert ada.run("submit", place, str(program), "Words") == (0, f"submitted Words to {place}\n", "")
+    code, _, said = ada.run("submit", place, str(program), "Words")
+    assert (code, said.count("\n"), "already running" in said) == (4, 1, True)
+
+    launch = submit.find(server.home, "local", "ada", "default", "Words")
+
+    def runs() -> None:
+        try:
+            assert submit.status(launch).ready
+        except UnavailableError as e:
+            raise AssertionError(str(e)) from e
+
+    eventually_sync(runs)
+    assert ada.run("deactivate", place, "Words")[:2] == (0, "deactivated Words\n")
+    assert ada.run("activate", place, "Words")[:2] == (0, "activated Words\n")
+    assert ada.run("restart", place, "Words", "1")[:2] == (0, "restarted container 1 of Words\n")
+    code, said, error = ada.run("update", "--component-parallelism", "printed:2", "--containers", "1", place, "Words")
+    assert (code, said) == (0, "printed: 1 → 2 tasks\nupdated Words\n"), error
+    assert ada.run("kill", place, "Words") == (0, "killed Words\n", "")
+    assert left(server) == []
+    assert states(server) == []
+    code, _, said = ada.run("kill", place, "Words")
+    assert (code, said.count("\n")) == (3, 1)
+    lines = [(line["action"], line["outcome"]) for line in server.audited() if line["user"] == "ada"]
+    assert lines.count(("submit", "done")) == 2  # one of them was a dry run
+    assert [action for action, outcome in lines if outcome == "done"][-5:] == [
+        "deactivate",
+        "activate",
+        "restart",
+        "update",
+        "kill",
+    ]
+    assert lines[-1] == ("kill", "failed")
+
+
+def test_what_is_refused_leaves_nothing_and_is_one_line(server: ApiServer, program: Path, tmp_path: Path) -> None:
+    ada, reader = Client(tmp_path, server, "ada"), Client(tmp_path, server, "reader")
+    (tmp_path / "broken.py").write_text("import os\nraise ValueError(os.environ.get('SERVERS_SECRET', 'nothing'))\n")
+    for client, words, expected in (
+        (reader, ("submit", "local/ada", str(program), "Words"), "may not submit"),
+        (ada, ("submit", "local/eve", str(program), "Words"), "may not submit"),
+        (ada, ("submit", "nowhere/ada", str(program), "Words"), "unknown cluster"),
+        (ada, ("submit", "local/ada", str(program), "Wrods"), "did you mean 'Words'?"),
+        (ada, ("submit", "local/ada", str(tmp_path / "broken.py"), "-"), "ValueError: nothing"),
+        (ada, ("submit", "--config-property", "heron.class.scheduler=x", "local/ada", str(program), "Words"), "admin"),
+        (ada, ("submit", "--requirements", "r.txt", "local/ada", str(program), "Words"), "--requirements"),
+        (ada, ("kill", "Words"), "CLUSTER"),
+    ):
+        code, said, error = client.run(*words)
+        assert code > 0, words
+        assert said == ""
+        assert expected in error.splitlines()[-1]
+        assert "swordfish" not in error
+        assert str(server.home) not in error
+    assert left(server) == []
+    wrong = tmp_path / "wrong.token"
+    wrong.touch(0o600)
+    wrong.write_text("wrong\n")
+    code, _, error = ada.run("kill", "local/ada", "Words", HERON_SERVICE_TOKEN_FILE=str(wrong))
+    assert (code > 0, "authentication required" in error, error.count("\n")) == (True, True, 1)
+    wrong.chmod(0o644)
+    code, _, error = ada.run("kill", "local/ada", "Words", HERON_SERVICE_TOKEN_FILE=str(wrong))
+    assert (code, error.count("\n")) == (2, 1)
+    code, _, error = ada.run("kill", "local/ada", "Words", HERON_SERVICE_URL="http://127.0.0.1:1")
+    assert (code, "does not answer" in error, error.count("\n")) == (7, True, 1)
+    code, _, error = ada.run("kill", "local/ada", "Words", HERON_SERVICE_URL="http://heron.example")
+    assert (code, "in the clear" in error) == (2, True)
+
+
+def test_a_submission_that_is_cut_in_the_middle_leaves_nothing(server: ApiServer, tmp_path: Path) -> None:
+    parts = urlsplit(server.url)
+    query = "cluster=local&role=ada&topology_class=Words&file=words.py"
+    with socket.create_connection((str(parts.hostname), int(parts.port or 0)), timeout=30) as s:
+        s.sendall(
+            f"POST /api/v1/topologies?{query} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+            f"{server.tokens['ada']}\r\nContent-Length: 1000000\r\n\r\n".encode()
+        )
+        s.sendall(bytes(300_000))
+        eventually_sync(lambda: assert_some(left(server)))
+    eventually_sync(lambda: assert_none(left(server)))
+    assert server.audited() == []
+    connection = http.client.HTTPConnection(str(parts.hostname), parts.port)
+    connection.request("GET", "/health")
+    assert connection.getresponse().read() == b"ok"
+    connection.close()
+
+
+def test_tokens_do_not_travel_in_the_clear(tmp_path: Path) -> None:
+    environment = {**os.environ, "HERON_HOME": str(tmp_path)}
+    done = subprocess.run([*HERON, "apiserver", "--host", "0.0.0.0"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, "--tls-cert" in done.stderr, done.stderr.count("\n")) == (2, True, 1)
+
+
+def test_a_server_has_a_certificate(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    made += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    server = ApiServer(tmp_path, "--tls-cert", str(certificate), "--tls-key", str(key))
+    try:
+        assert server.url.startswith("https://")
+        ada = Client(tmp_path, server, "ada")
+        code, _, error = ada.run("kill", "local/ada", "Words", HERON_SERVICE_CA_FILE=str(certificate))
+        assert (code, "no topology 'Words'" in error) == (3, True), error
+        code, _, error = ada.run("kill", "local/ada", "Words")
+        assert (code, "self-signed" in error, error.count("\n")) == (7, True, 1), error
+    finally:
+        assert server.stop() == 0
+
+
+def assert_some(found: list[str]) -> None:
+    assert found
+
+
+def assert_none(found: list[str]) -> None:
+    assert found == []

@@ -1,0 +1,184 @@
+"""A stranger's program defines a topology, and gets nothing for it."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from heronpy.errors import HeronError, NotFoundError, NoTopologyError, UsageError, UserCodeError
+from heronpy.host import find_by_environment
+from heronpy.loader import Definition, stage
+from heronpy.sandbox import Limits, Program, check_archive, define
+
+TOPOLOGY = """
+from heronpy.api.bolt import Bolt
+from heronpy.api.spout import Spout
+from heronpy.api.topology import Topology
+class Numbers(Spout):
+    outputs = ["number"]
+    def initialize(self, config, context): pass
+    def next_tuple(self): pass
+class Print(Bolt):
+    def initialize(self, config, context): pass
+    def process(self, tup): pass
+class Words(Topology):
+    numbers = Numbers.spec()
+    printed = Print.spec(inputs=[numbers])
+"""
+
+Run = Callable[..., Definition]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Defines the topology of some files."""
+
+    def run(
+        files: dict[str, str], file: str = "main.py", cls: str = "Words", **limits: float | int | str
+    ) -> Definition:
+        archive = tmp_path / "program.zip"
+        with zipfile.ZipFile(archive, "w") as out:
+            for name, text in files.items():
+                out.writestr(name, text)
+        scratch = tmp_path / "scratch"
+        scratch.mkdir(mode=0o700)
+        program = Program(archive=archive, file=file, cls=cls)
+        return define(program, scratch, Limits(**limits))  # type: ignore[arg-type]  # as the test has them
+
+    return run
+
+
+def test_a_program_is_defined_and_its_files_are_those_that_came(run: Run, tmp_path: Path) -> None:
+    spoil = "\nfor name in ('main.py', 'helper.py'):\n    open(name, 'w').write('spoilt')\n"
+    definition = run({"main.py": "import helper\n" + TOPOLOGY + spoil, "helper.py": "X = 1\n", "data.txt": "x"})
+    assert definition.name == "Words"
+    stage(definition, tmp_path / "staged")
+    package = tmp_path / "staged" / "package"
+    assert (package / "helper.py").read_text() == "X = 1\n"
+    assert (package / "main.py").read_text().endswith(spoil)
+    assert not (package / "data.txt").exists()
+
+
+def test_modules_and_archives_are_programs_too(run: Run, tmp_path: Path) -> None:
+    definition = run({"pkg/__init__.py": "", "pkg/words.py": TOPOLOGY}, "pkg.words")
+    assert sorted(definition.sources) == ["pkg"]
+    (tmp_path / "scratch").rename(tmp_path / "first")
+    definition = run({"words.py": TOPOLOGY}, "", "words.Words")
+    stage(definition, tmp_path / "staged")
+    assert (tmp_path / "staged" / "package" / "words.py").exists()
+
+
+def test_user_code_sees_nothing_of_the_servers_environment(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")
+    with pytest.raises(UserCodeError) as error:
+        run({"main.py": "import os\nraise ValueError(sorted(os.environ), os.getcwd())"})
+    assert "swordfish" not in str(error.value)
+    assert "AWS" not in str(error.value)
+    assert "'HOME'" in str(error.value)
+
+
+def test_links_that_user_code_makes_lead_nowhere(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key.py").write_text("secret")
+    link = f"\nimport os\nos.remove('helper.py'); os.symlink({str(tmp_path / 'key.py')!r}, 'helper.py')\n"
+    definition = run({"main.py": "import helper\n" + TOPOLOGY + link, "helper.py": "X = 1\n"})
+    stage(definition, tmp_path / "staged")
+    assert (tmp_path / "staged" / "package" / "helper.py").read_text() == "X = 1\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "reason"),
+    [
+        ("while True: pass", UserCodeError, "2 s"),
+        ("import time\ntime.sleep(1000)", UserCodeError, "2 s"),
+        ("x = bytearray(4 << 30)", UserCodeError, "MemoryError"),
+        ("open('large', 'wb').write(bytes(64 << 20))", UserCodeError, "File too large|ended the process"),
+        ("import os\nos._exit(0)", UserCodeError, "ended"),
+        ("import os\nos.kill(os.getpid(), 9)", UserCodeError, "signal 9"),
+        ("1 / 0", UserCodeError, "ZeroDivisionError"),
+        ("syntax error", UserCodeError, "SyntaxError"),
+        ("x = 1", NotFoundError, "Words"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_nothing_is_left(
+    run: Run, tmp_path: Path, code: str, kind: type[HeronError], reason: str
+) -> None:
+    with pytest.raises(kind, match=reason) as error:
+        run({"main.py": code}, seconds=2.0 if reason == "2 s" else 60.0, file_bytes=1 << 20, memory_bytes=1 << 30)
+    assert "\n" not in str(error.value)
+    assert str(tmp_path) not in str(error.value)
+    assert list((tmp_path / "scratch").glob("heron-sandbox-*")) == []
+
+
+def test_what_it_leaves_running_is_killed(run: Run, tmp_path: Path) -> None:
+    daemon = "\nimport subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+    run({"main.py": TOPOLOGY + daemon})
+    assert [env for _, env in find_by_environment({}) if "HERON_SANDBOX" in env] == []
+
+
+def test_an_answer_of_its_own_is_not_believed(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("secret")
+    forged = """
+import json, os, pathlib, time
+work = pathlib.Path(os.environ["HOME"])
+(work / "definition").write_bytes(b"\\xff" * 100)
+(work / "answer.json").write_text(json.dumps({"sources": {"x": "../../../key"}, "main": None}))
+os.kill(os.getppid(), 9)
+time.sleep(100)
+"""
+    with pytest.raises(UserCodeError, match="spoilt"):
+        run({"main.py": forged})
+    assert list((tmp_path / "scratch").glob("heron-sandbox-*")) == []
+
+
+INTERPRETER_IS_PRIVATE = any(
+    not path.stat().st_mode & 1
+    for python in (Path(sys.executable).absolute(), Path(sys.executable).resolve())
+    for path in python.parents
+)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run user code as another user")
+@pytest.mark.skipif(INTERPRETER_IS_PRIVATE, reason=f"other users cannot run {sys.executable}")
+def test_it_can_run_as_another_user(run: Run, tmp_path: Path) -> None:
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_uid == os.geteuid() and str(directory).startswith("/tmp/"):
+            directory.chmod(0o711)
+    (tmp_path / "key").write_text("secret")
+    (tmp_path / "key").chmod(0o600)
+    code = f"import os\ntry:\n    open({str(tmp_path / 'key')!r})\nexcept PermissionError:\n    "
+    definition = run({"main.py": code + "pass\nassert os.getuid() != 0\n" + TOPOLOGY}, user="nobody")
+    assert definition.name == "Words"
+
+
+@pytest.mark.parametrize(("user", "reason"), [("no-such-user", "no user|not root"), ("nobody", "cannot run|not root")])
+def test_a_user_that_cannot_run_it_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, user: str, reason: str) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(HeronError, match=reason) as error:
+        run({"main.py": TOPOLOGY}, user=user)
+    assert "\n" not in str(error.value)
+
+
+def test_archives_that_are_traps_are_not_opened(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="elsewhere"):
+        run({"../main.py": TOPOLOGY})
+    (tmp_path / "bad.zip").write_bytes(b"PK\x05\x06" + b"\xff" * 18)
+    with pytest.raises(UsageError):
+        check_archive(tmp_path / "bad.zip")
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as out:
+        for number in range(50_001):
+            out.writestr(str(number), "")
+    (tmp_path / "many.zip").write_bytes(data.getvalue())
+    with pytest.raises(UsageError, match="50000 files"):
+        check_archive(tmp_path / "many.zip")
+
+
+def test_a_script_without_a_topology_is_said(run: Run) -> None:
+    with pytest.raises(NoTopologyError):
+        run({"main.py": "x = 1"}, cls="-")

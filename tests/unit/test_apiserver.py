@@ -1,0 +1,281 @@
+"""Who is answered by an API server, what it accepts, and what it writes down."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from heronpy.apiserver import Access, ApiServerConfig, AuditLog, Users, add_user, create_app
+from heronpy.cli.parts import pack_program
+from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError
+
+TOPOLOGY = "/api/v1/topologies/local/ada/default/words"
+SUBMIT = {"cluster": "local", "role": "ada", "topology_class": "C"}
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ApiServerConfig:
+    home = tmp_path / "home"
+    return ApiServerConfig(
+        home=home, users_file=tmp_path / "users.yaml", audit_file=tmp_path / "audit.jsonl", upload_bytes_max=10_000
+    )
+
+
+@pytest.fixture
+def tokens(config: ApiServerConfig) -> dict[str, str]:
+    return {
+        "reader": add_user(config.users_file, "reader", Access.READ, ["ada"]),
+        "ada": add_user(config.users_file, "ada", Access.SUBMIT, []),
+        "root": add_user(config.users_file, "root", Access.ADMIN, []),
+    }
+
+
+@pytest.fixture
+async def http(config: ApiServerConfig, tokens: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
+    app = create_app(config)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1:9000") as client:
+        yield client
+    app.state.server.actions.close()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+def audited(config: ApiServerConfig) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in config.audit_file.read_text().splitlines()]
+
+
+async def test_nobody_is_answered_without_a_token(http: httpx.AsyncClient, config: ApiServerConfig) -> None:
+    for headers in (
+        {},
+        bearer("wrong"),
+        bearer(""),
+        {"authorization": "Basic YTpi"},
+        [(b"authorization", "Bearer ü".encode())],
+    ):
+        for method, path in (("GET", "/api/v1/version"), ("DELETE", TOPOLOGY), ("POST", "/api/v1/topologies")):
+            answer = await http.request(method, path, headers=headers)
+            assert (answer.status_code, answer.json()["message"].count("\n")) == (401, 0)
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+    assert (await http.get("/health")).text == "ok"
+    assert (await http.get("/docs")).status_code == 200
+    assert audited(config) == []
+
+
+async def test_a_request_by_another_name_is_refused(http: httpx.AsyncClient, tokens: dict[str, str]) -> None:
+    answer = await http.get("/api/v1/version", headers={**bearer(tokens["root"]), "host": "evil.example"})
+    assert answer.status_code == 421
+
+
+async def test_a_request_is_refused_before_it_is_read(http: httpx.AsyncClient, tokens: dict[str, str]) -> None:
+    read: list[bytes] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        for piece in (b"x" * 1000,) * 100:
+            read.append(piece)
+            yield piece
+
+    async def post(**headers: str) -> int:
+        read.clear()
+        return (await http.post("/api/v1/topologies", params=SUBMIT, headers=headers, content=body())).status_code
+
+    assert (await post(), read) == (401, [])
+    assert (await post(**bearer(tokens["reader"])), read) == (403, [])
+    assert (await post(**bearer(tokens["ada"]), **{"content-length": "100000"}), read) == (413, [])
+    assert await post(**bearer(tokens["ada"])) == 413
+    assert len(read) <= 12
+
+
+async def test_who_may_what(http: httpx.AsyncClient, tokens: dict[str, str], config: ApiServerConfig) -> None:
+    other = TOPOLOGY.replace("/ada/", "/eve/")
+    for name, path, status in (
+        ("reader", TOPOLOGY, 403),
+        ("ada", other, 403),
+        ("ada", TOPOLOGY, 404),  # there is none
+        ("root", other, 404),
+    ):
+        for verb in ("", "/activate", "/deactivate", "/restart", "/update?container_number=2"):
+            method = "POST" if verb else "DELETE"
+            answer = await http.request(method, path + verb, headers=bearer(tokens[name]))
+            assert (name, verb, answer.status_code) == (name, verb, status), answer.text
+            assert answer.json()["error"] in ("ForbiddenError", "NotFoundError")
+        assert (await http.get("/api/v1/topologies", headers=bearer(tokens[name]))).json() == []
+    lines = audited(config)
+    assert [line["outcome"] for line in lines if line["user"] == "reader"] == ["refused"] * 5
+    mine = [line for line in lines if line["user"] == "root"]
+    assert [line["outcome"] for line in mine] == ["started", "failed"] * 5
+    assert {line["status"] for line in mine if line["outcome"] == "failed"} == {404}
+    assert mine[0]["topology"] == "local/eve/default/words"
+    assert not any(token in config.audit_file.read_text() for token in tokens.values())
+    assert config.audit_file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_what_makes_no_sense_is_one_line(http: httpx.AsyncClient, tokens: dict[str, str]) -> None:
+    ada = bearer(tokens["ada"])
+    for method, path in (
+        ("DELETE", TOPOLOGY + "?timeout=soon"),
+        ("POST", TOPOLOGY + "/restart?container_id=-1"),
+        ("POST", TOPOLOGY + "/update"),
+        ("POST", TOPOLOGY + "/update?component_parallelism=x"),
+        ("DELETE", "/api/v1/topologies/local/ada/default/..%2f..%2fx"),
+        ("POST", "/api/v1/topologies"),
+        ("POST", "/api/v1/topologies?cluster=local&role=ada&topology_class=C"),
+        ("POST", "/api/v1/topologies?cluster=local&role=ada&topology_class=C&property=x"),
+    ):
+        answer = await http.request(method, path, headers=ada)
+        assert answer.status_code in (400, 404), (path, answer.text)
+        assert "\n" not in answer.json()["message"]
+    assert (await http.get("/nothing", headers=ada)).status_code == 404
+
+
+async def test_the_configuration_of_others_is_not_a_users_to_change(
+    http: httpx.AsyncClient, tokens: dict[str, str], config: ApiServerConfig
+) -> None:
+    async def submit(user: str, key: str) -> tuple[int, str]:
+        answer = await http.post(
+            "/api/v1/topologies", params={**SUBMIT, "property": f"{key}=x"}, headers=bearer(tokens[user]), content=b"x"
+        )
+        return answer.status_code, answer.json()["message"]
+
+    for key in ("heron.statemgr.root.path", "heron.uploader.url", "heron.class.scheduler", "heron.statefulstorage.url"):
+        assert await submit("ada", key) == (403, f"the request sets {key}: only an admin may")
+    assert (await submit("root", "heron.package.requirements"))[0] == 400
+    assert await submit("ada", "heron.instance.nice") == (400, "the program is not a zip archive")
+    assert list((config.home / "apiserver").iterdir()) == []
+
+
+async def test_what_cannot_be_written_down_is_not_done(
+    http: httpx.AsyncClient, tokens: dict[str, str], config: ApiServerConfig
+) -> None:
+    config.audit_file.unlink()
+    config.audit_file.mkdir()
+    answer = await http.delete(TOPOLOGY, headers=bearer(tokens["root"]))
+    assert answer.status_code == 503
+    assert "audit log" in answer.json()["message"]
+
+
+async def test_the_schema_says_how_to_authenticate(http: httpx.AsyncClient) -> None:
+    schema = (await http.get("/openapi.json")).json()
+    assert schema["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
+    assert "application/zip" in schema["paths"]["/api/v1/topologies"]["post"]["requestBody"]["content"]
+    assert {"401", "403"} <= set(schema["paths"]["/api/v1/topologies"]["post"]["responses"])
+    assert "422" not in json.dumps(schema)
+
+
+def test_two_servers_do_not_share_a_home(config: ApiServerConfig, tokens: dict[str, str]) -> None:
+    app = create_app(config)
+    with pytest.raises(AlreadyExistsError, match="HERON_HOME"):
+        create_app(config)
+    app.state.server.actions.close()
+    create_app(config).state.server.actions.close()
+
+
+class TestUsers:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "users.yaml"
+
+    def test_a_token_is_stored_by_its_hash(self, path: Path) -> None:
+        token = add_user(path, "ada", Access.SUBMIT, ["ada", "team"])
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert token not in path.read_text()
+        found = Users(path).find(token)
+        assert found is not None
+        assert (found.name, found.access, found.roles) == ("ada", Access.SUBMIT, ("ada", "team"))
+        with pytest.raises(AlreadyExistsError):
+            add_user(path, "ada", Access.READ, [])
+
+    def test_who_is_taken_out_is_refused_from_then_on(self, path: Path) -> None:
+        ada, eve = add_user(path, "ada", Access.ADMIN, []), add_user(path, "eve", Access.ADMIN, [])
+        users = Users(path)
+        text = path.read_text()
+        path.write_text(text[: text.index("- name: eve")])
+        assert users.find(eve) is None
+        assert users.find(ada) is not None
+        path.write_text("users: {")
+        with pytest.raises(ConfigError):
+            users.find(ada)
+        with pytest.raises(ConfigError):
+            users.find(ada)
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "users: x",
+            "users: [1]",
+            "users: [{name: a, access: god, token_sha256: " + "0" * 64 + "}]",
+            "users: [{name: a, access: read, token_sha256: short}]",
+            "users: [{name: ../a, access: read, token_sha256: " + "0" * 64 + "}]",
+            "users: [{name: a, access: read, password: x, token_sha256: " + "0" * 64 + "}]",
+            "users: [" + "{name: a, access: read, token_sha256: " + "0" * 64 + "}," * 2 + "]",
+        ],
+    )
+    def test_a_wrong_file_is_one_line(self, path: Path, text: str) -> None:
+        path.touch(0o600)
+        path.write_text(text)
+        with pytest.raises(ConfigError) as error:
+            Users(path)
+        assert "\n" not in str(error.value)
+
+    def test_a_file_that_others_can_read_is_refused(self, path: Path) -> None:
+        add_user(path, "ada", Access.READ, [])
+        path.chmod(0o644)
+        with pytest.raises(ConfigError, match="users"):
+            Users(path)
+
+
+def test_the_audit_log_is_only_appended_to_and_follows_no_link(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.record(user="ada", error="x" * 10_000 + "\n")
+    log.record(user="eve\n{}")
+    first, second = (json.loads(line) for line in log.path.read_text().splitlines())
+    assert (first["user"], len(first["error"]), second["user"]) == ("ada", 500, "eve\n{}")
+    os.rename(log.path, tmp_path / "rotated")
+    log.record(user="bob")
+    assert len(log.path.read_text().splitlines()) == 1
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(StateError):
+        AuditLog(tmp_path / "link")
+
+
+class TestPackProgram:
+    @pytest.fixture
+    def program(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+        (tmp_path / "pkg" / "__pycache__").mkdir(parents=True)
+        (tmp_path / "pkg" / "__init__.py").write_text("")
+        (tmp_path / "pkg" / "words.py").write_text("import helper, json, numpy\nraise SystemExit('never run')\n")
+        (tmp_path / "pkg" / "__pycache__" / "x.pyc").write_text("")
+        (tmp_path / "helper.py").write_text("def later():\n    import other\n")
+        (tmp_path / "other.py").write_text("")
+        (tmp_path / "unrelated.py").write_text("")
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    def packed(self, tmp_path: Path, file: str, cls: str) -> tuple[str, set[str]]:
+        with (tmp_path / "out.zip").open("w+b") as f:
+            within = pack_program(file, cls, f)
+        with zipfile.ZipFile(tmp_path / "out.zip") as archive:
+            return within, set(archive.namelist())
+
+    def test_a_script_goes_with_what_it_imports(self, program: Path) -> None:
+        (program / "main.py").write_text("import helper\n")
+        assert self.packed(program, "main.py", "-") == ("main.py", {"main.py", "helper.py", "other.py"})
+
+    def test_a_module_goes_with_its_package(self, program: Path) -> None:
+        everything = {"pkg/__init__.py", "pkg/words.py", "helper.py", "other.py"}
+        assert self.packed(program, "pkg.words", "Words") == ("pkg.words", everything)
+        assert self.packed(program, "pkg/words.py", "pkg.words.Words") == ("pkg/words.py", everything)
+
+    def test_what_is_not_there_is_said(self, program: Path) -> None:
+        for file in ("nowhere.py", "nowhere.zip", "nowhere.module"):
+            with pytest.raises(NotFoundError, match="nowhere"):
+                self.packed(program, file, "-")
