@@ -76,6 +76,24 @@ async def test_logs_of_another_host_are_listed_read_and_downloaded(
         assert answer.status_code == status, answer.text
 
 
+async def test_logs_of_another_host_are_searched_in_steps(
+    tracker: httpx.AsyncClient, shell: HeronShell, remote: Launch
+) -> None:
+    (remote.log_dir(1) / "stmgr-1.log.1").write_text("needle 0\n")
+    (remote.log_dir(1) / "stmgr-1.log").write_text("".join(f"needle {n}\nhay\n" for n in range(1, 1200)))
+    params = {**FILE, "text": "NEEDLE", "ignore_case": "true"}
+    found: list[str] = []
+    while True:
+        answer = (await tracker.get("/topologies/container/filesearch", params=params)).json()
+        found += [match["line"] for match in answer["matches"]]
+        if answer["complete"]:
+            break
+        params |= {key: str(answer[key]) for key in ("after_path", "after_offset", "after_inode")}
+    assert found == [f"needle {n}" for n in range(1200)]
+    bad = await tracker.get("/topologies/container/filesearch", params={**FILE, "text": ""})
+    assert bad.status_code == 400
+
+
 async def test_a_process_of_another_host_is_looked_into_and_profiled(
     tracker: httpx.AsyncClient, shell: HeronShell, remote: Launch
 ) -> None:

@@ -72,6 +72,20 @@ async def _path_of(shell: Shell, path: str, inode: int) -> str:
     raise UnavailableError(f"{path} was removed while it was read")
 
 
+def file_matches(found: shell_pb2.SearchReply) -> m.FileMatches:
+    """What a search has found so far, and where it goes on."""
+    return m.FileMatches(
+        matches=[
+            m.FileMatch(path=match.path, offset=match.offset, line=match.line.decode(errors="replace"))
+            for match in found.matches
+        ],
+        complete=found.complete,
+        after_path=found.next_path,
+        after_offset=found.next_offset,
+        after_inode=found.next_inode,
+    )
+
+
 def file_stats(found: shell_pb2.FileList) -> dict[str, m.FileStats]:
     """What is in a folder, by name."""
     return {entry.name: _stats(entry) for entry in found.files}

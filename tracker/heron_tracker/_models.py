@@ -243,6 +243,22 @@ class FileStats(BaseModel):
     modified: float = Field(description="Seconds since the epoch.")
 
 
+class FileMatch(BaseModel):
+    path: str = Field(description="Of the file.")
+    offset: int = Field(description="Where the line begins, in bytes.")
+    line: str
+
+
+class FileMatches(BaseModel):
+    """Not of Heron."""
+
+    matches: list[FileMatch]
+    complete: bool = Field(description="All was searched; else the next three say where to go on.")
+    after_path: str
+    after_offset: int
+    after_inode: int
+
+
 class ProcessOutput(BaseModel):
     command: str
     stdout: str

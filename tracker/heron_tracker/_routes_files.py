@@ -11,6 +11,8 @@ from fastapi.responses import StreamingResponse
 from heron_tracker import _file_data
 from heron_tracker import _models as m
 from heron_tracker._tracker import Container, FilePath, Instance, TheTopology, TheTracker
+from heronpy.errors import UsageError
+from heronpy.proto import shell_pb2
 
 router = APIRouter()
 
@@ -56,6 +58,34 @@ async def file_stats(
 ) -> dict[str, m.FileStats]:
     """What is in the container's log-files, or in a folder below."""
     return _file_data.file_stats(await tracker.shells.of(topology, container).files(path))
+
+
+@router.get("/topologies/container/filesearch")
+async def file_search(
+    tracker: TheTracker,
+    topology: TheTopology,
+    container: Container,
+    text: Annotated[str, Query(description="What a line must contain; not a pattern.")],
+    process: Annotated[str, Query(description="Only the files of this process.")] = "",
+    ignore_case: Annotated[bool, Query(description="Of ASCII letters.")] = False,
+    after_path: Annotated[str, Query(description="Where an earlier answer has ended.")] = "",
+    after_offset: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
+    after_inode: Annotated[int, Query(ge=0, lt=1 << 64)] = 0,
+) -> m.FileMatches:
+    """Lines of the container's log files, rotated ones too, that contain a text: up to 1000 an answer. Not of Heron."""
+    try:
+        request = shell_pb2.SearchRequest(
+            text=text,
+            process=process,
+            ignore_case=ignore_case,
+            after_path=after_path,
+            after_offset=after_offset,
+            after_inode=after_inode,
+        )
+    except ValueError as e:  # half a surrogate pair
+        raise UsageError(f"this cannot be searched for: {e}") from e
+    async with tracker.looks:
+        return _file_data.file_matches(await tracker.shells.of(topology, container).search(request))
 
 
 @router.get("/topologies/pid")

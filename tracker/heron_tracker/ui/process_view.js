@@ -8,7 +8,7 @@ import { ProfileView } from "./profile_view.js";
 import { Table, loadInto } from "./table.js";
 
 const LOOKS = { jstack: ["Stacks", "What each thread of the process does now"], jmap: ["Memory", "The memory of the process, and its garbage collector"],
-  histo: ["Objects", "The objects of the process by type"], pid: ["Process", "The pid of the process"] };
+  histo: ["Objects", "The objects of the process by type"], pmap: ["Mappings", "The memory of the process by mapping, as the kernel counts it"], pid: ["Process", "The pid of the process"] };
 
 /** What can be looked into of the process `id`: buttons, their output, and the flame graph. */
 export class ProcessView {

@@ -11,22 +11,25 @@ import { LogView } from "./logview.js";
 const FOLLOW_MS = 1_000;
 const FILES_MS = 10_000;
 const TAIL_BYTES = 128 * 1024;
+const FOUND_MAX = 5_000;
 
 export class LogsPage {
   constructor(feed, route, signal) {
-    Object.assign(this, { feed, signal, following: true, files: {}, reading: false });
+    Object.assign(this, { feed, signal, following: true, files: {}, reading: false, silent: new Map() });
     this.containers = h("select", { "aria-label": "Container", onchange: (event) => choose({ container: event.target.value, file: null }) });
     this.names = h("select", { "aria-label": "File", onchange: (event) => choose({ file: event.target.value }) });
     this.follow = h("button", { type: "button", "aria-pressed": "true", tip: "Show what is written as it is written", onclick: () => this.#toggle() }, "Follow");
     this.only = h("button", { type: "button", "aria-pressed": "false", tip: "Show only lines that match", onclick: () => this.#only() }, "Only matches");
     this.search = search("Search in what is loaded …  ( / )", (words) => this.#search(words));
+    this.all = h("button", { type: "button", tip: "Search all log files of this container, rotated ones too, on its host", onclick: () => this.#everywhere() }, "Search all files");
     this.matches = h("span", { class: "note", "aria-live": "polite" });
     this.save = h("button", { type: "button", tip: "Download the file", onclick: () => this.#download() }, "Download");
     this.earlier = h("button", { type: "button", class: "more", hidden: true, onclick: () => this.#earlier() }, "Load earlier lines");
     this.state = h("p", { class: "none" }, "Loading …");
+    this.found = h("div", { class: "panel flush", hidden: true });
     this.view = new LogView(() => this.following && this.#toggle());
-    this.element = h("div", {}, h("div", { class: "bar" }, this.containers, this.names, this.follow, this.search, this.only, this.matches, this.save),
-      h("div", { class: "panel flush" }, this.earlier, this.state, this.view.element));
+    this.element = h("div", {}, h("div", { class: "bar" }, this.containers, this.names, this.follow, this.search, this.only, this.all, this.matches, this.save),
+      this.found, h("div", { class: "panel flush" }, this.earlier, this.state, this.view.element));
     this.route(route);
     every(FILES_MS, () => this.#list(), signal);
     every(FOLLOW_MS, () => this.#more(), signal);
@@ -38,6 +41,7 @@ export class LogsPage {
     if (this.shown === `${this.container} ${file}`) return;
     this.shown = `${this.container} ${file}`;
     this.file = file;
+    this.found.hidden = true;
     this.start = this.end = null;
     this.view.clear();
     if (this.started) this.#list().then(() => this.#more()).catch(() => {});
@@ -46,7 +50,7 @@ export class LogsPage {
 
   show() {
     const numbers = [0, ...(this.feed.info.packing_plan?.container_plans.map((one) => one.id) ?? [])];
-    options(this.containers, numbers.map((one) => [one, one ? `container ${one}` : "container 0 (Topology Master)"]), this.container);
+    options(this.containers, numbers.map((one) => [one, `container ${one}${one ? "" : " (Topology Master)"}${this.silent.has(one) ? " ?" : ""}`]), this.container);
   }
 
   async #list() {
@@ -62,14 +66,56 @@ export class LogsPage {
     });
   }
 
+  /** Do it; say why it cannot be done. Who does not answer is marked with `?` until it does. */
   async #told(work) {
+    const { container } = this;
     try {
       await work();
+      if (this.silent.delete(container)) {
+        this.state.hidden = this.end > 0;
+        this.show();
+      }
     } catch (error) {
       if (this.signal.aborted) return;
       if (error.status === undefined) throw error;
+      if (error.status === 503 || error.status === 501) {
+        this.silent.set(container, error.message);
+        this.show();
+      }
+      if (container !== this.container) return;
       text(this.state, error.message);
       this.state.hidden = false;
+    }
+  }
+
+  /** Search all files of the container where they are. */
+  async #everywhere() {
+    const { container } = this;
+    const words = this.view.words;
+    if (!words) {
+      text(this.matches, "Type what to search for first");
+      return;
+    }
+    this.all.disabled = true;
+    try {
+      await this.#told(async () => {
+        let after = {};
+        let count = 0;
+        this.found.replaceChildren(h("p", { class: "none" }, "Searching …"));
+        this.found.hidden = false;
+        const lines = new LogView(() => {});
+        do {
+          const part = await get("/topologies/container/filesearch", { ...common(this.feed.at), container, text: words, ignore_case: true, ...after }, { signal: this.signal });
+          lines.append(part.matches.map((one) => `${one.path.replace("log-files/", "")}: ${one.line}\n`).join(""), false);
+          count += part.matches.length;
+          after = part.complete ? null : { after_path: part.after_path, after_offset: part.after_offset, after_inode: part.after_inode };
+        } while (after && count < FOUND_MAX && container === this.container);
+        lines.search(words);
+        const note = `${count.toLocaleString("en")} ${count === 1 ? "line" : "lines"} in the files of container ${container}${after ? ", and maybe more" : ""}`;
+        this.found.replaceChildren(h("div", { class: "bar" }, h("span", { class: "note" }, note), h("button", { type: "button", onclick: () => { this.found.hidden = true; } }, "Close")), lines.element);
+      });
+    } finally {
+      this.all.disabled = false;
     }
   }
 
