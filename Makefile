@@ -58,7 +58,7 @@ check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters,
 
 nightly: ## what takes hours, with other random choices every time: the long tests, faults, fuzzing
 	HERON_NIGHTLY=1 HERON_LONG=1 $(MAKE) test
-	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-deaths
+	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-deaths chaos-hosts
 	$(MAKE) simulate SEEDS=5000 FIRST=$$RANDOM
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--checkpoints
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--at-least-once

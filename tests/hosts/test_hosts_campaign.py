@@ -17,8 +17,11 @@ from pathlib import Path
 import pytest
 from hosts_scene import CONTAINERS, FAULTS, WITHIN_S, Fault, Scene, kill_container, replace_cut_off, scene_on, vanish
 
+from heronpy import submit
+from heronpy.testing import eventually_sync, scrape
 from heronpy.testing.hosts import Hosts, hosts_missing
 from heronpy.testing.servers import zookeeper_missing
+from heronpy.viz import targets
 
 FIGURES = os.environ.get("HERON_CHAOS_FIGURES", "")
 SEED = int(os.environ.get("HERON_CHAOS_SEED", "1"))
@@ -84,11 +87,20 @@ def test_words_are_counted_exactly_while_hosts_vanish_and_links_fail(scene: Scen
 def test_containers_on_several_hosts_talk_over_ipv6(tmp_path: Path) -> None:
     with Hosts("one", "two", "three") as hosts, scene_on(hosts, tmp_path, ipv6=True) as scene:
         assert all(":" in stmgr.location.host for stmgr in scene.status().stmgrs)
-        assert sorted(scene.status().prometheus) == list(range(CONTAINERS + 1))
-        assert all(address.startswith("[fd") for address in scene.status().prometheus.values())
+        eventually_sync(lambda: _equal(sorted(scene.status().prometheus), list(range(CONTAINERS + 1))))
+        found = targets([scene.launch], lambda launch: submit.status(launch).prometheus)
+        assert [target["labels"]["container"] for target in found] == ["0", "1", "2", "3"]
+        for target in found:
+            (address,) = target["targets"]
+            assert address.startswith("[fd")
+            assert "heron_uptime_seconds" in scrape(scene.launch, address)
         campaign(scene, [kill_container])
 
 
 @pytest.mark.skipif("HERON_HOSTS_FAULTS" not in os.environ, reason="only with HERON_HOSTS_FAULTS: make chaos-hosts")
 def test_a_campaign_of_faults_of_hosts_and_links_loses_nothing(scene: Scene) -> None:
     campaign(scene, [scene.dice.choice(FAULTS) for _ in range(int(os.environ["HERON_HOSTS_FAULTS"]))])
+
+
+def _equal(found: object, expected: object) -> None:
+    assert found == expected
