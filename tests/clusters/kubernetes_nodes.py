@@ -91,7 +91,10 @@ class Pod:
         mounts = sorted(self.spec["volumeMounts"], key=lambda m: m["mountPath"] == "/tmp")  # which hides the sources
         context = self.pod["spec"].get("securityContext") or {}
         user = str(context.get("runAsUser", 0))
-        script = ["mount -t tmpfs tmpfs /run"]
+        # The "image" is this machine, but that Python is there for everybody, even if it is in its owner's home.
+        script = ["mount -t tmpfs tmpfs /run && mkdir /run/python", f"mount --bind {sys.base_prefix} /run/python"]
+        script += [f"mount -t tmpfs -o mode=755 tmpfs {Path.home()} && mkdir -p {sys.base_prefix}"]
+        script += [f"mount --bind /run/python {sys.base_prefix}"]
         for mount in mounts:
             target = mount["mountPath"].replace("/var/run/", "/run/")
             script += [f"mkdir -p {target}", f"mount --bind {volumes[mount['name']]} {target}"]

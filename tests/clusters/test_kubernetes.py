@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from scheduler_kit import Cluster, SchedulerKit
 
 from heronpy.runtime import Launch
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
+from heronpy.testing.servers import ServerProcess
 
 pytestmark = pytest.mark.skipif(kubernetes_missing() is not None, reason=kubernetes_missing() or "")
 
@@ -84,11 +86,16 @@ def nodes(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def cluster(nodes: Nodes, namespace: str) -> Iterator[Kubernetes]:
+def cluster(nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Kubernetes]:
+    """With the release of lost pods, as the chart has it."""
+    module = "heron_scheduler.kubernetes.lost_pods"
+    lost_pods = ServerProcess([sys.executable, "-m", module, "--namespace", namespace], tmp_path / "lost-pods.log")
     root = Path(tempfile.mkdtemp(prefix="heron-kit-", dir="/var/tmp"))
     try:
         yield Kubernetes(root, nodes, namespace)
+        print(nodes.logs())  # shown with a test that failed
     finally:
+        lost_pods.stop()
         shutil.rmtree(root)
 
 

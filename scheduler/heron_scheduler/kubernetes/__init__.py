@@ -6,9 +6,9 @@ keeps them running; no process of the scheduler does. What the objects look like
 function. Keys are Heron's, where Heron has them: see `Settings`.
 """
 
-from heron_scheduler.kubernetes._lost_pods import release_lost_pods
+from heron_scheduler.kubernetes._lost_pods import is_lost, release_lost_pods
 from heron_scheduler.kubernetes._manifests import container_objects, service_object
 from heron_scheduler.kubernetes._scheduler import KubernetesScheduler
 from heron_scheduler.kubernetes._settings import Settings
 
-__all__ = ["KubernetesScheduler", "Settings", "container_objects", "release_lost_pods", "service_object"]
+__all__ = ["KubernetesScheduler", "Settings", "container_objects", "is_lost", "release_lost_pods", "service_object"]

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 OVERDUE_S = 10.0
 """A pod that has not ended this long after its grace time is on a node that Kubernetes does not reach."""
 
+EVICTED_S = 2.0
+"""How long a pod that Kubernetes has deleted because of its node may take, if it is not ready."""
+
 
 def release_lost_pods(api: Api, namespace: str, selector: str) -> list[str]:
     """Remove the pods that should have ended and have not. Returns their names.
@@ -33,7 +36,7 @@ def release_lost_pods(api: Api, namespace: str, selector: str) -> list[str]:
     answer = api.get(path, query={"labelSelector": selector})
     released = []
     for pod in answer.body["items"]:
-        if overdue_s(pod, answer.server_s) <= OVERDUE_S:
+        if not is_lost(pod, answer.server_s):
             continue
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         try:
@@ -47,8 +50,20 @@ def release_lost_pods(api: Api, namespace: str, selector: str) -> list[str]:
     return released
 
 
-def overdue_s(pod: Mapping[str, Any], now_s: float) -> float:
-    """How long ago a pod should have ended; negative or 0: it need not have."""
+def is_lost(pod: Mapping[str, Any], now_s: float) -> bool:
+    """Whether a pod that is to end is on a node that cannot say so.
+
+    Either its grace time is long over, or Kubernetes itself has deleted it because of its node (which it says in the
+    condition DisruptionTarget) and does not take it for ready: then nobody is there who would use the grace time.
+    """
+    metadata = pod["metadata"]
+    if not metadata.get("deletionTimestamp"):
+        return False
     # The API server adds the grace time to the time of the deletion.
-    due = pod["metadata"].get("deletionTimestamp")
-    return now_s - datetime.fromisoformat(due).timestamp() if due else 0.0
+    due_s = datetime.fromisoformat(metadata["deletionTimestamp"]).timestamp()
+    if now_s > due_s + OVERDUE_S:
+        return True
+    conditions = {one["type"]: one for one in (pod.get("status") or {}).get("conditions") or []}
+    evicted = conditions.get("DisruptionTarget", {}).get("reason") == "DeletionByTaintManager"
+    ready = conditions.get("Ready", {}).get("status") == "True"
+    return evicted and not ready and now_s > due_s - metadata.get("deletionGracePeriodSeconds", 0) + EVICTED_S

@@ -17,14 +17,14 @@ from heronpy.kubernetes import Api, load_access
 log = logging.getLogger(__name__)
 
 SELECTOR = "app=heron,app.kubernetes.io/managed-by=heron"
-INTERVAL_S = 5.0
+INTERVAL_S = 2.0
 
 
 def main() -> None:
     """Until the process is ended."""
     parser = argparse.ArgumentParser(prog="python -m heron_scheduler.kubernetes.lost_pods")
     parser.add_argument("--namespace", default="", help="the namespace; by default that of the context, or of this pod")
-    parser.add_argument("--interval", type=float, default=INTERVAL_S, help="seconds between two looks (default: 5)")
+    parser.add_argument("--interval", type=float, default=INTERVAL_S, help="seconds between two looks (default: 2)")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     access = load_access()
