@@ -10,9 +10,7 @@ import dataclasses
 import json
 import os
 import re
-import sys
 import time
-import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,10 +55,8 @@ def nodes(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(autouse=True)
 def containers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Containers that do no more than to run."""
-    command = types.SimpleNamespace(python_command=lambda launch: ["python3", "-c", PROGRAM])
-    document = types.SimpleNamespace(bootstrap_document=lambda launch, n: json.dumps({"n": n}).encode())
-    monkeypatch.setitem(sys.modules, "heronpy.environment", command)
-    monkeypatch.setitem(sys.modules, "heronpy.container", document)
+    monkeypatch.setattr("heronpy.environment.python_command", lambda launch: ["python3", "-c", PROGRAM])
+    monkeypatch.setattr("heronpy.container.bootstrap_document", lambda launch, n: json.dumps({"n": n}).encode())
 
 
 def plan(*containers: int, cpu: float = 0.1, ram_mb: int = 100) -> PackingPlan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import importlib
 import ipaddress
 import logging
 import time
@@ -140,8 +139,9 @@ class KubernetesScheduler(Scheduler):
         if not numbers:
             return
         # Here: only who starts containers needs them.
-        bootstrap_document = importlib.import_module("heronpy.container").bootstrap_document
-        python_command = importlib.import_module("heronpy.environment").python_command
+        from heronpy.container import bootstrap_document
+        from heronpy.environment import python_command
+
         templates = {role: self._template(role) for role in {role_of(n) for n in numbers}}
         python = python_command(self.launch)
         resources = {0: plan.master, **{c.id: c.required for c in plan.containers}}
