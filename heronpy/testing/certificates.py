@@ -21,7 +21,7 @@ def make_certificates(directory: Path, server: str, client: str, *, server_for: 
     Args:
         directory: Where to; it exists.
         server: Common name of the server, which is at 127.0.0.1.
-        client: Common name of the client.
+        client: Common name of the client; empty: it has none.
         server_for: How long from now the server's certificate is valid; negative: it has expired.
     """
     key = ec.generate_private_key(ec.SECP256R1())
@@ -31,7 +31,7 @@ def make_certificates(directory: Path, server: str, client: str, *, server_for: 
     at = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     for name, common_name, extension, valid in (("server", server, at, server_for), ("client", client, None, _VALID)):
         own = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else [])
         certificate = _signed(key, own, authority, subject, extension, valid)
         private = own.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -54,6 +54,20 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
         yield server
 
 
+def test_a_common_name_that_etcd_with_users_does_not_take_is_named(tmp_path: Path) -> None:
+    make_certificates(tmp_path, "etcd", "heron")
+    with EtcdServer(tmp_path / "etcd", tls=tmp_path) as server:
+        for method, body in (
+            ("user/add", {"name": "root", "password": PASSWORD}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("enable", {}),
+        ):
+            server.call(f"auth/{method}", **body)
+        spec = over_tls(server, tmp_path)
+        with pytest.raises(StateError, match="no client's certificate with a common name"):
+            open_statemgr(replace(spec, credentials_file=private(tmp_path / "credentials", f"root:{PASSWORD}")))
+
+
 @pytest.fixture
 def spec(guarded: EtcdServer, tmp_path: Path, request: pytest.FixtureRequest) -> StatemgrSpec:
     credentials = private(tmp_path / "credentials", f"heron:{PASSWORD}\n")

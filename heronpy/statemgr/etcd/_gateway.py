@@ -1,8 +1,8 @@
 """etcd's v3 API as JSON over HTTP(S), at whichever of several endpoints answers.
 
 Nothing but the standard library: the gRPC gateway is part of every etcd since 3.3 (`/v3/` since 3.4) and is on unless
-switched off. The clients on PyPI were looked at: none takes several endpoints and lets its caller bound each attempt,
-and calls that block threads fit the interface of state managers better than a second event loop.
+switched off. aetcd, the client on PyPI that is kept, takes one endpoint and brings an event loop of its own; calls that
+block a thread fit the interface of state managers better.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from heronpy.errors import ConfigError
-from heronpy.statemgr._access import Credentials, tls_refusal
+from heronpy.statemgr._access import CERTIFICATE_KEY, Credentials, tls_refusal
 
 log = logging.getLogger(__name__)
 
@@ -185,6 +185,9 @@ class Gateway:
             return values
         if not isinstance(values, dict) or not isinstance(values.get("code"), int):
             self.rotate(used)  # not etcd's gateway, or a proxy on the way to it
+            if b"CommonName of client" in answer:
+                reason = f"with users, it takes no client's certificate with a common name (see {CERTIFICATE_KEY})"
+                raise NotSentError(reason, reason)
             raise NoAnswerError(f"HTTP status {status}")
         code, message = values["code"], str(values.get("message") or values.get("error") or "")
         if (code in _DEFINITE or code == UNAUTHENTICATED) and not any(text in message for text in _TRY_AGAIN):
