@@ -179,6 +179,16 @@ def test_a_leader_that_hung_does_not_answer_with_what_was_overwritten(ensemble: 
         assert {read.result() for read in reads} == {b"2 after"}
 
 
+@pytest.fixture(scope="module", params=["zookeeper", "etcd"])
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
+    missing = zookeeper_missing() if request.param == "zookeeper" else etcd_missing()
+    if missing is not None:
+        pytest.skip(missing)
+    start = zookeeper_ensemble if request.param == "zookeeper" else etcd_ensemble
+    with start(tmp_path_factory.mktemp(request.param)) as members:
+        yield Ensemble(request.param, list(members))
+
+
 class TestEnsemble(StatemgrKit):
     """The kit on three members."""
 
@@ -186,12 +196,3 @@ class TestEnsemble(StatemgrKit):
     def spec(self, shared: Ensemble, request: pytest.FixtureRequest) -> StatemgrSpec:
         root = f"/test-{abs(hash(request.node.nodeid))}"
         return StatemgrSpec(type=shared.kind, connection=shared.spec.connection, root=root)
-
-    @pytest.fixture(scope="class", params=["zookeeper", "etcd"])
-    def shared(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-        missing = zookeeper_missing() if request.param == "zookeeper" else etcd_missing()
-        if missing is not None:
-            pytest.skip(missing)
-        start = zookeeper_ensemble if request.param == "zookeeper" else etcd_ensemble
-        with start(tmp_path_factory.mktemp(request.param)) as members:
-            yield Ensemble(request.param, list(members))

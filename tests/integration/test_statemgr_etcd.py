@@ -381,3 +381,24 @@ def _text(encoded: str) -> str:
     import base64
 
     return base64.b64decode(encoded).decode()
+
+
+def test_a_watch_goes_on_after_something_unforeseen_went_wrong(
+    spec: StatemgrSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, failed = Gateway.stream, []
+
+    def fails_once(gateway: Gateway, method: str, messages: Sequence[Mapping[str, Any]]) -> Any:
+        if failed:
+            return stream(gateway, method, messages)
+        failed.append(time.monotonic())
+        raise RuntimeError("can't start new thread")  # as Python says it
+
+    monkeypatch.setattr(Gateway, "stream", fails_once)
+    with open_statemgr(spec) as sm:
+        seen = Seen()
+        sm.watch(Kind.PPLANS, "words", seen)
+        assert seen.next() is None
+        sm.set(Kind.PPLANS, "words", b"plan")
+        assert seen.next() == b"plan"
+        assert failed

@@ -169,10 +169,9 @@ class Gateway:
             self.rotate(used)
             if refused := tls_refusal(e):  # TLS 1.3: a client's certificate is refused after the handshake
                 raise NotSentError(refused, refused) from e
-            silent = (
-                isinstance(e, http.client.RemoteDisconnected) and connection.__class__ is http.client.HTTPConnection
-            )
-            raise NoAnswerError(f"{_text(e)}{'; if it speaks TLS, use https://' if silent else ''}") from e
+            plain = not isinstance(connection, http.client.HTTPSConnection)
+            hint = "; if it speaks TLS, use https://" if plain and isinstance(e, http.client.RemoteDisconnected) else ""
+            raise NoAnswerError(_text(e) + hint) from e
         self._put_back(used, connection)
         return self._checked(response.status, answer, used)
 

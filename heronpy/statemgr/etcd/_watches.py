@@ -101,17 +101,23 @@ class EtcdWatches:
                     watched.setdefault(path, []).append(watch)
             if not watched or self._closed:
                 continue
-            try:
-                self._follow(watched)
-            except RefusedError as e:
-                self._warn(str(self._sessions.refusal("follow nodes", e)))
-            except (NoAnswerError, NotSentError) as e:
-                self._warn(str(e))
-            except Exception:
-                # Whatever it is: without this thread no watch is told anything, and nobody would notice its end.
-                log.exception("will try again to follow nodes in etcd")
+            self._again.wait(0 if self._followed(watched) else _PAUSE_S)
             self._due.set()
-            self._again.wait(_PAUSE_S if self._warned else 0)
+
+    def _followed(self, watched: Mapping[str, Sequence[Watch]]) -> bool:
+        """Look and follow, until there is a reason to look again. False if it could not."""
+        try:
+            self._follow(watched)
+        except RefusedError as e:
+            self._warn(str(self._sessions.refusal("follow nodes", e)))
+        except (NoAnswerError, NotSentError) as e:
+            self._warn(str(e))
+        except Exception as e:
+            # Whatever it is: without this thread no watch is told anything, and nobody would notice its end.
+            self._warn(f"{type(e).__name__}: {e}")
+        else:
+            return True
+        return False
 
     def _warn(self, trouble: str) -> None:
         if trouble != self._warned and not self._closed:
