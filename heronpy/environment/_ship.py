@@ -2,8 +2,9 @@
 
 What is packed is what lies on this Python's path as installed: its `site-packages`, and the engine, wherever it is. A
 host makes a virtual environment of its own Python (so links, paths and the interpreter are right there) and unpacks it
-into that. `_launcher` does so, once per host and content. Other packages that are installed by a link to a checkout
-(`pip install --editable`) are not packed: install them properly, or name them as requirements.
+into that. `_launcher` does so, once per host and content. pip goes with it: it installs the requirements there. Other
+packages that are installed by a link to a checkout (`pip install --editable`) are not packed: install them properly, or
+name them as requirements.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from heronpy.uploader import pack
 PYTHON = "python"
 """The place of the environment among a topology's packages."""
 _OURS = ("heronpy", "heron_scheduler", "heron_tracker")
-_LEFT_OUT = frozenset(("__pycache__", "pip", "setuptools", "wheel", "_distutils_hack"))
+_LEFT_OUT = frozenset(("__pycache__", "setuptools", "wheel", "_distutils_hack"))
 
 
 def pack_environment(archive: Path) -> Path:

@@ -13,6 +13,7 @@ nobody waits, not even for one that has died.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Self
 from urllib.parse import quote
 
 from heronpy.checkpoints import CheckpointStorage, open_storage, storage_below
-from heronpy.errors import NotFoundError, StateError
+from heronpy.errors import HeronError, NotFoundError, StateError
 from heronpy.uploader._spi import PIECE_BYTES, PackageRef, Uploader, sha256_of, split_url
 
 
@@ -47,12 +48,22 @@ class StoredUploader(Uploader):
                 if not self._storage.names(f"removing/{name}~"):
                     break
                 self._storage.delete([use])
-            if self._size(name) != size:
-                with package.open("rb") as f:
-                    self._storage.put(name, iter(lambda: f.read(PIECE_BYTES), b""))
+            ref = PackageRef(storage_below(self._url, name), sha256, size)
+            try:
+                self._put(package, name, size)
+            except BaseException:
+                # Also after an interrupt: nobody would remove the use of a topology that does not come to be.
+                with contextlib.suppress(HeronError):
+                    self.remove(ref, topology_id=topology_id)
+                raise
         except OSError as e:
             raise StateError(f"{package} cannot be read: {e.strerror or e}") from e
-        return PackageRef(storage_below(self._url, name), sha256, size)
+        return ref
+
+    def _put(self, package: Path, name: str, size: int) -> None:
+        if self._size(name) != size:
+            with package.open("rb") as f:
+                self._storage.put(name, iter(lambda: f.read(PIECE_BYTES), b""))
 
     def pieces(self, ref: PackageRef) -> Iterator[bytes]:
         name = self._name(ref)

@@ -12,7 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, NotFoundError, StateError, UsageError
+from heronpy.checkpoints import DirectoryStorage
+from heronpy.errors import (
+    AlreadyExistsError,
+    ConfigError,
+    HeronError,
+    NotFoundError,
+    StateError,
+    UnavailableError,
+    UsageError,
+)
 from heronpy.testing.uploader_kit import UploaderKit
 from heronpy.uploader import PackageRef, Uploader, fetch, open_uploader, pack, remove, unpack
 
@@ -190,6 +199,22 @@ def test_a_removal_that_has_begun_is_not_waited_for(tmp_path: Path, source: Path
     uploader.remove(ref, topology_id="a-1")
     uploader.fetch(other, tmp_path / "out")
     assert not (tmp_path / "store" / name).exists()
+
+
+@pytest.mark.parametrize("error", [UnavailableError("the store is away"), KeyboardInterrupt()])
+def test_what_is_stored_in_part_leaves_nothing(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    archive = pack(source, tmp_path / "a.tar.gz")
+    uploader = open_uploader(str(tmp_path / "store"))
+    with monkeypatch.context() as patch:
+        patch.setattr(DirectoryStorage, "put", fail)
+        with pytest.raises(type(error)):
+            uploader.store(archive, topology_id="a-1")
+    assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
 
 
 def test_kills_and_submissions_at_once_lose_no_package(tmp_path: Path, source: Path) -> None:
