@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import heron_scheduler
+import psutil
 import pytest
 from heron_scheduler import ContainerPhase
-from scheduler_kit import Cluster, SchedulerKit, differ
+from scheduler_kit import RESTART_S, Cluster, SchedulerKit, differ
 
 from heronpy.runtime import Launch
 from heronpy.testing import eventually_sync
 from heronpy.testing.slurm import SlurmCluster, slurm_missing
+
+WATCH_S = 5
+"""How often jobs look after one another."""
 
 
 class Slurm(Cluster):
@@ -97,6 +102,24 @@ class TestSlurm(SchedulerKit):
             if path.is_file() and path.stat().st_mode & 0o077 and token in path.read_bytes()
         ]
         assert readable == []
+
+    @pytest.mark.parametrize("container", [0, 2])
+    def test_a_job_that_was_killed_as_a_whole_is_submitted_again(self, cluster: Slurm, container: int) -> None:
+        launch = cluster.submit("a", **{"heron.scheduler.slurm.sbatch": ["--nodelist=n1"]})
+        before = cluster.wait_for(launch, 0, 1, 2)
+        script = psutil.Process(before[container].pid).parent()
+        assert script is not None
+        began_s = time.monotonic()
+        for process in (script, *script.children(recursive=True)):
+            process.kill()
+        eventually_sync(lambda: differ(cluster.running(launch), before, {container}), within_s=RESTART_S)
+        print(f"slurm: a killed job was back after {time.monotonic() - began_s:.1f} s")
+        after = cluster.running(launch)
+        time.sleep(2 * WATCH_S)  # nobody submits it once more
+        assert cluster.running(launch) == after
+        assert len([*cluster.slurm.host_dir("n1").iterdir()]) == 3, "what it left on its node is removed"
+        heron_scheduler.kill(launch)
+        cluster.nothing_left(launch)
 
     def test_a_container_that_fails_on_its_host_says_why(self, cluster: Slurm, launch: Launch) -> None:
         (cluster.reports / "fails-1").write_text("heron: this host has Python 3.2")

@@ -29,7 +29,14 @@ _DELIMITER = "HERON_BOOTSTRAP_FILE"
 # with the container's last words as its comment, where `squeue` and `heron status` find them.
 _SUPERVISE = """\
 umask 077
-dir="{directory}/heron-$(id -u)-$SLURM_JOB_ID"
+dirs="{directory}/heron-$(id -u)-{topology_id}-"
+dir="$dirs$SLURM_JOB_ID"
+if active=$(squeue --noheader --me --format=%i); then
+  for old in "$dirs"*; do  # of jobs that were killed as a whole: nobody else would remove them
+    [ -d "$old" ] && [ -O "$old" ] && [ ! -L "$old" ] || continue
+    printf '%s\n' "$active" | grep -qx "${{old##*-}}" || rm -rf "$old"
+  done
+fi
 say() {{ scontrol update JobId="$SLURM_JOB_ID" Comment="$(printf %s "$1" | tr -cd '[:print:]' | cut -c -300)"; }}
 if ! mkdir -p "$dir" || [ ! -O "$dir" ] || [ -L "$dir" ] || ! chmod 700 "$dir"; then
   say "$(hostname): $dir cannot be used"
@@ -43,9 +50,11 @@ if [ -z "${{HERON_ADVERTISE_ADDRESS:-}}" ]; then
   [ -n "$address" ] && export HERON_ADVERTISE_ADDRESS="$address"
 fi
 cd "$dir" || exit 73
+{watch}watcher=
+[ -n "{watched}" ] && {{ watch & watcher=$!; }}
 child= ending= again= restart= failures=0 pause=0
-trap 'ending=1; kill -TERM "$child" 2> /dev/null' TERM INT
-trap 'ending=1; again=1; kill -TERM "$child" 2> /dev/null' USR1
+trap 'ending=1; kill -TERM "$child" $watcher 2> /dev/null' TERM INT
+trap 'ending=1; again=1; kill -TERM "$child" $watcher 2> /dev/null' USR1
 trap 'restart=1; kill -TERM "$child" 2> /dev/null' USR2
 while [ -z "$ending" ]; do
   restart= began=$SECONDS
@@ -70,10 +79,32 @@ while [ -z "$ending" ]; do
   sleep $pause & child=$!; wait $child
   pause=$((pause < 8 ? pause * 2 + 1 : 15))
 done
+[ -n "$watcher" ] && kill $watcher 2> /dev/null
 cd / && rm -rf "$dir"
 [ -n "$again" ] && exec scontrol requeue "$SLURM_JOB_ID"
 exit 0
 """
+
+# Slurm requeues what was lost with its node, and nothing else: a job whose script was killed has failed. So the script
+# of container 0 looks after all others, and that of container 1 after that of container 0. What it submits again is the
+# same script, in a clean environment. A job that has failed on purpose has a comment, and is left alone.
+_WATCH = """\
+watch() {{
+  while sleep {seconds}; do
+    squeue --noheader --me --states=all --format='%i %T %j %k' | sort -n |
+      awk '{{ newest[$3] = $0 }} END {{ for (name in newest) print newest[name] }}' |
+      while read -r id state name comment; do
+        case "$name" in {watched}) ;; *) continue ;; esac
+        case "$state" in BOOT_FAIL | FAILED | NODE_FAIL | OUT_OF_MEMORY | TIMEOUT) ;; *) continue ;; esac
+        [ "$comment" = "(null)" ] || continue
+        scontrol write batch_script "$id" - |
+          env -i PATH="$PATH" HOME="$HOME" ${{SLURM_CONF:+SLURM_CONF="$SLURM_CONF"}} sbatch --parsable > /dev/null
+      done
+  done
+}}
+"""
+WATCH_S = 5
+"""How soon the loss of a job is noticed by another."""
 
 
 def job_name(topology_id: str, container: int) -> str:
@@ -118,8 +149,16 @@ def job_script(
     text = bootstrap.decode().strip("\n")
     if any(line == _DELIMITER for line in text.splitlines()):
         raise ValueError("the bootstrap file has the line that ends its here-document")
+    prefix = shlex.quote(job_prefix(topology_id))
+    watched = {0: f"{prefix}*", 1: f"{prefix}0"}.get(container, "")
     body = _SUPERVISE.format(
-        directory=config.directory, delimiter=_DELIMITER, bootstrap=text, python=shlex.join(python)
+        directory=config.directory,
+        topology_id=topology_id,
+        delimiter=_DELIMITER,
+        bootstrap=text,
+        python=shlex.join(python),
+        watch=_WATCH.format(seconds=WATCH_S, watched=watched) if watched else "",
+        watched=watched,
     )
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), config.setup, body])
 
