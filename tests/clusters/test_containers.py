@@ -107,7 +107,10 @@ class Running:
 
 
 @pytest.fixture
-def running(tmp_path: Path, zookeeper: ZookeeperServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+def running(
+    tmp_path: Path, zookeeper: ZookeeperServer, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[Running]:
+    """A topology that runs; a parameter is more of its cluster's configuration."""
     info = tmp_path / "installed/processes-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: processes\nVersion: 1.0\n")
@@ -125,6 +128,7 @@ def running(tmp_path: Path, zookeeper: ZookeeperServer, monkeypatch: pytest.Monk
         "heron.statemgr.root.path": f"/{tmp_path.name}",
         "heron.uploader.url": str(tmp_path / "packages"),
         "heron.statefulstorage.url": str(tmp_path / "checkpoints"),
+        **getattr(request, "param", {}),
     }
     (conf / "farm/cluster.yaml").write_text(yaml.safe_dump(values))
     definition = loader.Definition.of(keyed_count_topology(shared, rate=500))

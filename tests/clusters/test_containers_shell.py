@@ -1,0 +1,89 @@
+"""Logs and processes of containers that share nothing with their submitter: while they run, and afterwards."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import test_containers
+from test_containers import WITHIN_S, Running
+
+from heronpy import submit
+from heronpy.cli.parts import collect_status, logs
+from heronpy.shell.stored import stored_containers
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+from heron_tracker import StateManagerConfig
+from test_tracker_state_managers import tracking
+
+zookeeper, running = test_containers.zookeeper, test_containers.running
+STORE = {"heron.logs.upload.uri": "/tmp/not-yet"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    STORE["heron.logs.upload.uri"] = str(tmp_path_factory.mktemp("store"))
+    return Path(STORE["heron.logs.upload.uri"])
+
+
+@pytest.mark.parametrize("running", [STORE], indirect=True)
+async def test_every_host_is_seen_and_heard_and_its_logs_outlive_it(
+    running: Running, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = running.launch
+    assert launch.config.shell.enabled, "its containers are on other hosts"
+    numbers = [0, 1, 2]
+    assert not any(launch.container_dir(n).exists() for n in numbers)
+    instance = next(id for id in _instances(running) if id.startswith("container_1_"))
+    async with tracking(StateManagerConfig("farm", launch.statemgr)) as tracker:
+        topology = {"cluster": "farm", "role": "me", "environ": launch.environ, "topology": launch.topology}
+        for n in numbers:
+            answer = await tracker.get("/topologies/container/filestats", params={**topology, "container": n})
+            assert answer.status_code == 200, answer.text
+            assert f"heron-shell-{n}.log" in answer.json()
+        one = {**topology, "instance": instance}
+        headers = {"x-heron-request": "1"}
+        for kind, seen in (("jstack", "instance"), ("jmap", "VmRSS"), ("histo", "builtins"), ("pmap", "[heap]")):
+            answer = await tracker.post(f"/topologies/{kind}", params=one, headers=headers)
+            assert answer.status_code == 200, answer.text
+            assert seen in answer.json()["stdout"]
+        answer = await tracker.post("/topologies/profile", params={**one, "seconds": 1}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["samples"] > 0
+    _check_cli(running, instance, capfd, monkeypatch)
+    submit.kill(launch)
+    uri = launch.config.logging.upload_uri
+    assert stored_containers(uri, launch.topology, launch.topology_id) == numbers
+
+
+def _instances(running: Running) -> list[str]:
+    _, packing = submit.plans(running.launch)
+    return [i.instance_id(c.id) for c in packing.containers for i in c.instances]
+
+
+def _check_cli(
+    running: Running, instance: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heronpy.cli._logs.resolve", lambda words, **_: (running.launch, None))
+    failed: list[BaseException] = []
+
+    def commands() -> None:  # they run event loops of their own
+        try:
+            logs(["x"], follow=False, lines=None, container=None, grep="serves at", since="", raw=False)
+            out = capfd.readouterr().out
+            for n in (0, 1, 2):
+                assert f"heron-shell-{n} serves at" in out
+            found, _ = collect_status(running.launch, now_s=time.time())
+            states = {process["id"]: process["state"] for process in found["processes"]}
+            assert (states[instance], states["tmaster"], states["stmgr-2"]) == ("running",) * 3
+            assert found["silent"] == []
+        except BaseException as e:
+            failed.append(e)
+
+    thread = threading.Thread(target=commands)
+    thread.start()
+    thread.join(WITHIN_S)
+    assert not failed, failed
