@@ -10,6 +10,7 @@ Every pytest process, each worker of pytest-xdist too, is a run of its own. Run 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -82,6 +83,19 @@ def left(run: str, registry: Path) -> set[Any]:
     return marked | {process for line in lines if (process := host.HostProcess.parse(line)).alive}
 
 
+def cgroup_parent(run: str) -> str:
+    """Below which cgroup of each hierarchy a run makes its own."""
+    return f"/heron-test-{run}"
+
+
+def remove_cgroups(run: str) -> None:
+    """Remove the empty cgroups of a run."""
+    for parent in Path("/sys/fs/cgroup").glob(f"*{cgroup_parent(run)}"):
+        for group in [*sorted(parent.glob("**/"), key=lambda path: -len(path.parts))]:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+
+
 def _reap(owner: Any, run: str, registry: Path) -> None:
     while owner.alive:
         time.sleep(_POLL_S)
@@ -93,6 +107,7 @@ def _reap(owner: Any, run: str, registry: Path) -> None:
         for process in found:
             process.send(signal.SIGKILL)
         time.sleep(_POLL_S)
+    remove_cgroups(run)
     registry.unlink(missing_ok=True)
 
 

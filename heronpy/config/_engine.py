@@ -154,8 +154,19 @@ class ExecutorConfig:
     """A process that died this often within the window is reported to be in a crash loop."""
     crash_loop_window_ms: int = _key(600_000, "heron.executor.crash.loop.window.ms")
     """The window of the crash loop."""
+    limits: str = _key("auto", "heron.executor.limits")
+    """How instances are held to the RAM and CPU of the packing plan. `auto`: those of components with an entry in
+    topology.component.rammap, by cgroups if they can be made, else as `rlimit`; CPU too, if it is in
+    topology.component.cpumap. `cgroup`: all instances, RAM and CPU, or the container does not start. `rlimit`: the RAM
+    of all, looked at once a second. `off`: none."""
+    cgroup_parent: str = _key("", "heron.executor.cgroup.parent")
+    """The cgroup below which those of instances are made, from the root of its hierarchy. Empty: the executor's own."""
 
     def __post_init__(self) -> None:
+        if self.limits not in ("auto", "cgroup", "rlimit", "off"):
+            raise ConfigError(f"heron.executor.limits must be auto, cgroup, rlimit or off, not {self.limits!r}")
+        if ".." in self.cgroup_parent.split("/"):
+            raise ConfigError(f"heron.executor.cgroup.parent must not contain '..': {self.cgroup_parent!r}")
         if self.heartbeat_timeout_ms and self.heartbeat_timeout_ms < 3000:
             raise ConfigError("heron.executor.heartbeat.timeout.ms must be 0 or at least 3000")
         if self.crash_loop_restarts < 1:

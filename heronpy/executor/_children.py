@@ -25,6 +25,7 @@ from heronpy.host import (
     tail,
     write_pid,
 )
+from heronpy.limits import Overrun
 from heronpy.runtime import HEARTBEAT_ENV, INCARNATION_ENV, PARENT_ENV, Launch, stack_path
 from heronpy.supervision import Look
 
@@ -51,7 +52,8 @@ class Children:
         self._children: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
         self._hosts: dict[int, HostProcess] = {}
         self._stack_start: dict[int, int] = {}
-        self._last_end: dict[str, str] = {}
+        self._last_end: dict[str, tuple[str, int]] = {}
+        """How each has ended, and with how much RAM if it was that."""
         self._out_start: dict[str, int] = {}
         self._started_s: dict[str, float] = {}
 
@@ -82,7 +84,8 @@ class Children:
         found = self._identified(command.id, process.pid)
         if found is not None:  # else it is dead already, and `dead` will tell
             self._hosts[process.pid] = found
-            record = write_pid(self._dir, command.id, found, last_end=self._last_end.pop(command.id, ""))
+            last_end, over_ram = self._last_end.pop(command.id, ("", 0))
+            record = write_pid(self._dir, command.id, found, last_end=last_end, over_ram_bytes=over_ram)
             log.info("%s started: pid %d, restarts %d", command.id, process.pid, record.restarts)
         return process.pid
 
@@ -140,14 +143,17 @@ class Children:
             dead.append((id, pid, process.wait()))
         return dead
 
-    def report(self, id: str, pid: int, code: int, *, expected: bool, why: str = "") -> None:
+    def report(
+        self, id: str, pid: int, code: int, *, expected: bool, why: str = "", overrun: Overrun | None = None
+    ) -> None:
         """Log a death: how (and why, if it was decided here), after how long, and the end of its output."""
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         lived_s = time.monotonic() - self._started_s.get(id, time.monotonic())
         if expected:
             log.info("%s ended: pid %d, %s, after %.1f s", id, pid, how, lived_s)
             return
-        self._last_end[id] = why or how
+        why = str(overrun) if overrun is not None else why
+        self._last_end[id] = why or how, overrun.used_bytes if overrun is not None else 0
         how += f" ({why})" if why else ""
         last = tail(self.out_path(id), from_byte=self._out_start.get(id, 0))
         words = f"; the end of {self.out_path(id).name}:\n{last}" if last else ""

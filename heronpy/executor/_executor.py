@@ -35,6 +35,7 @@ from heronpy.host import (
     sweep,
     write_pid,
 )
+from heronpy.limits import Limiter, remove_cgroups
 from heronpy.plan import PackingPlan
 from heronpy.proto import loglevels_pb2, plan_pb2
 from heronpy.runtime import Launch, LevelSwitch
@@ -127,6 +128,7 @@ class Executor:
         """Why a process is taken for hung, by its pid."""
         self._looping: set[str] = set()
         """What is known to be in a crash loop."""
+        self._limiter = Limiter(launch, container)
         self._look_at_s = 0.0
         self._incarnation, self._beside = incarnation, beside
         self._restoring: asyncio.Task[None] | None = None
@@ -144,10 +146,13 @@ class Executor:
         Raises:
             AlreadyExistsError: another executor runs this container.
             StateError: the state manager cannot be reached.
+            UnavailableError: instances cannot be limited as the configuration wants it.
         """
         watches: list[Watch] = []
         with self._only_one():
             self._sweep("left by an earlier executor")
+            remove_cgroups(self._dir)
+            self._limiter.open()
             self._launch.socket_dir(self._container)
             statemgr = await asyncio.to_thread(open_statemgr, self._launch.statemgr, parents=False)
             topology = self._launch.topology
@@ -200,6 +205,8 @@ class Executor:
         if self._restoring is not None:
             await self._restoring
         self._sweep("left running by user code")
+        self._limiter.close()
+        remove_cgroups(self._dir)
         for id in self._commands:
             self._children.retire(id)
         await asyncio.to_thread(store_logs, self._launch, self._container, self._children.incarnation)
@@ -232,6 +239,7 @@ class Executor:
     def _look(self) -> None:
         """What is done once a second."""
         self._find_hung()
+        self._kill_overruns()
         if self._supervision.stopping:
             return
         if why := self._at_its_end():
@@ -271,6 +279,7 @@ class Executor:
         if not table:
             log.warning("the packing plan has no container %d", self._container)
         self._commands |= table
+        self._limiter.follow(plan)
         self._apply(Wanted({id: command.stage for id, command in table.items()}, _now_ms()))
 
     def _on_levels(self, value: bytes | None) -> None:
@@ -285,10 +294,35 @@ class Executor:
             self._hung[hang.pid] = hang.why
             self._apply(Hung(hang.id, hang.pid, hang.stopped, _now_ms()))
 
+    def _kill_overruns(self) -> None:
+        for id, pid, overrun in self._limiter.overruns():
+            log.error("%s is over its RAM: pid %d, %s", id, pid, overrun)
+            self._children.kill(pid)
+
+    def _start(self, id: str) -> int | None:
+        """Start a process within its limits; None if that cannot be done."""
+        try:
+            self._limiter.prepare(id)
+        except OSError as e:
+            log.error("%s is not started: it cannot be limited: %s", id, e)
+            return None
+        pid = self._children.start(self._commands[id])
+        if pid is not None:
+            try:
+                self._limiter.started(id, pid)
+            except ProcessLookupError:
+                pass  # it is dead already, and that will be reported
+            except OSError as e:
+                log.error("%s is killed: it cannot be limited: %s", id, e)
+                self._children.kill(pid)
+        return pid
+
     def _reap(self) -> None:
         for id, pid, code in self._children.dead():
             expected = self._supervision.phases.get(id) is Phase.ENDING
-            self._children.report(id, pid, code, expected=expected, why=self._hung.pop(pid, ""))
+            overrun = self._limiter.ended(id)
+            why = self._hung.pop(pid, "")
+            self._children.report(id, pid, code, expected=expected, why=why, overrun=overrun)
             self._apply(Exited(id, pid, _now_ms()))
             self._report_crash_loop(id)
             if id not in self._supervision.phases:
@@ -310,7 +344,7 @@ class Executor:
             effect = effects.pop(0)
             match effect:
                 case Start(id):
-                    pid = self._children.start(self._commands[id])
+                    pid = self._start(id)
                     done = StartFailed(id, _now_ms()) if pid is None else Started(id, pid, _now_ms())
                     effects += self._supervision.on(done)
                 case Terminate(_, pid):

@@ -28,7 +28,13 @@ from heronpy.health._checkpoints import (
     ROLLBACKS_DEGRADED,
     CheckpointProgress,
 )
-from heronpy.health._restarts import RECENT_RESTARTS_METRIC, RESTART_WINDOW_S, RESTARTS_METRIC, RestartLog
+from heronpy.health._restarts import (
+    OVER_RAM_METRIC,
+    RECENT_RESTARTS_METRIC,
+    RESTART_WINDOW_S,
+    RESTARTS_METRIC,
+    RestartLog,
+)
 from heronpy.health._verdict import Health, HealthState, Kind, Reason, unreachable
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "INTERVALS_DEGRADED",
     "INTERVALS_UNHEALTHY",
     "NOT_READY_UNHEALTHY_S",
+    "OVER_RAM_METRIC",
     "RECENT_RESTARTS_METRIC",
     "RESTARTS_METRIC",
     "RESTART_WINDOW_S",

@@ -81,6 +81,8 @@ class Observed:
     """It was ready at some time since its Topology Master started."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """By process, within RESTART_WINDOW_S."""
+    over_ram: Mapping[str, str] = field(default_factory=dict)
+    """Of those, which were killed for their RAM the last time, in words."""
     outcomes: Mapping[str, Outcomes] = field(default_factory=dict)
     """By component."""
     silent: Sequence[Silence] = ()
@@ -95,7 +97,7 @@ def assess(observed: Observed) -> Health:
         *_state(observed),
         *(checkpoint_reasons(observed.checkpoints) if observed.checkpoints is not None else ()),
         *_readiness(observed),
-        *_restarts(observed.restarts),
+        *_restarts(observed.restarts, observed.over_ram),
         *_failures(observed.outcomes),
         *_silence(observed.silent),
         *_backpressure(observed.throttled),
@@ -132,15 +134,17 @@ def _readiness(observed: Observed) -> Iterator[Reason]:
     yield Reason(Kind.READY, state, f"not ready for {duration(observed.not_ready_s)}: {what}")
 
 
-def _restarts(restarts: Mapping[str, int]) -> Iterator[Reason]:
+def _restarts(restarts: Mapping[str, int], over_ram: Mapping[str, str]) -> Iterator[Reason]:
     looping = {process: n for process, n in restarts.items() if n >= CRASH_LOOP_RESTARTS}
     within = f"in the last {duration(RESTART_WINDOW_S)}"
     if looping:
-        times = [f"{p} ({n} restarts)" for p, n in sorted(looping.items(), key=lambda found: -found[1])]
+        worst = sorted(looping.items(), key=lambda found: -found[1])
+        times = [f"{p} ({n} restarts{'; ' if p in over_ram else ''}{over_ram.get(p, '')})" for p, n in worst]
         yield Reason(Kind.RESTARTS, HealthState.UNHEALTHY, f"crash loop {within}: {_named(times)}")
     others = [process for process in restarts if process not in looping]
     if others:
-        yield Reason(Kind.RESTARTS, HealthState.DEGRADED, f"restarted {within}: {_named(sorted(others))}")
+        names = [f"{p} ({over_ram[p]})" if p in over_ram else p for p in sorted(others)]
+        yield Reason(Kind.RESTARTS, HealthState.DEGRADED, f"restarted {within}: {_named(names)}")
 
 
 def _failures(outcomes: Mapping[str, Outcomes]) -> Iterator[Reason]:

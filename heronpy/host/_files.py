@@ -47,6 +47,8 @@ class PidFile:
     """The name of the host."""
     last_end: str = ""
     """How it ended the last time that it died, e.g. `killed by SIGKILL`."""
+    over_ram_bytes: int = 0
+    """How much RAM it used when it was killed for that; 0: it died of something else."""
     pid_space: str = ""
     """Where `pid` means this process, see `pid_space()`; empty: in files of older versions."""
 
@@ -81,7 +83,9 @@ def pid_path(container_dir: Path, process: str) -> Path:
     return container_dir / "pids" / f"{process}.pid"
 
 
-def write_pid(container_dir: Path, process: str, found: HostProcess, *, last_end: str = "") -> PidFile:
+def write_pid(
+    container_dir: Path, process: str, found: HostProcess, *, last_end: str = "", over_ram_bytes: int = 0
+) -> PidFile:
     """Record a process that was just started. It is a restart if its predecessor is on record, and not as retired.
 
     If it cannot be written, on a full disk say, there is none, and the process runs all the same. Nor is it written if
@@ -92,13 +96,13 @@ def write_pid(container_dir: Path, process: str, found: HostProcess, *, last_end
         before = _read(path)
     except ReadFailedError as e:
         log.warning("%s, so %s is not recorded", e, found)
-        return _record(found, None, last_end)
-    record = _record(found, before, last_end)
+        return _record(found, None, last_end, over_ram_bytes)
+    record = _record(found, before, last_end, over_ram_bytes)
     _write(path, record)
     return record
 
 
-def _record(found: HostProcess, before: PidFile | None, last_end: str) -> PidFile:
+def _record(found: HostProcess, before: PidFile | None, last_end: str, over_ram_bytes: int) -> PidFile:
     record = PidFile(
         pid=found.pid,
         start_ticks=found.start_ticks,
@@ -109,6 +113,7 @@ def _record(found: HostProcess, before: PidFile | None, last_end: str) -> PidFil
         restarts=before.restarts if before else 0,
         recent_ms=before.recent_ms if before else (),
         last_end=last_end or (before.last_end if before else ""),
+        over_ram_bytes=over_ram_bytes if last_end or before is None else before.over_ram_bytes,
     )
     if before is not None and before.pid != _RETIRED:
         recent = (*record.recent_ms, int(time.time() * 1000))[-_RECENT_MAX:]
@@ -194,5 +199,12 @@ def _read(path: Path) -> PidFile | None:
         raise
     except (HeronError, ValueError, TypeError, AttributeError, RecursionError):
         return None
-    numbers = (record.pid, record.start_ticks, record.started_ms, record.restarts, *record.recent_ms)
+    numbers = (
+        record.pid,
+        record.start_ticks,
+        record.started_ms,
+        record.restarts,
+        record.over_ram_bytes,
+        *record.recent_ms,
+    )
     return record if all(type(number) is int for number in numbers) else None

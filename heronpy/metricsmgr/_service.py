@@ -17,7 +17,7 @@ import grpc.aio
 from heronpy.address import join_address
 from heronpy.errors import ReadFailedError
 from heronpy.files import replace_file
-from heronpy.health import RECENT_RESTARTS_METRIC, RESTART_WINDOW_S, RESTARTS_METRIC
+from heronpy.health import OVER_RAM_METRIC, RECENT_RESTARTS_METRIC, RESTART_WINDOW_S, RESTARTS_METRIC
 from heronpy.host import EXECUTOR, HostProcess, read_pids
 from heronpy.metricsmgr._accumulator import Accumulator
 from heronpy.metricsmgr._ledger import Ledger, SourceSnapshot
@@ -261,6 +261,9 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
             recent = record.restarts_within(RESTART_WINDOW_S, time.time())
             yield metrics_pb2.Metric(name=RESTARTS_METRIC + id, value=record.restarts, kind=metrics_pb2.Metric.GAUGE)
             yield metrics_pb2.Metric(name=RECENT_RESTARTS_METRIC + id, value=recent, kind=metrics_pb2.Metric.GAUGE)
+            if record.restarts:
+                over = record.over_ram_bytes
+                yield metrics_pb2.Metric(name=OVER_RAM_METRIC + id, value=over, kind=metrics_pb2.Metric.GAUGE)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from heronpy.health import WINDOW_S, CheckpointProgress, Health, HealthState, Kind, Observed, Outcomes, Silence, assess
+from heronpy.limits import Overrun
 from heronpy.plan import PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.tmaster._state import State
@@ -98,6 +100,7 @@ class HealthMonitor:
             not_ready_s=now_s - self._not_ready_since_s if self._not_ready_since_s is not None else 0.0,
             was_ready=self._was_ready,
             restarts=metrics.restarts.recent(now_s),
+            over_ram=_over_ram(packing, metrics.restarts.over_ram(now_s)),
             outcomes=_outcomes(state, metrics, now_ms) if metrics.reported else {},
             silent=[found for found in self._silent(packing, metrics, now_s) if found.process not in away],
             throttled=_throttled(metrics, now_ms) if metrics.reported else {},
@@ -111,6 +114,11 @@ class HealthMonitor:
             if silent_s > self._silent_s:
                 silent.append(Silence(process, silent_s))
         return silent
+
+
+def _over_ram(packing: PackingPlan, used: Mapping[str, int]) -> dict[str, str]:
+    limits = {i.instance_id(c.id): i.resources.ram_bytes for c in packing.containers for i in c.instances}
+    return {id: str(Overrun(bytes_, limits[id])) for id, bytes_ in used.items() if id in limits}
 
 
 def _reporting(packing: PackingPlan) -> list[str]:

@@ -41,6 +41,7 @@ from heronpy.host import (
     python_module,
     sweep,
 )
+from heronpy.limits import remove_cgroups
 from heronpy.plan import PackingPlan
 from heronpy.proto import plan_pb2
 from heronpy.runtime import HEARTBEAT_ENV, Launch
@@ -157,6 +158,8 @@ class LocalScheduler(Scheduler):
         self._apply(StopRequested(_now_ms()))
         self._wait(lambda: self._supervision.finished, "the executors to end", self._stop_timeout_ms * 2)
         sweep(mine)
+        for directory in self.launch.dir.glob("container_*"):
+            remove_cgroups(directory)  # of executors that were killed
 
     def job_links(self) -> Sequence[str]:
         """The topology's directory: there are the logs."""

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from heronpy.executor import Command, Executor
@@ -50,6 +51,13 @@ def child(id: str, behaviour: str, directory: Path) -> None:
         for new_session in (False, True):
             subprocess.Popen(["sleep", "600"], start_new_session=new_session)
     (directory / f"{id}.up").write_text(str(os.getpid()))
+    if behaviour == "eats":
+        eaten = []
+        while True:
+            eaten.append(os.urandom(1 << 20))
+            time.sleep(0.01)
+    while behaviour == "burns":
+        sum(range(10_000))
     while True:
         signal.pause()
 
