@@ -52,6 +52,7 @@ class TestEtcdStateManager(StatemgrKit):
     long = (
         "test_of_many_processes_exactly_one_succeeds_after_the_owner_was_killed",
         "test_a_child_process_does_not_keep_its_parents_node",
+        "test_a_lock_is_released_when_its_holder_is_killed",
     )
 
 

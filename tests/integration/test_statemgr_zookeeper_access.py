@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import socket
+import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -181,11 +184,8 @@ def over_tls(server: ZookeeperServer, certificates: Path) -> StatemgrSpec:
     )
 
 
-def test_with_certificates_it_reads_writes_and_follows_without_waiting_for_pings(
-    tls: ZookeeperServer, certificates: Path
-) -> None:
+def test_with_certificates_it_reads_writes_and_follows(tls: ZookeeperServer, certificates: Path) -> None:
     spec = over_tls(tls, certificates)
-    # With sessions this long a change that waited for the next ping would take minutes.
     with (
         open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as sm,
         open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as other,
@@ -201,6 +201,28 @@ def test_with_certificates_it_reads_writes_and_follows_without_waiting_for_pings
             assert one.until(b"19", within_s=8.0)
         sm.create(Kind.TMASTERS, "words", b"x" * 900_000, ephemeral=True)
         assert other.get(Kind.TMASTERS, "words") == b"x" * 900_000
+
+
+def test_what_is_decrypted_already_does_not_wait_for_the_next_packet(tls: ZookeeperServer, certificates: Path) -> None:
+    """Two answers in one TLS record: select() sees nothing of the second, which kazoo would read at its next ping."""
+    ours, theirs = socket.socketpair()
+    accepting = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    accepting.load_cert_chain(certificates / "server.pem")
+    connecting = ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+    with (
+        open_statemgr(over_tls(tls, certificates)) as sm,
+        ThreadPoolExecutor(1) as pool,
+        contextlib.closing(ours),
+        contextlib.closing(theirs),
+    ):
+        accepted = pool.submit(accepting.wrap_socket, theirs, server_side=True)
+        with connecting.wrap_socket(ours, server_hostname="127.0.0.1") as client, accepted.result() as server:
+            server.sendall(b"onetwo")
+            assert client.recv(3) == b"one"
+            select = sm._client.handler.select  # type: ignore[attr-defined]
+            assert select([client], [], [], 0.0)[0] == [client]
+            assert client.recv(3) == b"two"
+            assert select([client], [], [], 0.0)[0] == []
 
 
 @pytest.mark.parametrize("trouble", ["another CA", "no certificate", "name"])
