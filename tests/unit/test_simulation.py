@@ -14,6 +14,7 @@ from heronpy.testing.simulation import (
     Kill,
     Ledger,
     Pause,
+    Replace,
     Restore,
     Scale,
     Schedule,
@@ -48,6 +49,27 @@ def test_data_flows_while_the_topology_master_is_dead_that_was_there_when_a_stre
     faults: Schedule,
 ) -> None:
     assert run(6, faults).ledger.open == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("mode", [{}, {"checkpoints": True}, {"at_least_once": True}])
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [(3.0, Replace(2, 1.0))],
+        [(3.0, Replace(1, 0.1)), (4.0, Kill("tmaster-0", 2.0))],
+        [(3.0, Replace(1, 2.0)), (3.1, Kill("stmgr-2", 0.2)), (7.0, Replace(2, 0.5))],
+        [(3.0, StateAway(4.0)), (3.1, Replace(2, 0.5))],
+    ],
+)
+def test_a_container_that_was_replaced_does_no_harm_though_it_goes_on_for_ever(
+    seed: int, faults: Schedule, mode: dict[str, bool]
+) -> None:
+    found = run(seed, faults, **mode)
+    assert found.ledger.open == []
+    plan = next(node.plan for node in found.stmgrs.values() if node.plan is not None)
+    newest = {node.id: node.location.order for node in found.stmgrs.values()}
+    assert {location.id: location.order for location in plan.stmgrs} == newest
 
 
 def test_one_seed_is_one_run() -> None:

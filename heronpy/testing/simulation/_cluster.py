@@ -24,6 +24,8 @@ from heronpy.testing.simulation._tmaster_node import TmasterNode
 
 NAME = "simulated"
 START_S = 1.0
+_CLOCK_BEHIND_NS = 3_600 * 10**9
+"""How far the clock of the next host is behind."""
 
 
 @dataclass
@@ -251,6 +253,25 @@ class Cluster:
         if service.on_data_path:
             self.data_path_s = self.loop.now_s
         service.start(process)
+
+    def replace(self, container: int) -> Process | None:
+        """Start a container again that has stopped. Returns the old Stream Manager; None if there is none."""
+        service = self.services.get(f"stmgr-{container}")
+        if service is None or service.process is None or not service.process.alive or not service.wanted:
+            return None
+        old = service.process
+        old.stop()
+        for name in self.matching(f"container_{container}"):
+            process = self.services[name].process
+            if process is not None and process is not old:
+                process.die()
+        self.data_path_s = self.loop.now_s
+        service.incarnations += 1
+        new = service.process = Process(self.loop, old.name, service.incarnations, check_every=self.check_every)
+        new.clock_ns = old.clock_ns - _CLOCK_BEHIND_NS
+        new.on_death.append(lambda: self._died(old.name))
+        service.start(new)
+        return old
 
     def _died(self, name: str) -> None:
         """Its executor starts it again, unless a fault keeps it down for longer."""

@@ -24,6 +24,17 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Replace:
+    """A container with a Stream Manager stops, is taken for dead, and is started again on a host whose clock is behind.
+
+    The old Stream Manager goes on after a while, and never ends. Not in random schedules.
+    """
+
+    container: int
+    stopped_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """The link between two hosts delivers nothing for a while; one way only from `a` to `b`."""
 
@@ -110,6 +121,7 @@ class Save:
 Fault = (
     Kill
     | Stop
+    | Replace
     | Cut
     | Break
     | Detach

@@ -15,6 +15,7 @@ from heronpy.testing.simulation._faults import (
     Fault,
     Kill,
     Pause,
+    Replace,
     Restore,
     Save,
     Scale,
@@ -60,6 +61,8 @@ class Injector:
                     if (running := self._cluster.services[name].process) is not None:
                         self._cluster.network.break_of(running)
                     self._until(0, lambda: None, data_path=self._cluster.services[name].on_data_path)
+            case Replace(container, stopped_s):
+                self._replace(container, stopped_s)
             case StateAway(for_s):
                 self._cluster.store.set_away(True)
                 self._until(for_s, lambda: self._cluster.store.set_away(False), data_path=False)
@@ -162,6 +165,11 @@ class Injector:
         if process is not None and process.alive and not process.stopped:
             process.stop()
             self._until(for_s, process.resume, data_path=self._cluster.services[name].on_data_path)
+
+    def _replace(self, container: int, stopped_s: float) -> None:
+        old = self._cluster.replace(container)
+        if old is not None:
+            self._until(stopped_s, old.resume, data_path=True)
 
     def _expire(self, name: str, for_s: float) -> None:
         if (state := self._cluster.sessions.get(name)) is not None:

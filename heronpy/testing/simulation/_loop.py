@@ -61,6 +61,8 @@ class Process:
     check: Call = lambda: None
     """Called after each step, or after each of `check_every`."""
     check_every: int = 1
+    clock_ns: int = 0
+    """How far the clock of its host is ahead."""
     _steps: int = 0
     _waiting: list[Call] = field(default_factory=list)
 

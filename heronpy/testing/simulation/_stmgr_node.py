@@ -45,6 +45,8 @@ RETRY_S = 0.2
 HEARTBEAT_S = 1.0
 _LOOK_S = 0.25
 _DISK_S = 0.002
+_INCARNATION = "#"
+"""Between the name of a peer and the incarnation of its container."""
 
 
 @dataclass
@@ -78,8 +80,16 @@ class StmgrNode:
         self.process, self.id, self.host = process, f"stmgr-{container}", f"host-{container}"
         self.core = StmgrCore(container, config, instance, self.now_ns)
         self.location = StmgrLocation(
-            self.id, container, self.host, 1000 * container + process.incarnation, process.incarnation, self.now_ns
+            self.id,
+            container,
+            self.host,
+            1000 * container + process.incarnation,
+            process.incarnation,
+            self.now_ns + process.clock_ns,
+            process.incarnation,
         )
+        self._hello_name = f"{self.id}{_INCARNATION}{process.incarnation}"
+        """What peers are told: id, and incarnation of the container."""
         self._network, self._config, self._topology = network, config, topology
         self._intake = PlanIntake(topology_id, process.loop.now_s)
         self._links: dict[int, _Link] = {}
@@ -173,6 +183,7 @@ class StmgrNode:
         self, end: End, name: str, again: Callable[[], None] = lambda: None, dialed: list[bool] | None = None
     ) -> None:
         assert self.core.routes is not None
+        name, _, incarnation = name.partition(_INCARNATION)
         if dialed is None and name not in self.core.routes.tasks and name not in self.core.routes.peers:
             end.close()
             return
@@ -184,7 +195,7 @@ class StmgrNode:
                 again()
 
         self._links[number] = _Link(number, name, end, closed, dialed)
-        self._step(LinkOpened(number, name, self.now_ns))
+        self._step(LinkOpened(number, name, self.now_ns, int(incarnation or 0)))
         end.start(lambda data: self._read(number, data), closed)
         self.process.after(0, lambda: self._write_ready(number))
 
@@ -265,10 +276,10 @@ class StmgrNode:
             elif end.closed:
                 again()
             else:
-                self._serve(end, peer.id, again, live)
+                self._serve(end, f"{peer.id}{_INCARNATION}{peer.container_incarnation}", again, live)
 
         if live[0]:
-            self._network.dial(self.process, self.host, f"{peer.host}:{peer.port}", opened, again, self.id)
+            self._network.dial(self.process, self.host, f"{peer.host}:{peer.port}", opened, again, self._hello_name)
 
     # registration
 
