@@ -68,10 +68,13 @@ def remove_packages(launch: Launch) -> None:
     Raises:
         StateError: something is left; names it.
     """
-    if not launch.packages:
+    if not launch.packages and not launch.config.package.url:
         return
-    from heronpy.uploader import PackageRef, remove
+    from heronpy.uploader import PackageRef, open_uploader, remove
 
+    if not launch.packages:  # its submitter has died before it could write down what it had stored
+        with open_uploader(launch.config.package.url) as uploader:
+            uploader.remove_all(topology_id=launch.topology_id)
     for values in launch.packages.values():
         try:
             remove(PackageRef.from_json(values), topology_id=launch.topology_id)

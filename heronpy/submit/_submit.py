@@ -196,6 +196,7 @@ def _store(submission: Submission, home: Path, undo: contextlib.ExitStack) -> La
         begin_submission(launch.dir)
         launch = _staged(submission)
         launch = dataclasses.replace(launch, statemgr=launch.statemgr.in_directory(launch.dir))
+        launch.save()  # who finds the directory of a submitter that has died must know whose packages to remove
         launch = store_packages(add_requirements(launch), undo.callback)
         launch.save()
         _issue_certificates(launch, [c.id for c in submission.packing.containers], home)

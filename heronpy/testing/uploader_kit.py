@@ -86,6 +86,22 @@ class UploaderKit:
         uploader.fetch(uploader.store(package, topology_id="a-2"), tmp_path / "fetched")
         assert (tmp_path / "fetched" / "main.py").exists()
 
+    def test_all_of_a_topology_is_removed_and_nothing_of_others(
+        self, uploader: Uploader, package: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "source" / "more.py").write_text("")
+        other = pack(tmp_path / "source", tmp_path / "other.tar.gz")
+        shared, own = uploader.store(package, topology_id="a-1"), uploader.store(other, topology_id="a-1")
+        uploader.store(package, topology_id="aa-1")
+        uploader.remove_all(topology_id="a-1")
+        uploader.remove_all(topology_id="nobody-1")
+        uploader.fetch(shared, tmp_path / "fetched")
+        with pytest.raises(NotFoundError):
+            uploader.fetch(own, tmp_path / "again")
+        uploader.remove_all(topology_id="aa-1")
+        with pytest.raises(NotFoundError):
+            uploader.fetch(shared, tmp_path / "again")
+
     def test_another_package_is_not_unpacked(self, uploader: Uploader, package: Path, tmp_path: Path) -> None:
         ref = uploader.store(package, topology_id="a-1")
         for wrong in (replace(ref, size=ref.size - 1), replace(ref, size=ref.size + 1), replace(ref, sha256="0" * 64)):

@@ -80,6 +80,10 @@ class Uploader(ABC):
     def remove(self, ref: PackageRef, *, topology_id: str) -> None:
         """A topology uses a package no longer: delete it, if no other does. Calling it again does no harm."""
 
+    @abstractmethod
+    def remove_all(self, *, topology_id: str) -> None:
+        """The same for whatever a topology has stored, e.g. one whose submitter has died before it could say what."""
+
     def close(self) -> None:
         """Give back connections."""
 

@@ -77,7 +77,16 @@ class StoredUploader(Uploader):
                 return
 
     def remove(self, ref: PackageRef, *, topology_id: str) -> None:
-        name = self._name(ref)
+        self._remove(self._name(ref), topology_id)
+
+    def remove_all(self, *, topology_id: str) -> None:
+        mark = _marker("", "", topology_id).removeprefix("/")
+        for kind in ("uses", "removing"):
+            for found in self._storage.names(f"{kind}/"):
+                if found.endswith(mark):
+                    self._remove(found.removeprefix(f"{kind}/").removesuffix(mark), topology_id)
+
+    def _remove(self, name: str, topology_id: str) -> None:
         removal = _marker("removing", name, topology_id)
         self._storage.delete([_marker("uses", name, topology_id)])
         uses = f"uses/{name}~"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -128,3 +131,28 @@ def test_a_submission_that_fails_leaves_no_package(
     assert [len(names) for names in at_start] == [2]
     assert stored(tmp_path) == []
     assert submit.running(tmp_path / "home") == []
+
+
+def test_a_submitter_that_dies_leaves_no_package_after_the_next_kill(program: Path, tmp_path: Path) -> None:
+    code = """
+import os, signal, sys
+from pathlib import Path
+from heronpy import loader, submit
+from heronpy.uploader import StoredUploader
+store = StoredUploader.store
+def dies(*args, **more):
+    store(*args, **more)
+    os.kill(os.getpid(), signal.SIGKILL)
+StoredUploader.store = dies
+home = Path(sys.argv[1])
+submit.submit(loader.define(sys.argv[2], "Sums"), home=home, properties={"heron.uploader.url": sys.argv[3]})
+"""
+    home = tmp_path / "home"
+    arguments = [str(home), str(program), str(tmp_path / "store")]
+    assert subprocess.run([sys.executable, "-c", code, *arguments]).returncode == -signal.SIGKILL
+    assert len(stored(tmp_path)) == 2
+    (found,) = submit.listed(home)
+    assert found.trouble
+    submit.kill(found.launch)
+    assert stored(tmp_path) == []
+    assert submit.listed(home) == []
