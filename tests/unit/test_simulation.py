@@ -51,7 +51,7 @@ def test_data_flows_while_the_topology_master_is_dead_that_was_there_when_a_stre
     assert run(6, faults).ledger.open == []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("mode", [{}, {"checkpoints": True}, {"at_least_once": True}])
 @pytest.mark.parametrize(
     "faults",
