@@ -106,13 +106,14 @@ def _tables(logical: LogicalPlan, heading: list[str], found: list[Section], *, d
     for line in heading:
         console.print(line, soft_wrap=True, markup=False)
     for section in found:
+        console.print(_title(section), soft_wrap=True, markup=False)
         console.print(_table(logical, section, differs=differs))
 
 
 def _table(logical: LogicalPlan, section: Section, *, differs: bool) -> Any:
     from rich.table import Table
 
-    table = Table(title=_title(section), title_justify="left", title_style="")
+    table = Table()
     table.add_column("component")
     for heading in ("task", "cpu", "ram MB", "disk MB"):
         table.add_column(heading, justify="right")
