@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import socket
+import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -348,6 +351,23 @@ def test_opening_without_a_server_is_one_clear_line_in_bounded_time() -> None:
     assert time.monotonic() - began_s < WITHIN_S
     assert f"127.0.0.1:{port}" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_what_an_attempt_found_out_is_told_though_the_last_one_had_no_time_left() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up_once() -> None:
+            connection, _ = listening.accept()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
+            connection.recv(1)
+            connection.close()
+
+        thread = threading.Thread(target=hang_up_once)
+        thread.start()
+        spec = StatemgrSpec(type="etcd", connection=f"127.0.0.1:{listening.getsockname()[1]}", root="/heron")
+        with pytest.raises(StateError, match="if it speaks TLS, use https://"):
+            open_statemgr(spec, call_timeout_s=2.0)
+        thread.join()
 
 
 def test_a_value_too_large_for_a_server_is_refused_and_harms_nothing(spec: StatemgrSpec) -> None:

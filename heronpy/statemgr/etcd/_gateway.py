@@ -170,7 +170,7 @@ class Gateway:
             if refused := tls_refusal(e):  # TLS 1.3: a client's certificate is refused after the handshake
                 raise NotSentError(refused, refused) from e
             plain = not isinstance(connection, http.client.HTTPSConnection)
-            hint = "; if it speaks TLS, use https://" if plain and isinstance(e, http.client.RemoteDisconnected) else ""
+            hint = "; if it speaks TLS, use https://" if plain and isinstance(e, ConnectionError) else ""
             raise NoAnswerError(_text(e) + hint) from e
         self._put_back(used, connection)
         return self._checked(response.status, answer, used)
