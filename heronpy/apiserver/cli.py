@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from heronpy.address import bare_host
 from heronpy.cli.commands import ConfigPath, Verbose, home
 from heronpy.errors import UsageError
 
@@ -89,6 +90,6 @@ def apiserver(
 
 def _is_loopback(host: str) -> bool:
     try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+        return host == "localhost" or ipaddress.ip_address(bare_host(host)).is_loopback
     except ValueError:
         return False

@@ -12,13 +12,16 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import make_digest_acl
 
-from heronpy.errors import ConfigError
+from heronpy.address import join_address, split_address
+from heronpy.errors import ConfigError, UsageError
 from heronpy.statemgr._access import CREDENTIALS_KEY, Credentials, tls_refusal
 
 # kazoo writes a warning per failed attempt, several a second in every process while the server is away. The state
 # manager logs each transition once instead; what kazoo calls an error still comes through.
 _kazoo_log = logging.getLogger("heronpy.statemgr.zookeeper.kazoo")
 _kazoo_log.setLevel(logging.ERROR)
+
+DEFAULT_PORT = 2181
 
 # kazoo applies the jitter to the pause before, so with a backoff of 1 the pauses wander, and in the end to 0: every
 # process of every topology was busy with connecting. A backoff that outweighs the jitter holds them at max_delay.
@@ -139,8 +142,10 @@ def parse_connection(connection: str) -> tuple[str, str]:
     """
     hosts, _, chroot = connection.partition("/")
     servers = [server.strip() for server in hosts.split(",")]
-    for server in servers:
-        host, colon, port = server.rpartition(":")
-        if not (server and (not colon or (host and port.isdecimal() and 0 < int(port) < 65536))):
-            raise ConfigError(f"{connection!r} is not a ZooKeeper connection string: use host:port[,host:port…]")
-    return ",".join(servers), chroot
+    try:
+        addresses = [split_address(server, DEFAULT_PORT) for server in servers]
+        if not all(port for _, port in addresses):
+            raise UsageError("port 0")
+    except UsageError as e:
+        raise ConfigError(f"{connection!r} is not a ZooKeeper connection string: use host:port[,host:port…]") from e
+    return ",".join(join_address(*address) for address in addresses), chroot

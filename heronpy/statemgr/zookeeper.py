@@ -61,7 +61,6 @@ __all__ = ["DEFAULT_ROOT", "RECONNECT", "VALUE_BYTES_MAX", "ZookeeperStateManage
 VALUE_BYTES_MAX = 1_000_000
 """A server closes the connection on a packet above 1 MiB (jute.maxbuffer), path and header included."""
 DEFAULT_ROOT = "/heron"
-DEFAULT_PORT = 2181
 
 _RETRY_S = 0.05
 _KEEPER_RETRY_S = 0.2
