@@ -48,7 +48,8 @@ class Limiter:
         self._container = container
         self.limits: dict[str, Limits] = {}
         """Of the instances that have any; others are free."""
-        self._pids: dict[str, int] = {}
+        self._running: dict[str, tuple[int, Limits]] = {}
+        """Pid and limits of each limited instance that runs: a newer plan may have others, or not have it."""
         self._used: dict[str, Overrun] = {}
         self._cgroups: Cgroups | None = None
         self._opened = False
@@ -89,7 +90,7 @@ class Limiter:
         """To be called as soon as it runs. Raises OSError: it cannot be limited; ProcessLookupError: it is gone."""
         if id not in self.limits:
             return
-        self._pids[id] = pid
+        self._running[id] = pid, self.limits[id]
         if self._cgroups is not None:
             self._cgroups.add(id, pid)
         elif ram := self.limits[id].ram_bytes:
@@ -98,17 +99,17 @@ class Limiter:
 
     def overruns(self) -> Iterator[tuple[str, int, Overrun]]:
         """Instances that are to be killed: id, pid and why. With cgroups, those of which a child was killed."""
-        for id, pid in self._pids.items():
-            if id in self.limits and (found := self._overrun(id, pid)) is not None:
+        for id, (pid, limits) in self._running.items():
+            if (found := self._overrun(id, pid, limits)) is not None:
                 self._used[id] = found
                 yield id, pid, found
 
     def ended(self, id: str) -> Overrun | None:
         """To be called when an instance is dead: whether it was its RAM. Its group goes, with what is left in it."""
-        self._pids.pop(id, None)
+        pid, limits = self._running.pop(id, (0, Limits()))
         found = self._used.pop(id, None)
-        if self._cgroups is not None and id in self.limits:
-            found = found or self._overrun(id, 0)
+        if self._cgroups is not None and pid:
+            found = found or self._overrun(id, pid, limits)
             self._cgroups.remove(id)
         return found
 
@@ -117,8 +118,8 @@ class Limiter:
         if self._cgroups is not None:
             self._cgroups.close()
 
-    def _overrun(self, id: str, pid: int) -> Overrun | None:
-        limit = self.limits[id].ram_bytes
+    def _overrun(self, id: str, pid: int, limits: Limits) -> Overrun | None:
+        limit = limits.ram_bytes
         if not limit:
             return None
         if self._cgroups is not None:

@@ -74,10 +74,13 @@ class Container:
         self.dir = self.launch.container_dir(1)
         self._executors: list[subprocess.Popen[bytes]] = []
 
-    def execute(self, *instances: InstancePacking) -> subprocess.Popen[bytes]:
+    def pack(self, *instances: InstancePacking) -> None:
         plan = PackingPlan("plan", (ContainerPacking(1, instances, Resources(0, 0, 0)),))
         with open_statemgr(self.launch.statemgr) as statemgr:
             statemgr.set(Kind.PACKINGPLANS, self.launch.topology, plan.to_proto().SerializeToString())
+
+    def execute(self, *instances: InstancePacking) -> subprocess.Popen[bytes]:
+        self.pack(*instances)
         self._executors.append(
             subprocess.Popen(
                 [sys.executable, str(STANDIN), "--dir", str(self.launch.dir), "--container", "1"],
@@ -216,6 +219,21 @@ def test_groups_of_a_killed_executor_are_removed_by_the_next_one_and_by_hand(
     remove_cgroups(container.dir)
     assert container.groups() == []
     assert not (container.dir / "cgroups").exists()
+
+
+@needs_cgroups
+def test_an_instance_that_an_update_removes_leaves_no_group(made: Callable[..., Container]) -> None:
+    container = made("auto")
+    executor = container.execute(instance("sleeps", 1, 64), instance("sleeps", 2, 64))
+    container.up("container_1_sleeps_1")
+    container.up("container_1_sleeps_2")
+    container.pack(instance("sleeps", 1, 64))
+
+    def check() -> None:
+        assert {group.name for group in container.groups()} == {"container_1_sleeps_1"}
+
+    eventually_sync(check, within_s=30.0)
+    end(executor)
 
 
 def test_without_cgroups_the_ram_is_looked_at(made: Callable[..., Container]) -> None:
