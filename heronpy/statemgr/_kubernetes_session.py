@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 # `Date` is cut to the second, and the clocks of several API servers differ a little.
 _SLACK_S = 2.0
+_DUE_MIN_S = 0.5
+_SESSIONS_MAX = 1000
 
 
 class Sessions:
@@ -36,6 +38,7 @@ class Sessions:
         self._lease: dict[str, Any] | None = None
         self._server_s = 0.0
         self._answered_s = 0.0
+        self._next_s: dict[str, float] = {}
         self.id = ""
         """The session's name; empty: there is none."""
 
@@ -106,6 +109,13 @@ class Sessions:
                 self._api.call("DELETE", f"{self._path}/{self.id}", timeout_s=timeout_s)
             self.id, self._lease = "", None
 
+    def due(self, session: str) -> bool:
+        """Whether another session may have run out since `lives` has last looked at it.
+
+        So a follower asks once per session timeout, and yet just when the session of an owner that has died runs out.
+        """
+        return session != self.id and time.monotonic() >= self._next_s.get(session, 0.0)
+
     def lives(self, session: str, timeout_s: float) -> bool:
         """Whether a session has not ended; one that is overdue is ended here.
 
@@ -119,6 +129,9 @@ class Sessions:
             spec, metadata = found.body["spec"], found.body["metadata"]
             due_s = datetime.fromisoformat(spec["renewTime"]).timestamp() + spec["leaseDurationSeconds"] + _SLACK_S
             if found.server_s <= due_s:
+                if len(self._next_s) >= _SESSIONS_MAX:
+                    self._next_s.clear()
+                self._next_s[session] = time.monotonic() + max(_DUE_MIN_S, due_s - found.server_s)
                 return True
             condition = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
             self._api.call("DELETE", f"{self._path}/{session}", condition, timeout_s=timeout_s)

@@ -35,8 +35,8 @@ from heronpy.statemgr._watch import Watch
 log = logging.getLogger(__name__)
 
 DEFAULT_ROOT = "/heron"
-_POLL_MAX_S = 2.5
-"""How often the owners of followed ephemeral nodes are looked at, at least."""
+_POLL_S = 1.0
+"""How often the keeper sees whether the session of an owner of a followed node is due."""
 _CLOSE_S = 5.0
 
 
@@ -74,7 +74,6 @@ class KubernetesStateManager(StateManager):
         self._store = Store(self._api, self._namespace, self._root)
         labels = {"app.kubernetes.io/managed-by": "heron", ROOT_LABEL: digest(self._root)}
         self._sessions = Sessions(self._api, self._namespace, labels, session_timeout_s)
-        self._poll_s = min(_POLL_MAX_S, session_timeout_s / 4)
         # Guards the tables; never held during a call to the server.
         self._tables = threading.Lock()
         self._owned: dict[tuple[Kind, str], bytes] = {}
@@ -292,7 +291,7 @@ class KubernetesStateManager(StateManager):
                 self._prune()
                 if now_s >= poll_s:
                     self._remove_orphans()
-                    poll_s = now_s + self._poll_s
+                    poll_s = now_s + _POLL_S
                 warned = ""
             except HeronError as e:
                 if str(e) != warned and not self._closed:
@@ -353,6 +352,8 @@ class KubernetesStateManager(StateManager):
             followed = dict(self._followed)
         for name, one in followed.items():
             for kind, owner in one.owned().items():
+                if not self._sessions.due(owner):
+                    continue
                 with self._refusals(f"read the session of {kind}/{name}"):
                     lives = self._sessions.lives(owner, self._call_timeout_s)
                 if not lives:

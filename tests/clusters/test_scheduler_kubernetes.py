@@ -349,6 +349,8 @@ def test_an_api_server_out_of_reach_is_one_line_within_seconds(
 def test_state_in_files_and_servers_on_loopback_are_refused(launch: Launch) -> None:
     files = dataclasses.replace(launch, statemgr=StatemgrSpec(type="file", root="/state"))
     refused(KubernetesScheduler(files), ConfigError, "do not reach a state manager in files")
+    unnamed = dataclasses.replace(launch, statemgr=StatemgrSpec(type="kubernetes", connection="admin/", root="/heron"))
+    refused(KubernetesScheduler(unnamed), ConfigError, r"heron\.statemgr\.connection\.string names no namespace")
     local = dataclasses.replace(launch, config=EngineConfig())
     refused(
         KubernetesScheduler(local),

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
+from heronpy.kubernetes import Api
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
@@ -178,6 +180,37 @@ def test_with_the_server_away_calls_fail_in_bounded_time(server: ControlPlane) -
                 raise AssertionError(str(e)) from e
 
         eventually_sync(unlocked, within_s=WITHIN_S)
+
+
+def test_an_answer_that_was_lost_is_not_taken_for_somebody_elses_change(
+    spec: StatemgrSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, lost = Api._attempt, []
+
+    def lossy(api: Api, method: str, *args: Any) -> Any:
+        answer = attempt(api, method, *args)
+        if method in ("PUT", "POST", "DELETE") and "configmaps" in args[0] and not lost:
+            lost.append(method)
+            raise ConnectionResetError("the answer is lost")
+        return answer
+
+    with opened(spec) as sm:
+        monkeypatch.setattr(Api, "_attempt", lossy)
+        steps: list[tuple[str, Callable[[], object], object]] = [
+            ("POST", lambda: sm.create(Kind.TOPOLOGIES, "words", b"1"), None),
+            ("PUT", lambda: sm.set_if(Kind.EPOCHS, "words", b"first", expected=None), True),
+            ("PUT", lambda: sm.set_if(Kind.EPOCHS, "words", b"second", expected=b"first"), True),
+            ("PUT", lambda: sm.set_if(Kind.PPLANS, "words", b"plan", expected=b"second", of=Kind.EPOCHS), True),
+            ("PUT", lambda: sm.create(Kind.TMASTERS, "words", b"here", ephemeral=True), None),
+            ("PUT", lambda: sm.delete(Kind.PPLANS, "words"), True),
+            ("POST", lambda: sm.lock("words", "update").__enter__(), None),
+        ]
+        for method, step, expected in steps:
+            lost.clear()
+            assert step() == expected
+            assert lost == [method]
+        assert sm.get(Kind.EPOCHS, "words") == b"second"
+        assert sm.get(Kind.TMASTERS, "words") == b"here"
 
 
 def test_who_may_nothing_gets_one_line_that_says_what_is_needed(

@@ -91,7 +91,7 @@ def test_a_value_that_is_no_configuration_of_sinks_is_refused(text: str) -> None
         EngineConfig.from_keys({"heron.metricsmgr.sinks": text})
 
 
-@pytest.mark.parametrize("cluster", ["local", "localzk", "localetcd"])
+@pytest.mark.parametrize("cluster", ["local", "localzk", "localetcd", "kubernetes"])
 def test_the_clusters_that_are_shipped_write_files_and_serve_prometheus(cluster: str, tmp_path: Path) -> None:
     config = load_cluster(cluster, home=tmp_path).engine_config()
     assert [s.sink_class for s in sinks_from_text(config.metrics.sinks)] == [

@@ -128,6 +128,11 @@ class KubernetesScheduler(Scheduler):
                 "containers on Kubernetes do not reach a state manager in files: "
                 "set heron.class.state.manager to kubernetes, etcd or zookeeper"
             )
+        if self.launch.statemgr.type == "kubernetes" and not self.launch.statemgr.connection.rpartition("/")[2]:
+            raise ConfigError(
+                "heron.statemgr.connection.string names no namespace, so pods and commands may not mean the same one: "
+                "set it to NAMESPACE, or CONTEXT/NAMESPACE"
+            )
         bind = self.launch.config.network.bind
         if _is_loopback(bind):
             raise ConfigError(
