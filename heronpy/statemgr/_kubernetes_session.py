@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 _SLACK_S = 2.0
 _DUE_MIN_S = 0.5
 _SESSIONS_MAX = 1000
+_FORGOTTEN_S = 3600.0
 
 
 class Sessions:
@@ -74,7 +75,17 @@ class Sessions:
                     raise
                 self._keep(self._api.get(f"{self._path}/{name}", timeout_s=timeout_s))
             self.id = name
+            self._sweep(timeout_s)
         return self.id
+
+    def _sweep(self, timeout_s: float) -> None:
+        """Remove sessions that ran out long ago, and which nobody has asked about. Never raises."""
+        query = {"labelSelector": ",".join(f"{key}={value}" for key, value in self._labels.items()), "limit": "500"}
+        with contextlib.suppress(KubernetesError):
+            found = self._api.get(self._path, query=query, timeout_s=timeout_s)
+            for lease in found.body["items"]:
+                if found.server_s - _due_s(lease) > _FORGOTTEN_S:
+                    self._end_overdue(lease, timeout_s)
 
     def renew(self, timeout_s: float) -> bool:
         """Put off the end. False: the session had ended, and there is none now.
@@ -126,23 +137,30 @@ class Sessions:
             return True
         try:
             found = self._api.get(f"{self._path}/{session}", timeout_s=timeout_s)
-            spec, metadata = found.body["spec"], found.body["metadata"]
-            due_s = datetime.fromisoformat(spec["renewTime"]).timestamp() + spec["leaseDurationSeconds"] + _SLACK_S
-            if found.server_s <= due_s:
-                if len(self._next_s) >= _SESSIONS_MAX:
-                    self._next_s.clear()
-                self._next_s[session] = time.monotonic() + max(_DUE_MIN_S, due_s - found.server_s)
-                return True
-            condition = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
-            self._api.call("DELETE", f"{self._path}/{session}", condition, timeout_s=timeout_s)
         except KubernetesError as e:
-            if e.reason == "Conflict":
-                return True  # renewed in this moment
             if e.status != 404:
                 raise
-        else:
-            log.info("the session %s of %s had run out", session, spec.get("holderIdentity"))
-        return False
+            return False
+        left_s = _due_s(found.body) - found.server_s
+        if left_s < 0:
+            return not self._end_overdue(found.body, timeout_s)
+        if len(self._next_s) >= _SESSIONS_MAX:
+            self._next_s.clear()
+        self._next_s[session] = time.monotonic() + max(_DUE_MIN_S, left_s)
+        return True
+
+    def _end_overdue(self, lease: dict[str, Any], timeout_s: float) -> bool:
+        """End a session. False: it has been renewed in this moment."""
+        metadata = lease["metadata"]
+        condition = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
+        try:
+            self._api.call("DELETE", f"{self._path}/{metadata['name']}", condition, timeout_s=timeout_s)
+        except KubernetesError as e:
+            if e.status not in (404, 409):
+                raise
+            return e.status == 404
+        log.info("the session %s of %s had run out", metadata["name"], lease["spec"].get("holderIdentity"))
+        return True
 
     def _keep(self, answer: Answer) -> None:
         self._lease = answer.body
@@ -155,3 +173,9 @@ class Sessions:
         """The server's time now, by its last answer, as a MicroTime."""
         now = datetime.fromtimestamp(self._server_s + time.monotonic() - self._answered_s, UTC)
         return now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _due_s(lease: dict[str, Any]) -> float:
+    """When a session runs out, by the API server's clock."""
+    spec = lease["spec"]
+    return datetime.fromisoformat(spec["renewTime"]).timestamp() + float(spec["leaseDurationSeconds"]) + _SLACK_S

@@ -82,4 +82,4 @@ def test_the_trackers_configuration_is_one(tmp_path: Path) -> None:
     token.chmod(0o600)
     text = config["data"]["heron_tracker.yaml"].replace("/run/heron/work/token", str(token))
     (tmp_path / "tracker.yaml").write_text(text)
-    assert load_config(tmp_path / "tracker.yaml", home=tmp_path).statemgrs[0].type == "kubernetes"
+    assert load_config(tmp_path / "tracker.yaml", home=tmp_path).statemgrs[0].spec.type == "kubernetes"

@@ -192,6 +192,11 @@ def test_a_restart_is_in_order_and_of_the_chosen_container(launch: Launch, nodes
         for p in v.values()
         if p.pod["metadata"]["uid"] in before.values() and "-1-0" in p.name[-5:]
     )
+
+    def said() -> None:
+        assert "running" in (pod.directory / "log").read_text()
+
+    eventually_sync(said, within_s=WITHIN_S)
     scheduler.on_restart(1)
     assert (pod.directory / "log").read_text().endswith("ended in order\n")
     running(scheduler, 0, 1)

@@ -54,8 +54,8 @@ class TestKubernetesStateManager(StatemgrKit):
     pass
 
 
-def opened(spec: StatemgrSpec, *, call_s: float = WITHIN_S) -> StateManager:
-    return open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=call_s)
+def opened(spec: StatemgrSpec) -> StateManager:
+    return open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=WITHIN_S)
 
 
 def test_a_topologys_nodes_are_one_object_and_large_values_have_their_own(
@@ -104,6 +104,29 @@ def test_a_closed_session_leaves_no_object(spec: StatemgrSpec, namespace: str, c
     assert control_plane.objects("configmaps", namespace, "heron/root") == []
 
 
+def test_sessions_of_the_dead_that_nobody_follows_are_swept(
+    spec: StatemgrSpec, namespace: str, control_plane: ControlPlane
+) -> None:
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "spec": {"leaseDurationSeconds": 10, "renewTime": "2001-01-01T00:00:00.000000Z"},
+    }
+    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    with opened(spec) as sm:
+        sm.create(Kind.TMASTERS, "words", b"here", ephemeral=True)
+        (own,) = control_plane.objects("coordination.k8s.io/v1 leases", namespace)
+        labels = own["metadata"]["labels"]
+        for name, its in (("heron-session-old", labels), ("strangers", {})):
+            control_plane.api().call("POST", path, {**lease, "metadata": {"name": name, "labels": its}})
+        with opened(spec) as other, other.lock("words", "update"):
+            left = {
+                one["metadata"]["name"] for one in control_plane.objects("coordination.k8s.io/v1 leases", namespace)
+            }
+            assert "heron-session-old" not in left
+            assert {own["metadata"]["name"], "strangers"} < left
+
+
 def test_a_stopped_owner_loses_its_node_and_makes_it_again_when_it_goes_on(
     spec: StatemgrSpec, owner: Callable[[bytes], Owner]
 ) -> None:
@@ -147,8 +170,10 @@ def test_everything_goes_on_after_the_api_server_was_killed_and_restarted(server
         assert seen.next() is None
         server.kill("kube-apiserver")
         other.watch(Kind.TMASTERS, "words", late)  # while it is away: receives the value when it is back
-        threading.Timer(1.0, server.start).start()
+        starting = threading.Timer(1.0, server.start)
+        starting.start()
         sm.set(Kind.PPLANS, "words", b"plan")  # waits for it
+        starting.join()
         assert seen.next() == b"plan"
         assert late.next() == b"location"
         with sm.lock("words", "update", timeout_s=WITHIN_S):
@@ -156,8 +181,9 @@ def test_everything_goes_on_after_the_api_server_was_killed_and_restarted(server
 
 
 def test_with_the_server_away_calls_fail_in_bounded_time(server: ControlPlane) -> None:
-    with opened(StatemgrSpec(type="kubernetes", root="/heron"), call_s=2.0) as sm:
-        server.signal("kube-apiserver", signal.SIGSTOP)
+    with opened(StatemgrSpec(type="kubernetes", root="/heron")) as sm:
+        sm._call_timeout_s = 2.0  # type: ignore[attr-defined]  # now that it is open, for which it had longer
+        server.freeze("kube-apiserver")
         try:
             for call in (
                 lambda: sm.get(Kind.TOPOLOGIES, "words"),
@@ -171,7 +197,7 @@ def test_with_the_server_away_calls_fail_in_bounded_time(server: ControlPlane) -
                 assert time.monotonic() - began_s < WITHIN_S
                 assert "\n" not in str(caught.value)
         finally:
-            server.signal("kube-apiserver", signal.SIGCONT)
+            server.thaw("kube-apiserver")
 
         def unlocked() -> None:
             try:
