@@ -170,10 +170,10 @@ def test_everything_goes_on_after_the_api_server_was_killed_and_restarted(server
         assert seen.next() is None
         server.kill("kube-apiserver")
         other.watch(Kind.TMASTERS, "words", late)  # while it is away: receives the value when it is back
-        starting = threading.Timer(1.0, server.start)
-        starting.start()
-        sm.set(Kind.PPLANS, "words", b"plan")  # waits for it
-        starting.join()
+        writing = threading.Thread(target=sm.set, args=(Kind.PPLANS, "words", b"plan"))  # waits for the server
+        writing.start()
+        server.start()  # in this thread: servers end with the thread that has started them
+        writing.join()
         assert seen.next() == b"plan"
         assert late.next() == b"location"
         with sm.lock("words", "update", timeout_s=WITHIN_S):
