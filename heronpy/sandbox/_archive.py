@@ -14,6 +14,8 @@ DIRECTORY_BYTES_MAX = 16 << 20
 EXTRACTED_BYTES_MAX = 2 << 30
 _END = struct.Struct("<4s4H2LH")
 _COMMENT_BYTES_MAX = 0xFFFF
+_LOCATOR_BYTES = 20
+"""In the ZIP64 format, what comes right before the end."""
 
 
 def check_archive(path: Path) -> None:
@@ -24,13 +26,16 @@ def check_archive(path: Path) -> None:
     """
     with path.open("rb") as f:
         size = f.seek(0, os.SEEK_END)
-        f.seek(max(0, size - _END.size - _COMMENT_BYTES_MAX))
+        f.seek(max(0, size - _LOCATOR_BYTES - _END.size - _COMMENT_BYTES_MAX))
         tail = f.read()
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < _END.size:
         raise UsageError("the program is not a zip archive")
     _, _, _, _, members, directory_bytes, _, _ = _END.unpack_from(tail, at)
-    if members > MEMBERS_MAX or directory_bytes > DIRECTORY_BYTES_MAX:  # also in the larger format, which says 0xFFFF
+    if tail[max(0, at - _LOCATOR_BYTES) : at].startswith(b"PK\x06\x07"):
+        # `zipfile` believes the larger format's numbers, whatever is said here.
+        raise UsageError("the program is a zip archive in the ZIP64 format: it has too many files, or is too large")
+    if members > MEMBERS_MAX or directory_bytes > DIRECTORY_BYTES_MAX:
         raise UsageError(f"the program has more than {MEMBERS_MAX} files, or a directory that is too large")
     try:
         with zipfile.ZipFile(path) as archive:

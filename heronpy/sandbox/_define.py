@@ -120,8 +120,9 @@ def _in_child(
     (work / "request.json").write_text(json.dumps(request))
     (work / "tmp").mkdir()
     if owner is not None:
-        for path in (work, *work.iterdir()):
-            os.chown(path, *owner)
+        # The directory last: from then on that user can exchange what is in it for links to files of root.
+        for path in (*work.iterdir(), work):
+            os.chown(path, *owner, follow_symlinks=False)
     mark = secrets.token_hex(16)
     environment = {
         "PATH": os.defpath,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import sys
 import zipfile
 from collections.abc import Callable
@@ -177,6 +178,48 @@ def test_archives_that_are_traps_are_not_opened(run: Run, tmp_path: Path) -> Non
     (tmp_path / "many.zip").write_bytes(data.getvalue())
     with pytest.raises(UsageError, match="50000 files"):
         check_archive(tmp_path / "many.zip")
+
+
+def test_the_directory_of_a_larger_archive_is_not_read_either(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "small.zip", "w") as out:
+        out.writestr("main.py", TOPOLOGY)
+    data = (tmp_path / "small.zip").read_bytes()
+    at = data.rindex(b"PK\x05\x06")
+    directory = data.index(b"PK\x01\x02")
+    entries = data[directory:at] * 60_000  # its own end says that there is one
+    larger = struct.pack("<4sQ2H2L4Q", b"PK\x06\x06", 44, 45, 45, 0, 0, 60_000, 60_000, len(entries), directory)
+    locator = struct.pack("<4sLQL", b"PK\x06\x07", 0, directory + len(entries), 1)
+    (tmp_path / "trap.zip").write_bytes(data[:directory] + entries + larger + locator + data[at:])
+    with zipfile.ZipFile(tmp_path / "trap.zip") as trap:
+        assert len(trap.infolist()) == 60_000
+    with pytest.raises(UsageError, match="ZIP64"):
+        check_archive(tmp_path / "trap.zip")
+    (tmp_path / "commented.zip").write_bytes(
+        data[:directory] + entries + larger + locator + data[at : at + 20] + struct.pack("<H", 0xFFFF) + b" " * 0xFFFF
+    )
+    with pytest.raises(UsageError, match="ZIP64"):
+        check_archive(tmp_path / "commented.zip")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run user code as another user")
+def test_a_link_of_another_user_gets_no_file_of_roots(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").touch(0o600)
+    chown = os.chown
+
+    def chown_to_an_attacker(path: Path, *owner: int, follow_symlinks: bool = True) -> None:
+        chown(path, *owner, follow_symlinks=follow_symlinks)
+        if path.name.startswith("heron-sandbox-"):
+            for file in (path / "request.json", path / "program.zip"):
+                file.unlink()
+                file.symlink_to(tmp_path / "key")
+
+    monkeypatch.setattr(os, "chown", chown_to_an_attacker)
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(HeronError):
+        run({"main.py": TOPOLOGY}, user="nobody")
+    assert (tmp_path / "key").stat().st_uid == 0
 
 
 def test_a_script_without_a_topology_is_said(run: Run) -> None:
