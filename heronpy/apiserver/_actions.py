@@ -23,6 +23,8 @@ SCRATCH = "apiserver"
 """Below HERON_HOME: programs while they are submitted."""
 _TUNING = ("heron.instance.", "heron.streammgr.", "heron.tmanager.", "heron.executor.", "heron.metrics.")
 """Keys of the engine that a user may set who is not an admin. All others name places, addresses and code."""
+_NOT_TUNING = ("heron.executor.docker.", "heron.executor.cgroup.", "heron.executor.limits")
+"""Of these, the image and the control groups that containers run in, and whether what they ask for binds them."""
 _SERVERS_FILES = ("heron.package.requirements",)
 """Keys that would have the server itself read or run something: not for admins either."""
 
@@ -153,5 +155,6 @@ def _check_keys(user: User, values: Mapping[str, Any], where: str) -> None:
     for key in values:
         if key in _SERVERS_FILES:
             raise UsageError(f"{where} sets {key}, which does not work through an API server")
-        if key.startswith("heron.") and user.access is not Access.ADMIN and not key.startswith(_TUNING):
+        is_tuning = key.startswith(_TUNING) and not key.startswith(_NOT_TUNING)
+        if key.startswith("heron.") and user.access is not Access.ADMIN and not is_tuning:
             raise ForbiddenError(f"{where} sets {key}: only an admin may")

@@ -145,7 +145,15 @@ async def test_the_configuration_of_others_is_not_a_users_to_change(
         )
         return answer.status_code, answer.json()["message"]
 
-    for key in ("heron.statemgr.root.path", "heron.uploader.url", "heron.class.scheduler", "heron.statefulstorage.url"):
+    for key in (
+        "heron.statemgr.root.path",
+        "heron.uploader.url",
+        "heron.class.scheduler",
+        "heron.statefulstorage.url",
+        "heron.executor.docker.image",
+        "heron.executor.cgroup.parent",
+        "heron.executor.limits",
+    ):
         assert await submit("ada", key) == (403, f"the request sets {key}: only an admin may")
     assert (await submit("root", "heron.package.requirements"))[0] == 400
     assert await submit("ada", "heron.instance.nice") == (400, "the program is not a zip archive")
