@@ -59,7 +59,7 @@ def create_app(config: ApiServerConfig) -> ApiServerApp:
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
-        server.actions.close()
+        await server.close()
 
     app = ApiServerApp(
         title="heron apiserver",

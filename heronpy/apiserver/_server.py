@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import Request
@@ -32,7 +33,8 @@ class Server:
         self.audit = AuditLog(config.audit_file)
         self.actions = Actions(config)
         self.uploads = asyncio.Semaphore(UPLOADS_MAX)
-        self._limit = asyncio.Semaphore(AT_ONCE_MAX)
+        # Threads of their own: actions wait for clusters, and would take those of whoever only looks.
+        self._threads = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="apiserver-action")
         self._running: set[asyncio.Task[dict[str, Any]]] = set()
 
     async def change(
@@ -48,7 +50,7 @@ class Server:
 
         Raises:
             ForbiddenError: the user may not.
-            UnavailableError: it is not done in time: it goes on.
+            UnavailableError: it is not done in time: it goes on. Or too many wait already: it is not begun.
         """
         user: User = request.scope[USER]
         about = {
@@ -62,6 +64,9 @@ class Server:
         if not user.may_change(role):
             await asyncio.to_thread(self.audit.record, **about, outcome="refused")
             raise ForbiddenError(f"user {user.name} may not {action} topologies of role {role}")
+        if len(self._running) >= self.config.actions_max:
+            after()
+            raise UnavailableError(f"{action} of {topology} is not begun: too many actions wait; try again later")
         task = asyncio.create_task(self._run(about, function, after), name=f"apiserver/{action}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -74,11 +79,17 @@ class Server:
     async def _run(
         self, about: dict[str, Any], function: Callable[[], dict[str, Any]], after: Callable[[], None]
     ) -> dict[str, Any]:
-        async with self._limit:
-            try:
-                return await asyncio.to_thread(self._audited, about, function)
-            finally:
-                after()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._audited, about, function)
+        finally:
+            after()
+
+    async def close(self) -> None:
+        """Begin nothing more, wait for what was begun, and let another server have this HERON_HOME."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._running:
+            await asyncio.wait(self._running)
+        self.actions.close()
 
     def _audited(self, about: dict[str, Any], function: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         self.audit.record(**about, outcome="started")

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
 import json
 import os
+import threading
 import zipfile
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from heronpy.apiserver import Access, ApiServerConfig, AuditLog, Users, add_user, create_app
+from heronpy.apiserver import Access, ApiServerApp, ApiServerConfig, AuditLog, Users, add_user, create_app
 from heronpy.cli.parts import pack_program
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError
+from heronpy.testing import eventually
 
 TOPOLOGY = "/api/v1/topologies/local/ada/default/words"
 SUBMIT = {"cluster": "local", "role": "ada", "topology_class": "C"}
@@ -168,6 +175,79 @@ async def test_what_cannot_be_written_down_is_not_done(
     answer = await http.delete(TOPOLOGY, headers=bearer(tokens["root"]))
     assert answer.status_code == 503
     assert "audit log" in answer.json()["message"]
+
+
+class BlockedKills:
+    """Kills that end when they may."""
+
+    def __init__(self, app: ApiServerApp) -> None:
+        self.begun = threading.Semaphore(0)
+        self.may_end = threading.Event()
+        app.state.server.actions.find = lambda *place, **_: None
+        app.state.server.actions.kill = self._kill
+
+    def check_begun(self) -> None:
+        assert self.begun.acquire(blocking=False)
+
+    def _kill(self, _launch: None, **_: Any) -> dict[str, Any]:
+        self.begun.release()
+        assert self.may_end.wait(600)
+        return {"cluster": "local", "role": "ada", "environment": "default", "name": "words", "status": "Killed"}
+
+
+@contextlib.asynccontextmanager
+async def blocked_kills(
+    config: ApiServerConfig, token: str, count: int
+) -> AsyncIterator[tuple[ApiServerApp, httpx.AsyncClient, BlockedKills]]:
+    app = create_app(config)
+    kills = BlockedKills(app)
+    transport = httpx.ASGITransport(app)
+    # As on a host with a single core, but for the actions.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with httpx.AsyncClient(
+        transport=transport, base_url="http://127.0.0.1:9000", headers=bearer(token)
+    ) as client:
+        asked = [asyncio.create_task(client.delete(TOPOLOGY)) for _ in range(count)]
+        try:
+            await eventually(kills.check_begun, within_s=60)
+            yield app, client, kills
+        finally:
+            kills.may_end.set()
+            answers = await asyncio.gather(*asked)
+            app.state.server.actions.close()
+    assert [answer.status_code for answer in answers] == [200] * count
+
+
+async def test_actions_that_wait_hold_up_nobody_who_only_looks(config: ApiServerConfig, tokens: dict[str, str]) -> None:
+    async with blocked_kills(config, tokens["ada"], 2) as (_, client, _kills), asyncio.timeout(60):
+        assert (await client.get("/api/v1/topologies")).json() == []
+
+
+async def test_no_more_actions_wait_than_are_configured(config: ApiServerConfig, tokens: dict[str, str]) -> None:
+    async with blocked_kills(replace(config, actions_max=1), tokens["ada"], 1) as (_, client, _kills):
+        async with asyncio.timeout(60):
+            refused = await client.delete(TOPOLOGY)
+        assert (refused.status_code, "try again" in refused.text) == (503, True)
+        with io.BytesIO() as data:
+            zipfile.ZipFile(data, "w").close()
+            refused = await client.post("/api/v1/topologies", params=SUBMIT, content=data.getvalue())
+        assert refused.status_code == 503
+        assert list((config.home / "apiserver").iterdir()) == []
+
+
+async def test_a_server_that_stops_ends_what_it_has_begun(config: ApiServerConfig, tokens: dict[str, str]) -> None:
+    async with blocked_kills(config, tokens["ada"], 1) as (app, _client, kills):
+        lifespan = app.router.lifespan_context(app)
+        await lifespan.__aenter__()
+        stopped = asyncio.create_task(lifespan.__aexit__(None, None, None))
+        await asyncio.wait({stopped}, timeout=0.5)
+        assert not stopped.done()
+        with pytest.raises(AlreadyExistsError, match="HERON_HOME"):
+            create_app(config)
+        kills.may_end.set()
+        await stopped
+        create_app(config).state.server.actions.close()
+    assert [line["outcome"] for line in audited(config)] == ["started", "done"]
 
 
 async def test_the_schema_says_how_to_authenticate(http: httpx.AsyncClient) -> None:
