@@ -90,7 +90,7 @@ class Service:
             HeronError: what it refuses with.
         """
         parts = urlsplit(self.url)
-        given = {key: value for key, value in query.items() if value not in (None, False, "", [])}
+        given = {key: value for key, value in query.items() if value or (value is not False and value == 0)}
         text = urlencode({k: "true" if v is True else v for k, v in given.items()}, doseq=True)
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/zip"}
         if body is not None:

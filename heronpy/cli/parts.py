@@ -19,7 +19,7 @@ from heronpy.cli._plans import ComponentType, by_stage
 from heronpy.cli._plans import _ranges as task_ranges
 from heronpy.cli._plans import drawn as drawn_plan
 from heronpy.cli._plans import wanted as wanted_components
-from heronpy.cli._service import pack_program
+from heronpy.cli._service import Service, pack_program
 from heronpy.cli._shell_follow import ShellFollower
 from heronpy.cli._show import checkpoints_line, scheduler_lines
 from heronpy.cli._show import duration as shown_duration
@@ -52,6 +52,7 @@ __all__ = [
     "LineFilter",
     "Place",
     "Row",
+    "Service",
     "ShellFollower",
     "Snapshot",
     "asked_metrics",

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import httpx
 import pytest
 
 from heronpy.apiserver import Access, ApiServerApp, ApiServerConfig, AuditLog, Users, add_user, create_app
-from heronpy.cli.parts import pack_program
+from heronpy.cli.parts import Service, pack_program
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError
 from heronpy.testing import eventually
 
@@ -333,6 +334,27 @@ def test_the_audit_log_is_only_appended_to_and_follows_no_link(tmp_path: Path) -
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(StateError):
         AuditLog(tmp_path / "link")
+
+
+def test_what_is_zero_is_sent_and_what_is_not_given_is_not() -> None:
+    asked: list[str] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_DELETE(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    with HTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        service = Service(f"http://127.0.0.1:{server.server_port}", "token")
+        service.act(
+            ["local/ada", "words"], "kill", timeout=0.0, force=False, keep_state=True, name=None, other="", more=[]
+        )
+        thread.join()
+    assert asked == [f"{TOPOLOGY}?timeout=0.0&keep_state=true"]
 
 
 class TestPackProgram:
