@@ -2,19 +2,23 @@
 
     <sha256>.<generation>.tar.gz            a package
     uses/<package>~<topology id>            a topology uses it
-    removing/<package>~<topology id>        whoever kills that topology is about to delete it
+    removing/<package>~<topology id>~<word> whoever kills that topology is about to delete it
 
 Of one who stores a package that is there already, and one who deletes it because nobody uses it, only one may succeed,
 and storages have no transactions. So each first says what it is going to do and then looks at what the other has said:
 the one creates its use and then looks for a removal, the other creates its removal and then looks for uses. At least
 one of them sees the other. Who deletes gives way; who stores takes another name, that of the next generation, so that
 nobody waits, not even for one that has died.
+
+Each removal has a word of its own: of two that kill one topology, neither ends what the other has said. The mark of one
+that has died stays; it is empty.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -81,13 +85,14 @@ class StoredUploader(Uploader):
 
     def remove_all(self, *, topology_id: str) -> None:
         mark = _marker("", "", topology_id).removeprefix("/")
-        for kind in ("uses", "removing"):
-            for found in self._storage.names(f"{kind}/"):
-                if found.endswith(mark):
-                    self._remove(found.removeprefix(f"{kind}/").removesuffix(mark), topology_id)
+        found = [name.removeprefix("uses/") for name in self._storage.names("uses/")]
+        found += [name.removeprefix("removing/").rpartition("~")[0] for name in self._storage.names("removing/")]
+        for name in dict.fromkeys(found):
+            if name.endswith(mark):
+                self._remove(name.removesuffix(mark), topology_id)
 
     def _remove(self, name: str, topology_id: str) -> None:
-        removal = _marker("removing", name, topology_id)
+        removal = f"{_marker('removing', name, topology_id)}~{secrets.token_hex(8)}"
         self._storage.delete([_marker("uses", name, topology_id)])
         uses = f"uses/{name}~"
         if self._storage.names(uses):

@@ -7,7 +7,7 @@ import io
 import os
 import tarfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -193,12 +193,34 @@ def test_a_removal_that_has_begun_is_not_waited_for(tmp_path: Path, source: Path
     ref = uploader.store(archive, topology_id="a-1")
     name = ref.url.rpartition("/")[2]
     (tmp_path / "store" / "removing").mkdir()
-    (tmp_path / "store" / "removing" / f"{name}~a-1").touch()  # its process has died
+    (tmp_path / "store" / "removing" / f"{name}~a-1~0f").touch()  # its process has died
     other = uploader.store(archive, topology_id="b-1")
     assert other.url != ref.url
     uploader.remove(ref, topology_id="a-1")
     uploader.fetch(other, tmp_path / "out")
     assert not (tmp_path / "store" / name).exists()
+
+
+def test_two_kills_of_a_topology_take_no_package_of_the_next(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = pack(source, tmp_path / "a.tar.gz")
+    slow, fast = open_uploader(str(tmp_path / "store")), open_uploader(str(tmp_path / "store"))
+    ref = fast.store(archive, topology_id="a-1")
+    delete, stored = DirectoryStorage.delete, [ref]
+
+    def delete_late(storage: DirectoryStorage, names: Iterable[str]) -> None:
+        names = list(names)
+        if names == [ref.url.rpartition("/")[2]] and stored == [ref]:
+            stored.clear()
+            fast.remove(ref, topology_id="a-1")
+            stored.append(fast.store(archive, topology_id="b-1"))
+        delete(storage, names)
+
+    monkeypatch.setattr(DirectoryStorage, "delete", delete_late)
+    slow.remove(ref, topology_id="a-1")
+    fast.fetch(stored[0], tmp_path / "out")
+    assert (tmp_path / "out" / "main.py").exists()
 
 
 @pytest.mark.parametrize("error", [UnavailableError("the store is away"), KeyboardInterrupt()])
