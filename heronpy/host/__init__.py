@@ -39,7 +39,7 @@ from heronpy.host._files import (
     write_pid,
 )
 from heronpy.host._heartbeats import heartbeat_path, look_at, prepare_heartbeat
-from heronpy.host._process import HostProcess, find_by_environment, sweep
+from heronpy.host._process import HostProcess, find_by_environment, reap_orphans, sweep, sweep_below
 from heronpy.host._service import service_log_dir, service_record, start_service
 
 __all__ = [
@@ -73,12 +73,14 @@ __all__ = [
     "prepare_heartbeat",
     "python_module",
     "read_pids",
+    "reap_orphans",
     "retire_pid",
     "service_log_dir",
     "service_record",
     "start_service",
     "submitter_lives",
     "sweep",
+    "sweep_below",
     "tail",
     "write_pid",
 ]

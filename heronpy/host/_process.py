@@ -10,7 +10,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -22,6 +22,7 @@ _GONE = (FileNotFoundError, ProcessLookupError)
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _FLAGS, _ENV_END = 6, 48
 _KERNEL_THREAD = 0x00200000
+_PR_SET_CHILD_SUBREAPER = 36
 _EXEC_S = 10.0
 """How long a process is waited for that is in the middle of exec()."""
 
@@ -141,9 +142,26 @@ def sweep(wanted: Mapping[str, str], *, within_s: float = 30.0) -> int:
     Repeated until none is found, because one of them may have started another in the meantime; gives up after
     `within_s` (a process in an uninterruptible system call cannot be killed, and one that is given no CPU ends late).
     """
+    return _sweep(lambda: [process for process, _ in find_by_environment(wanted)], within_s)
+
+
+def sweep_below(pid: int, *, within_s: float = 30.0) -> int:
+    """The same with all descendants of a process that reaps its orphans: see `reap_orphans`."""
+    return _sweep(lambda: _descendants(pid), within_s)
+
+
+def reap_orphans() -> None:
+    """Become the parent of all descendants that lose theirs. Raises OSError: the kernel refuses."""
+    import ctypes  # here: few need it
+
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+
+def _sweep(find: Callable[[], Sequence[HostProcess]], within_s: float) -> int:
     killed: set[HostProcess] = set()
     deadline = time.monotonic() + within_s
-    while found := [process for process, _ in find_by_environment(wanted)]:
+    while found := find():
         for process in found:
             process.send(signal.SIGKILL)
         killed.update(found)
@@ -151,6 +169,18 @@ def sweep(wanted: Mapping[str, str], *, within_s: float = 30.0) -> int:
             break
         time.sleep(0.01)
     return len(killed)
+
+
+def _descendants(pid: int) -> list[HostProcess]:
+    parents = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and (fields := _fields(int(entry))) is not None:
+            parents[int(entry)] = int(fields[1])
+    below, found = {pid}, []
+    while children := {child for child, parent in parents.items() if parent in below} - below:
+        below |= children
+        found += [process for child in children if (process := HostProcess.of(child)) is not None]
+    return found
 
 
 def _stat(pid: int) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.errors import HeronError, NotFoundError, UserCodeError
+from heronpy.host import reap_orphans, sweep_below
 
 _FILES_MAX = 1024
 
@@ -18,6 +19,7 @@ def main(directory: str) -> None:
     """Do what `request.json` in a directory says; the answer is there, too."""
     work = Path(directory)
     request = json.loads((work / "request.json").read_text())
+    reap_orphans()
     _limit(request)
     answer: dict[str, Any]
     try:
@@ -25,6 +27,7 @@ def main(directory: str) -> None:
     except HeronError as e:
         trace = e.traceback if isinstance(e, UserCodeError) else ""
         answer = {"error": {"type": type(e).__name__, "message": str(e), "traceback": trace}}
+    sweep_below(os.getpid())  # whatever session and environment they have given themselves
     (work / "answer.json").write_text(json.dumps(answer))
     os._exit(0)
 

@@ -30,7 +30,7 @@ from heronpy.errors import (
     UsageError,
     UserCodeError,
 )
-from heronpy.host import sweep
+from heronpy.host import sweep, sweep_below
 from heronpy.loader import Definition, MainModule, extract_archive, package_paths_of
 from heronpy.proto import topology_pb2
 from heronpy.sandbox._archive import check_archive
@@ -155,6 +155,7 @@ def _in_child(
     try:
         child.wait(limits.seconds + _START_S)
     except subprocess.TimeoutExpired:
+        sweep_below(child.pid)
         raise UserCodeError(f"the program did not define its topology within {limits.seconds:g} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError):

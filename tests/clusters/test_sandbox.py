@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import struct
@@ -116,10 +117,18 @@ def test_what_goes_wrong_is_one_line_and_nothing_is_left(
     assert list((tmp_path / "scratch").glob("heron-sandbox-*")) == []
 
 
-def test_what_it_leaves_running_is_killed(run: Run, tmp_path: Path) -> None:
-    daemon = "\nimport subprocess\nsubprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
-    run({"main.py": TOPOLOGY + daemon})
+@pytest.mark.parametrize("end", ["", "\nraise ValueError", "\nimport time\ntime.sleep(1000)"])
+def test_what_it_leaves_running_is_killed(run: Run, tmp_path: Path, end: str) -> None:
+    daemons = """
+import os, subprocess
+subprocess.Popen(["sleep", "1000"], start_new_session=True)
+subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"], start_new_session=True, env={"LEFT_BY": "%s"})
+"""
+    daemons %= tmp_path
+    with pytest.raises(UserCodeError) if end else contextlib.nullcontext():
+        run({"main.py": TOPOLOGY + daemons + end}, seconds=5.0 if "sleep" in end else 60.0)
     assert [env for _, env in find_by_environment({}) if "HERON_SANDBOX" in env] == []
+    assert list(find_by_environment({"LEFT_BY": str(tmp_path)})) == []
 
 
 def test_an_answer_of_its_own_is_not_believed(run: Run, tmp_path: Path) -> None:
