@@ -91,7 +91,7 @@ def submit(
         state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S),
         _undoing(launch.topology) as undo,
     ):
-        _clear_leftovers(state, launch)
+        _clear_leftovers(launch)
         _check_free(state, launch)
         on_step("storing the package")
         launch = _store(submission, home, undo)
@@ -99,7 +99,7 @@ def submit(
         _record(submission, launch, state, undo)
         on_step("starting the scheduler")
         undo.callback(remove_checkpoints, launch)
-        undo.callback(heron_scheduler.kill, launch)
+        undo.callback(_end_started, launch, undo)
         heron_scheduler.start(launch, submission.packing)
         end_submission(launch.dir)
     log.info("submitted %s as %s", launch.topology, launch.topology_id)
@@ -159,7 +159,7 @@ def check_ports(launch: Launch, containers: Iterable[int]) -> None:
             ) from e
 
 
-def _clear_leftovers(state: StateManager, launch: Launch) -> None:
+def _clear_leftovers(launch: Launch) -> None:
     if not in_submission(launch.dir):
         if (copy := load(launch.dir)) is not None and has_copy(copy):
             trouble_of(copy)  # removes it, if it is of a topology that was killed elsewhere
@@ -169,7 +169,6 @@ def _clear_leftovers(state: StateManager, launch: Launch) -> None:
         heron_scheduler.kill(earlier)
         remove_checkpoints(earlier)
         remove_packages(earlier)
-    state.remove_topology(launch.topology)
     _remove_directory(launch)
 
 
@@ -237,6 +236,16 @@ def _record(submission: Submission, launch: Launch, state: StateManager, undo: c
     state.set(Kind.PACKINGPLANS, launch.topology, submission.packing.to_proto().SerializeToString())
     state.set(Kind.LAUNCHES, launch.topology, launch.encode())
     state.set(Kind.EXECUTIONSTATE, launch.topology, execution.SerializeToString())
+
+
+def _end_started(launch: Launch, undo: contextlib.ExitStack) -> None:
+    """End what runs. If that fails, nothing else is undone: by its directory and its state it can be ended later."""
+    try:
+        heron_scheduler.kill(launch)
+    except BaseException:
+        undo.pop_all()
+        log.error("what was started of %s is not ended: use `heron kill`", launch.topology)
+        raise
 
 
 def _remove_directory(launch: Launch) -> None:

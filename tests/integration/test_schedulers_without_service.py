@@ -16,7 +16,7 @@ from numbers_topology import Numbers
 
 from heronpy import loader
 from heronpy.cli.parts import collect_status, scheduler_lines
-from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
+from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UnavailableError
 from heronpy.plan import PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
@@ -196,6 +196,37 @@ def test_an_interrupted_kill_is_not_undone_but_finished(farm: Farm, monkeypatch:
         assert farm.listed(farm.machine(machine)) == [("Numbers", "its submission or its kill was interrupted")]
     with pytest.raises(NotFoundError, match="interrupted"):
         farm.find(farm.machine("b"))
+    kill(farm.find(farm.machine("b"), troubled=True))
+    assert farm.left() == []
+
+
+def test_what_a_dead_submitter_left_takes_nothing_from_a_later_submission_elsewhere(farm: Farm) -> None:
+    first = farm.submit(farm.machine("a"))
+    kill(farm.find(farm.machine("b")))
+    second = farm.submit(farm.machine("b"))
+    (first.dir / "submitting").write_text("1 1")  # as if the submitter of the first had been killed at its end
+    with pytest.raises(AlreadyExistsError, match="is already running"):
+        farm.submit(farm.machine("a"))
+    assert not first.dir.exists()
+    assert farm.find(farm.machine("b")).topology_id == second.topology_id
+    assert farm.listed(farm.machine("a")) == [("Numbers", "")]
+
+
+def test_what_an_undone_submission_could_not_end_is_listed_and_can_be_killed(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(scheduler: Any, *args: Any) -> None:
+        raise UnavailableError("the cluster does not answer")
+
+    import shelf_scheduler
+
+    with monkeypatch.context() as patched:
+        (farm.shelf / "refuses-2").touch()
+        patched.setattr(shelf_scheduler.ShelfScheduler, "on_kill", silent)
+        with pytest.raises(ConfigError, match="no room for container 2"):
+            farm.submit(farm.machine("a"))
+    assert [path.name for path in farm.shelf.glob("Numbers*/container-*")], "containers that nobody has ended"
+    assert [name for name, trouble in farm.listed(farm.machine("b")) if trouble] == ["Numbers"]
     kill(farm.find(farm.machine("b"), troubled=True))
     assert farm.left() == []
 
