@@ -141,7 +141,8 @@ def _in_directories(home: Path, cluster: str | None, specs: _Specs) -> list[List
     root = home / "topologies"
     pattern = "*/*/*/*" if cluster is None else f"{check_name('cluster', cluster)}/*/*/*"
     try:
-        directories = [d for d in root.glob(pattern) if d.is_dir()]
+        # Names of topologies begin with no dot; copies that are not complete yet do.
+        directories = [d for d in root.glob(pattern) if d.is_dir() and not d.name.startswith(".")]
     except OSError as e:
         raise StateError(f"{root} cannot be read: {e.strerror}") from e
     return [one for d in directories if (one := _in_directory(d, home, specs)) is not None]

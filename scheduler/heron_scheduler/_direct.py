@@ -8,8 +8,12 @@ topology whose node is missing or empty is started again by nobody.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import shutil
+import tempfile
+import time
+from pathlib import Path
 
 from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
@@ -17,6 +21,7 @@ from heronpy.errors import StateError, UnavailableError
 from heronpy.plan import PackingPlan
 from heronpy.proto import plan_pb2, state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
+from heronpy.security import write_secret
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 log = logging.getLogger(__name__)
@@ -25,6 +30,8 @@ LOCK = "submit"
 """The lock of a topology that commands hold while they change what runs."""
 LOCK_TIMEOUT_S = 10.0
 _REVIVE_LOCK_TIMEOUT_S = 0.5
+_ADOPT_MAX_S = 3600.0
+"""A copy of a topology's directory that is not complete after this time never will be."""
 
 
 def schedule(launch: Launch, plan: PackingPlan) -> None:
@@ -93,28 +100,49 @@ def adopt(launch: Launch) -> None:
     """
     if (launch.dir / LAUNCH_FILE).exists():
         return
+    above = launch.dir.parent
+    begun: Path | None = None
     try:
-        shutil.rmtree(launch.dir, ignore_errors=True)  # left by a command that was killed here
-        launch.dir.mkdir(parents=True, mode=0o700)
-        _scheduler(launch).adopt(launch.dir)
-        if not (launch.dir / TOKEN_FILE).exists():
+        above.mkdir(parents=True, mode=0o700, exist_ok=True)
+        # Elsewhere, and then renamed: the copy is there as a whole or not at all, whoever is killed meanwhile, and
+        # whoever else makes one. No topology has such a name.
+        begun = Path(tempfile.mkdtemp(dir=above, prefix=f".{launch.dir.name}."))
+        _scheduler(launch).adopt(begun)
+        if not (begun / TOKEN_FILE).exists():
             raise StateError(f"scheduler {launch.scheduler} has handed over no token of {launch.topology}")
-        launch.save()  # last: by this file the copy counts as complete
+        write_secret(begun / LAUNCH_FILE, launch.encode())
+        _put(begun, launch.dir)
     except OSError as e:
-        _remove_copy(launch)
         raise StateError(f"the topology's directory {launch.dir} cannot be written: {e.strerror}") from e
-    except BaseException:
-        _remove_copy(launch)
-        raise
+    finally:
+        if begun is not None:
+            shutil.rmtree(begun, ignore_errors=True)
+    _sweep(above)
+
+
+def _put(begun: Path, directory: Path) -> None:
+    """Make a new copy the topology's directory, unless another command was faster."""
+    try:
+        begun.rename(directory)
+    except OSError as e:
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not (directory / LAUNCH_FILE).exists():
+            shutil.rmtree(directory)
+            begun.rename(directory)
+
+
+def _sweep(above: Path) -> None:
+    """Remove copies that commands have begun which were killed."""
+    for begun in above.glob(".*"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - begun.stat().st_mtime > _ADOPT_MAX_S:
+                shutil.rmtree(begun, ignore_errors=True)
 
 
 def means_to_run(statemgr: StateManager, launch: Launch) -> bool:
     """Whether the submission of a topology is complete, and nobody has begun to kill it."""
     return is_ours(statemgr, launch) and bool(statemgr.get(Kind.SCHEDULERS, launch.topology))
-
-
-def _remove_copy(launch: Launch) -> None:
-    shutil.rmtree(launch.dir, ignore_errors=True)
 
 
 def _scheduler(launch: Launch) -> Scheduler:

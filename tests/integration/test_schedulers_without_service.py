@@ -231,6 +231,31 @@ def test_what_an_undone_submission_could_not_end_is_listed_and_can_be_killed(
     assert farm.left() == []
 
 
+def test_a_command_that_was_killed_while_it_fetched_the_secrets_is_in_no_ones_way(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shelf_scheduler
+
+    launch = farm.submit(farm.machine("a"))
+
+    def dies(scheduler: Any, directory: Path) -> None:
+        shutil.copy2(launch.dir / "token", directory)
+        raise _KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shelf_scheduler.ShelfScheduler, "adopt", dies)
+        patched.setattr("heron_scheduler._direct.shutil.rmtree", lambda *args, **kwargs: None)  # nobody tidies up
+        with pytest.raises(_KilledError):
+            farm.find(farm.machine("b"))
+    assert farm.listed(farm.machine("b")) == [("Numbers", "")]
+    assert farm.find(farm.machine("b")).token() == launch.token()
+    assert farm.find(farm.machine("b")).security("heron").tls is not None
+
+
+class _KilledError(BaseException):
+    """In place of SIGKILL."""
+
+
 def test_while_a_command_changes_what_runs_no_other_does(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = farm.submit(farm.machine("a"))
     monkeypatch.setattr("heronpy.submit._control.LOCK_TIMEOUT_S", 0.2)
