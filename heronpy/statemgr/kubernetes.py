@@ -78,6 +78,7 @@ class KubernetesStateManager(StateManager):
         self._tables = threading.Lock()
         self._owned: dict[tuple[Kind, str], bytes] = {}
         self._abandoned: set[tuple[Kind, str]] = set()  # nodes that this session may have, and nobody wants
+        self._lost: dict[tuple[Kind, str], str] = {}  # nodes to be made again, and the session that they went with
         self._followed: dict[str, Followed] = {}
         # One change of the session, or of what it owns, at a time.
         self._owning = threading.RLock()
@@ -178,7 +179,7 @@ class KubernetesStateManager(StateManager):
             if (fence is not None) if expected is None else (fence is None or not fence.equals(expected)):
                 return Verdict.REFUSED
             self._check_owner(call, kind, topology, entry)
-            return Wanted(value, self._sessions.id if own else "")
+            return Wanted(value, self._sessions.begin(call.left_s()) if own else "")
 
         with self._turn(kind, topology) as own:
             done = self._update(call, kind, topology, decide)
@@ -306,13 +307,15 @@ class KubernetesStateManager(StateManager):
     def _keep_session(self) -> None:
         with self._turn(Kind.LOCKS, "", always=True):
             lost = self._sessions.id
-            if self._sessions.renew(self._call_timeout_s):
-                return
-            log.warning("the session %s has ended: it was not renewed in time", lost)
-            with self._tables:
-                owned = dict(self._owned)
-            for (kind, name), value in owned.items():
-                self._remake(kind, name, value, lost)
+            if not self._sessions.renew(self._call_timeout_s):
+                log.warning("the session %s has ended: it was not renewed in time", lost)
+                with self._tables:
+                    self._lost |= dict.fromkeys(self._owned, lost)
+            for (kind, name), session in list_(self._lost.items()):
+                value = self._owned.get((kind, name))
+                if value is not None:  # else it was given up meanwhile
+                    self._remake(kind, name, value, session)
+                del self._lost[kind, name]  # only now: what fails is tried again
 
     def _remake(self, kind: Kind, name: str, value: bytes, lost: str) -> None:
         """Make a node again after the session was lost; a lock never in silence: somebody may have held it."""
