@@ -34,7 +34,8 @@ class Job:
     comment: str
 
 
-_FORMAT = "%i|%T|%N|%k|%j|%r"
+_FORMAT = "%i|%T|%N|%j|%r|%k"
+"""The comment is last: it is any text, the user's or a container's last words."""
 ENDED = frozenset(
     {
         "BOOT_FAIL",
@@ -61,8 +62,8 @@ def jobs(prefix: str) -> list[Job]:
     found = []
     for line in _run("squeue", "--noheader", "--me", "--states=all", f"--format={_FORMAT}").splitlines():
         parts = line.split("|", 5)
-        if len(parts) == 6 and parts[4].startswith(prefix):
-            id, state, node, comment, name, reason = parts
+        if len(parts) == 6 and parts[3].startswith(prefix):
+            id, state, node, name, reason, comment = parts
             comment = "" if comment == "(null)" else comment
             found.append(Job(id, name, state, node, "" if reason == "None" else reason, comment))
     return sorted(found, key=lambda job: int(re.sub(r"\D.*", "", job.id) or 0))
