@@ -39,8 +39,9 @@ def main() -> None:
         launch = make_directory(bootstrap, args.dir)
         try:
             ours = _prepare(launch, container)
-        except ReplacedError:
-            remove_secrets(launch, container)
+        except (ReplacedError, SystemExit) as e:
+            if isinstance(e, ReplacedError) or not e.code:  # SIGTERM
+                remove_secrets(launch, container)
             raise
         say(f"incarnation {ours[INCARNATION_ENV]} runs in {launch.dir}")
         where = ("--dir", str(launch.dir), "--container", str(container))

@@ -19,6 +19,7 @@ from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.security import authority
 from heronpy.statemgr import Kind, open_statemgr
+from heronpy.testing import eventually_sync
 
 CA_KEY = "tls/authority/ca-key.pem"
 
@@ -225,3 +226,20 @@ def test_a_container_of_another_submission_ends_on_purpose(running: Launch, tmp_
     assert "topology words is words-1 now" in started.said
     with open_statemgr(running.statemgr) as state:
         assert state.list(Kind.CONTAINERS) == []
+
+
+def test_a_container_that_is_ended_before_it_runs_leaves_no_secret(running: Launch, tmp_path: Path) -> None:
+    document = tmp_path / "bootstrap.json"
+    document.write_bytes(bootstrap_document(running, 1))
+    document.chmod(0o600)
+    command = [sys.executable, "-m", "heronpy.container", str(document), "--dir", str(tmp_path / "host")]
+    with open_statemgr(running.statemgr) as state, subprocess.Popen(command) as container:
+        eventually_sync(lambda: _true(state.list(Kind.CONTAINERS)))  # it waits for its certificate from now on
+        container.terminate()
+        assert container.wait(60) == 0
+    left = [str(path.relative_to(tmp_path / "host")) for path in (tmp_path / "host").rglob("*") if path.is_file()]
+    assert sorted(left) == ["words-1/1/container.lock", "words-1/1/launch.json"]
+
+
+def _true(value: object) -> None:
+    assert value
