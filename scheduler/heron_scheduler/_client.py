@@ -197,6 +197,7 @@ def kill(launch: Launch) -> None:
             log.info("%s; killing %s from here", e, launch.topology)
         else:
             _wait_for_end(service)
+            remove_engine_state(launch)  # a service that runs since before an upgrade does not know all of it
             return
     end_processes(launch)
     remove_engine_state(launch)

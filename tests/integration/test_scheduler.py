@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import heron_scheduler
@@ -35,7 +36,7 @@ from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
 from heronpy.rpc import channel
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.security import SCHEDULER, authority
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
 from heronpy.testing import eventually, eventually_sync
 
 SUBMIT = """
@@ -107,6 +108,7 @@ class Topology:
         """Everything that a kill must not leave."""
         found = [env[PROCESS_ENV] for _, env in find_by_environment({TOPOLOGY_ENV: self.launch.topology_id})]
         found += [kind.value for kind in Kind if self.statemgr.get(kind, self.launch.topology) is not None]
+        found += self.statemgr.list(Kind.CONTAINERS)
         return found + [str(path) for path in (self.launch.dir, self.launch.socket_root()) if path.exists()]
 
 
@@ -276,6 +278,22 @@ def test_a_kill_leaves_nothing(running: Topology) -> None:
     heron_scheduler.kill(running.launch)
     assert running.left() == []
     heron_scheduler.kill(running.launch)
+
+
+def test_a_kill_leaves_nothing_that_its_service_does_not_know_of(
+    running: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = heron_scheduler._client._ask
+
+    def ask_earlier_release(launch: Launch, location: Any, method: str, *rest: Any) -> Any:
+        reply = ask(launch, location, method, *rest)
+        if method == "Kill":
+            running.statemgr.set(Kind.CONTAINERS, container_node(launch.topology, 1), b"")
+        return reply
+
+    monkeypatch.setattr("heron_scheduler._client._ask", ask_earlier_release)
+    heron_scheduler.kill(running.launch)
+    assert running.left() == []
 
 
 def test_a_kill_without_a_service_leaves_nothing(running: Topology) -> None:
