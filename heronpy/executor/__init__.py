@@ -4,15 +4,12 @@ Run as `python -m heronpy.executor --dir <topology directory> --container <n>`.
 """
 
 from heronpy.executor._children import Children
-from heronpy.executor._commands import STAGES, Command, process_table
+from heronpy.executor._commands import Command, process_table, stop_limit_s
 from heronpy.executor._executor import Executor
 from heronpy.executor._incarnation import GONE_S, ReplacedError, Tenure, remove_record, take_incarnation
-from heronpy.executor._stored_logs import STORE_S
 
 __all__ = [
     "GONE_S",
-    "STAGES",
-    "STORE_S",
     "Children",
     "Command",
     "Executor",
@@ -20,5 +17,6 @@ __all__ = [
     "Tenure",
     "process_table",
     "remove_record",
+    "stop_limit_s",
     "take_incarnation",
 ]

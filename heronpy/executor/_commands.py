@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from heronpy.executor._stored_logs import STORE_S
 from heronpy.host import INSTANCE_ENV, python_module
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
@@ -17,8 +18,14 @@ METRICS_STAGE = 3
 SHELL_STAGE = 4
 """The last: as long as anything of the container runs, it can be asked about."""
 
-STAGES = 5
+_STAGES = 5
 """How many there are."""
+
+
+def stop_limit_s(launch: Launch) -> float:
+    """The longest that an executor takes to end: each stage has the stop timeout, and then its log files are stored."""
+    limit_s = _STAGES * launch.config.executor.stop_timeout_ms / 1000
+    return limit_s + STORE_S if launch.config.logging.upload_uri else limit_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import assert_never
 
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heronpy.errors import NotFoundError, UnavailableError
-from heronpy.executor import STAGES, STORE_S
+from heronpy.executor import stop_limit_s
 from heronpy.host import (
     CONTAINER_ENV,
     EXECUTOR,
@@ -90,9 +90,7 @@ class LocalScheduler(Scheduler):
         self._owner = owner
         config = launch.config.executor
         # An executor is given the time it gives its own processes, and a little more to tidy up.
-        self._stop_timeout_ms = STAGES * config.stop_timeout_ms + 3000
-        if launch.config.logging.upload_uri:
-            self._stop_timeout_ms += int(STORE_S * 1000)
+        self._stop_timeout_ms = int(stop_limit_s(launch) * 1000) + 3000
         self._supervision = Supervision(dataclasses.replace(config, stop_timeout_ms=self._stop_timeout_ms))
         self._executors: dict[str, HostProcess] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}

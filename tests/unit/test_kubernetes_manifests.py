@@ -11,6 +11,7 @@ import pytest
 from heron_scheduler.kubernetes import Settings, container_objects, service_object
 
 from heronpy.errors import ConfigError
+from heronpy.executor import stop_limit_s
 from heronpy.plan import Resources
 from heronpy.runtime import Launch, StatemgrSpec
 
@@ -98,7 +99,7 @@ def test_the_address_is_the_pods_and_the_end_is_orderly() -> None:
     env = {one["name"]: one for one in engine(1)["env"]}
     assert env["HERON_ADVERTISE_ADDRESS"]["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP"
     assert engine(1)["command"][2].endswith('exec "$@"'), "the engine is the first process, and gets SIGTERM"
-    assert pod(1)["spec"]["terminationGracePeriodSeconds"] == 30
+    assert pod(1)["spec"]["terminationGracePeriodSeconds"] >= stop_limit_s(launch())
 
 
 def test_labels_annotations_and_secrets_are_herons_keys() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heron_scheduler.kubernetes._settings import Settings
 from heron_scheduler.kubernetes._template import merged
+from heronpy.executor import stop_limit_s
 from heronpy.plan import Resources
 from heronpy.runtime import Launch
 
@@ -120,8 +122,8 @@ def container_objects(
 
 
 def grace_s(launch: Launch) -> int:
-    """How long a pod may take to end: its processes have their time twice (the executor's children, then itself)."""
-    return 2 * (launch.config.executor.stop_timeout_ms // 1000) + 20
+    """How long a pod may take to end: as long as its executor, and a little more to tidy up."""
+    return math.ceil(stop_limit_s(launch)) + 10
 
 
 def _pod(

@@ -18,6 +18,7 @@ from heron_scheduler.slurm._script import bootstrap_in, job_name, job_prefix, jo
 from heronpy.container import bootstrap_document
 from heronpy.environment import python_command
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
+from heronpy.executor import stop_limit_s
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
 
@@ -30,7 +31,6 @@ CANCEL_S = 60.0
 """How long Slurm may take to end what did not end in order: its KillWait is 30 s as a rule."""
 REPEAT_S = 5.0
 """How often an order to end is repeated: a job script that has just begun may not take signals yet."""
-_EXECUTOR_STAGES = 3
 _HOPELESS = re.compile(
     r"PartitionNodeLimit|PartitionTimeLimit|PartitionConfig|PartitionDown|PartitionInactive|BadConstraints|"
     r"AccountNotAllowed|Invalid(Account|QOS)|QOSNotAllowed|AssociationJobLimit|AssocMax|QOSMax|QOSUsage|"
@@ -48,9 +48,7 @@ class SlurmScheduler(Scheduler):
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
         self._config = SlurmConfig.of(launch.scheduler_config)
-        stop_s = launch.config.executor.stop_timeout_ms / 1000
-        self._grace_s = _EXECUTOR_STAGES * stop_s + 10
-        """An executor ends its processes in stages, each within the stop timeout, and tidies up."""
+        self._grace_s = stop_limit_s(launch) + 10
 
     @classmethod
     def check_config(cls, values: Mapping[str, Any]) -> None:
