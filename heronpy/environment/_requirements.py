@@ -13,6 +13,7 @@ import importlib.metadata
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,18 +100,22 @@ def install_requirements(package: Path, into: Path, *, timeout_s: float = INSTAL
 def _pip(arguments: Sequence[str], what: str, timeout_s: float) -> None:
     command = [sys.executable, "-m", "pip", *arguments]
     command += ["--quiet", "--no-input", "--disable-pip-version-check", "--no-color"]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s
-        )
-    except subprocess.TimeoutExpired:
-        raise UnavailableError(f"{what} cannot be installed: pip does not end within {timeout_s:g} s") from None
-    if done.returncode == 0:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, errors="replace", process_group=0
+    ) as pip:
+        try:
+            _, said = pip.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise UnavailableError(f"{what} cannot be installed: pip does not end within {timeout_s:g} s") from None
+        finally:
+            if pip.poll() is None:
+                os.killpg(pip.pid, signal.SIGKILL)  # builds of wheels are processes of their own
+    if pip.returncode == 0:
         return
-    said = done.stderr
     if "No module named pip" in said:
         raise ConfigError(f"{what} cannot be installed: {sys.executable} has no pip")
-    raise UsageError(f"{what} cannot be installed: {_reason(said) or f'pip ended with {done.returncode}'}")
+    raise UsageError(f"{what} cannot be installed: {_reason(said) or f'pip ended with {pip.returncode}'}")
 
 
 def _reason(said: str) -> str:

@@ -25,8 +25,10 @@ from heronpy.environment import (
     pack_environment,
     python_command,
 )
-from heronpy.errors import NotFoundError, StateError, UsageError
+from heronpy.errors import NotFoundError, StateError, UnavailableError, UsageError
+from heronpy.host import find_by_environment
 from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.testing import eventually_sync
 from heronpy.uploader import open_uploader, pack
 
 
@@ -103,6 +105,27 @@ def test_what_pip_refuses_is_one_line(index: Path, package: Path, tmp_path: Path
     assert "\n" not in str(error.value)
     with pytest.raises(NotFoundError, match=r"no-such\.txt"):
         collect_requirements(tmp_path / "no-such.txt", package)
+
+
+def test_a_pip_that_takes_too_long_is_ended_with_what_it_has_started(
+    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = (
+        "import os, subprocess\nsubprocess.Popen(['sleep', '1000'])\nopen(os.environ['BEGUN'], 'w').close()\nos.wait()"
+    )
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__init__.py").touch()
+    (tmp_path / "pip" / "__main__.py").write_text(pip)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("BEGUN", str(tmp_path / "begun"))
+    with pytest.raises(UnavailableError, match="within"):
+        collect_requirements(requirements(tmp_path, "heron-test-dep\n"), package, timeout_s=10)
+    assert (tmp_path / "begun").exists()
+
+    def check_ended() -> None:
+        assert list(find_by_environment({"BEGUN": str(tmp_path / "begun")})) == []
+
+    eventually_sync(check_ended, within_s=60)
 
 
 def test_another_version_of_what_the_engine_needs_is_refused(index: Path, package: Path, tmp_path: Path) -> None:
