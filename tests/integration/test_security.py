@@ -11,6 +11,7 @@ import socket
 import ssl
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.proto import metrics_pb2, scheduler_pb2, state_pb2, stmgr_pb2, tmaster_pb2
 from heronpy.rpc import channel
 from heronpy.security import ID_KEY, SCHEDULER, TOKEN_KEY, Security, container_identity, dns_name_of
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, container_node, open_statemgr
 from heronpy.testing import LocalCluster, TopologyHandle, eventually, eventually_sync
 from heronpy.wire import tuple_batch
 
@@ -88,6 +89,12 @@ def tmaster_of(numbers: TopologyHandle) -> str:
     return f"{location.host}:{location.port}"
 
 
+def incarnation_of(numbers: TopologyHandle, container: int) -> int:
+    with contextlib.closing(open_statemgr(numbers.launch.statemgr)) as state:
+        value = state.get(Kind.CONTAINERS, container_node(numbers.name, container))
+    return state_pb2.ContainerRecord.FromString(value or b"").incarnation
+
+
 def scheduler_of(numbers: TopologyHandle) -> str:
     with contextlib.closing(open_statemgr(numbers.launch.statemgr)) as state:
         return state_pb2.SchedulerLocation.FromString(state.get(Kind.SCHEDULERS, numbers.name) or b"").endpoint
@@ -141,7 +148,7 @@ def test_a_stranger_is_refused_by_every_stream_before_anything_is_unpickled(
 async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHandle, tmp_path: Path) -> None:
     """Or else the test above would prove nothing."""
     bomb = Bomb(tmp_path / "unpickled")
-    security = numbers.launch.security("stmgr-2")
+    security = replace(numbers.launch.security("stmgr-2"), incarnation=incarnation_of(numbers, 2))
     async with channel(peer_of(numbers, "stmgr-1"), security, container_identity(1)) as link:
         call: Any = link.stream_stream("/heronpy.Stmgr/Peer")(metadata=security.metadata)
         await call.write(data_frame(numbers, bomb))
@@ -152,6 +159,7 @@ async def test_the_same_bytes_with_the_token_are_unpickled(numbers: TopologyHand
 @pytest.mark.parametrize(
     ("method", "target", "request_"),
     [
+        ("/heronpy.Tmaster/Enroll", tmaster_of, tmaster_pb2.EnrollRequest(container=1)),
         ("/heronpy.Tmaster/Activate", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/Deactivate", tmaster_of, tmaster_pb2.TopologyRequest()),
         ("/heronpy.Tmaster/GetStatus", tmaster_of, tmaster_pb2.TopologyRequest()),
@@ -204,7 +212,7 @@ def test_every_method_of_every_service_is_tried_above() -> None:
     names = {module.name for module in pkgutil.iter_modules(heronpy.proto.__path__) if module.name.endswith("_pb2")}
     services = [
         service
-        for name in names - {"checkpoint_pb2"}  # of a process of its own: test_ckptmgr.py
+        for name in names - {"checkpoint_pb2", "shell_pb2"}  # of others: test_ckptmgr.py, test_shell_service.py
         for service in importlib.import_module(f"heronpy.proto.{name}").DESCRIPTOR.services_by_name.values()
     ]
     assert tried == {f"{service.name}/{method.name}" for service in services for method in service.methods}

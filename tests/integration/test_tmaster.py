@@ -312,6 +312,7 @@ async def test_status_has_the_metrics_and_exceptions_that_were_published(launch:
 @pytest.mark.parametrize("token", ["", "wrong"])
 async def test_every_call_needs_the_token(launch: Launch, sm: StateManager, token: str) -> None:
     unary = {
+        "Enroll": tmaster_pb2.EnrollRequest(container=1),
         "Activate": REQUEST,
         "Deactivate": REQUEST,
         "GetStatus": REQUEST,
