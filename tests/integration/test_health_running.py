@@ -107,7 +107,8 @@ def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
     eventually_sync(told)
     for where, health in views.items():
         assert health["state"] == "unhealthy", where
-        assert health["reasons"][0]["kind"] in {"restarts", "failures"}, where
+        # On a slow machine there may be others, of processes that are not ready again yet.
+        assert {reason["kind"] for reason in health["reasons"]} & {"restarts", "failures"}, where
         assert any(reason["text"].startswith("crash loop in the last 10 min") for reason in health["reasons"]), where
         assert health["restarts"] >= CRASH_LOOP_RESTARTS, where
 

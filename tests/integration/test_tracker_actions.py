@@ -100,16 +100,17 @@ async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(
     with open_statemgr(launch.statemgr) as state:
         raw = state.get(Kind.EXECUTIONSTATE, "numbers")
         assert raw is not None
-        forged = state_pb2.ExecutionState.FromString(raw)
-        forged.topology_id = "numbers-of-somebody-else"
-        state.set(Kind.EXECUTIONSTATE, "numbers", forged.SerializeToString())
-        place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/numbers"
+        planted = state_pb2.ExecutionState.FromString(raw)
+        planted.topology, planted.topology_id = "planted", "planted-by-somebody-else"
+        state.set(Kind.TOPOLOGIES, "planted", state.get(Kind.TOPOLOGIES, "numbers") or b"")
+        state.set(Kind.EXECUTIONSTATE, "planted", planted.SerializeToString())
+        place = f"/topologies/{launch.cluster}/{launch.role}/{launch.environ}/planted"
 
-        async def seen() -> None:  # before that, the real one would be killed, and rightly
+        async def seen() -> None:
             found = {
                 "cluster": launch.cluster,
                 "environ": launch.environ,
-                "topology": "numbers",
+                "topology": "planted",
                 "component": "numbers",
             }
             answer = await client.get("/topologies/metrics", params=found)
@@ -121,4 +122,5 @@ async def test_a_topology_in_a_directory_of_another_topology_is_not_touched(
         assert answer.status_code == 503
         assert "is the directory of another topology" in answer.text
         assert handle.processes()["stmgr-1"] > 0
-        state.set(Kind.EXECUTIONSTATE, "numbers", raw)
+        for kind in (Kind.EXECUTIONSTATE, Kind.TOPOLOGIES):
+            state.delete(kind, "planted")
