@@ -151,8 +151,8 @@ class Enrolling:
     def _replaced(self, state: StateManager) -> ReplacedError | None:
         value = state.get(Kind.CONTAINERS, container_node(self._launch.topology, self._container))
         newest = state_pb2.ContainerRecord.FromString(value or b"")
-        if newest.incarnation <= own_incarnation():
-            return None
+        if newest.topology_id != self._launch.topology_id or newest.incarnation <= own_incarnation():
+            return None  # a record of another submission says nothing of this one
         return ReplacedError(f"incarnation {newest.incarnation} on {newest.host} replaces this one")
 
 

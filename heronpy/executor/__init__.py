@@ -6,7 +6,15 @@ Run as `python -m heronpy.executor --dir <topology directory> --container <n>`.
 from heronpy.executor._children import Children
 from heronpy.executor._commands import Command, process_table, stop_limit_s
 from heronpy.executor._executor import Executor
-from heronpy.executor._incarnation import GONE_S, ReplacedError, Tenure, remove_record, take_incarnation
+from heronpy.executor._incarnation import (
+    GONE_S,
+    ReplacedError,
+    Tenure,
+    hold_incarnation,
+    remove_record,
+    restore_record,
+    take_incarnation,
+)
 
 __all__ = [
     "GONE_S",
@@ -15,8 +23,10 @@ __all__ = [
     "Executor",
     "ReplacedError",
     "Tenure",
+    "hold_incarnation",
     "process_table",
     "remove_record",
+    "restore_record",
     "stop_limit_s",
     "take_incarnation",
 ]

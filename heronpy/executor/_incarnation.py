@@ -45,6 +45,8 @@ def take_incarnation(
         StateError: the state manager cannot be read or written.
     """
     node = container_node(launch.topology, container)
+    # Before, so that the container that has the name by now sees nothing of this one; and again afterwards.
+    _check_submission(state, launch)
     record = _record(launch, container)
     while True:
         before = state.get(Kind.CONTAINERS, node)
@@ -53,9 +55,11 @@ def take_incarnation(
         record.incarnation, record.started_s = max(previous + 1, int(started_s)), int(started_s)
         if state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=before):
             break
-    if another := _another(launch, state.get(Kind.EXECUTIONSTATE, launch.topology)):
+    try:
+        _check_submission(state, launch)
+    except ReplacedError:
         remove_record(state, launch, record)
-        raise ReplacedError(another)
+        raise
     return record
 
 
@@ -65,17 +69,19 @@ def hold_incarnation(
     """The record of an incarnation that was taken for this start already.
 
     Raises:
-        ReplacedError: there is a newer one by now.
+        ReplacedError: there is a newer one by now, or the name belongs to another submission.
         StateError: the state manager cannot be read.
     """
+    _check_submission(state, launch)
     value = state.get(Kind.CONTAINERS, container_node(launch.topology, container))
-    if value is None:  # lost: it is written again as soon as the topology is there again
-        record = _record(launch, container)
-        record.incarnation, record.started_s = incarnation, int(time.time())
-        return record
-    record = state_pb2.ContainerRecord.FromString(value)
-    if (record.topology_id, record.incarnation) != (launch.topology_id, incarnation):
-        raise ReplacedError(f"incarnation {record.incarnation} on {record.host} replaces this one, {incarnation}")
+    found = state_pb2.ContainerRecord.FromString(value or b"")
+    if found.topology_id == launch.topology_id:
+        if found.incarnation > incarnation:
+            raise ReplacedError(f"incarnation {found.incarnation} on {found.host} replaces this one, {incarnation}")
+        if found.incarnation == incarnation:
+            return found
+    record = _record(launch, container)  # lost: it is written again as soon as the topology is there again
+    record.incarnation, record.started_s = incarnation, int(time.time())
     return record
 
 
@@ -102,13 +108,18 @@ def remove_record(state: StateManager, launch: Launch, record: state_pb2.Contain
 
 
 def restore_record(state: StateManager, launch: Launch, record: state_pb2.ContainerRecord) -> None:
-    """Write the record again that the state manager has lost, unless a newer incarnation has written its own.
+    """Write the record again that the state manager has lost, or that a container of an earlier submission has
+    replaced; unless another incarnation has written its own, or the topology is gone.
 
     Raises:
-        StateError: the state manager cannot be written.
+        StateError: the state manager cannot be read or written.
     """
     node = container_node(launch.topology, record.container)
-    state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=None)
+    found = state.get(Kind.CONTAINERS, node)
+    theirs = state_pb2.ContainerRecord.FromString(found or b"").topology_id
+    execution = state.get(Kind.EXECUTIONSTATE, launch.topology)
+    if theirs != launch.topology_id and execution is not None and not _another(launch, execution):
+        state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=found)
 
 
 class Tenure:
@@ -132,16 +143,17 @@ class Tenure:
 
     @property
     def lost(self) -> bool:
-        """Whether the record has vanished while the topology is there: it is to be written again."""
+        """Whether the record is gone while the topology is there: it is to be written again."""
         return self._lost and self._gone_since_s is None and not self._end
 
     def record_changed(self, value: bytes | None) -> None:
         """The node of the container has this value."""
-        self._lost = value is None
         newest = state_pb2.ContainerRecord.FromString(value or b"")
-        if newest.topology_id not in ("", self.record.topology_id):
-            self._end = f"container {self.record.container} belongs to {newest.topology_id}, a later submission"
-        elif newest.incarnation == self.record.incarnation:
+        # Of another submission: an earlier one, that is back from the dead. Of a later one the execution state tells.
+        self._lost = newest.topology_id != self.record.topology_id
+        if self._lost:
+            return
+        if newest.incarnation == self.record.incarnation:
             self.record = newest  # others add to it: where its heron-shell listens
         elif newest.incarnation > self.record.incarnation:
             self._end = (
@@ -163,6 +175,11 @@ class Tenure:
         if not self._end and since_s is not None and not self._shares_files and now_s - since_s >= GONE_S:
             self._end = f"topology {self._launch.topology} is gone from the state manager"
         return self._end
+
+
+def _check_submission(state: StateManager, launch: Launch) -> None:
+    if another := _another(launch, state.get(Kind.EXECUTIONSTATE, launch.topology)):
+        raise ReplacedError(another)
 
 
 def _another(launch: Launch, execution: bytes | None) -> str:
