@@ -11,6 +11,7 @@ import json
 import re
 import stat
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -95,7 +96,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    except (zipfile.BadZipFile, EOFError) as e:
+    except (zipfile.BadZipFile, EOFError, zlib.error) as e:
         raise UsageError(f"{path} is not a zip archive, or a damaged one: {e}") from e
     except RuntimeError as e:  # zipfile's error for encrypted members
         raise UsageError(f"{path} cannot be read: {e}") from e

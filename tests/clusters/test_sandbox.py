@@ -189,6 +189,17 @@ def test_archives_that_are_traps_are_not_opened(run: Run, tmp_path: Path) -> Non
         check_archive(tmp_path / "many.zip")
 
 
+def test_an_archive_that_is_damaged_is_one_line(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "program.zip", "w", zipfile.ZIP_DEFLATED) as out:
+        out.writestr("main.py", TOPOLOGY)
+    data = bytearray((tmp_path / "program.zip").read_bytes())
+    data[data.index(b"main.py") + 7] = 0xFF  # of the compressed data, the kind of the first block
+    (tmp_path / "program.zip").write_bytes(data)
+    (tmp_path / "scratch").mkdir(mode=0o700)
+    with pytest.raises(UsageError, match="damaged"):
+        define(Program(archive=tmp_path / "program.zip", file="main.py", cls="Words"), tmp_path / "scratch", Limits())
+
+
 def test_the_directory_of_a_larger_archive_is_not_read_either(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "small.zip", "w") as out:
         out.writestr("main.py", TOPOLOGY)
