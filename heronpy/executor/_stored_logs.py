@@ -35,7 +35,8 @@ def store_logs(launch: Launch, container: int, incarnation: int) -> None:
         log.warning("the log files are not all stored: %s", e)
         return
     if done.returncode < 0:
-        log.warning("the log files are not all stored: %s did not take them in time", launch.config.logging.upload_uri)
+        # Not its URI, which may have a password in it.
+        log.warning("the log files are not all stored: the log store did not take them in time")
     elif done.returncode:
         log.warning("the log files are not all stored: %s", done.stderr.strip()[-_REASON_MAX:])
     else:

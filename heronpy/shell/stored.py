@@ -22,7 +22,7 @@ from heronpy.config import MIB
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError
 from heronpy.proto import shell_pb2
 from heronpy.shell._container import Container
-from heronpy.shell._log_files import LOG_FOLDER, READ_BYTES_MAX, folder, listing, open_log
+from heronpy.shell._log_files import LISTED_MAX, LOG_FOLDER, READ_BYTES_MAX, folder, listing, open_log
 from heronpy.shell._search import log_order
 
 T = TypeVar("T")
@@ -87,11 +87,17 @@ def store_logs(container: Container, storage: CheckpointStorage, incarnation: in
     """
     failed: list[str] = []
     with folder(container) as logs:
-        ordered = [(order, entry.name) for entry in listing(logs).files if (order := log_order(entry)) is not None]
+        listed = listing(logs)
+        if listed.truncated:
+            failed.append(f"{container} has more than {LISTED_MAX} log files, and only so many are stored")
+        ordered = [(order, entry.name) for entry in listed.files if (order := log_order(entry)) is not None]
         for _, name in sorted(ordered, key=lambda pair: (-pair[0][2], pair[0])):
             try:
                 fd = open_log(logs, name)
-            except HeronError:  # rotated or removed meanwhile
+            except NotFoundError:  # rotated or removed meanwhile
+                continue
+            except HeronError as e:
+                failed.append(f"{name}: {e}")
                 continue
             target = f"container_{container.number}/{incarnation:020d}/{_quoted(name)}"
             try:

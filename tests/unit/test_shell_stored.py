@@ -86,3 +86,22 @@ async def test_one_file_that_cannot_be_stored_costs_no_other(
     assert failed.startswith("b.log: ")
     found: Any = (await StoredLogs(str(uri), container).files()).files
     assert [entry.name for entry in found] == ["a.log", "c.log"]
+
+
+def test_what_is_left_out_is_said(container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = container.directory / "log-files"
+    for number in range(5001):
+        (folder / f"no-log-{number}").touch()
+    assert "5000 log files" in store(container, tmp_path / "store", 7, {})[0]
+    for path in folder.iterdir():
+        path.unlink()
+    real = os.open
+
+    def without_descriptors(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if path == "a.log" and not flags & os.O_CREAT:
+            raise OSError(24, "Too many open files")
+        return real(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", without_descriptors)
+    (failed,) = store(container, tmp_path / "store", 8, {"a.log": b"a", "b.log": b"b"})
+    assert failed.startswith("a.log: ")
