@@ -47,22 +47,20 @@ class StoredUploader(Uploader):
             sha256, size = sha256_of(package)
             for generation in itertools.count():
                 name = f"{sha256}.{generation}.tar.gz"
-                use = _marker("uses", name, topology_id)
-                self._storage.create(use, b"")
-                if not self._storage.names(f"removing/{name}~"):
-                    break
-                self._storage.delete([use])
-            ref = PackageRef(storage_below(self._url, name), sha256, size)
-            try:
-                self._put(package, name, size)
-            except BaseException:
-                # Also after an interrupt: nobody would remove the use of a topology that does not come to be.
-                with contextlib.suppress(HeronError):
-                    self.remove(ref, topology_id=topology_id)
-                raise
+                try:
+                    self._storage.create(_marker("uses", name, topology_id), b"")
+                    if not self._storage.names(f"removing/{name}~"):
+                        self._put(package, name, size)
+                        break
+                    self._storage.delete([_marker("uses", name, topology_id)])
+                except BaseException:
+                    # Also after an interrupt: nobody would remove the use of a topology that does not come to be.
+                    with contextlib.suppress(HeronError):
+                        self._remove(name, topology_id)
+                    raise
         except OSError as e:
             raise StateError(f"{package} cannot be read: {e.strerror or e}") from e
-        return ref
+        return PackageRef(storage_below(self._url, name), sha256, size)
 
     def _put(self, package: Path, name: str, size: int) -> None:
         if self._size(name) != size:

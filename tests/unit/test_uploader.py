@@ -224,16 +224,22 @@ def test_two_kills_of_a_topology_take_no_package_of_the_next(
 
 
 @pytest.mark.parametrize("error", [UnavailableError("the store is away"), KeyboardInterrupt()])
+@pytest.mark.parametrize("step", ["put", "names"])
 def test_what_is_stored_in_part_leaves_nothing(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, step: str
 ) -> None:
-    def fail(*_: object) -> None:
-        raise error
+    work = getattr(DirectoryStorage, step)
+    failures = [error]
+
+    def fail(*arguments: object) -> object:
+        if failures:
+            raise failures.pop()
+        return work(*arguments)
 
     archive = pack(source, tmp_path / "a.tar.gz")
     uploader = open_uploader(str(tmp_path / "store"))
     with monkeypatch.context() as patch:
-        patch.setattr(DirectoryStorage, "put", fail)
+        patch.setattr(DirectoryStorage, step, fail)
         with pytest.raises(type(error)):
             uploader.store(archive, topology_id="a-1")
     assert [path for path in (tmp_path / "store").rglob("*") if path.is_file()] == []
