@@ -115,6 +115,7 @@ def _print(found: dict[str, Any]) -> None:
     )
     for reason in health["reasons"]:
         console.print(f"{reason['state']}: {reason['text']}", markup=False)
+    console.print(code_line(found["code"]), markup=False)
     for line in scheduler_lines(found["scheduler"]):
         console.print(line, markup=False)
     for line in found["silent"]:
@@ -129,6 +130,19 @@ def _print(found: dict[str, Any]) -> None:
         console.print(f"{culprit['culprit']} has throttled the spouts for {duration(culprit['held_s'])}", markup=False)
     for line in exception_lines(found["exceptions"]):
         console.print(line, markup=False)
+
+
+def code_line(found: dict[str, Any]) -> str:
+    """Which code runs where, in one line."""
+    by_version: dict[str, list[str]] = {}
+    for container, version in found["containers"].items():
+        by_version.setdefault(version or "(unknown)", []).append(container)
+    if len(by_version) > 1:
+        shown = ", ".join(f"{version} in {', '.join(containers)}" for version, containers in by_version.items())
+    else:
+        shown = next(iter(by_version), "(unknown)")
+    on_trial = f", on trial; {found['fallback'] or 'what was submitted'} comes back if it fails"
+    return f"code: {shown}{'' if found['fallback'] is None else on_trial}"
 
 
 def checkpoints_line(found: dict[str, Any]) -> str:

@@ -81,7 +81,7 @@ def _show_entries(launch: Launch, component: str, name: str, key: str | None, li
     from heronpy.loader import activate
 
     try:
-        activate(launch)
+        activate(submit.with_running_code(launch))
     except UserCodeError as e:
         print(f"heron: classes of the topology are not known: {e}", file=sys.stderr)
     found = submit.stored_state(launch, component, name)

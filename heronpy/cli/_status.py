@@ -49,6 +49,7 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "stop_reason": reply.stop_reason,
         "health": health_of(health),
         "plan_version": reply.plan_version,
+        "code": code_of(launch, packing),
         "checkpoints": checkpoints_of(reply),
         "components": [
             {**_component(c, reply if silent is None else None), "latencies_ms": _latencies(c.name, history)}
@@ -60,6 +61,12 @@ def collect(launch: Launch, *, now_s: float) -> tuple[dict[str, Any], Unavailabl
         "backpressure": _culprits(reply),
         "exceptions": [_exception(e) for e in reply.exceptions],
     }, silent
+
+
+def code_of(launch: Launch, packing: PackingPlan) -> dict[str, Any]:
+    """Which version of the user's code each container runs, and which comes back if that is not accepted."""
+    fallback = None if packing.trial is None else packing.trial.fallback or launch.code
+    return {"containers": {str(c.id): c.code or launch.code for c in packing.containers}, "fallback": fallback}
 
 
 def checkpoints_of(reply: tmaster_pb2.StatusReply) -> dict[str, Any] | None:

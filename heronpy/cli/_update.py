@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +27,15 @@ def update(
             "--containers", "--container-number", metavar="N", help="Number of containers.", show_default=False
         ),
     ] = None,
+    code: Annotated[
+        str, typer.Option(metavar="FILE", help="New code: a .py, .pex or .zip file, or a module.", show_default=False)
+    ] = "",
+    class_name: Annotated[
+        str, typer.Option("--class", metavar="CLASS", help="With --code: its topology's class; - runs it as a script.")
+    ] = "-",
+    arg: Annotated[
+        list[str] | None, typer.Option("--arg", metavar="ARG", help="With --code: passed to it; may be repeated.")
+    ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.")] = 120.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would change, and change nothing.", show_default=False)
@@ -37,15 +46,26 @@ def update(
     service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
-    """Change the number of tasks of components, or of containers, while a topology runs.
+    """Change the number of tasks of components or of containers, or the code, while a topology runs.
 
     Effectively once, a checkpoint is taken, and all go on from it: nothing is lost or repeated. Tasks that stay keep
     their ids; state by key, and splits of sources, are divided again. A component with a state that cannot be divided
     is refused. It happens as a whole or not at all.
+
+    New code must have the same components, streams and groupings. It is on trial until all tasks have run for some
+    seconds, and no checkpoint is taken meanwhile; if it fails, the old code goes on with the checkpoint that the new
+    code has begun with. Without checkpoints, containers are restarted one after the other.
     """
     tasks = parallelism_of(component_parallelism or [])
+    if code:
+        given = {"--component-parallelism": tasks, "--containers": containers is not None, "--service-url": service_url}
+        if other := next((option for option, value in given.items() if value), ""):
+            raise UsageError(f"{other} does not work with --code: change one after the other")
+        where = {"config_path": config_path, "properties": read_properties(config_property or [])}
+        _update_code(words, code, class_name, arg or [], timeout_s=timeout, dry_run=dry_run, **where)
+        return
     if not tasks and containers is None:
-        raise UsageError("nothing to change: give --component-parallelism COMPONENT:N or --containers N")
+        raise UsageError("nothing to change: give --component-parallelism COMPONENT:N, --containers N or --code FILE")
     if service_url:
         from heronpy.cli._service import Service
 
@@ -75,6 +95,25 @@ def update(
     began_s = time.monotonic()
     submit.update(planned, timeout_s=timeout, on_step=lambda step: print(f"{step} …", file=sys.stderr))
     print(f"updated {launch.topology} in {time.monotonic() - began_s:.1f} s")
+
+
+def _update_code(
+    words: list[str], file: str, class_name: str, args: list[str], *, timeout_s: float, dry_run: bool, **where: Any
+) -> None:
+    from heronpy import loader
+
+    launch, _ = resolve(words, home=home(), **where)
+    definition = loader.define(file, class_name, args, name=launch.topology)
+    planned = submit.plan_code_update(launch, definition, home=home(), **where)
+    if not planned.changes:
+        print(f"nothing to change: {launch.topology} runs code {planned.after} already")
+        return
+    print("\n".join(planned.changes))
+    if dry_run:
+        return
+    began_s = time.monotonic()
+    version = submit.update_code(planned, timeout_s=timeout_s, on_step=lambda step: print(f"{step} …", file=sys.stderr))
+    print(f"{launch.topology} runs code {version} after {time.monotonic() - began_s:.1f} s")
 
 
 def parallelism_of(pairs: list[str]) -> dict[str, int]:

@@ -69,8 +69,10 @@ def process_table(launch: Launch, container: int, plan: PackingPlan) -> tuple[Co
     # for 2**28 cycles before it sleeps, at every start: 50 ms of CPU for each core but one.
     spin = os.environ.get("OPENBLAS_THREAD_TIMEOUT", "20")
     env = {"OPENBLAS_THREAD_TIMEOUT": spin, **(_large_tables() if launch.checkpoints else {})}
+    code = plan.code_of(container)
+    own = () if code is None else ("--code", code.version, *(f"--path={path}" for path in code.package_paths))
     instances = (
-        Command(id, python_module("heronpy.instance", *where, "--instance", id), env={INSTANCE_ENV: id, **env})
+        Command(id, python_module("heronpy.instance", *where, "--instance", id, *own), env={INSTANCE_ENV: id, **env})
         for id in (instance.instance_id(container) for instance in packed.instances)
     )
     return stmgr, *engine, *instances

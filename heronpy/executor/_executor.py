@@ -48,6 +48,7 @@ from heronpy.supervision import (
     Hung,
     Kill,
     Phase,
+    RestartRequested,
     Start,
     Started,
     StartFailed,
@@ -278,9 +279,13 @@ class Executor:
         table = {command.id: command for command in self._table(self._launch, self._container, plan)}
         if not table:
             log.warning("the packing plan has no container %d", self._container)
+        changed = tuple(id for id, command in table.items() if self._commands.get(id, command) != command)
         self._commands |= table
         self._limiter.follow(plan)
         self._apply(Wanted({id: command.stage for id, command in table.items()}, _now_ms()))
+        if changed:
+            log.info("%s: started again with other code", ", ".join(changed))
+            self._apply(RestartRequested(changed, _now_ms()))
 
     def _on_levels(self, value: bytes | None) -> None:
         self._level.follow(loglevels_pb2.LogLevels.FromString(value or b""))

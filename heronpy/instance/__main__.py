@@ -22,13 +22,15 @@ def _main() -> None:
     parser.add_argument("--dir", required=True, help="the topology's directory")
     parser.add_argument("--container", type=int, required=True)
     parser.add_argument("--instance", required=True, help="container_<n>_<component>_<task>")
+    parser.add_argument("--code", default="", help="version of the user's code; none: what was submitted")
+    parser.add_argument("--path", action="append", default=[], help="directory of it for sys.path")
     args = parser.parse_args()
     os.environ["HERON_INSTANCE"] = args.instance
     launch = Launch.load(args.dir)
     log_to(
         launch.make_log_dir(args.container) / f"{args.instance}.log", launch.config.logging, topology=launch.topology
     )
-    activate(launch)
+    activate(launch.with_code(args.code, args.path) if args.code else launch)
     os.nice(launch.config.instance.nice)
     if launch.config.instance.batch_scheduling:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -37,7 +39,7 @@ def _main() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     async def make() -> Instance:
-        return Instance(launch, args.container, args.instance)
+        return Instance(launch, args.container, args.instance, code=args.code)
 
     main(make, name=args.instance)
 

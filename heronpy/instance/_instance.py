@@ -51,12 +51,21 @@ class InstanceFailed(HeronError):
 class Instance:
     """One instance of one component."""
 
-    def __init__(self, launch: Launch, container: int, instance_id: str) -> None:
+    def __init__(self, launch: Launch, container: int, instance_id: str, *, code: str = "") -> None:
+        """Make an instance.
+
+        Args:
+            launch: Of the topology.
+            container: Its container.
+            instance_id: `container_<n>_<component>_<task>`.
+            code: The version of the user's code that this process has; empty: what was submitted.
+        """
         self.started = asyncio.Event()
         self._launch = launch
         self._config = launch.config.instance
         self._container = container
         self._id = instance_id
+        self._code = code
         self._security = launch.security(instance_id)
         self._component, self._task_id = component, _ = _parse(instance_id)
         self._channel = ThreadChannel(self._config)
@@ -159,7 +168,7 @@ class Instance:
         while (data := await read_message(call)) is not None:
             frame = stmgr_pb2.Frame.FromString(data)
             if frame.HasField("plan"):
-                self._take_plan(PhysicalPlan.from_proto(frame.plan))
+                self._take_plan(self._of_own_code(PhysicalPlan.from_proto(frame.plan)))
             self._packets["received"] += 1
             self._packets["received_bytes"] += len(data)
             if self._checkpoints is None:
@@ -185,6 +194,18 @@ class Instance:
                 self._channel.sent(frame)
             self._packets["sent"] += 1
             self._packets["sent_bytes"] += len(frame)
+
+    def _of_own_code(self, plan: PhysicalPlan) -> PhysicalPlan:
+        """A plan with the topology as the code of this process defines it.
+
+        Raises:
+            StreamLost: the plan wants other code here. It is older than this process, or the executor is about to end
+                this process.
+        """
+        packed = plan.packing.container(self._container)
+        if packed is not None and packed.code != self._code:
+            raise StreamLost(f"plan {plan.version} has code {packed.code!r} here, and this process {self._code!r}")
+        return plan.seen_from(self._container)
 
     def _take_plan(self, plan: PhysicalPlan) -> None:
         before = self._intake.epoch

@@ -16,7 +16,7 @@ from heronpy.loader._archive import extract as extract_archive
 from heronpy.loader._archive import package_paths_of
 from heronpy.loader._define import define
 from heronpy.loader._load import PACKAGE, activate, load_class
-from heronpy.loader._stage import Staged, importable, stage
+from heronpy.loader._stage import Staged, importable, stage, version_of
 from heronpy.loader._traceback import user_traceback
 from heronpy.loader.definition import MODULES_KEY, Definition, MainModule
 
@@ -34,4 +34,5 @@ __all__ = [
     "package_paths_of",
     "stage",
     "user_traceback",
+    "version_of",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import json
 import os
@@ -21,6 +22,7 @@ from heronpy.loader import _archive
 from heronpy.loader._load import MAIN_RECORD, PACKAGE, add_script, arguments, import_user_module
 from heronpy.loader.definition import Definition
 
+VERSION_DIGITS = 12
 _NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", ".git", ".hg", ".svn", ".venv", "node_modules")
 
 
@@ -61,6 +63,16 @@ def stage(definition: Definition, directory: Path) -> Staged:
         package_paths=tuple(str(PurePosixPath(PACKAGE) / path) for path in definition.package_paths),
         main_file=f"{PACKAGE}/{definition.main_file}" if definition.main_file else "",
     )
+
+
+def version_of(directory: Path) -> str:
+    """The version of the package that was staged into `directory`: the same files make the same one."""
+    package, digest = directory / PACKAGE, hashlib.sha256()
+    for path in sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").digest()
+        digest.update(repr((path.relative_to(package).as_posix(), content)).encode())
+    return digest.hexdigest()[:VERSION_DIGITS]
 
 
 @contextmanager

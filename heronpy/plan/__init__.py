@@ -1,5 +1,6 @@
 """Logical, packing and physical plan: frozen dataclasses, and their protobuf twins at the edge."""
 
+from heronpy.plan._code import CodeTrial, CodeVersion
 from heronpy.plan._cycles import feedback_edges
 from heronpy.plan._logical import (
     DEFAULT_STREAM,
@@ -18,6 +19,8 @@ __all__ = [
     "DEFAULT_STREAM",
     "MASTER",
     "OPERATORS_KEY",
+    "CodeTrial",
+    "CodeVersion",
     "Component",
     "ContainerPacking",
     "GroupingKind",

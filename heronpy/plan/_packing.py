@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
-from heronpy.proto import plan_pb2
+from heronpy.plan._code import CodeTrial, CodeVersion
+from heronpy.proto import plan_pb2, topology_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class ContainerPacking:
     """From 1. Container 0 holds the Topology Master and is not packed."""
     instances: tuple[InstancePacking, ...]
     required: Resources
+    code: str = ""
+    """The version of the user's code that it runs; empty: what was submitted."""
 
     @property
     def stmgr_id(self) -> str:
@@ -83,6 +87,10 @@ class PackingPlan:
     """
     master: Resources = MASTER
     """What container 0 asks for, which holds the Topology Master."""
+    codes: tuple[CodeVersion, ...] = ()
+    """The code that containers run or may fall back to, apart from what was submitted."""
+    trial: CodeTrial | None = None
+    """The newest code is not accepted yet."""
 
     def __post_init__(self) -> None:
         own = max((i.task_id for c in self.containers for i in c.instances), default=0)
@@ -106,8 +114,72 @@ class PackingPlan:
             here = before.instances if before is not None else ()
             ids = {i.instance_id(c.id) for i in here}
             new = (i for i in c.instances if i.instance_id(c.id) not in ids)
-            own[c.id] = ContainerPacking(c.id, (*here, *new), c.required)
-        return PackingPlan(self.id, tuple(own[id] for id in sorted(own)), self.highest_task_id, self.master)
+            own[c.id] = replace(before or c, instances=(*here, *new), required=c.required)
+        return replace(self, containers=tuple(own[id] for id in sorted(own)))
+
+    # -- code ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def versions(self) -> frozenset[str]:
+        """The versions of the code that containers run."""
+        return frozenset(c.code for c in self.containers)
+
+    def code_of(self, container: int) -> CodeVersion | None:
+        """The code of a container; None: what was submitted."""
+        packed = self.container(container)
+        return self._code(packed.code) if packed is not None else None
+
+    def runs_like(self, other: PackingPlan) -> bool:
+        """Whether both have the same processes run the same code: at most they differ in whether that is accepted."""
+        return replace(self, codes=(), trial=None) == replace(other, codes=(), trial=None)
+
+    def on_trial(self, code: CodeVersion, containers: Iterable[int], trial: CodeTrial) -> PackingPlan:
+        """The same with new code in some containers, to be accepted."""
+        wanted = frozenset(containers)
+        packed = tuple(replace(c, code=code.version) if c.id in wanted else c for c in self.containers)
+        others = tuple(known for known in self.codes if known.version != code.version)
+        return replace(self, containers=packed, codes=(*others, code), trial=trial)._without_unused()
+
+    def accepted(self) -> PackingPlan:
+        """The same with its code accepted."""
+        return replace(self, trial=None)._without_unused()
+
+    def rolled_back(self) -> PackingPlan:
+        """The same with the code from before the trial, in all containers."""
+        assert self.trial is not None, "there is nothing to fall back to"
+        packed = tuple(replace(c, code=self.trial.fallback) for c in self.containers)
+        return replace(self, containers=packed, trial=None)._without_unused()
+
+    def with_code_of(self, other: PackingPlan) -> PackingPlan:
+        """The same with the code of another plan, which runs one version."""
+        (version,) = other.versions
+        packed = tuple(replace(c, code=version) for c in self.containers)
+        return replace(self, containers=packed, codes=other.codes, trial=other.trial)
+
+    def definition(self, submitted: topology_pb2.Topology, container: int | None = None) -> topology_pb2.Topology:
+        """The topology as the code of a container defines it.
+
+        Without a container: as the newest code does, but what was submitted as long as any container runs that, since
+        a plan has it nowhere else.
+        """
+        code = self.code_of(container) if container is not None else self._newest_code
+        if code is None:
+            return submitted
+        topology = topology_pb2.Topology.FromString(code.definition)
+        topology.id, topology.state = submitted.id, submitted.state
+        return topology
+
+    @property
+    def _newest_code(self) -> CodeVersion | None:
+        running = [code for code in self.codes if code.version in self.versions]
+        return running[-1] if running and "" not in self.versions else None
+
+    def _code(self, version: str) -> CodeVersion | None:
+        return next((code for code in self.codes if code.version == version), None)
+
+    def _without_unused(self) -> PackingPlan:
+        used = self.versions | ({self.trial.fallback} if self.trial is not None else set())
+        return replace(self, codes=tuple(code for code in self.codes if code.version in used))
 
     def container(self, container_id: int) -> ContainerPacking | None:
         return next((c for c in self.containers if c.id == container_id), None)
@@ -117,10 +189,13 @@ class PackingPlan:
             id=self.id,
             highest_task_id=self.highest_task_id,
             master=self.master.to_proto(),
+            codes=[code.to_proto() for code in self.codes],
+            trial=self.trial.to_proto() if self.trial is not None else None,
             containers=[
                 plan_pb2.ContainerPacking(
                     id=c.id,
                     required=c.required.to_proto(),
+                    code=c.code,
                     instances=[
                         plan_pb2.InstancePacking(
                             component=i.component,
@@ -143,10 +218,13 @@ class PackingPlan:
             id=proto.id,
             highest_task_id=proto.highest_task_id,
             master=Resources.from_proto(proto.master) if proto.HasField("master") else MASTER,
+            codes=tuple(CodeVersion.from_proto(code) for code in proto.codes),
+            trial=CodeTrial.from_proto(proto.trial) if proto.HasField("trial") else None,
             containers=tuple(
                 ContainerPacking(
                     id=c.id,
                     required=Resources.from_proto(c.required),
+                    code=c.code,
                     instances=tuple(
                         InstancePacking(
                             i.component,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from heronpy.plan._logical import LogicalPlan
@@ -77,6 +77,15 @@ class PhysicalPlan:
         for task_id, (_, instance) in sorted(self.tasks.items()):
             tasks[instance.component].append(task_id)
         return tasks
+
+    def seen_from(self, container: int) -> PhysicalPlan:
+        """The same with the topology as the code of a container defines it: others may run other code."""
+        code = self.packing.code_of(container)
+        if len(self.packing.versions) == 1 or code is None:
+            return self
+        topology = self.packing.definition(self.logical.proto, container)
+        logical = LogicalPlan.from_proto(topology).with_parallelism(self.packing.parallelism)
+        return replace(self, logical=logical)
 
     def container_of(self, task_id: int) -> int:
         return self.tasks[task_id][0].id

@@ -34,26 +34,50 @@ class InstancePacking(_message.Message):
     def __init__(self, component: _Optional[str] = ..., task_id: _Optional[int] = ..., component_index: _Optional[int] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., ram_given: _Optional[bool] = ..., cpu_given: _Optional[bool] = ...) -> None: ...
 
 class ContainerPacking(_message.Message):
-    __slots__ = ("id", "instances", "required")
+    __slots__ = ("id", "instances", "required", "code")
     ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCES_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     id: int
     instances: _containers.RepeatedCompositeFieldContainer[InstancePacking]
     required: Resources
-    def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePacking, _Mapping]]] = ..., required: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
+    code: str
+    def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePacking, _Mapping]]] = ..., required: _Optional[_Union[Resources, _Mapping]] = ..., code: _Optional[str] = ...) -> None: ...
+
+class CodeVersion(_message.Message):
+    __slots__ = ("version", "package_paths", "definition")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_PATHS_FIELD_NUMBER: _ClassVar[int]
+    DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    package_paths: _containers.RepeatedScalarFieldContainer[str]
+    definition: bytes
+    def __init__(self, version: _Optional[str] = ..., package_paths: _Optional[_Iterable[str]] = ..., definition: _Optional[bytes] = ...) -> None: ...
 
 class PackingPlan(_message.Message):
-    __slots__ = ("id", "containers", "highest_task_id", "master")
+    __slots__ = ("id", "containers", "highest_task_id", "master", "codes", "trial")
     ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     HIGHEST_TASK_ID_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
+    TRIAL_FIELD_NUMBER: _ClassVar[int]
     id: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerPacking]
     highest_task_id: int
     master: Resources
-    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ..., master: _Optional[_Union[Resources, _Mapping]] = ...) -> None: ...
+    codes: _containers.RepeatedCompositeFieldContainer[CodeVersion]
+    trial: CodeTrial
+    def __init__(self, id: _Optional[str] = ..., containers: _Optional[_Iterable[_Union[ContainerPacking, _Mapping]]] = ..., highest_task_id: _Optional[int] = ..., master: _Optional[_Union[Resources, _Mapping]] = ..., codes: _Optional[_Iterable[_Union[CodeVersion, _Mapping]]] = ..., trial: _Optional[_Union[CodeTrial, _Mapping]] = ...) -> None: ...
+
+class CodeTrial(_message.Message):
+    __slots__ = ("fallback", "timeout_s")
+    FALLBACK_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    fallback: str
+    timeout_s: float
+    def __init__(self, fallback: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class StmgrLocation(_message.Message):
     __slots__ = ("id", "container", "host", "port", "pid", "incarnation", "container_incarnation")

@@ -250,7 +250,7 @@ class CheckpointStatus(_message.Message):
     def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ..., problem: _Optional[str] = ..., fallback: _Optional[str] = ..., interval_ms: _Optional[int] = ..., age_ms: _Optional[int] = ..., in_progress_ms: _Optional[int] = ..., committed: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., ended: _Optional[_Iterable[_Union[EndedCheckpoint, _Mapping]]] = ..., restored: _Optional[_Iterable[_Union[BegunRestore, _Mapping]]] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "health", "checkpoints", "prometheus", "restarts", "recent_restarts")
+    __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "code_failure", "health", "checkpoints", "prometheus", "restarts", "recent_restarts")
     class PrometheusEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -282,6 +282,7 @@ class StatusReply(_message.Message):
     EXCEPTIONS_FIELD_NUMBER: _ClassVar[int]
     TMASTER_PID_FIELD_NUMBER: _ClassVar[int]
     STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    CODE_FAILURE_FIELD_NUMBER: _ClassVar[int]
     HEALTH_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     PROMETHEUS_FIELD_NUMBER: _ClassVar[int]
@@ -297,12 +298,13 @@ class StatusReply(_message.Message):
     exceptions: _containers.RepeatedCompositeFieldContainer[NamedException]
     tmaster_pid: int
     stop_reason: str
+    code_failure: str
     health: Health
     checkpoints: CheckpointStatus
     prometheus: _containers.ScalarMap[int, str]
     restarts: _containers.ScalarMap[str, int]
     recent_restarts: _containers.ScalarMap[str, int]
-    def __init__(self, topology: _Optional[str] = ..., state: _Optional[str] = ..., ready: _Optional[bool] = ..., plan_version: _Optional[int] = ..., tmaster_started_ms: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrStatus, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceStatus, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ..., tmaster_pid: _Optional[int] = ..., stop_reason: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., prometheus: _Optional[_Mapping[int, str]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., recent_restarts: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    def __init__(self, topology: _Optional[str] = ..., state: _Optional[str] = ..., ready: _Optional[bool] = ..., plan_version: _Optional[int] = ..., tmaster_started_ms: _Optional[int] = ..., stmgrs: _Optional[_Iterable[_Union[StmgrStatus, _Mapping]]] = ..., instances: _Optional[_Iterable[_Union[InstanceStatus, _Mapping]]] = ..., exceptions: _Optional[_Iterable[_Union[NamedException, _Mapping]]] = ..., tmaster_pid: _Optional[int] = ..., stop_reason: _Optional[str] = ..., code_failure: _Optional[str] = ..., health: _Optional[_Union[Health, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointStatus, _Mapping]] = ..., prometheus: _Optional[_Mapping[int, str]] = ..., restarts: _Optional[_Mapping[str, int]] = ..., recent_restarts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class NamedException(_message.Message):
     __slots__ = ("source", "component", "report", "group")

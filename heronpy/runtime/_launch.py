@@ -8,6 +8,7 @@ A topology's directory, made at submit and copied to wherever a container runs:
     tls/                   its certificates: see heronpy.security.authority, 0700
     package/               the user's code, on sys.path of every instance
     requirements/          what the package requires, installed; see heronpy.environment
+    code/<version>/        the same two of code that has come since
     container_<n>/         working directory of container n; logs below log-files/
 
 Unix sockets live elsewhere, because their paths may have at most 107 bytes: in
@@ -20,8 +21,8 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ LAUNCH_FILE = "launch.json"
 CONTAINER_LOCK_FILE = "container.lock"
 """Held by the container that the directory was made for."""
 TOKEN_FILE = "token"
+CODE_DIR = "code"
 LAUNCH_BYTES_MAX = 256 * KIB
 TOKEN_BYTES_MAX = 4 * KIB
 ADVERTISE_ENV = "HERON_ADVERTISE_ADDRESS"
@@ -64,6 +66,8 @@ class Launch:
     packages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What is stored for hosts that do not share the submitter's files: by the directory, relative to `dir`, that it
     becomes (`package`), its reference as `heronpy.uploader.PackageRef.from_json` reads it."""
+    code: str = ""
+    """Version of the code that was submitted: see `heronpy.loader.version_of`."""
     main_file: str = ""
     """The user's script relative to `dir`, when its classes were defined in `__main__`."""
     config: EngineConfig = field(default_factory=EngineConfig)
@@ -107,6 +111,7 @@ class Launch:
             "package_paths": list(self.package_paths),
             "packages": {place: dict(ref) for place, ref in self.packages.items()},
             "main_file": self.main_file,
+            "code": self.code,
             "scheduler": self.scheduler,
             "scheduler_config": dict(self.scheduler_config),
             "checkpoints": self.checkpoints,
@@ -175,6 +180,14 @@ class Launch:
         return Security(
             process=process, topology_id=self.topology_id, token=self.token(), tls=tls, incarnation=own_incarnation()
         )
+
+    def with_code(self, version: str, package_paths: Iterable[str]) -> Launch:
+        """The same with other code than what was submitted, in its directory; for `heronpy.loader.activate`."""
+        return replace(self, dir=self.code_dir(version), package_paths=tuple(package_paths))
+
+    def code_dir(self, version: str) -> Path:
+        """Where a version of the code is that has come after what was submitted."""
+        return self.dir / CODE_DIR / version
 
     @property
     def tls_dir(self) -> Path:
@@ -281,6 +294,7 @@ def _launch(path: Path, values: Any) -> Launch:
     text["main_file"] = values["main_file"]
     text["checkpoints"] = values.get("checkpoints", "")  # directories of earlier versions have none, and no
     text["start_from"] = values.get("start_from", "")
+    text["code"] = values.get("code", "")
     packages = values["package_paths"]
     if not isinstance(packages, list) or not all(isinstance(value, str) for value in (*text.values(), *packages)):
         raise TypeError("a name is not text")

@@ -5,6 +5,7 @@ it blocks: from a coroutine call it through `asyncio.to_thread`.
 """
 
 from heronpy.submit._checkpoints import StoredCheckpoint, checkpoints, remove_checkpoints
+from heronpy.submit._code import CodeUpdate, plan_code_update, version_of, with_running_code
 from heronpy.submit._control import (
     CHECKPOINT_TIMEOUT_S,
     activate,
@@ -28,9 +29,11 @@ from heronpy.submit._savepoints import save_checkpoint, starting_checkpoint, sto
 from heronpy.submit._stored_state import StateName, StoredState, stored_state, stored_states
 from heronpy.submit._submit import submit, uninterrupted
 from heronpy.submit._update import Update, plan_update, update
+from heronpy.submit._update_code import update_code
 
 __all__ = [
     "CHECKPOINT_TIMEOUT_S",
+    "CodeUpdate",
     "Listed",
     "Setting",
     "StateName",
@@ -51,6 +54,7 @@ __all__ = [
     "metrics",
     "packing_of",
     "physical_plan",
+    "plan_code_update",
     "plan_update",
     "plans",
     "prepare",
@@ -69,4 +73,7 @@ __all__ = [
     "take_checkpoint",
     "uninterrupted",
     "update",
+    "update_code",
+    "version_of",
+    "with_running_code",
 ]

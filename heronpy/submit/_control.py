@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ CALL_TIMEOUT_S = 30.0
 """For a Topology Master that is busy, or stands still for a while: one that is dead is noticed at once."""
 CHECKPOINT_TIMEOUT_S = 60.0
 """How long a command waits for a checkpoint, unless told otherwise."""
+_TRIAL_POLL_S = 0.1
 _REFUSED: dict[str, type[HeronError]] = {
     "NOT_FOUND": NotFoundError,
     "INVALID_ARGUMENT": UsageError,
@@ -126,6 +128,7 @@ def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) 
         log.warning("%s does not run, so there is no last checkpoint of it", launch.topology)
         return
     try:
+        end_trial(launch)
         deactivate(launch)
         take_checkpoint(launch, divisible=divisible, timeout_s=timeout_s)
     except (StateError, UnavailableError) as e:
@@ -182,20 +185,48 @@ def _locked(launch: Launch) -> Iterator[None]:
 
 
 def plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
-    """What was submitted, with the numbers of tasks that it has now, and which instances share a container.
+    """What its code defines, with the numbers of tasks that it has now, and which instances share a container.
 
     Raises:
         NotFoundError: the state manager does not know the topology.
         StateError: the state manager cannot be read.
     """
+    defined, packed = defined_plans(launch)
+    return defined.with_parallelism(packed.parallelism), packed
+
+
+def defined_plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
+    """The same with the numbers of tasks that the code defines. Raises as `plans`."""
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
         topology = state.get(Kind.TOPOLOGIES, launch.topology)
         packing = state.get(Kind.PACKINGPLANS, launch.topology)
     if topology is None or packing is None:
         raise NotFoundError(f"the state manager at {launch.statemgr.root} does not know topology {launch.topology}")
-    logical = LogicalPlan.from_proto(topology_pb2.Topology.FromString(topology))
     packed = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(packing))
-    return logical.with_parallelism(packed.parallelism), packed
+    logical = LogicalPlan.from_proto(packed.definition(topology_pb2.Topology.FromString(topology)))
+    return logical, packed
+
+
+def end_trial(launch: Launch) -> bool:
+    """Have the old code come back where new code is on trial. Returns whether there was any.
+
+    Raises:
+        StateError, UnavailableError: it does not come back just now.
+    """
+    deadline_s = time.monotonic() + CALL_TIMEOUT_S
+    found = False
+    while (packing := plans(launch)[1]).trial is not None:
+        found = True
+        request = tmaster_pb2.UpdateRequest(
+            base=packing.to_proto(), packing=packing.rolled_back().to_proto(), timeout_s=CALL_TIMEOUT_S
+        )
+        try:
+            ask(launch, "Update", request, timeout_s=2 * CALL_TIMEOUT_S)
+        except (StateError, UnavailableError):  # maybe the Topology Master does it by itself just now
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(_TRIAL_POLL_S)
+    return found
 
 
 def metrics(launch: Launch, request: tmaster_pb2.MetricsRequest) -> tmaster_pb2.MetricsReply:

@@ -257,4 +257,9 @@ def _remove_directory(launch: Launch) -> None:
 
 def _staged(submission: Submission) -> Launch:
     staged = loader.stage(submission.definition, submission.launch.dir)
-    return dataclasses.replace(submission.launch, package_paths=staged.package_paths, main_file=staged.main_file)
+    return dataclasses.replace(
+        submission.launch,
+        package_paths=staged.package_paths,
+        main_file=staged.main_file,
+        code=loader.version_of(submission.launch.dir),
+    )

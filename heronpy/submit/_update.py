@@ -14,6 +14,7 @@ from heronpy.errors import UnavailableError
 from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
+from heronpy.submit._code import refuse_on_trial
 from heronpy.submit._control import ask, plans, status
 from heronpy.submit._plan import check_divisible, packing_of
 from heronpy.submit._submit import check_ports
@@ -68,9 +69,11 @@ def plan_update(
 
     Raises:
         NotFoundError: the state manager does not know the topology.
+        StateError: its code is just being changed.
         TopologyError: unknown component; a number that it cannot have; or it does not fit into containers.
     """
     logical, before = plans(launch)
+    refuse_on_trial(before)
     wanted = logical.with_parallelism(tasks)
     if takes_checkpoints(wanted.config):
         check_divisible(wanted)
@@ -89,6 +92,7 @@ def plan_update(
         return Update(launch, wanted, before, before)
     algorithm = packing_of(wanted, cluster.repacking or cluster.packing)
     after = algorithm.repack(before, changes, **({} if containers is None else {"containers": containers}))
+    after = after.with_code_of(before)
     return Update(launch, wanted, before, after)
 
 

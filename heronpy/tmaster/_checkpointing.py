@@ -137,6 +137,7 @@ class Checkpointing:
             effects += self._feed(StmgrDisconnected(id, now_s))
         decided = state.plan is not None and state.plan.packing != state.packing
         self.coordinator.divisible = updating or decided
+        self.coordinator.suspended = state.packing.trial is not None
         self.coordinator.decided = state.packing.parallelism if decided else {}
         if published and state.plan is not None and state.plan is not self._plan:
             self._plan = state.plan

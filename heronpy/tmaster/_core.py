@@ -61,6 +61,7 @@ from heronpy.tmaster._store_effects import (
     StoreFailed,
     WriteNode,
 )
+from heronpy.tmaster._trial import Trials, refusal
 from heronpy.tmaster._update import PlanUpdate, Stage, UpdateRequested
 from heronpy.tmaster.checkpoints import (
     CheckpointDamaged,
@@ -81,6 +82,8 @@ from heronpy.tmaster.checkpoints import (
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
+ROLLBACK_S = 60.0
+"""How long the write of a rollback is tried before it is begun again."""
 NOBODY = 0
 """The number of a request that nobody waits for."""
 _READ_ALL = ReadNodes((*_durable.KINDS, Kind.PPLANS, NEXT))
@@ -193,6 +196,9 @@ class Core:
         self._change: _Change | None = None
         self._update: PlanUpdate | None = None
         self._preparation = Preparation(b"")
+        self._trials = Trials()
+        self.code_failure = ""
+        """Why this Topology Master has rolled back new code the last time."""
         self._checkpoint_calls = CheckpointCalls()
         self._finished = False
 
@@ -218,7 +224,7 @@ class Core:
             due.append(self._change.deadline_s)
         if self._update is not None:
             due.append(self._update.due_s)
-        due.append(self._preparation.due_s)
+        due += [self._preparation.due_s, self._trials.due_s]
         due.append(self._checkpoint_calls.due_s)
         return min((at for at in due if at is not None), default=None)
 
@@ -281,6 +287,8 @@ class Core:
                 | ManifestWritten()
                 | ManifestFailed()
             ):
+                if isinstance(event, RollbackRequested):
+                    self._trials.failed(event)
                 return self.checkpoints.on(event) if self.checkpoints is not None else []
             case _:
                 return self._topology_event(event)
@@ -302,6 +310,7 @@ class Core:
         effects += self._published(self._publisher.advance(now_s))
         effects += self._nodes.advance(now_s)
         effects += self._change_state(now_s)
+        effects += self._end_trial(now_s)
         effects += self._update_plan(now_s)
         effects += self._prepare(now_s)
         effects += self._answer_checkpoint_calls(now_s)
@@ -385,12 +394,26 @@ class Core:
             return [Reply(request.call, "a checkpoint that was asked for is under way: ask again")]
         if request.base != state.packing:
             return [Reply(request.call, "the packing plan has changed meanwhile: ask again")]
+        if why := refusal(request, checkpoints=self.checkpoints is not None):
+            return [Reply(request.call, why)]
         try:
             check_fits(state.logical.with_parallelism(request.packing.parallelism), request.packing)
         except TopologyError as e:
             return [Reply(request.call, str(e))]
         self._update = PlanUpdate.begin(request, checkpoints=self.checkpoints is not None)
+        if request.packing.trial is not None:
+            self.code_failure = ""
         return []
+
+    def _end_trial(self, now_s: float) -> list[Effect]:
+        """Have the old code come back if the new one was not accepted in time, or has failed."""
+        in_force = self.state.plan is not None and self.state.plan.packing == self.state.packing
+        self._trials.follow(self.state.packing if in_force else None, self.state.restore_epoch, now_s)
+        if self._update is not None or not (why := self._trials.failure(now_s)):
+            return []
+        packing, self.code_failure = self.state.packing, why
+        log.error("code %s is rolled back: %s", ", ".join(sorted(packing.versions)), why)
+        return self._begin_update(UpdateRequested(NOBODY, packing, packing.rolled_back(), ROLLBACK_S, now_s))
 
     def _update_plan(self, now_s: float) -> list[Effect]:
         update = self._update
@@ -449,6 +472,8 @@ class Core:
     def _ask_checkpoint(self, asked: CheckpointAsked) -> list[Effect]:
         if self.checkpoints is None:
             return [Reply(asked.call, "the topology takes no checkpoints")]
+        if self.state.packing.trial is not None:
+            return [Reply(asked.call, "new code is on trial, and no checkpoint is taken meanwhile: ask again")]
         if asked.divisible and self._update is not None:
             return [Reply(asked.call, "an update is under way: ask again")]
         self._checkpoint_calls.add(asked, self.checkpoints.coordinator.newest_begun)
@@ -547,8 +572,8 @@ class Core:
             if saved.logical.id != topology.id:
                 saved = None  # left behind by an earlier topology of the same name
         self._publisher = PlanPublisher(saved)
-        logical = LogicalPlan.from_proto(topology)
         packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(raw))
+        logical = LogicalPlan.from_proto(packing.definition(topology))
         check_fits(logical, packing)
         self._state, effects = start(
             logical.with_parallelism(packing.parallelism),
@@ -601,7 +626,8 @@ class Core:
         try:
             packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
             check_fits(self.state.logical, packing)
-            logical = LogicalPlan.from_proto(self._topology_message()).with_parallelism(packing.parallelism)
+            logical = LogicalPlan.from_proto(packing.definition(self._topology_message()))
+            logical = logical.with_parallelism(packing.parallelism)
         except (TopologyError, DecodeError) as e:
             log.error("the new packing plan is not used: %s", e)
             return []

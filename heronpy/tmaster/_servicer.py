@@ -204,7 +204,7 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
             started_ms=master.started_ms,
             now_s=time.monotonic(),
         )
-        reply.stop_reason = master.core.stop_reason
+        reply.stop_reason, reply.code_failure = master.core.stop_reason, master.core.code_failure
         if master.core.checkpoints is not None:
             reply.checkpoints.CopyFrom(
                 checkpoint_status(master.core.checkpoints.coordinator, time.monotonic(), _now_ms())

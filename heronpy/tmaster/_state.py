@@ -9,6 +9,8 @@ Events in, effects out: no clock, no socket, no state manager. The rules:
   whenever its content changes, and only then.
 * A changed packing plan (scaling) is put into force when all its Stream Managers can be located. Until then the
   packing in force stays, but restarted Stream Managers and state changes still get through.
+* A packing is another one if it has other tasks, has them elsewhere, or has them run other code. Whether that code is
+  accepted makes none.
 * With checkpoints it comes into force together with a restore epoch in which no plan has had the packing before: what
   is routed by one packing never meets state that is divided by another, whoever dies between the two.
 * Versions grow over all incarnations of the Topology Master: after what the state manager holds and after what any
@@ -230,7 +232,7 @@ def start(
         restore_epoch = max(restore_epoch, saved.restore_epoch)
         state = replace(state, known={location.id: location for location in saved.stmgrs})
     state = replace(state, restore_epoch=restore_epoch)
-    if saved is None or saved.packing != packing:
+    if saved is None or not saved.packing.runs_like(packing):
         # The predecessor may have sent a plan of this very epoch, with the packing before, that it could not save.
         state = _for_next_epoch(state)
     return _planned(state)
@@ -263,7 +265,7 @@ def step(state: State, event: Event) -> tuple[State, list[Effect]]:
         case TimePassed():
             return _time_passed(state, event)
         case PackingChanged():
-            if event.packing != state.packing:
+            if not event.packing.runs_like(state.packing):
                 state = _for_next_epoch(state)
             return _planned(replace(state, logical=event.logical, packing=event.packing))
         case SpoutsHeld():
@@ -349,7 +351,7 @@ def _planned(state: State) -> tuple[State, list[Effect]]:
     draft = _draft(state)
     if draft is None:
         return state, []
-    if draft.packing != state.packing:
+    if not draft.packing.runs_like(state.packing):
         state = _for_next_epoch(state)
     if state.plan is not None and state.plan.version == state.version and _same_content(state.plan, draft):
         return state, []

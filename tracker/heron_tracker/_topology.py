@@ -141,7 +141,10 @@ def assemble(statemgr: str, values: dict[Kind, bytes | None], before: Topology |
         found_packing = plan_pb2.PackingPlan.FromString(raw)
         check_packing(found_packing, proto)
         packing = PackingPlan.from_proto(found_packing)
-        topology = replace(topology, packing=packing, logical=topology.logical.with_parallelism(packing.parallelism))
+        defined = packing.definition(proto)
+        check_definition(defined)
+        logical = LogicalPlan.from_proto(defined).with_parallelism(packing.parallelism)
+        topology = replace(topology, packing=packing, logical=logical)
     if raw := values.get(Kind.PPLANS):
         found = plan_pb2.PhysicalPlan.FromString(raw)
         check_physical(found)

@@ -125,6 +125,8 @@ class CheckpointCoordinator:
         self.divisible = False
         """Whether only checkpoints are committed that another number of tasks can restore: without logs, whose batches
         are for tasks of this number."""
+        self.suspended = False
+        """No checkpoint is begun: new code is on trial."""
         self.decided: Mapping[str, int] = {}
         """The numbers of tasks that are decided upon and not in force: what is committed must suit them, too."""
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
@@ -195,7 +197,7 @@ class CheckpointCoordinator:
             return self._retry_s
         if self._current is not None:
             return self._current.began_s + self._settings.timeout_s
-        return self._due_s if self.phase is Phase.RUNNING else None
+        return self._due_s if self.phase is Phase.RUNNING and not self.suspended else None
 
     def restorable_with(self, tasks: Mapping[str, int]) -> bool:
         """Whether everything waits just now to be restored, and these numbers of tasks can restore it, too."""
@@ -233,7 +235,8 @@ class CheckpointCoordinator:
                 return self._disconnected(event)
             case RollbackRequested():
                 if event.epoch == self.epoch:
-                    self._poison.rolled_back(event)
+                    if not self.suspended:  # else the code is to blame, and the old one executes the tuple
+                        self._poison.rolled_back(event)
                     self._members.reject(f"task {event.task}: {event.reason}")
                 return self._checked(event.now_s)
             case CheckpointDamaged():
@@ -283,7 +286,7 @@ class CheckpointCoordinator:
             waiting = ", ".join(map(str, self.missing[:10]))
             missing = f"snapshot of {len(current.missing)} tasks: {waiting}" if waiting else "manifest"
             return self._abort(Failure.TIMEOUT, f"no {missing}", now_s)
-        if current is None and self.phase is Phase.RUNNING and now_s >= self._due_s:
+        if current is None and self.phase is Phase.RUNNING and now_s >= self._due_s and not self.suspended:
             return self._begin(now_s)
         return ()
 

@@ -1,0 +1,51 @@
+"""Code that has come into a running topology after what was submitted."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from heronpy.errors import TopologyError
+from heronpy.proto import plan_pb2
+
+_VERSION = re.compile(r"[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class CodeVersion:
+    """A package in the topology's directory, and the topology that it defines."""
+
+    version: str
+    """The first twelve hexadecimal digits of the SHA-256 of the package."""
+    package_paths: tuple[str, ...]
+    """Directories for sys.path, relative to the directory of this version, first first."""
+    definition: bytes = field(repr=False)
+    """A serialized Topology. Its id and state do not count."""
+
+    def __post_init__(self) -> None:
+        if not _VERSION.fullmatch(self.version):  # it is the name of a directory
+            raise TopologyError(f"{self.version!r} is not a version of code")
+
+    def to_proto(self) -> plan_pb2.CodeVersion:
+        return plan_pb2.CodeVersion(version=self.version, package_paths=self.package_paths, definition=self.definition)
+
+    @classmethod
+    def from_proto(cls, proto: plan_pb2.CodeVersion) -> CodeVersion:
+        return cls(proto.version, tuple(proto.package_paths), proto.definition)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTrial:
+    """New code that is not accepted yet."""
+
+    fallback: str
+    """The version that comes back if it is not accepted; empty: what was submitted."""
+    timeout_s: float
+    """In this time, from when it runs."""
+
+    def to_proto(self) -> plan_pb2.CodeTrial:
+        return plan_pb2.CodeTrial(fallback=self.fallback, timeout_s=self.timeout_s)
+
+    @classmethod
+    def from_proto(cls, proto: plan_pb2.CodeTrial) -> CodeTrial:
+        return cls(proto.fallback, proto.timeout_s)

@@ -1,0 +1,199 @@
+"""New code for a topology that runs: what is decided before anything is done."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import heron_scheduler
+
+from heronpy import loader
+from heronpy.errors import ConfigError, StateError, TopologyError
+from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan
+from heronpy.runtime import Launch
+from heronpy.submit._control import defined_plans, plans
+from heronpy.submit._plan import prepare
+
+if TYPE_CHECKING:
+    from heronpy.loader import Definition
+
+_FIXED: Final = {
+    "topology.reliability.mode": "ATMOST_ONCE",
+    "topology.stateful.checkpoint.interval.seconds": None,
+    "topology.state.key.groups": None,
+}
+"""Configuration that a topology keeps for as long as it runs, and its defaults."""
+
+
+@dataclass(frozen=True)
+class CodeUpdate:
+    """New code for a topology, which nobody knows of yet."""
+
+    launch: Launch
+    definition: Definition
+    logical: LogicalPlan
+    """As the new code defines it; tasks stay as many as there are."""
+    base: PackingPlan
+    """What runs."""
+    before: str
+    """The version that runs."""
+    after: str
+
+    @property
+    def steps(self) -> list[tuple[int, ...]]:
+        """Which containers change their code together."""
+        containers = tuple(container.id for container in self.base.containers)
+        return [containers] if self.launch.checkpoints else [(id,) for id in containers]
+
+    @property
+    def changes(self) -> list[str]:
+        """What changes, in words; empty: that code runs already."""
+        if self.before == self.after:
+            return []
+        how = (
+            "all tasks go on from a checkpoint"
+            if self.launch.checkpoints
+            else f"containers are restarted one after the other: {', '.join(str(id) for (id,) in self.steps)}"
+        )
+        return [f"code: {self.before or '(unknown)'} → {self.after}", how]
+
+
+def version_of(launch: Launch, packing: PackingPlan) -> str:
+    """The version of the code that runs; while new code is on trial, that which was accepted before."""
+    running = packing.containers[0].code if packing.trial is None else packing.trial.fallback
+    return running or launch.code
+
+
+def with_running_code(launch: Launch) -> Launch:
+    """The same with the code that runs, for `heronpy.loader.activate`.
+
+    Raises:
+        NotFoundError: the state manager does not know the topology.
+        StateError: the state manager cannot be read.
+    """
+    packing = plans(launch)[1]
+    code = packing.code_of(packing.containers[0].id)
+    return launch if code is None else launch.with_code(code.version, code.package_paths)
+
+
+def plan_code_update(
+    launch: Launch,
+    definition: Definition,
+    *,
+    home: Path,
+    properties: Mapping[str, Any] | None = None,
+    config_path: str | Path | None = None,
+) -> CodeUpdate:
+    """Compare new code with a topology that runs. Touches nothing.
+
+    What a state is called is known only when a component has been initialized: a state in the checkpoint that the new
+    code does not declare fails the trial (see `update_code`), and loses nothing.
+
+    Args:
+        launch: The topology.
+        definition: What `heronpy.loader.define` has returned for the new code.
+        home: HERON_HOME.
+        properties: Configuration keys that override the cluster's files.
+        config_path: The directory of the clusters' directories, instead of the installed one.
+
+    Raises:
+        ConfigError: the scheduler's containers do not share the submitter's files; or a wrong configuration.
+        NotFoundError: the state manager does not know the topology.
+        TopologyError: the new code cannot go on with what runs; names all that does not fit.
+    """
+    if not heron_scheduler.has_service(launch):
+        raise ConfigError(
+            f"scheduler {launch.scheduler}: --code needs containers that share the files of this machine; take a "
+            "savepoint with `heron kill --keep-state`, and submit the new code with `heron submit --from`"
+        )
+    submitted = prepare(
+        definition,
+        cluster=launch.cluster,
+        role=launch.role,
+        environ=launch.environ,
+        home=home,
+        properties=properties,
+        config_path=config_path,
+    )
+    running, packing = defined_plans(launch)
+    if misfits := [*misfits_of(running, submitted.logical, packing.parallelism)]:
+        raise TopologyError(f"the new code does not fit the running {launch.topology}: {'; '.join(misfits)}")
+    with tempfile.TemporaryDirectory(prefix="heron-code-") as scratch:
+        loader.stage(definition, Path(scratch))
+        after = loader.version_of(Path(scratch))
+    return CodeUpdate(launch, definition, submitted.logical, packing, version_of(launch, packing), after)
+
+
+def refuse_on_trial(packing: PackingPlan) -> None:
+    """Refuse to change a plan whose code is not accepted yet.
+
+    Raises:
+        StateError: it is not.
+    """
+    if packing.trial is not None:
+        raise StateError(
+            f"new code is on trial, and is accepted or rolled back within {packing.trial.timeout_s:g} s: ask again"
+        )
+
+
+def misfits_of(running: LogicalPlan, new: LogicalPlan, tasks: Mapping[str, int]) -> Iterator[str]:
+    """What keeps new code from going on with what runs, each in a few words.
+
+    Args:
+        running: As the code that runs defines it.
+        new: As the new code does.
+        tasks: How many tasks each component has by now. It keeps them if the new code defines as many as the old did.
+    """
+    if running.name != new.name:
+        yield f"it defines topology {new.name!r}"
+    for key, default in _FIXED.items():
+        was, will = running.config.get(key, default), new.config.get(key, default)
+        if str(was) != str(will):
+            yield f"{key} is {was}, and {will} in the new code"
+    for name in sorted(running.components.keys() - new.components.keys()):
+        yield f"component {name!r} is missing"
+    for name in sorted(new.components.keys() - running.components.keys()):
+        yield f"component {name!r} is new"
+    for name in sorted(running.components.keys() & new.components.keys()):
+        yield from _misfits(running.components[name], new.components[name], tasks.get(name, 0))
+
+
+def _misfits(was: Component, will: Component, tasks: int) -> Iterator[str]:
+    name = was.name
+    if was.is_spout != will.is_spout:
+        yield f"component {name!r} is a {_kind(was)}, and a {_kind(will)} in the new code"
+        return
+    if will.parallelism not in (was.parallelism, tasks):
+        yield (
+            f"component {name!r} has {tasks} tasks, and {will.parallelism} in the new code: change that by "
+            f"--component-parallelism {name}:{will.parallelism} before"
+        )
+    for stream in sorted({*was.outputs, *will.outputs}):
+        if was.outputs.get(stream) != will.outputs.get(stream):
+            yield f"stream {name}:{stream} is {_shown(was, stream)}, and {_shown(will, stream)} in the new code"
+    inputs, wanted = _inputs(was), _inputs(will)
+    for key in sorted({*inputs, *wanted}):
+        if inputs.get(key) != wanted.get(key):
+            yield f"component {name!r} reads {':'.join(key)} by another grouping"
+
+
+def _kind(component: Component) -> str:
+    return "spout" if component.is_spout else "bolt"
+
+
+def _shown(component: Component, stream: str) -> str:
+    if (declared := component.outputs.get(stream)) is None:
+        return "not declared"
+    return f"({', '.join(declared.fields)}){' direct' if declared.direct else ''}"
+
+
+def _inputs(component: Component) -> dict[tuple[str, str], tuple[Any, ...]]:
+    # Whatever a custom grouping is made of is code.
+    return {(i.component, i.stream): _grouping(i) for i in component.inputs}
+
+
+def _grouping(decl: InputDecl) -> tuple[Any, ...]:
+    return decl.grouping, decl.fields

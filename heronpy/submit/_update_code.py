@@ -1,0 +1,255 @@
+"""Bring new code into a topology that runs, on trial: accept it when it is healthy, or have the old code come back.
+
+All that is decided is in the packing plan, written by the Topology Master: which code each container runs, and that it
+is on trial. If this command dies, the Topology Master rolls back when the trial is over; the next update or kill need
+not know what came before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from heronpy import loader
+from heronpy.errors import HeronError, StateError, UnavailableError
+from heronpy.loader import PACKAGE
+from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
+from heronpy.proto import tmaster_pb2
+from heronpy.runtime import Launch
+from heronpy.statemgr import open_statemgr
+from heronpy.submit._code import CodeUpdate, version_of
+from heronpy.submit._control import ask, end_trial, plans, status
+from heronpy.submit._packages import add_requirements
+
+log = logging.getLogger(__name__)
+
+TIMEOUT_S = 120.0
+STABLE_S = 5.0
+"""New code is healthy when everything has run for so long without an exception."""
+MARGIN_S = 30.0
+"""So much longer than this command waits, the Topology Master does before it rolls back by itself."""
+_LOCK = "code"
+_LOCK_S = 1.0
+_POLL_S = 0.1
+_CALL_S = 10.0
+_ROLLBACK_S = 60.0
+
+
+@dataclass(slots=True)
+class CodeHealth:
+    """Whether new code is healthy, from what the Topology Master says again and again. Pure: no clock, no call."""
+
+    components: frozenset[str]
+    """Whose exceptions end their processes."""
+    containers: frozenset[int]
+    """Which have the new code, and had it not before."""
+    began_ms: int
+    """When, since 1970: earlier exceptions are of the old code."""
+    stable_s: float = STABLE_S
+    problem: str = "the Topology Master has not answered"
+    """Why it is not healthy yet."""
+    failure: str = ""
+    """Why it never will be."""
+    _since_s: float | None = field(default=None)
+
+    def observed(self, reply: tmaster_pb2.StatusReply, now_s: float) -> bool:
+        """Take a status; whether the code is healthy by now."""
+        for exception in reply.exceptions:
+            if self._is_new(exception):
+                lines = exception.report.stacktrace.strip().splitlines()
+                self.failure = f"{exception.source}: {lines[-1] if lines else 'an exception'}"
+                return False
+        phase = reply.checkpoints.phase
+        if not reply.ready or phase not in ("", "running"):
+            missing = [instance.id for instance in reply.instances if not instance.attached]
+            self.problem = f"it waits for {', '.join(missing[:5]) or phase or 'Stream Managers'}"
+            self._since_s = None
+            return False
+        self._since_s = now_s if self._since_s is None else self._since_s
+        return now_s - self._since_s >= self.stable_s
+
+    def _is_new(self, exception: tmaster_pb2.NamedException) -> bool:
+        container = exception.source.removeprefix("container_").partition("_")[0]
+        ours = exception.source.startswith("container_") and container.isdecimal() and int(container) in self.containers
+        return ours and exception.component in self.components and exception.report.last_time_ms >= self.began_ms
+
+
+def update_code(
+    planned: CodeUpdate, *, timeout_s: float = TIMEOUT_S, on_step: Callable[[str], None] = lambda step: None
+) -> str:
+    """Have a topology run new code. Returns its version, accepted.
+
+    With checkpoints all tasks go on from one that is taken now, and none is taken before the code is accepted. Without,
+    container after container is restarted, at least once with replays of what is lost, at most once without.
+
+    Args:
+        planned: What `plan_code_update` has returned.
+        timeout_s: How long each step may take: the checkpoint, and that the new code is healthy.
+        on_step: Called with a few words before each step.
+
+    Raises:
+        StateError: the old code runs; says why, with the last error of user code.
+        UnavailableError: the Topology Master does not answer; or somebody else updates the code.
+    """
+    launch = planned.launch
+    with contextlib.closing(open_statemgr(launch.statemgr)) as state, state.lock(launch.topology, _LOCK, _LOCK_S):
+        if end_trial(launch):
+            on_step("rolling back what an interrupted update has left")
+            _settle(launch)
+        base = plans(launch)[1]
+        if not base.runs_like(planned.base) and planned.base.trial is None:
+            raise StateError(f"{launch.topology} has changed meanwhile: ask again")
+        _remove_unused(launch, base)
+        on_step("staging the package")
+        code = _staged(planned)
+        trial = CodeTrial(base.containers[0].code, timeout_s + MARGIN_S)
+        try:
+            for containers in planned.steps:
+                _try(planned, code, containers, trial, timeout_s, on_step)
+            packing = plans(launch)[1]
+            _refuse_rolled_back(launch, packing, code, "")
+            _change(launch, packing, packing.accepted(), timeout_s)
+        except BaseException as e:
+            on_step("rolling back")
+            _roll_back(launch, code, e)
+            raise
+        _remove_unused(launch, plans(launch)[1])
+    return code.version
+
+
+def _try(
+    planned: CodeUpdate,
+    code: CodeVersion,
+    containers: tuple[int, ...],
+    trial: CodeTrial,
+    timeout_s: float,
+    on_step: Callable[[str], None],
+) -> None:
+    launch, packing = planned.launch, plans(planned.launch)[1]
+    if packing.trial is None and packing.versions != {trial.fallback}:
+        raise StateError(f"{launch.topology} was changed by somebody else")
+    if containers != planned.steps[0]:
+        _refuse_rolled_back(launch, packing, code, "")
+    on_step("taking a checkpoint" if launch.checkpoints else f"restarting container {containers[0]}")
+    _change(launch, packing, packing.on_trial(code, containers, trial), timeout_s)
+    on_step("waiting for the new code to be healthy")
+    health = CodeHealth(
+        components=_ended_by_exceptions(planned.logical),
+        containers=frozenset(containers),
+        began_ms=int(time.time() * 1000),
+        stable_s=min(STABLE_S, timeout_s / 2),
+    )
+    deadline_s = time.monotonic() + timeout_s
+    healthy = False
+    while not healthy:
+        with contextlib.suppress(UnavailableError):  # it is being started again
+            healthy = health.observed(status(launch), time.monotonic())
+        _refuse_rolled_back(launch, plans(launch)[1], code, health.failure)
+        if health.failure:
+            raise StateError(f"code {code.version} of {launch.topology} is rolled back: {health.failure}")
+        if time.monotonic() > deadline_s and not healthy:
+            raise StateError(
+                f"code {code.version} of {launch.topology} is rolled back, since it is not healthy after "
+                f"{timeout_s:g} s: {health.problem}"
+            )
+        time.sleep(_POLL_S)
+
+
+def _ended_by_exceptions(logical: LogicalPlan) -> frozenset[str]:
+    policy = "topology.exception.policy"
+    return frozenset(name for name in logical.components if logical.config_of(name).get(policy, "restart") != "fail")
+
+
+def _change(launch: Launch, base: PackingPlan, packing: PackingPlan, timeout_s: float) -> None:
+    """Have the Topology Master write another plan.
+
+    Raises:
+        StateError, UnavailableError: it was not written.
+    """
+    request = tmaster_pb2.UpdateRequest(base=base.to_proto(), packing=packing.to_proto(), timeout_s=timeout_s)
+    try:
+        ask(launch, "Update", request, timeout_s=timeout_s + _CALL_S)
+    except UnavailableError:
+        if plans(launch)[1] != packing:
+            raise
+
+
+def _refuse_rolled_back(launch: Launch, packing: PackingPlan, code: CodeVersion, why: str) -> None:
+    if code.version not in packing.versions:
+        why = why or _newest_error(launch) or "user code has failed"
+        raise StateError(f"code {code.version} of {launch.topology} is rolled back: {why}")
+
+
+def _newest_error(launch: Launch) -> str:
+    """What the Topology Master, or user code, says."""
+    with contextlib.suppress(HeronError):
+        reply = status(launch)
+        if reply.code_failure:
+            return reply.code_failure
+        newest = max(reply.exceptions, key=lambda e: e.report.last_time_ms, default=None)
+        lines = newest.report.stacktrace.strip().splitlines() if newest is not None else []
+        return f"{newest.source}: {lines[-1]}" if newest is not None and lines else ""
+    return ""
+
+
+def _roll_back(launch: Launch, code: CodeVersion, error: BaseException) -> None:
+    """Have the old code come back, and wait for it. What fails is logged: `error` is what is raised."""
+    try:
+        end_trial(launch)
+        packing = plans(launch)[1]
+        if packing.trial is None and code.version not in packing.versions:
+            _settle(launch)
+            _remove_unused(launch, packing)
+    except HeronError as e:
+        log.error("after %r: code of %s may still be on trial, then it is rolled back: %s", error, launch.topology, e)
+
+
+def _settle(launch: Launch) -> None:
+    """Wait until everything runs again.
+
+    Raises:
+        UnavailableError: not in time.
+    """
+    deadline_s = time.monotonic() + _ROLLBACK_S
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(UnavailableError):
+            reply = status(launch)
+            if reply.ready and reply.checkpoints.phase in ("", "running"):
+                return
+        time.sleep(_POLL_S)
+    raise UnavailableError(f"{launch.topology} does not run again after {_ROLLBACK_S:g} s: see `heron status`")
+
+
+def _staged(planned: CodeUpdate) -> CodeVersion:
+    """Put the package beside those that there are."""
+    launch, target = planned.launch, planned.launch.code_dir(planned.after)
+    try:
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
+        staged = loader.stage(planned.definition, scratch)
+        if loader.version_of(scratch) != planned.after:
+            raise StateError("the package has changed since it was planned: ask again")
+        paths = add_requirements(replace(launch, dir=scratch, package_paths=staged.package_paths)).package_paths
+        shutil.rmtree(target, ignore_errors=True)
+        scratch.rename(target)
+    except OSError as e:
+        raise StateError(f"the package cannot be written to {target}: {e.strerror}") from e
+    return CodeVersion(planned.after, paths, planned.logical.proto.SerializeToString())
+
+
+def _remove_unused(launch: Launch, packing: PackingPlan) -> None:
+    """Remove the packages that no container runs, nor may fall back to."""
+    used = {*packing.versions, *([packing.trial.fallback] if packing.trial is not None else [])}
+    unused: Iterable[Path] = launch.code_dir("").glob("*")
+    for directory in unused:
+        if directory.name not in used:
+            shutil.rmtree(directory, ignore_errors=True)
+    if "" not in used:
+        shutil.rmtree(launch.dir / PACKAGE, ignore_errors=True)
+    log.info("%s runs code %s", launch.topology, version_of(launch, packing) or "(submitted)")

@@ -1,0 +1,138 @@
+"""`heron update --code` on topologies that run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from versioned_topology import KEYS, counts_in, program, versions_in
+
+from heronpy.submit import plans
+from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
+
+
+def command(program: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "heronpy.cli", "update", "versioned", "--code", str(program), *options]
+
+
+def updated(cluster: LocalCluster, program: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "HERON_HOME": str(cluster.home)}
+    return subprocess.run(
+        command(program, *options), env=environ, text=True, capture_output=True, timeout=300, check=False
+    )
+
+
+def counted_by(directory: Path, version: int) -> int:
+    return sum(counts[version - 1] for counts in counts_in(directory).values())
+
+
+def code_directories(topology: TopologyHandle) -> list[str]:
+    return sorted(path.name for path in topology.launch.code_dir("").glob("*"))
+
+
+def test_new_code_counts_from_the_switch_on_and_code_that_fails_is_rolled_back(tmp_path: Path) -> None:
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(program(tmp_path, 1, stateful=True)).wait_running()
+
+        def counted_by_version(version: int) -> None:
+            assert counted_by(tmp_path, version) > 100
+
+        eventually_sync(lambda: counted_by_version(1), within_s=60)
+        other = updated(cluster, program(tmp_path, 2, stateful=True, tasks=3))
+        assert (other.returncode != 0, "change that by --component-parallelism count:3" in other.stderr) == (True, True)
+        second = program(tmp_path, 2, stateful=True)
+        dry = updated(cluster, second, "--dry-run")
+        assert (dry.returncode, versions_in(tmp_path)) == (0, [1, 1]), dry.stderr
+        before = topology.launch.code
+        assert dry.stdout.startswith(f"code: {before} → ")
+        id = topology.launch.topology_id
+
+        done = updated(cluster, second)
+        assert done.returncode == 0, done.stderr
+        after = plans(topology.launch)[1]
+        assert (after.trial, plans(topology.launch)[0].id) == (None, id)
+        (version,) = after.versions
+        assert f"versioned runs code {version}" in done.stdout
+        assert (code_directories(topology), (topology.launch.dir / "package").exists()) == ([version], False)
+        eventually_sync(lambda: counted_by_version(2), within_s=60)
+        switch = counted_by(tmp_path, 1)
+        first = {f"key {key}": switch // KEYS + (key < switch % KEYS) for key in range(KEYS)}
+        assert {key: counts[0] for key, counts in counts_in(tmp_path).items()} == first, "all before the switch, once"
+
+        failed = updated(cluster, program(tmp_path, 3, stateful=True))
+        assert failed.returncode != 0
+        assert "is rolled back: " in failed.stderr
+        assert "version 3 fails at once" in failed.stderr
+        assert (plans(topology.launch)[1], code_directories(topology)) == (after, [version])
+        (tmp_path / "finish").touch()
+
+        def all_once() -> None:
+            assert (tmp_path / "emitted").exists()
+            numbers = int((tmp_path / "emitted").read_text())
+            assert {key: sum(counts) for key, counts in counts_in(tmp_path).items()} == {
+                f"key {key}": numbers // KEYS for key in range(KEYS)
+            }
+            assert counted_by(tmp_path, 1) == switch
+
+        eventually_sync(all_once, within_s=60)
+        assert not topology.status().checkpoints.failed or topology.status().checkpoints.committed
+
+
+def test_an_update_goes_on_after_the_death_of_the_one_before(tmp_path: Path) -> None:
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(program(tmp_path, 1, stateful=True)).wait_running()
+        second = program(tmp_path, 2, stateful=True)
+        environ = {**os.environ, "HERON_HOME": str(cluster.home)}
+        with subprocess.Popen(command(second), env=environ, stderr=subprocess.DEVNULL) as dying:
+
+            def on_trial() -> None:
+                assert plans(topology.launch)[1].trial is not None
+
+            try:
+                eventually_sync(on_trial, within_s=60)
+            finally:
+                dying.kill()
+        assert plans(topology.launch)[1].trial is not None
+        done = updated(cluster, second)
+        assert done.returncode == 0, done.stderr
+        assert "rolling back what an interrupted update has left" in done.stderr
+
+        def all_new() -> None:
+            assert versions_in(tmp_path) == [2, 2]
+
+        eventually_sync(all_new)
+        (tmp_path / "finish").touch()
+
+        def all_once() -> None:
+            assert (tmp_path / "emitted").exists()
+            numbers = int((tmp_path / "emitted").read_text())
+            found = {key: sum(counts) for key, counts in counts_in(tmp_path).items()}
+            assert found == {f"key {key}": numbers // KEYS for key in range(KEYS)}
+
+        eventually_sync(all_once, within_s=60)
+
+
+def test_without_checkpoints_containers_change_their_code_one_after_the_other(tmp_path: Path) -> None:
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(program(tmp_path, 1, stateful=False)).wait_running()
+
+        def runs(version: int) -> None:
+            assert versions_in(tmp_path) == [version, version]
+
+        eventually_sync(lambda: runs(1), within_s=60)
+        done = updated(cluster, program(tmp_path, 2, stateful=False))
+        assert done.returncode == 0, done.stderr
+        steps = [line for line in done.stderr.splitlines() if line.startswith("restarting")]
+        assert steps == ["restarting container 1 …", "restarting container 2 …"]
+        eventually_sync(lambda: runs(2))
+        after = plans(topology.launch)[1]
+        failed = updated(cluster, program(tmp_path, 3, stateful=False))
+        assert failed.returncode != 0
+        assert "version 3 fails at once" in failed.stderr
+        assert "restarting container 2" not in failed.stderr
+        assert plans(topology.launch)[1] == after
+        for path in tmp_path.glob("counts-*.json"):
+            path.unlink()
+        eventually_sync(lambda: runs(2))

@@ -1,0 +1,92 @@
+"""A program in several versions: what each counts is told apart in the state, and which one runs is in files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+KEYS = 20
+
+_PROGRAM = """
+import json, os, sys, time
+from pathlib import Path
+from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
+
+TICK = "topology.tick.tuple.freq.ms"
+VERSION, KEYS, STATEFUL = {version}, {keys}, {stateful}
+DIRECTORY = Path({directory!r})
+
+
+class Numbers(Spout):
+    outputs = ("key", "number")
+
+    def initialize(self, config, context):
+        self.position = context.task_state("position", default=0) if STATEFUL else Plain()
+        self.next_s, self.noted = time.monotonic(), -1
+
+    def next_tuple(self):
+        now_s, number = time.monotonic(), self.position.value
+        if number % KEYS == 0 and (DIRECTORY / "finish").exists():
+            if self.noted != number:
+                self.noted = number
+                (DIRECTORY / "emitted.tmp").write_text(str(number))
+                os.replace(DIRECTORY / "emitted.tmp", DIRECTORY / "emitted")
+        elif now_s >= self.next_s:
+            self.next_s = max(self.next_s + 0.005, now_s - 0.1)
+            self.position.value = number + 1
+            self.emit([f"key {{number % KEYS}}", number])
+
+
+class Plain:
+    value = 0
+
+
+class Count(Bolt):
+    def initialize(self, config, context):
+        self.counts = context.keyed_state("counts", default=()) if STATEFUL else {{}}
+        self.path = DIRECTORY / f"counts-{{context.get_this_task_index()}}.json"
+
+    def process(self, tup):
+        if VERSION == 3:
+            raise ValueError("version 3 fails at once")
+        counts = list(self.counts.get(tup["key"], ()) if not STATEFUL else self.counts[tup["key"]]) or [0, 0, 0]
+        counts[VERSION - 1] += 1
+        self.counts[tup["key"]] = tuple(counts)
+
+    def process_tick(self, tup):
+        temporary = self.path.with_suffix(".tmp")
+        temporary.write_text(json.dumps({{"version": VERSION, "counts": dict(self.counts.items())}}))
+        os.replace(temporary, self.path)
+
+
+builder = TopologyBuilder("versioned")
+source = builder.add_spout("numbers", Numbers, 1)
+builder.add_bolt("count", Count, {tasks}, {{source: Grouping.fields("key")}}, config={{TICK: 200}})
+config = {{"topology.stmgrs": 2}}
+if STATEFUL:
+    config |= {{"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.stateful.checkpoint.interval.seconds": 1}}
+builder.set_config(config)
+builder.build_and_submit()
+"""
+
+
+def program(directory: Path, version: int, *, stateful: bool, tasks: int = 2) -> Path:
+    """The file of a version. Version 3 fails with its first tuple."""
+    path = directory / f"v{version}-{tasks}" / "versioned.py"
+    path.parent.mkdir()
+    text = _PROGRAM.format(version=version, keys=KEYS, stateful=stateful, directory=str(directory), tasks=tasks)
+    path.write_text(text)
+    return path
+
+
+def counts_in(directory: Path) -> dict[str, list[int]]:
+    """Of each key, how often each version has counted it."""
+    counts: dict[str, list[int]] = {}
+    for path in directory.glob("counts-*.json"):
+        counts |= json.loads(path.read_text())["counts"]
+    return counts
+
+
+def versions_in(directory: Path) -> list[int]:
+    """The version that each task of the bolt has."""
+    return [json.loads(path.read_text())["version"] for path in sorted(directory.glob("counts-*.json"))]

@@ -1,0 +1,181 @@
+"""New code for a running topology: what fits, what is healthy, and what a plan says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
+from heronpy.errors import TopologyError
+from heronpy.loader import Definition, version_of
+from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
+from heronpy.proto import plan_pb2, tmaster_pb2
+from heronpy.submit import prepare
+from heronpy.submit.parts import CodeHealth, misfits_of
+
+TASKS = {"words": 1, "count": 2}
+
+
+class Words(Spout):
+    outputs = ("word",)
+
+
+class Pairs(Spout):
+    outputs = ("word", "weight")
+
+
+class Count(Bolt):
+    pass
+
+
+class CountOtherwise(Bolt):
+    pass
+
+
+def plan(
+    *, spout: type = Words, bolt: type = Count, name: str = "count", tasks: int = 2, grouping: Any = None, **config: Any
+) -> LogicalPlan:
+    builder = TopologyBuilder("counting")
+    words = builder.add_spout("words", spout, 1)
+    builder.add_bolt(name, bolt, tasks, {words: grouping or Grouping.fields("word")})
+    builder.set_config(config)
+    return LogicalPlan.from_proto(Definition.of(builder.build()).proto)
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        {"bolt": CountOtherwise},
+        {"my.own.key": "other"},
+        {"tasks": 2},
+        {"tasks": 3},  # as many as there are by now
+    ],
+)
+def test_other_classes_and_values_fit(new: dict[str, Any]) -> None:
+    assert [*misfits_of(plan(), plan(**new), {"words": 1, "count": 3})] == []
+
+
+@pytest.mark.parametrize(
+    ("new", "misfits"),
+    [
+        ({"name": "total"}, ["component 'count' is missing", "component 'total' is new"]),
+        (
+            {"spout": Pairs},
+            ["stream words:default is (word), and (word, weight) in the new code"],
+        ),
+        ({"grouping": Grouping.SHUFFLE}, ["component 'count' reads words:default by another grouping"]),
+        (
+            {"tasks": 3},
+            [
+                "component 'count' has 2 tasks, and 3 in the new code: change that by --component-parallelism count:3 "
+                "before"
+            ],
+        ),
+        (
+            {"topology.reliability.mode": "EFFECTIVELY_ONCE"},
+            ["topology.reliability.mode is ATMOST_ONCE, and EFFECTIVELY_ONCE in the new code"],
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(new: dict[str, Any], misfits: list[str]) -> None:
+    assert [*misfits_of(plan(), plan(**new), TASKS)] == misfits
+
+
+@pytest.fixture
+def packing(tmp_path: Path) -> PackingPlan:
+    builder = TopologyBuilder("counting")
+    words = builder.add_spout("words", Words, 1)
+    builder.add_bolt("count", Count, 2, {words: Grouping.fields("word")})
+    return prepare(Definition.of(builder.build()), home=tmp_path, properties={"topology.stmgrs": 2}).packing
+
+
+def test_a_plan_on_trial_has_both_codes_and_falls_back_or_is_accepted(packing: PackingPlan) -> None:
+    first = CodeVersion("0" * 12, ("package",), plan().proto.SerializeToString())
+    second = CodeVersion("1" * 12, ("package", "requirements"), plan(bolt=CountOtherwise).proto.SerializeToString())
+    running = packing.on_trial(first, (1, 2), CodeTrial("", 30.0)).accepted()
+    assert (running.versions, running.codes) == ({first.version}, (first,))
+    half = running.on_trial(second, (1,), CodeTrial(first.version, 30.0))
+    assert PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(half.to_proto().SerializeToString())) == half
+    assert (half.code_of(1), half.code_of(2), half.codes) == (second, first, (first, second))
+    whole = half.on_trial(second, (2,), CodeTrial(first.version, 30.0))
+    assert (whole.accepted().codes, whole.accepted().versions) == ((second,), {second.version})
+    assert whole.rolled_back() == half.rolled_back() == running
+    assert (whole.runs_like(whole.accepted()), whole.runs_like(running)) == (True, False)
+
+
+def test_a_container_sees_the_topology_as_its_own_code_defines_it(packing: PackingPlan) -> None:
+    submitted = plan().proto
+    submitted.id = "counting-1"
+    code = CodeVersion("1" * 12, ("package",), plan(bolt=CountOtherwise).proto.SerializeToString())
+    half = packing.on_trial(code, (1,), CodeTrial("", 30.0))
+    seen = [LogicalPlan.from_proto(half.definition(submitted, container)) for container in (1, 2)]
+    assert [one.components["count"].class_name.rpartition(".")[2] for one in seen] == ["CountOtherwise", "Count"]
+    assert [one.id for one in seen] == ["counting-1", "counting-1"]
+
+
+def test_a_version_is_the_name_of_a_directory_and_nothing_else() -> None:
+    with pytest.raises(TopologyError, match="is not a version"):
+        CodeVersion("../../etc/pass", (), b"")
+
+
+def test_the_same_files_make_the_same_version(tmp_path: Path) -> None:
+    versions = []
+    for name, text in (("a", "1"), ("b", "1"), ("c", "2")):
+        (tmp_path / name / "package" / "sub").mkdir(parents=True)
+        (tmp_path / name / "package" / "sub" / "module.py").write_text(text)
+        (tmp_path / name / "package" / "__pycache__").mkdir()
+        (tmp_path / name / "package" / "__pycache__" / name).touch()
+        versions.append(version_of(tmp_path / name))
+    assert versions[0] == versions[1] != versions[2]
+    assert len(versions[0]) == 12
+
+
+@pytest.fixture
+def health() -> Callable[..., CodeHealth]:
+    return lambda **given: CodeHealth(
+        **{"components": frozenset(["count"]), "containers": frozenset([1]), "began_ms": 1000, **given}
+    )
+
+
+def status(*, ready: bool = True, phase: str = "running", **exception: Any) -> tmaster_pb2.StatusReply:
+    reply = tmaster_pb2.StatusReply(ready=ready)
+    reply.checkpoints.phase = phase
+    reply.instances.add(id="container_1_count_2", attached=ready)
+    if exception:
+        values = {"source": "container_1_count_2", "component": "count", "last_time_ms": 2000} | exception
+        named = reply.exceptions.add(source=values["source"], component=values["component"])
+        named.report.stacktrace, named.report.last_time_ms = "Traceback\nValueError: no\n", values["last_time_ms"]
+    return reply
+
+
+def test_code_is_healthy_when_everything_has_run_for_some_time_without_a_break(health: Any) -> None:
+    code = health()
+    assert [code.observed(status(), at_s) for at_s in (0.0, 4.9)] == [False, False]
+    assert not code.observed(status(ready=False), 5.0)
+    assert code.problem == "it waits for container_1_count_2"
+    assert [code.observed(status(), at_s) for at_s in (5.1, 10.0, 10.2)] == [False, False, True]
+    assert not code.observed(status(phase="restoring"), 11.0)
+
+
+def test_an_exception_of_the_new_code_ends_the_trial(health: Any) -> None:
+    code = health()
+    assert not code.observed(status(last_time_ms=2000), 100.0)
+    assert code.failure == "container_1_count_2: ValueError: no"
+
+
+@pytest.mark.parametrize(
+    "exception",
+    [
+        {"last_time_ms": 999},  # of the old code
+        {"source": "container_2_count_3"},  # of a container that has the old code
+        {"source": "stmgr-1", "component": "__stmgr__"},
+        {"component": "words"},  # whose exceptions only fail tuples
+    ],
+)
+def test_other_exceptions_do_not(health: Any, exception: dict[str, Any]) -> None:
+    code = health(stable_s=0.0)
+    assert code.observed(status(**exception), 0.0)
+    assert code.failure == ""
