@@ -9,24 +9,34 @@ import pytest
 from heron_scheduler import ContainerPhase
 from heron_scheduler.slurm import SlurmScheduler
 
+from heronpy.errors import UnavailableError
 from heronpy.runtime import Launch, StatemgrSpec
 
 SQUEUE = """\
 #!/usr/bin/env python3
-import sys
+import os, sys
 job = {"%i": "17", "%T": "RUNNING", "%N": "n1", "%r": "None", "%j": "heron.words-7.1", "%k": "team a|production"}
+job["%U"], job["%u"] = "OWNER".split()
 text = next(arg.removeprefix("--format=") for arg in sys.argv if arg.startswith("--format="))
 for field, value in job.items():
     text = text.replace(field, value)
-print(text)
+if int(job["%U"]) == os.getuid() or "--me" not in sys.argv:
+    print(text)
 """
 
 
-def test_a_job_with_a_comment_of_any_kind_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "squeue").write_text(SQUEUE)
+@pytest.fixture
+def owner() -> str:
+    """Of the job: its number and name."""
+    return f"{os.getuid()} alice"
+
+
+@pytest.fixture
+def launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: str) -> Launch:
+    (tmp_path / "squeue").write_text(SQUEUE.replace("OWNER", owner))
     (tmp_path / "squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    launch = Launch(
+    return Launch(
         topology="words",
         topology_id="words-7",
         cluster="c",
@@ -36,5 +46,14 @@ def test_a_job_with_a_comment_of_any_kind_is_seen(tmp_path: Path, monkeypatch: p
         dir=tmp_path,
         scheduler="slurm",
     )
+
+
+def test_a_job_with_a_comment_of_any_kind_is_seen(launch: Launch) -> None:
     [found] = SlurmScheduler(launch).containers()
     assert (found.container, found.phase, found.host, found.job) == (1, ContainerPhase.RUNNING, "n1", "17")
+
+
+@pytest.mark.parametrize("owner", ["4711 bob"])
+def test_a_topology_whose_jobs_are_somebody_elses_is_not_taken_for_ended(launch: Launch) -> None:
+    with pytest.raises(UnavailableError, match="belong to bob"):
+        SlurmScheduler(launch).on_kill()

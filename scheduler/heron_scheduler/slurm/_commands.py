@@ -69,6 +69,16 @@ def jobs(prefix: str) -> list[Job]:
     return sorted(found, key=lambda job: int(re.sub(r"\D.*", "", job.id) or 0))
 
 
+def others(name: str) -> list[str]:
+    """The other users who have jobs of this name that are not over, as far as Slurm shows them.
+
+    Raises:
+        UnavailableError: Slurm does not answer.
+    """
+    jobs = (line.split() for line in _run("squeue", "--noheader", f"--name={name}", "--format=%U %u").splitlines())
+    return sorted({job[1] for job in jobs if len(job) == 2 and job[0] != str(os.getuid())})
+
+
 def submit(script: str) -> str:
     """Submit a job script, and return the job's id.
 

@@ -65,6 +65,11 @@ class SlurmScheduler(Scheduler):
 
     def on_kill(self) -> None:
         """End all jobs in order, and what does not end so by force."""
+        # Else a kill by somebody who may only write the state would find no job, and leave theirs without a state.
+        if others := _commands.others(job_name(self.launch.topology_id, 0)):
+            raise UnavailableError(
+                f"jobs of {self.launch.topology} belong to {', '.join(others)}: only they can end them"
+            )
         self._end(None)
 
     def on_restart(self, container: int | None) -> None:
