@@ -20,6 +20,7 @@ from heron_scheduler import _direct
 from heron_scheduler._engine_state import remove_engine_state
 from heron_scheduler._spi import ALL_CONTAINERS, ContainerStatus, scheduler_of
 from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.executor import stop_limit_s
 from heronpy.host import (
     EXECUTOR,
     PROCESS_ENV,
@@ -190,7 +191,7 @@ def kill(launch: Launch) -> None:
     if location is not None and _answers(launch, location):
         service = _process(launch, location)
         # Twice the time that an executor may take: killed ones have to be noticed too.
-        timeout_s = 6 * launch.config.executor.stop_timeout_ms / 1000 + 20
+        timeout_s = 2 * stop_limit_s(launch) + 20
         try:
             _ask(launch, location, "Kill", scheduler_pb2.SchedulerRequest(), timeout_s)
         except UnavailableError as e:
@@ -225,7 +226,7 @@ def restart(launch: Launch, container: int | None = None) -> None:
     ensure_service(launch)
     location = _location(launch)
     assert location is not None, "it answers, so it has told where it is"
-    timeout_s = 3 * launch.config.executor.stop_timeout_ms / 1000 + _CONTAINERS_TIMEOUT_S
+    timeout_s = stop_limit_s(launch) + _CONTAINERS_TIMEOUT_S
     request = scheduler_pb2.RestartRequest(container=ALL_CONTAINERS if container is None else container)
     _ask(launch, location, "Restart", request, timeout_s)
 

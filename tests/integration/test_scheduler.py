@@ -22,6 +22,7 @@ from topology_on_disk import remove
 
 from heronpy.config import EngineConfig, ExecutorConfig
 from heronpy.errors import NotFoundError, UnavailableError
+from heronpy.executor import stop_limit_s
 from heronpy.host import (
     CONTAINER_ENV,
     PROCESS_ENV,
@@ -294,6 +295,24 @@ def test_a_kill_leaves_nothing_that_its_service_does_not_know_of(
     monkeypatch.setattr("heron_scheduler._client._ask", ask_earlier_release)
     heron_scheduler.kill(running.launch)
     assert running.left() == []
+
+
+def test_commands_wait_for_as_long_as_executors_may_take_to_end(
+    running: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, waited_s = heron_scheduler._client._ask, {}
+
+    def ask_and_record(launch: Launch, location: Any, method: str, request: Any, timeout_s: float) -> Any:
+        waited_s[method] = timeout_s
+        return ask(launch, location, method, request, timeout_s)
+
+    monkeypatch.setattr("heron_scheduler._client._ask", ask_and_record)
+    patient = dataclasses.replace(running.launch.config.executor, stop_timeout_ms=100_000)
+    launch = dataclasses.replace(running.launch, config=dataclasses.replace(running.launch.config, executor=patient))
+    heron_scheduler.restart(launch, 1)
+    heron_scheduler.kill(launch)
+    assert waited_s["Restart"] > stop_limit_s(launch)
+    assert waited_s["Kill"] > 2 * stop_limit_s(launch), "those that it kills are waited for, too"
 
 
 def test_a_kill_without_a_service_leaves_nothing(running: Topology) -> None:
