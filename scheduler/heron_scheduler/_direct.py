@@ -18,6 +18,7 @@ from pathlib import Path
 from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
 from heronpy.errors import StateError, UnavailableError
+from heronpy.host import end_submission
 from heronpy.plan import PackingPlan
 from heronpy.proto import plan_pb2, state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
@@ -44,6 +45,7 @@ def schedule(launch: Launch, plan: PackingPlan) -> None:
     scheduler = _scheduler(launch)
     scheduler.on_schedule(plan)
     location = state_pb2.SchedulerLocation(topology=launch.topology, job_link=next(iter(scheduler.job_links()), ""))
+    end_submission(launch.dir)  # before: else a submitter that dies here leaves what runs, and counts as interrupted
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         statemgr.set(Kind.SCHEDULERS, launch.topology, location.SerializeToString())
 

@@ -212,6 +212,18 @@ def test_what_a_dead_submitter_left_takes_nothing_from_a_later_submission_elsewh
     assert farm.listed(farm.machine("a")) == [("Numbers", "")]
 
 
+def test_a_submitter_that_is_killed_right_after_the_start_leaves_a_topology_that_runs(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heronpy.submit._submit.end_submission", lambda directory: None)  # it does not come to that
+    launch = farm.submit(farm.machine("a"))
+    for machine in ("a", "b"):
+        assert farm.listed(farm.machine(machine)) == [("Numbers", "")]
+    with pytest.raises(AlreadyExistsError):
+        farm.submit(farm.machine("a"))
+    assert farm.containers(launch) == [0, 1, 2]
+
+
 def test_what_an_undone_submission_could_not_end_is_listed_and_can_be_killed(
     farm: Farm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
