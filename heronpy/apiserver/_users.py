@@ -13,12 +13,14 @@ changed: who is taken out of it is refused from then on.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import hmac
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -110,20 +112,36 @@ def add_user(path: Path, name: str, access: Access, roles: Sequence[str]) -> str
     check_name("user", name)
     for role in roles:
         check_name("role", role)
-    users = list(_load(path)) if path.exists() else []
-    if any(user.name == name for user in users):
-        raise AlreadyExistsError(f"{path} has a user {name} already: remove that entry first")
     token = secrets.token_hex(32)
-    users.append(User(name, access, tuple(roles) or (name,), _digest(token)))
-    values = [
-        {"name": u.name, "access": u.access.name.lower(), "roles": list(u.roles), "token_sha256": u.token_sha256}
-        for u in users
-    ]
-    try:
-        replace_file(path, yaml.safe_dump({"users": values}, sort_keys=False), mode=0o600)
-    except OSError as e:
-        raise ConfigError(f"{path} cannot be written: {e.strerror or e}") from e
+    with _locked(path):
+        users = list(_load(path)) if path.exists() else []
+        if any(user.name == name for user in users):
+            raise AlreadyExistsError(f"{path} has a user {name} already: remove that entry first")
+        users.append(User(name, access, tuple(roles) or (name,), _digest(token)))
+        values = [
+            {"name": u.name, "access": u.access.name.lower(), "roles": list(u.roles), "token_sha256": u.token_sha256}
+            for u in users
+        ]
+        try:
+            replace_file(path, yaml.safe_dump({"users": values}, sort_keys=False), mode=0o600)
+        except OSError as e:
+            raise ConfigError(f"{path} cannot be written: {e.strerror or e}") from e
     return token
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Without another one that adds a user: it would not be in what this one writes."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(f"{path}.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as e:
+        raise ConfigError(f"{path}.lock cannot be written: {e.strerror}") from e
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def access_of(text: str) -> Access:

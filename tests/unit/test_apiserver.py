@@ -282,6 +282,15 @@ class TestUsers:
         with pytest.raises(AlreadyExistsError):
             add_user(path, "ada", Access.READ, [])
 
+    def test_users_that_are_added_at_once_are_all_there(self, tmp_path: Path) -> None:
+        path = tmp_path / "new" / "users.yaml"
+        with ThreadPoolExecutor(8) as threads:
+            tokens = list(threads.map(lambda n: add_user(path, f"user{n}", Access.READ, []), range(16)))
+        users = Users(path)
+        assert [user.name if (user := users.find(token)) else None for token in tokens] == [
+            f"user{n}" for n in range(16)
+        ]
+
     def test_who_is_taken_out_is_refused_from_then_on(self, path: Path) -> None:
         ada, eve = add_user(path, "ada", Access.ADMIN, []), add_user(path, "eve", Access.ADMIN, [])
         users = Users(path)
