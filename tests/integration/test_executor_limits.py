@@ -192,7 +192,7 @@ def test_an_instance_gets_no_more_cpu_than_it_has(made: Callable[..., Container]
         assert throttled() >= 10
 
     before, began_s = cpu_s(pid), time.monotonic()
-    eventually_sync(check, within_s=60.0)
+    eventually_sync(check, within_s=300.0)  # a busy machine gives it less than its limit
     share = (cpu_s(pid) - before) / (time.monotonic() - began_s)
     assert share < 0.35, "a fifth of a core, and what was left of the period before"
     end(executor)
