@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from heron_scheduler import _direct
-from heron_scheduler._engine_state import remove_engine_state
+from heron_scheduler._engine_state import remove_engine_state, remove_nodes
 from heron_scheduler._spi import ALL_CONTAINERS, ContainerStatus, scheduler_of
 from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.executor import stop_limit_s
@@ -192,14 +192,16 @@ def kill(launch: Launch) -> None:
         service = _process(launch, location)
         # Twice the time that an executor may take: killed ones have to be noticed too.
         timeout_s = 2 * stop_limit_s(launch) + 20
-        try:
-            _ask(launch, location, "Kill", scheduler_pb2.SchedulerRequest(), timeout_s)
-        except UnavailableError as e:
-            log.info("%s; killing %s from here", e, launch.topology)
-        else:
-            _wait_for_end(service)
-            remove_engine_state(launch)  # a service that runs since before an upgrade does not know all of it
-            return
+        # Opened before: the service removes what it is opened with.
+        with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
+            try:
+                _ask(launch, location, "Kill", scheduler_pb2.SchedulerRequest(), timeout_s)
+            except UnavailableError as e:
+                log.info("%s; killing %s from here", e, launch.topology)
+            else:
+                _wait_for_end(service)
+                remove_nodes(statemgr, launch)  # a service that runs since before an upgrade does not know all of them
+                return
     end_processes(launch)
     remove_engine_state(launch)
 

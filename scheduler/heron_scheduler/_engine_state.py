@@ -23,13 +23,22 @@ def remove_engine_state(launch: Launch) -> None:
         StateError: the state manager cannot be written, or a directory cannot be removed.
     """
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
-        if is_ours(statemgr, launch):
-            statemgr.remove_topology(launch.topology)
+        remove_nodes(statemgr, launch)
     root = launch.socket_root()
     _remove_tree(root)
     _remove_if_empty(root.parent)
     _remove_tree(launch.dir)
     log.info("topology %s is removed", launch.topology)
+
+
+def remove_nodes(statemgr: StateManager, launch: Launch) -> None:
+    """Remove a topology from a state manager, unless its name is another submission's by now.
+
+    Raises:
+        StateError: it cannot be written.
+    """
+    if is_ours(statemgr, launch):
+        statemgr.remove_topology(launch.topology)
 
 
 def is_ours(statemgr: StateManager, launch: Launch) -> bool:
