@@ -26,6 +26,7 @@ from heronpy.statemgr import open_statemgr
 from heronpy.submit._code import CodeUpdate, version_of
 from heronpy.submit._control import ask, end_trial, plans, status
 from heronpy.submit._packages import add_requirements
+from heronpy.submit._submit import uninterrupted
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +118,8 @@ def update_code(
             _change(launch, packing, packing.accepted(), timeout_s)
         except BaseException as e:
             on_step("rolling back")
-            _roll_back(launch, code, e)
+            with uninterrupted():
+                _roll_back(launch, code, e)
             raise
         _remove_unused(launch, plans(launch)[1])
     return code.version
