@@ -242,6 +242,9 @@ def _end_started(launch: Launch, undo: contextlib.ExitStack) -> None:
     """End what runs. If that fails, nothing else is undone: by its directory and its state it can be ended later."""
     try:
         heron_scheduler.kill(launch)
+    except ConfigError as e:
+        # The same configuration has started it, or not: what names no cluster has reached none.
+        log.debug("nothing of %s was started: %s", launch.topology, e)
     except BaseException:
         undo.pop_all()
         log.error("what was started of %s is not ended: use `heron kill`", launch.topology)
