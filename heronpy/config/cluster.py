@@ -54,7 +54,12 @@ _FILES = (
     "heron.statemgr.tls.ca.file",
     "heron.statemgr.tls.certificate.file",
 )
-_SCHEDULERS = {"LocalScheduler": "local", "KubernetesScheduler": "kubernetes", "SlurmScheduler": "slurm"}
+_SCHEDULERS = {
+    "LocalScheduler": "local",
+    "KubernetesScheduler": "kubernetes",
+    "SlurmScheduler": "slurm",
+    "SparkScheduler": "spark",
+}
 COMMAND_LINE = "command line"
 _SINKS_KEY = "heron.metricsmgr.sinks"
 _VARIABLE = re.compile(r"\$\{([^}]*)\}")

@@ -41,6 +41,8 @@ class Kind(enum.Enum):
     EPOCHS = "epochs"
     CONTAINERS = "containers"
     LAUNCHES = "launches"
+    DRIVERORDERS = "driverorders"
+    DRIVERS = "drivers"
 
 
 def container_node(topology: str, container: int) -> str:

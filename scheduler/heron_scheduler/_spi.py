@@ -25,6 +25,7 @@ _BUILT_IN = {
     "kubernetes": "heron_scheduler.kubernetes:KubernetesScheduler",
     "local": "heron_scheduler._local:LocalScheduler",
     "slurm": "heron_scheduler.slurm:SlurmScheduler",
+    "spark": "heron_scheduler.spark:SparkScheduler",
 }
 """Name and class of the schedulers that come with the engine. Imported when asked for: they build on this module."""
 

@@ -29,7 +29,6 @@ from keyed_count_topology import KEYS, counts_in, keyed_count_topology
 
 WITHIN_S = 120.0
 NAME = "keyed-count"
-WHERE = "slurm/me/default"
 
 
 class RealSlurm(Slurm):
@@ -88,7 +87,7 @@ class Running:
         time.sleep(1.0)  # what was counted just before is no progress
         self.wait_for_progress()
         self.wait_ready()
-        print(f"slurm: {what}: counts again after {time.monotonic() - began_s:.1f} s")
+        print(f"{self.cluster.name}: {what}: counts again after {time.monotonic() - began_s:.1f} s")
 
     def executor(self, container: int) -> HostProcess:
         mark = {TOPOLOGY_ENV: self.launch.topology_id, PROCESS_ENV: EXECUTOR, CONTAINER_ENV: str(container)}
@@ -97,9 +96,11 @@ class Running:
     def heron(self, *words: str) -> str:
         """A command on a machine that has nothing of the topology."""
         began_s = time.monotonic()
-        done = self.cluster.heron("b", words[0], WHERE, NAME, *words[1:])
+        done = self.cluster.heron("b", words[0], f"{self.cluster.name}/me/default", NAME, *words[1:])
         assert done.returncode == 0, done.stderr
-        print(f"slurm: heron {' '.join(words)} from another machine took {time.monotonic() - began_s:.1f} s")
+        print(
+            f"{self.cluster.name}: heron {' '.join(words)} from another machine took {time.monotonic() - began_s:.1f} s"
+        )
         return done.stdout
 
     def check_exact(self) -> None:
