@@ -163,7 +163,7 @@ class TestSpark(SchedulerKit):
         (executor,) = [one for one in jvms if "CoarseGrainedExecutorBackend" in " ".join(one.cmdline())]
         began_s = time.monotonic()
         executor.kill()
-        eventually_sync(lambda: differ(cluster.running(launch), before, lost), within_s=4 * RESTART_S)
+        eventually_sync(lambda: differ(cluster.running(launch), before, lost), within_s=RESTART_S)
         print(f"spark: containers {lost} of a killed executor were back after {time.monotonic() - began_s:.1f} s")
 
     def test_nothing_secret_is_in_the_state_manager_or_on_a_command_line(self, cluster: Spark, launch: Launch) -> None:
