@@ -29,7 +29,7 @@ AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
 .PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-state chaos-deaths simulate fuzz lint proto proto-check \
-	bench bench-state bench-nexmark bench-spark bench-tracker \
+	bench bench-state bench-nexmark bench-spark bench-hosts bench-tracker \
 	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server java constraints
 
 help: ## show this list
@@ -94,6 +94,9 @@ bench-nexmark: $(VENV)/.installed ## Nexmark's queries, their answers compared w
 
 bench-spark: $(VENV)/.installed-pipeline java ## a batch run over 1 GB against hand-written PySpark: make bench-spark ARGS="--mb 100"
 	@$(BIN)/python -m heronpy.bench.spark --build $(BUILD)/bench-spark $(ARGS)
+
+bench-hosts: $(VENV)/.installed-dev servers hosts-tools ## word count and RTAC on 1, 2 and 4 hosts next to one: make bench-hosts ARGS="--rounds 3 --hosts 4"
+	@$(BIN)/python tests/hosts/bench_hosts.py $(ARGS)
 
 bench-tracker: $(VENV)/.installed-dev servers ## what the Tracker and the web UI take for a topology of 1,000 instances
 	@$(BIN)/python tests/bench/large_tracker.py

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from heronpy.bench._topology import BOLT, SPOUT
+from heronpy.bench._rtac import EVENTS
+from heronpy.bench._topology import SPOUT
 from heronpy.errors import UnavailableError
 
 KINDS = ("spout", "bolt", "stmgr", "ckptmgr", "other")
@@ -28,8 +29,10 @@ def _kind(name: str) -> str:
     """The kind of a process by its name in the topology: `container_<n>_<component>_<task>`, `stmgr-<n>`, …"""
     if name.startswith(("stmgr-", "ckptmgr-")):
         return name.partition("-")[0]
-    component = re.fullmatch(r"container_\d+_(.*)_\d+", name)
-    return {SPOUT: "spout", BOLT: "bolt"}.get(component[1] if component else "", "other")
+    instance = re.fullmatch(r"container_\d+_(.*)_\d+", name)
+    if instance is None:
+        return "other"
+    return "spout" if instance[1] in (SPOUT, EVENTS) else "bolt"
 
 
 def cpu_seconds(pids: Iterable[int]) -> dict[int, float]:

@@ -53,7 +53,9 @@ class Report:
         from rich.console import Group
         from rich.table import Table
 
-        totals = Table(title="heron bench: word count", title_justify="left", show_header=False)
+        totals = Table(
+            title=f"heron bench: {self.config['topology'].replace('-', ' ')}", title_justify="left", show_header=False
+        )
         totals.add_column(style="bold")
         totals.add_column(justify="right")
         rows = {

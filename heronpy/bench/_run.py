@@ -11,10 +11,10 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +24,13 @@ from heronpy.bench import _processes
 from heronpy.bench._floor import running_floor
 from heronpy.bench._probe import Prober, prober
 from heronpy.bench._report import Report, machine
-from heronpy.bench._topology import BOLT, NAME, SPOUT, build, task_names
+from heronpy.bench._rtac import EVENTS, USER_COUNT, add_rtac
+from heronpy.bench._topology import BOLT, NAME, SPOUT, add_word_count, build, task_names
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.examples.random_word_count import WORDS
 
 if TYPE_CHECKING:
+    from heronpy.api import TopologyBuilder
     from heronpy.runtime import Launch
 
 START_TIMEOUT_S = 180.0
@@ -44,14 +46,32 @@ RELIABILITIES = {
 }
 
 
+TOPOLOGIES = {"word-count": (add_word_count, SPOUT, BOLT), "rtac": (add_rtac, EVENTS, USER_COUNT)}
+"""What adds the components, which of them emits, and which counts what has arrived."""
+
+Submitted = Callable[["TopologyBuilder", Mapping[str, Any]], contextlib.AbstractContextManager["Launch"]]
+"""Runs a topology, with these configuration keys, for the duration of a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the topology is measured, if not as a local one."""
+
+    directory: Path
+    """Its tasks see this directory at the same path."""
+    submitted: Submitted
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchConfig:
     """What to measure."""
 
+    topology: str = "word-count"
+    """`word-count`, or `rtac`: the active users by second and kind of event."""
     spouts: int = 1
     """Spout tasks."""
     bolts: int = 1
-    """Counting tasks."""
+    """Counting tasks; rtac: and as many that distribute events to them."""
     containers: int = 1
     """Containers, each with a Stream Manager."""
     reliability: str = "at-most-once"
@@ -74,9 +94,13 @@ class BenchConfig:
     tls: bool = True
     """Whether the links between containers are encrypted; False only to see what that costs."""
     floor: bool = True
-    """Whether to measure the floor."""
+    """Whether to measure the floor; there is none for rtac."""
 
     def __post_init__(self) -> None:
+        if self.topology not in TOPOLOGIES:
+            raise ConfigError(f"topology must be {' or '.join(TOPOLOGIES)}, not {self.topology!r}")
+        if self.topology == "rtac" and self.reliability == "effectively-once":
+            raise ConfigError("rtac has no state to be effectively once with: measure it at-most-once or at-least-once")
         if self.reliability not in RELIABILITIES:
             raise ConfigError(f"reliability must be {' or '.join(RELIABILITIES)}, not {self.reliability!r}")
         for name in ("spouts", "bolts", "containers", "keys", "max_spout_pending"):
@@ -107,22 +131,26 @@ class Window:
         return self.tuples / max(sum(self.cpu_s.values()), 1e-9)
 
 
-def run(config: BenchConfig, *, on_step: Callable[[str], None] = lambda step: None) -> Report:
+def run(
+    config: BenchConfig, *, place: Place | None = None, on_step: Callable[[str], None] = lambda step: None
+) -> Report:
     """Measure. Afterwards, also after an error or Ctrl-C, no process and no file of it is left.
 
     Args:
+        place: Where the topology runs; None: here, as a local one. The floor always runs here.
         on_step: Called with a few words before each step, for progress displays.
 
     Raises:
         UnavailableError: the topology does not start, or one of its processes ended while it was measured.
     """
+    has_floor = config.floor and config.topology == "word-count"
     with _scratch() as scratch:
         floors = []
-        if config.floor:
+        if has_floor:
             on_step("floor: two plain processes")
             floors.append(_floor(config, scratch / "floor-1"))
-        window, rss_mb, lost = _engine(config, scratch, on_step)
-        if config.floor:
+        window, rss_mb, lost = _engine(config, place or _local(scratch), on_step)
+        if has_floor:
             on_step("floor: two plain processes, again")
             floors.append(_floor(config, scratch / "floor-2"))
     return _report(config, window, rss_mb, lost, [f.tuples_per_core_s for f in floors])
@@ -165,13 +193,14 @@ def _floor(config: BenchConfig, directory: Path) -> Window:
         return _measure(probes, names, lambda: kinds, config.seconds / 2)
 
 
-def _engine(config: BenchConfig, scratch: Path, on_step: Callable[[str], None]) -> tuple[Window, dict[str, float], int]:
+def _engine(config: BenchConfig, place: Place, on_step: Callable[[str], None]) -> tuple[Window, dict[str, float], int]:
     from heronpy import submit
 
-    spouts, bolts = task_names(SPOUT, config.spouts), task_names(BOLT, config.bolts)
-    with prober(scratch / "probes") as probes:
+    _, spout, bolt = TOPOLOGIES[config.topology]
+    spouts, bolts = task_names(spout, config.spouts), task_names(bolt, config.bolts)
+    with prober(place.directory / "probes") as probes:
         on_step("topology: starting")
-        with _running_topology(config, scratch, probes.directory) as launch:
+        with _running_topology(config, place, probes.directory) as launch:
             _await_tuples(probes, [*bolts, *spouts])
             on_step("topology: warming up")
             time.sleep(config.warm_up_s)
@@ -223,14 +252,9 @@ def _drain(probes: Prober, spouts: list[str], bolts: list[str]) -> int:
 
 
 @contextlib.contextmanager
-def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Iterator[Launch]:
-    from heron_scheduler import owned_by
-
-    from heronpy import submit
-    from heronpy.host import HostProcess
-    from heronpy.loader import Definition
-
+def _running_topology(config: BenchConfig, place: Place, probes: Path) -> Iterator[Launch]:
     builder = build(
+        TOPOLOGIES[config.topology][0],
         spouts=config.spouts,
         bolts=config.bolts,
         containers=config.containers,
@@ -246,16 +270,33 @@ def _running_topology(config: BenchConfig, scratch: Path, probes: Path) -> Itera
         properties["heron.security.tls"] = False
     if config.drain_interval_ms is not None:
         properties["heron.instance.emit.batch.time.ms"] = config.drain_interval_ms
-    me = HostProcess.of(os.getpid())
-    assert me is not None, "this process runs"
-    with owned_by(me):  # however the benchmark ends, its topology ends
-        launch = submit.submit(Definition.of(builder), cluster="local", home=scratch / "home", properties=properties)
-    try:
-        yield launch
-    except UnavailableError as e:
-        raise UnavailableError(f"{e}; logs: {_keep_logs(launch)}") from e
-    finally:
-        submit.kill(launch)
+    with place.submitted(builder, properties) as launch:
+        try:
+            yield launch
+        except UnavailableError as e:
+            raise UnavailableError(f"{e}; logs: {_keep_logs(launch)}") from e
+
+
+def _local(scratch: Path) -> Place:
+    @contextlib.contextmanager
+    def submitted(builder: TopologyBuilder, properties: Mapping[str, Any]) -> Iterator[Launch]:
+        from heron_scheduler import owned_by
+
+        from heronpy import submit
+        from heronpy.host import HostProcess
+        from heronpy.loader import Definition
+
+        me = HostProcess.of(os.getpid())
+        assert me is not None, "this process runs"
+        home = scratch / "home"
+        with owned_by(me):  # however the benchmark ends, its topology ends
+            launch = submit.submit(Definition.of(builder), cluster="local", home=home, properties=properties)
+        try:
+            yield launch
+        finally:
+            submit.kill(launch)
+
+    return Place(scratch, submitted)
 
 
 def _keep_logs(launch: Launch) -> Path:

@@ -1,4 +1,4 @@
-"""The word count of the Heron paper (section 7.3) as `heron bench` runs it, and what the floor has in common with it.
+"""The word count of the Heron paper (section 7.3) as `heron bench` runs it, and what floor and RTAC share with it.
 
 Measuring costs nothing per tuple. A spout needs the number of emitted tuples anyway, as a message id. A bolt's number
 of tuples is the sum of its counts. And latency is carried by a few tuples whose word is the time when they were
@@ -9,7 +9,7 @@ failure makes such a word; in the bolt, again, only a word that was never seen b
 from __future__ import annotations
 
 import random
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from time import monotonic, monotonic_ns
 from typing import Any
@@ -45,18 +45,26 @@ class WordSpout(Spout):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self.emitted = 0
-        self._words = random_words(int(config[KEYS]), seed=0)
+        self._words = self.make_values(int(config[KEYS]))
         self._random = random.random
         self._range = len(self._words) / (1 - self.stamped)
         self._rate = config[RATE]
-        self._probe = Probe(Path(config[DIRECTORY]), _task_name(context), lambda: {"count": self.emitted})
+        self._probe = Probe(Path(config[DIRECTORY]), task_name(context), lambda: {"count": self.emitted})
+
+    def make_values(self, keys: int) -> Sequence[Any]:
+        """What is picked from."""
+        return random_words(keys, seed=0)
+
+    def stamp(self) -> Any:
+        """A value that carries the time."""
+        return f"{STAMP}{monotonic_ns()}"
 
     def next_tuple(self) -> None:
         self.emitted += 1
         try:
             word = self._words[int(self._random() * self._range)]
         except IndexError:
-            word = f"{STAMP}{monotonic_ns()}"
+            word = self.stamp()
         self.emit((word,))
 
 
@@ -68,7 +76,7 @@ class TrackedWordSpout(WordSpout):
         try:
             word = self._words[int(self._random() * self._range)]
         except IndexError:
-            word = f"{STAMP}{monotonic_ns()}"
+            word = self.stamp()
         self.emit((word,), tup_id=self.emitted)
 
 
@@ -119,7 +127,7 @@ class CountBolt(Bolt):
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         self._counts: MutableMapping[str, int] = {}
         self._latencies = Latencies()
-        self._probe = Probe(Path(config[DIRECTORY]), _task_name(context), self._executed, self._latencies)
+        self._probe = Probe(Path(config[DIRECTORY]), task_name(context), self._executed, self._latencies)
 
     def process(self, tup: Tuple) -> None:
         word = tup.values[0]
@@ -183,7 +191,17 @@ _CLASSES: dict[str, tuple[type[Spout], type[Spout], type[Bolt]]] = {
 """By reliability mode: the spout at full speed, the paced one, the bolt."""
 
 
+def add_word_count(
+    builder: TopologyBuilder, spouts: int, bolts: int, reliability: str, paced: bool, config: dict[str, Any]
+) -> None:
+    """The components of the word count."""
+    at_full_speed, at_a_rate, bolt = _CLASSES[reliability]
+    words = builder.add_spout(SPOUT, at_a_rate if paced else at_full_speed, spouts, config=config)
+    builder.add_bolt(BOLT, bolt, bolts, inputs={words: Grouping.fields("word")}, config=config)
+
+
 def build(
+    add: Callable[[TopologyBuilder, int, int, str, bool, dict[str, Any]], None],
     *,
     spouts: int,
     bolts: int,
@@ -198,23 +216,15 @@ def build(
     """The topology to measure.
 
     Args:
+        add: Adds the components: `add_word_count`, or that of another topology.
         reliability: A value of `TopologyReliabilityMode`.
         rate: Tuples per second of all spout tasks together; None for as many as possible.
         keys: How many different words there are.
         checkpoint_interval_s: Effectively once.
     """
-    at_full_speed, paced, bolt = _CLASSES[reliability]
-    spout_class = at_full_speed if rate is None else paced
-    config = {DIRECTORY: str(directory), RATE: (rate or 0) / spouts, KEYS: keys}
     builder = TopologyBuilder(NAME)
-    words = builder.add_spout(SPOUT, spout_class, spouts, config=config)
-    builder.add_bolt(
-        BOLT,
-        bolt,
-        bolts,
-        inputs={words: Grouping.fields("word")},
-        config=config,
-    )
+    config = {DIRECTORY: str(directory), RATE: (rate or 0) / spouts, KEYS: keys}
+    add(builder, spouts, bolts, reliability, rate is not None, config)
     settings: dict[str, Any] = {
         api_constants.TOPOLOGY_STMGRS: containers,
         api_constants.TOPOLOGY_RELIABILITY_MODE: reliability,
@@ -232,5 +242,6 @@ def task_names(component: str, tasks: int) -> list[str]:
     return [f"{component}-{index}" for index in range(tasks)]
 
 
-def _task_name(context: TopologyContext) -> str:
+def task_name(context: TopologyContext) -> str:
+    """The name of this task's probe."""
     return f"{context.get_component_id()}-{context.get_this_task_index()}"

@@ -12,8 +12,9 @@ from heronpy.examples.random_word_count import WORDS
 
 
 def bench(
+    topology: Annotated[str, typer.Option(help="word-count, or rtac: active users by second.")] = "word-count",
     spouts: Annotated[int, typer.Option(help="Spout tasks.")] = 1,
-    bolts: Annotated[int, typer.Option(help="Counting tasks.")] = 1,
+    bolts: Annotated[int, typer.Option(help="Counting tasks; rtac: and as many that distribute.")] = 1,
     containers: Annotated[int, typer.Option(help="Containers.")] = 1,
     reliability: Annotated[str, typer.Option(help="at-most-once, at-least-once or effectively-once.")] = "at-most-once",
     keys: Annotated[int, typer.Option(help="How many different words there are.")] = WORDS,
@@ -37,11 +38,13 @@ def bench(
     """Measure the engine on this machine, next to two plain Python processes that do the same work.
 
     The topology is the Heron paper's word count: random words (175,000), one of them in every next_tuple(), a fields
-    grouping, a counting bolt. It runs in a place of its own and is removed afterwards, also after Ctrl-C.
+    grouping, a counting bolt; or RTAC, its other one, for which there is no floor. It runs in a place of its own and is
+    removed afterwards, also after Ctrl-C.
     """
     from rich.console import Console
 
     config = BenchConfig(
+        topology=topology,
         spouts=spouts,
         bolts=bolts,
         containers=containers,

@@ -70,6 +70,16 @@ def test_at_a_given_rate_that_rate_is_emitted_and_latency_is_measured():
     assert report["ratio_to_floor"] is None
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("rate", [[], ["--rate", "500"]], ids=["at full speed", "at a rate"])
+@pytest.mark.parametrize("reliability", ["at-most-once", "at-least-once"])
+def test_rtac_is_measured_without_a_floor(reliability: str, rate: list[str]):
+    report = bench("--topology", "rtac", "--reliability", reliability, "--bolts", "2", "--containers", "2", *rate)
+    check_consistent(report)
+    assert report["latency_samples"] > 0
+    assert report["floor_runs_tuples_per_core_s"] == []
+
+
 @pytest.fixture
 def short_directory() -> Iterator[Path]:
     """A directory for sockets, whose paths may have at most 107 bytes."""
@@ -118,6 +128,8 @@ def environment(process: psutil.Process) -> dict[str, str]:
     ("wrong", "named"),
     [
         ({"spouts": 0}, "spouts"),
+        ({"topology": "rtca"}, "rtac"),
+        ({"topology": "rtac", "reliability": "effectively-once"}, "no state"),
         ({"reliability": "exactly-once"}, "at-least-once"),
         ({"seconds": 0.0}, "seconds"),
         ({"rate": 0.0}, "rate"),

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,14 +31,13 @@ INPUT_BYTES = 200_000
 START_S = 300.0
 WITHIN_S = 150.0
 """A fault that is not made good within this is a loss, or something is stuck."""
-CONFIG = {
-    "heron.class.scheduler": NAME,
-    "heron.class.state.manager": "zookeeper",
+QUICK = {
     "heron.metrics.export.interval.ms": 1000,
     "heron.executor.stop.timeout.ms": 2000,
     "heron.executor.stable.ms": 500,
     "heron.tmanager.stmgr.state.timeout.ms": 4000,
 }
+"""Losses are noticed, and made good, sooner than by default."""
 
 
 @dataclass
@@ -208,7 +207,13 @@ def scene_on(hosts: Hosts, directory: Path, *, seed: int = 1, workers: int = 3, 
 
 @contextmanager
 def running(
-    topology: TopologyBuilder, hosts: Hosts, directory: Path, *, workers: int, ipv6: bool = False
+    topology: TopologyBuilder,
+    hosts: Hosts,
+    directory: Path,
+    *,
+    workers: int,
+    ipv6: bool = False,
+    config: Mapping[str, Any] = QUICK,
 ) -> Iterator[tuple[Launch, HostsCluster, list[ZookeeperServer]]]:
     """A topology that was submitted to the first so many hosts, with a ZooKeeper on the first three."""
     usable = list(hosts)[:workers]
@@ -221,7 +226,9 @@ def running(
         stack.callback(sys.path.remove, str(installed))
         servers = ",".join(server.connection for server in zookeepers)
         properties: dict[str, Any] = {
-            **CONFIG,
+            **config,
+            "heron.class.scheduler": NAME,
+            "heron.class.state.manager": "zookeeper",
             "heron.statemgr.connection.string": servers,
             "heron.uploader.url": str(hosts.shared / "packages"),
             "heron.network.bind.address": "::" if ipv6 else "0.0.0.0",
