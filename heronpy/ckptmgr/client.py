@@ -145,14 +145,17 @@ class CheckpointClient:
         upload = _Upload(pieces)
         while True:
             call = self._stub.Save(metadata=self._security.metadata, timeout=due_s - loop.time(), wait_for_ready=True)
+            lost = {grpc.StatusCode.UNAVAILABLE}
             try:
-                with contextlib.suppress(StreamLost):  # the call says why
+                try:
                     await upload.send(name, call)
+                except StreamLost:  # the call says why, unless it was ended under a write: that is an internal error, too
+                    lost.add(grpc.StatusCode.INTERNAL)
                 await call
                 return
             except grpc.aio.AioRpcError as e:
-                lost = e.code() is grpc.StatusCode.UNAVAILABLE and upload.kept is not None
-                if not lost or loop.time() + RETRY_S >= repeat_s:
+                again = e.code() in lost and upload.kept is not None
+                if not again or loop.time() + RETRY_S >= repeat_s:
                     _raise(e, f"checkpoint object {name} is not stored")
             except asyncio.CancelledError as e:
                 if (task := asyncio.current_task()) is None or task.cancelling():
