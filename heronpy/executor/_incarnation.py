@@ -186,7 +186,7 @@ def _another(launch: Launch, execution: bytes | None) -> str:
     """Why a topology is not this one; empty if it is, or if there is none."""
     if execution is None:
         return ""
-    running = state_pb2.ExecutionState.FromString(execution).topology_id
-    if running == launch.topology_id:
-        return ""
-    return f"topology {launch.topology} is {running} now, and this container is of {launch.topology_id}"
+    found = state_pb2.ExecutionState.FromString(execution)
+    if found.topology_id == launch.topology_id:
+        return f"topology {launch.topology} is being removed" if found.removed else ""
+    return f"topology {launch.topology} is {found.topology_id} now, and this container is of {launch.topology_id}"

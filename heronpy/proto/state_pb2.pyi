@@ -33,7 +33,7 @@ class SchedulerLocation(_message.Message):
     def __init__(self, topology: _Optional[str] = ..., endpoint: _Optional[str] = ..., pid: _Optional[int] = ..., job_link: _Optional[str] = ...) -> None: ...
 
 class ExecutionState(_message.Message):
-    __slots__ = ("topology", "topology_id", "cluster", "role", "environ", "submission_user", "submission_time_s", "release_version", "topology_dir")
+    __slots__ = ("topology", "topology_id", "cluster", "role", "environ", "submission_user", "submission_time_s", "release_version", "topology_dir", "removed")
     TOPOLOGY_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class ExecutionState(_message.Message):
     SUBMISSION_TIME_S_FIELD_NUMBER: _ClassVar[int]
     RELEASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     TOPOLOGY_DIR_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     topology: str
     topology_id: str
     cluster: str
@@ -52,7 +53,8 @@ class ExecutionState(_message.Message):
     submission_time_s: int
     release_version: str
     topology_dir: str
-    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submission_time_s: _Optional[int] = ..., release_version: _Optional[str] = ..., topology_dir: _Optional[str] = ...) -> None: ...
+    removed: bool
+    def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submission_time_s: _Optional[int] = ..., release_version: _Optional[str] = ..., topology_dir: _Optional[str] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class ContainerRecord(_message.Message):
     __slots__ = ("topology_id", "container", "incarnation", "host", "address", "shell_endpoint", "started_s", "version")

@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
+from google.protobuf.message import DecodeError
+
 from heronpy.errors import AlreadyExistsError, StateError, UnavailableError, UsageError
+from heronpy.proto import state_pb2
 from heronpy.statemgr._watch import Watch
 
 log = logging.getLogger(__name__)
@@ -177,15 +180,29 @@ class StateManager(ABC):
         """Remove all that is kept of a topology, except its locks, which are their holders'. Safe to repeat.
 
         The execution state goes after everything else: by it a removal that was interrupted finds the topology again.
+        Before everything else it is marked as removed, since a Topology Master that still lives, or is back after it
+        was cut off, writes nodes again that vanish.
         Containers are looked for once more afterwards: one that has taken an incarnation meanwhile either sees that the
         topology is gone, and removes its record itself, or wrote it before this second look.
         """
+        self._mark_removed(topology)
         self._remove_containers(topology)
         for kind in Kind:
             if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS, Kind.CONTAINERS):
                 self.delete(kind, topology)
         self.delete(Kind.EXECUTIONSTATE, topology)
         self._remove_containers(topology)
+
+    def _mark_removed(self, topology: str) -> None:
+        value = self.get(Kind.EXECUTIONSTATE, topology)
+        if value is None:
+            return
+        try:
+            execution = state_pb2.ExecutionState.FromString(value)
+        except DecodeError:
+            return  # nothing that runs has such a state
+        execution.removed = True
+        self.set_if(Kind.EXECUTIONSTATE, topology, execution.SerializeToString(), expected=value)
 
     def _remove_containers(self, topology: str) -> None:
         for node in self.list(Kind.CONTAINERS):

@@ -31,6 +31,7 @@ from typing import IO
 import pytest
 
 from heronpy.errors import AlreadyExistsError, StateError, UnavailableError, UsageError
+from heronpy.proto import state_pb2
 from heronpy.runtime import PARENT_ENV, StatemgrSpec, die_with_parent
 from heronpy.statemgr import Kind, StateManager, container_node, follow, open_statemgr
 from heronpy.testing import eventually, eventually_sync
@@ -346,6 +347,25 @@ class StatemgrKit:
         assert sm.list(Kind.CONTAINERS) == sorted(["words", *others])
         assert sm.list(Kind.TOPOLOGIES) == ["words__1"]
         assert [kind for kind in Kind if sm.get(kind, "words") is not None] == [Kind.LOCKS, Kind.CONTAINERS]
+
+    def test_a_removal_says_so_before_anything_vanishes(
+        self, sm: StateManager, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        execution = state_pb2.ExecutionState(topology="words", topology_id="words-1")
+        sm.set(Kind.EXECUTIONSTATE, "words", execution.SerializeToString())
+        sm.set(Kind.TOPOLOGIES, "words", b"x")
+        delete, seen = sm.delete, []
+
+        def watched(kind: Kind, topology: str) -> bool:
+            seen.append(state_pb2.ExecutionState.FromString(sm.get(Kind.EXECUTIONSTATE, "words") or b""))
+            return delete(kind, topology)
+
+        monkeypatch.setattr(sm, "delete", watched)
+        sm.remove_topology("words")
+        execution.removed = True
+        assert seen
+        assert all(one == execution for one in seen)
+        assert sm.get(Kind.EXECUTIONSTATE, "words") is None
 
     def test_a_container_of_a_topology_with_the_longest_name_has_a_node(self, sm: StateManager) -> None:
         node = container_node("x" * 180, 10**9)

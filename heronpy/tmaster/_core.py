@@ -207,6 +207,11 @@ class Core:
         return self._state is not None and not self._finished
 
     @property
+    def execution(self) -> bytes | None:
+        """The topology's execution state as it was last seen."""
+        return self._nodes.values.get(Kind.EXECUTIONSTATE)
+
+    @property
     def state(self) -> State:
         """What is known of the topology. Only once it is active."""
         assert self._state is not None, "not active yet"

@@ -242,7 +242,8 @@ class TopologyMaster:
 
     async def _ask(self, effect: StoreEffect) -> None:
         registered = self.core.active and bool(self.core.state.stmgrs)
-        refuse = functools.partial(gone_because, self._statemgr, self._launch, registered=registered)
+        last = self.core.execution
+        refuse = functools.partial(gone_because, self._statemgr, self._launch, registered=registered, last=last)
         self.feed(await asyncio.to_thread(carry_out, self._statemgr, self._topology, effect, refuse))
 
     async def _write(self, kind: Kind, value: bytes) -> None:

@@ -57,24 +57,28 @@ def carry_out(
         return StoreFailed(effect, str(e), time.monotonic())
 
 
-def gone_because(state: StateManager, launch: Launch, *, registered: bool) -> str:
+def gone_because(state: StateManager, launch: Launch, *, registered: bool, last: bytes | None = None) -> str:
     """Why a vanished node must not be written again; empty if it may be.
 
-    A Topology Master that was cut off while its topology was killed finds the same as one whose state manager has lost
-    its data: nothing. Where the topology's directory is its submitter's, that tells the two apart. Elsewhere a topology
-    that has a Stream Manager is not dead.
+    A topology that is removed says so first. Beside that, a Topology Master that was cut off while its topology was
+    killed finds the same as one whose state manager has lost its data: nothing. Where the topology's directory is its
+    submitter's, that tells the two apart. Elsewhere a topology that has a Stream Manager is not dead.
 
     Args:
         state: The state manager.
         launch: Of the topology.
         registered: Whether a Stream Manager is registered.
+        last: The topology's execution state as it was last seen.
 
     Raises:
         StateError: the state manager cannot be read.
     """
     value = state.get(Kind.EXECUTIONSTATE, launch.topology)
+    execution = state_pb2.ExecutionState.FromString(value or last or b"")
+    if execution.removed and execution.topology_id == launch.topology_id:
+        return f"topology {launch.topology} is being removed"
     if value is not None:
-        running = state_pb2.ExecutionState.FromString(value).topology_id
+        running = execution.topology_id
         return "" if running == launch.topology_id else f"topology {launch.topology} is {running} now"
     if launch.shares_files or registered:
         return ""

@@ -7,7 +7,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,45 +110,85 @@ def test_a_topology_master_that_starts_beside_an_empty_state_manager_writes_its_
 
 
 @pytest.mark.parametrize("with_stmgr", [False, True])
-async def test_a_topology_master_on_a_host_of_its_own_brings_back_no_killed_topology(
+async def test_a_topology_master_on_a_host_of_its_own_writes_all_again_only_if_it_has_a_stream_manager(
     launch: Launch, with_stmgr: bool
 ) -> None:
+    """It was cut off, and finds nothing: its topology was killed meanwhile, or the state manager has lost its data."""
+    async with on_its_own_host(launch, with_stmgr=with_stmgr) as (tmaster, sm):
+        before, refusals = nodes(sm), Refusals(tmaster)
+        for kind in sorted(Kind, key=lambda kind: kind is not Kind.EXECUTIONSTATE):
+            await asyncio.to_thread(sm.delete, kind, "words")
+        if with_stmgr:
+            await eventually(lambda: _all_there(sm, before), within_s=WITHIN_S)
+        else:
+            await refusals.until("it may be killed", times=2)
+            assert left(sm) <= {Kind.TMASTERS}, "which is gone as soon as it is"
+
+
+@pytest.mark.parametrize("with_stmgr", [False, True])
+async def test_a_topology_master_that_lives_while_its_topology_is_removed_writes_nothing_again(
+    launch: Launch, with_stmgr: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with on_its_own_host(launch, with_stmgr=with_stmgr) as (tmaster, sm):
+        refusals, loop, delete = Refusals(tmaster), asyncio.get_running_loop(), sm.delete
+
+        def delete_slowly(kind: Kind, topology: str) -> bool:
+            deleted = delete(kind, topology)
+            if kind is Kind.TOPOLOGIES:
+                refused = refusals.until("is being removed", times=1)
+                asyncio.run_coroutine_threadsafe(refused, loop).result(WITHIN_S)
+            return deleted
+
+        monkeypatch.setattr(sm, "delete", delete_slowly)
+        await asyncio.to_thread(sm.remove_topology, "words")
+        refusals.count = 0
+        await refusals.until("is being removed", times=2)
+        assert left(sm) <= {Kind.TMASTERS}, "which is gone as soon as it is"
+
+
+@contextlib.asynccontextmanager
+async def on_its_own_host(launch: Launch, *, with_stmgr: bool) -> AsyncIterator[tuple[TopologyMaster, StateManager]]:
+    """A Topology Master whose directory is not the submitter's, and perhaps a Stream Manager that is registered."""
     (launch.dir / CONTAINER_LOCK_FILE).touch()
     stmgr = Stmgr(launch, 1)
     with open_statemgr(launch.statemgr) as sm:
         submitted(sm)
         tmaster = TopologyMaster(launch)
         async with running(tmaster), contextlib.AsyncExitStack() as stack:
-            before = nodes(sm)
             if with_stmgr:
                 await stack.enter_async_context(stmgr.registered(target(sm)))
                 await eventually(lambda: _registered(tmaster), within_s=WITHIN_S)
-            refused = asyncio.create_task(_wait_for_refusal(tmaster))
-            await asyncio.to_thread(sm.remove_topology, "words")
-            if with_stmgr:
-                await eventually(lambda: _all_there(sm, before), within_s=WITHIN_S)
-                refused.cancel()
-                return
-            await asyncio.wait_for(refused, WITHIN_S)
-            left = {kind for kind in Kind if sm.get(kind, "words") is not None}
-            assert left <= {Kind.TMASTERS}, "which is gone as soon as it is"
+            yield tmaster, sm
 
 
-async def _wait_for_refusal(tmaster: TopologyMaster) -> None:
-    """Until it has been refused to write a node again, twice."""
-    feed, refusals = tmaster.feed, 0
-    enough = asyncio.Event()
+def left(sm: StateManager) -> set[Kind]:
+    return {kind for kind in Kind if sm.get(kind, "words") is not None}
 
-    def watched(event: Any) -> None:
-        nonlocal refusals
-        if isinstance(event, StoreFailed) and "it may be killed" in event.reason:
-            refusals += 1
-            if refusals == 2:
-                enough.set()
-        feed(event)
 
-    tmaster.feed = watched  # type: ignore[method-assign]
-    await enough.wait()
+class Refusals:
+    """How often a Topology Master was refused to write a node."""
+
+    def __init__(self, tmaster: TopologyMaster) -> None:
+        self.count = 0
+        self._changed = asyncio.Event()
+        self._why = ""
+        feed = tmaster.feed
+
+        def watched(event: Any) -> None:
+            if isinstance(event, StoreFailed) and self._why and self._why in event.reason:
+                self.count += 1
+                self._changed.set()
+            feed(event)
+
+        tmaster.feed = watched  # type: ignore[method-assign]
+
+    async def until(self, why: str, times: int) -> None:
+        """Wait until it was refused so often, for that reason."""
+        self._why = why
+        async with asyncio.timeout(WITHIN_S):
+            while self.count < times:
+                self._changed.clear()
+                await self._changed.wait()
 
 
 def _registered(tmaster: TopologyMaster) -> None:
