@@ -141,7 +141,7 @@ class Timers:
             except (KeyError, TypeError, ValueError, OverflowError):
                 pass  # what is wrong with a tuple is for its bolt to say
             else:
-                observe((tup.component, tup.stream), at_ms)
+                observe((tup.component, tup.stream), at_ms, self._now_ms)
             process(tup)
 
         return observed

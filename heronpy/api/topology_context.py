@@ -146,6 +146,14 @@ class TopologyContext(StateContext):
         """The inputs of this component and their groupings; empty for a spout."""
         return self.get_sources(self._component) or {}
 
+    def feedback_sources(self) -> frozenset[tuple[str, str]]:
+        """Those of the inputs (component, stream) that close a cycle: what they bring has been here before."""
+        from heronpy.plan import feedback_edges  # by bolts with event time
+
+        back = feedback_edges(self._plan.logical)
+        inputs = self._plan.logical.components[self._component].inputs
+        return frozenset((i.component, i.stream) for i in inputs if (i.component, self._component) in back)
+
     def get_component_tasks(self, component_id: str) -> list[int] | None:
         """Task ids of a component, ascending; None for an unknown one."""
         tasks = self._plan.component_tasks.get(component_id)

@@ -3,14 +3,16 @@
 A watermark w says that no element of a time before w is expected: the latest time seen, less the lag by which elements
 may be out of order; of several inputs, the least (Akidau et al., MillWheel, VLDB 2013, §4).
 
-Two things must not spoil it. An input that is idle is not waited for. And one element with a time far in the future
-must not make all others late: a clock does not advance by more than a bound at once before the next element confirms
-it, by not being behind. The element that was doubted is taken for an outlier, so a genuine gap in time costs one.
+Three things must not spoil it. An input that is idle is not waited for. One that closes a cycle is ignored: what comes
+round is made of what has been here, and would be waited for before it can be sent. And one element with a time far in
+the future must not make all others late: a clock does not advance by more than a bound at once before the next element
+confirms it, by not being behind. The element that was doubted is taken for an outlier, so a genuine gap in time costs
+one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -75,6 +77,7 @@ class Watermarks:
         idle_after_ms: int | None = None,
         max_advance_ms: int = MAX_ADVANCE_MS,
         now_ms: int = 0,
+        ignored: Collection[Hashable] = (),
     ) -> None:
         """Nothing is known yet.
 
@@ -84,7 +87,9 @@ class Watermarks:
             idle_after_ms: after how long without elements an input is not waited for; None: it always is.
             max_advance_ms: see the file.
             now_ms: processing time, of any clock; what goes back is taken for standing still.
+            ignored: inputs whose elements do not move it, as those that close a cycle.
         """
+        self._ignored = frozenset(ignored)
         self._lag_ms = lag_ms
         self._idle_after_ms = idle_after_ms
         self._max_advance_ms = max_advance_ms
@@ -96,8 +101,9 @@ class Watermarks:
         self.watermark = NEVER
         """The last one that `advance` returned."""
         for one in inputs:
-            self._clocks[one] = EventClock(max_advance_ms)
-            self._seen_at_ms[one] = now_ms
+            if one not in self._ignored:
+                self._clocks[one] = EventClock(max_advance_ms)
+                self._seen_at_ms[one] = now_ms
 
     def observe(self, source: Hashable, time_ms: int, now_ms: int = 0) -> bool:
         """An element of an input came. Returns False if it is an outlier, to be set aside."""
@@ -105,6 +111,8 @@ class Watermarks:
             self._now_ms = now_ms
         clock = self._clocks.get(source)
         if clock is None:
+            if source in self._ignored:
+                return True
             clock = self._clocks[source] = EventClock(self._max_advance_ms)
         self._seen_at_ms[source] = self._now_ms
         if time_ms <= clock.latest_ms or clock.observe(time_ms):
@@ -132,8 +140,9 @@ class Watermarks:
             return
         self.watermark, self.outliers, clocks = saved
         for one, *clock in clocks:
-            self._clocks.setdefault(one, EventClock(self._max_advance_ms)).restore(*clock)
-            self._seen_at_ms.setdefault(one, self._now_ms)
+            if one not in self._ignored:
+                self._clocks.setdefault(one, EventClock(self._max_advance_ms)).restore(*clock)
+                self._seen_at_ms.setdefault(one, self._now_ms)
 
     @staticmethod
     def merged(saved: Sequence[Any]) -> Any:

@@ -62,6 +62,9 @@ class Context:
     def get_this_sources(self) -> dict[StreamId, int]:
         return {StreamId("default", "numbers"): 0}
 
+    def feedback_sources(self) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
     def get_this_streams(self) -> list[str]:
         return self.streams
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from heronpy.api import Bolt, Grouping, Timer, TimerKind, TopologyBuilder, TopologyContext, Tuple
 from heronpy.api.timers import AT_ONCE_MAX, Timers
+from heronpy.api.tuple import Detached
 from heronpy.errors import UsageError
 from heronpy.instance.task import TaskFailed
 from heronpy.packing import RoundRobinPacking
@@ -211,6 +212,23 @@ class Declaring:
 
     def get_this_sources(self) -> dict[Any, int]:
         return {}
+
+    def feedback_sources(self) -> frozenset[Any]:
+        return frozenset()
+
+
+def test_an_input_is_not_idle_because_the_watermark_is_looked_at_seldom() -> None:
+    now_ms = 0
+    config = {**EVENT_TIME, "topology.bolts.watermark.event.interval.ms": 1000}
+    states = Component(lambda states: states, 1).declared[0]
+    idle = {"topology.bolts.watermark.idle.after.ms": 500}
+    timers = Timers(Declaring(states), {**config, **idle}, keyed=True, wall_ms=lambda: now_ms)  # type: ignore[arg-type]
+    process = timers.observing(lambda _tup: None)
+    for now_ms in range(0, 2000, 100):
+        for stream, behind in (("fast", 0), ("slow", 900)):
+            process(Tuple([now_ms - behind], Detached("numbers", stream, 1, ("number",)), 0))
+        list(timers.due())
+    assert timers.watermark == 100, "of the slow input when it was looked at"
 
 
 @settings(max_examples=50)

@@ -63,6 +63,22 @@ def test_idle_inputs_are_not_waited_for_and_waited_for_again_when_they_wake() ->
     assert marks.advance(1200) == 650
 
 
+def test_an_input_that_closes_a_cycle_neither_holds_it_up_nor_moves_it() -> None:
+    marks = Watermarks(["a", "back"], ignored=["back"])
+    for time in (10, 20):
+        marks.observe("a", time)
+    assert marks.advance() == 20
+    assert marks.observe("back", 500)
+    assert marks.observe("back", 12)
+    assert marks.advance() == 20
+    before = Watermarks(["a", "back"])
+    before.observe("back", 7)
+    marks.restore(before.saved())
+    marks.observe("a", 21)
+    marks.observe("a", 22)
+    assert marks.advance() == 22
+
+
 def test_an_input_that_never_had_anything_is_idle_too() -> None:
     marks = Watermarks(["a", "silent"], idle_after_ms=1000)
     for time in (10, 20):

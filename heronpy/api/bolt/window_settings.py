@@ -78,6 +78,7 @@ class TimeSettings:
             idle_after_ms=self.idle_after_ms,
             max_advance_ms=self.max_advance_ms,
             now_ms=now_ms,
+            ignored=context.feedback_sources(),
         )
 
 
