@@ -28,3 +28,8 @@ class SplitClocks:
     def watermark(self, splits: Iterable[str], now_ms: int) -> int:
         """How far event time has come in all of these splits; one without elements holds it up until it is idle."""
         return min((self.of(split).watermark(now_ms) for split in splits), default=END)
+
+    def paused(self, for_ms: int) -> None:
+        """As of each clock."""
+        for clock in self._clocks.values():
+            clock.paused(for_ms)

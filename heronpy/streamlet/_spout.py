@@ -48,6 +48,8 @@ FLUSH_EVERY_MS = 1000
 FLUSH_ELEMENTS = 10_000
 HELD_MAX = 10 * FLUSH_ELEMENTS
 """A sink that cannot be reached holds up its source then."""
+UNASKED_MS = 1000
+"""A source that was not asked for longer, because the task was held or waited for acks, was not silent meanwhile."""
 BARREN_MS = 5
 """How long records that emit nothing are worked through in one call."""
 MARKS_PER_LIMIT = 8
@@ -84,6 +86,8 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             return Clock(definition.max_lateness_ms, definition.idle_timeout_ms, now_ms())
 
         self._clock = clock()
+        self._asked_at_ms = now_ms()
+        """When the last read returned."""
         self._split_clocks: SplitClocks | None = None
         self._put: Put = after(stage.head, task)
         node = stage.head.node
@@ -144,6 +148,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             self._chores()
             if self._splits is not None:
                 name, records, position = self._splits.read(EMIT_LIMIT)
+                self._asked_at_ms = now_ms()
                 clocks = self._split_clocks
                 emitted = self._pass_on(records, self._clock if clocks is None or name is None else clocks.of(name))
                 if name is not None and position is not None:
@@ -151,6 +156,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             else:
                 assert self._reader is not None
                 records = self._reader.read(1)
+                self._asked_at_ms = now_ms()
                 emitted = self._pass_on(records, self._clock)
                 self._done += records
             if emitted or not records or now_ms() >= until_ms:
@@ -181,6 +187,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             self._reader = self._opened_anew(self._divided, self._reader)
         if self._held_elements < HELD_MAX and not self._reader.ended:
             self._queue.extend(self._reader.read(READ_LIMIT))
+            self._asked_at_ms = now_ms()
         return self._queue
 
     def _share(self) -> tuple[int, int]:
@@ -271,6 +278,11 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         if now < self._chores_at_ms:
             return
         self._chores_at_ms = now + CHORES_EVERY_MS
+        if (unasked_ms := now - self._asked_at_ms) > UNASKED_MS:
+            self._asked_at_ms = now
+            for clocks in (self._clock, self._split_clocks, self._task):
+                if clocks is not None:
+                    clocks.paused(unasked_ms)
         if self._task.writers and (now >= self._flush_at_ms or self._held_elements >= FLUSH_ELEMENTS):
             self._flush_at_ms = now + FLUSH_EVERY_MS
             self._flush_sinks()

@@ -204,6 +204,11 @@ class StageTask:
         # What has ended has ended for all clocks after it: nothing that could move them will come.
         return END if head == END else self.clock_of(stage).watermark(now)
 
+    def paused(self, for_ms: int) -> None:
+        """For so long the source of this stage was not asked: see `Clock.paused`."""
+        for clock in self._clocks.values():
+            clock.paused(for_ms)
+
     # Checkpoints
 
     def prepare(self, checkpoint_id: int) -> None:

@@ -55,6 +55,10 @@ class Clock(EventClock):
             return END
         return NEVER if self.latest_ms == NEVER else self.latest_ms - self._lateness_ms
 
+    def paused(self, for_ms: int) -> None:
+        """For so long nobody has asked the source, so this was no silence."""
+        self._seen_at_ms += for_ms
+
 
 class Upstream:
     """The watermarks of the tasks before this one."""

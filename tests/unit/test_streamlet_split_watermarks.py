@@ -6,8 +6,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import pytest
+
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import Record, Source, SourceContext, SourceReader, SplitReader, StreamSplit
+from heronpy.instance.task import SpoutTask
 from heronpy.streamlet import Builder, Config, WindowConfig
 from heronpy.testing import Simulator
 from heronpy.windows import END
@@ -92,4 +95,35 @@ def test_a_watermark_waits_for_the_split_that_is_furthest_behind() -> None:
 def test_a_split_without_elements_holds_up_no_watermark_for_long() -> None:
     with simulated(idle_s=0.5) as simulator:
         simulator.run(until=lambda: watermark(simulator) == END, seconds=300)
+        assert watermark(simulator) == END
+
+
+def test_a_source_that_is_not_asked_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backpressure and a deactivated topology hold spouts."""
+    now_ms = 1_000_000
+    for module in ("_bolts", "_spout", "_task", "_window_bolts"):
+        monkeypatch.setattr(f"heronpy.streamlet.{module}.now_ms", lambda: now_ms)
+    with simulated(idle_s=60) as simulator:
+
+        def steps(count: int) -> None:
+            nonlocal now_ms
+            for _ in range(count):
+                now_ms += 20
+                simulator.step()
+
+        steps(100)
+        assert watermark(simulator) == SLOW_MS
+        (spout,) = (task for task in simulator.tasks.values() if isinstance(task, SpoutTask))
+        for _ in range(3):
+            spout.hold(True)
+            now_ms += 100_000
+            steps(20)
+            assert watermark(simulator) == SLOW_MS
+            spout.hold(False)
+            steps(100)
+            assert watermark(simulator) == SLOW_MS
+        now_ms += 500  # from here on it is asked, and silent
+        for _ in range(70):
+            now_ms += 980
+            steps(1)
         assert watermark(simulator) == END
