@@ -10,6 +10,7 @@ manager has lost the record, as far as the clocks of hosts agree.
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Callable
@@ -92,6 +93,7 @@ def _record(launch: Launch, container: int) -> state_pb2.ContainerRecord:
         host=socket.gethostname(),
         address=launch.advertised_host(),
         version=heronpy.__version__,
+        start_id=secrets.token_bytes(8),
     )
 
 

@@ -57,7 +57,7 @@ class ExecutionState(_message.Message):
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submission_time_s: _Optional[int] = ..., release_version: _Optional[str] = ..., topology_dir: _Optional[str] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class ContainerRecord(_message.Message):
-    __slots__ = ("topology_id", "container", "incarnation", "host", "address", "shell_endpoint", "started_s", "version")
+    __slots__ = ("topology_id", "container", "incarnation", "host", "address", "shell_endpoint", "started_s", "version", "start_id")
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,7 @@ class ContainerRecord(_message.Message):
     SHELL_ENDPOINT_FIELD_NUMBER: _ClassVar[int]
     STARTED_S_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_ID_FIELD_NUMBER: _ClassVar[int]
     topology_id: str
     container: int
     incarnation: int
@@ -74,7 +75,8 @@ class ContainerRecord(_message.Message):
     shell_endpoint: str
     started_s: int
     version: str
-    def __init__(self, topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., shell_endpoint: _Optional[str] = ..., started_s: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    start_id: bytes
+    def __init__(self, topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., shell_endpoint: _Optional[str] = ..., started_s: _Optional[int] = ..., version: _Optional[str] = ..., start_id: _Optional[bytes] = ...) -> None: ...
 
 class Epoch(_message.Message):
     __slots__ = ("topology_id", "term", "leader", "restore_epoch")

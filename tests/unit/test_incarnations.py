@@ -88,6 +88,16 @@ def test_of_two_that_start_at_once_both_have_an_incarnation_of_their_own(state: 
     assert take(Hasty(), launch) == taken[0] + 1
 
 
+def test_no_two_starts_write_the_same_record(state: StateManager, launch: Launch) -> None:
+    # A store whose answer was lost finds its own earlier attempt by the value.
+    records = []
+    for _ in range(2):
+        take(state, launch)
+        records.append(state.get(Kind.CONTAINERS, NODE))
+        state.delete(Kind.CONTAINERS, NODE)
+    assert records[0] != records[1], "on the same host, in the same second"
+
+
 def test_a_container_of_a_topology_that_was_submitted_anew_takes_none(state: StateManager, launch: Launch) -> None:
     state.set(Kind.EXECUTIONSTATE, "words", execution("words-2"))
     theirs = record(7, "words-2").SerializeToString()
