@@ -24,7 +24,8 @@ from heronpy.statemgr import Kind, StateManager, open_statemgr
 
 _POLL_S = 0.5
 _TOPOLOGY_WAIT_S = 30.0
-"""How long a container that starts waits for its topology to be in the state manager."""
+"""How long a container that starts waits for its topology to be in the state manager, until it asks to be tried again.
+Long, because clusters start what fails again later and later."""
 
 
 def main() -> None:
@@ -94,13 +95,23 @@ def _opened(launch: Launch) -> Iterator[StateManager]:
 
 
 def _wait_for_topology(launch: Launch) -> None:
-    """A state manager that has lost its data is given it again by the Topology Master: so it is waited for a while."""
+    """Wait until the topology is in the state manager, which may have lost its data, and is given them again.
+
+    Raises:
+        UnavailableError: it is not there. Whether it was killed or its data was lost, nobody can say; a kill ends the
+            cluster's jobs before it removes the data, so what is still started belongs to a topology that should run.
+        ReplacedError: another submission has its name.
+    """
     deadline_s = time.monotonic() + _TOPOLOGY_WAIT_S
     with _opened(launch) as state:
         while (running := _running(state, launch)) is None and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
     if running is None:
-        raise ReplacedError(f"the state manager knows no topology {launch.topology}: it was killed")
+        where = f"{launch.cluster}/{launch.role}/{launch.environ}"
+        raise UnavailableError(
+            f"the state manager knows no topology {launch.topology}: it was killed, or the state manager has lost its "
+            f"data, and no Topology Master has a copy; `heron kill {where} {launch.topology}` ends what is left of it"
+        )
     if running != launch.topology_id:
         raise ReplacedError(
             f"topology {launch.topology} is {running} now, and this container is of {launch.topology_id}"

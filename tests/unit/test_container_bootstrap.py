@@ -219,6 +219,17 @@ def test_a_state_manager_that_is_away_is_one_line_and_another_attempt(running: L
     assert started.said.startswith("heron: container 1 of words: ")
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("container", [0, 1])
+def test_beside_an_empty_state_manager_a_container_asks_for_another_attempt(
+    launch: Launch, tmp_path: Path, container: int
+) -> None:
+    started = Started(bootstrap_document(launch, container), tmp_path)
+    assert started.code == TRY_AGAIN, "its cluster would take 0 for the end of a topology that was only lost sight of"
+    assert started.said.count("\n") == 1
+    assert "was killed, or the state manager has lost its data" in started.said
+
+
 def test_a_container_of_another_submission_ends_on_purpose(running: Launch, tmp_path: Path) -> None:
     other = dataclasses.replace(running, topology_id="words-0")
     started = Started(bootstrap_document(other, 1), tmp_path)
