@@ -19,6 +19,7 @@ from typing import Any
 from heronpy.archive.files import locked
 from heronpy.errors import AlreadyExistsError, StateError
 from heronpy.pipeline._states import states
+from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.reconcile import live_reader
@@ -88,7 +89,7 @@ def load_live_views(
             rows = 0
             for batch in sorted({*batch_view.batches(), *live.batches()}):
                 if upto is not None and batch <= upto and (first is None or batch >= first):
-                    progress(f"{view}: batch {batch}")
+                    progress(f"{view}: batch {batch_name(batch, manifest.batch_length_ms)}")
                     items = Counted(batch_view.items(batch))
                     live.replace(batch, items)
                     rows += items.count

@@ -1,4 +1,4 @@
-"""Telling whoever waits how far Spark is: a bar on a terminal, a line now and then elsewhere. Both on stderr."""
+"""Telling whoever waits how far Spark is: one line on a terminal, a line now and then elsewhere. Both on stderr."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from heronpy.pipeline._progress import Progress as Moment
+from heronpy.pipeline.batch_times import batch_names
 
-_LINE_EVERY_S = 5.0
+_LINE_EVERY_S = 30.0
 
 
 @contextlib.contextmanager
-def shown(*, quiet: bool = False) -> Iterator[Callable[[Moment], None]]:
+def shown(batch_length_ms: int, *, quiet: bool = False) -> Iterator[Callable[[Moment], None]]:
     """What a batch run can tell its progress, for the duration of the block."""
     console = Console(stderr=True, quiet=quiet, highlight=False)
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _Lines(console, batch_length_ms)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total} tasks"))
     with Progress(*columns, TimeElapsedColumn(), console=console, transient=True) as bars:
         start = bars.add_task("starting Spark", total=None)
-        yield _Bars(bars, start)
+        yield _Bar(bars, start, batch_length_ms)
 
 
 @contextlib.contextmanager
@@ -38,39 +39,33 @@ def steps(what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
         yield lambda step: status.update(f"{what}: {step}")
 
 
-def described(moment: Moment) -> str:
+def described(moment: Moment, batch_length_ms: int) -> str:
     """The phase, and the batches that it is about."""
-    if not moment.batches:
-        return moment.phase
-    first, last = moment.batches[0], moment.batches[-1]
-    if first == last:
-        return f"{moment.phase} batch {first}"
-    return f"{moment.phase} {len(moment.batches):,} batches, {first} to {last}"
+    return f"{moment.phase} {batch_names(moment.batches, batch_length_ms)}" if moment.batches else moment.phase
 
 
-class _Bars:
-    """One bar for each phase of each group of batches."""
+class _Bar:
+    """One bar, of the phase that runs."""
 
-    def __init__(self, bars: Progress, start: TaskID) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-        self._start: TaskID | None = start
+    def __init__(self, bars: Progress, task: TaskID, batch_length_ms: int) -> None:
+        self._bars, self._task = bars, task
+        self._length_ms = batch_length_ms
+        self._name = ""
 
     def __call__(self, moment: Moment) -> None:
-        if self._start is not None:
-            self._bars.remove_task(self._start)
-            self._start = None
-        name = described(moment)
-        if name not in self._tasks:
-            self._tasks[name] = self._bars.add_task(name, total=None)
-        self._bars.update(self._tasks[name], completed=moment.done, total=moment.total or None)
+        name = described(moment, self._length_ms)
+        if name != self._name:
+            self._name = name
+            self._bars.reset(self._task, description=name, total=None)
+        self._bars.update(self._task, completed=moment.done, total=moment.total or None)
 
 
 class _Lines:
-    """A line when a phase begins, and one every few seconds while it lasts."""
+    """A line when a phase begins, and one every half a minute while it lasts."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, batch_length_ms: int) -> None:
         self._console = console
+        self._length_ms = batch_length_ms
         self._name = ""
         self._next_s = 0.0
 
@@ -78,7 +73,8 @@ class _Lines:
         if moment.total == 0:
             return
         now_s = time.monotonic()
-        name = described(moment)
+        name = described(moment, self._length_ms)
         if name != self._name or now_s >= self._next_s:
             self._name, self._next_s = name, now_s + _LINE_EVERY_S
-            self._console.print(f"{name}: {moment.done} of {moment.total} tasks", markup=False)
+            line = f"{name}: {moment.done} of {moment.total} tasks"
+            self._console.print(line, markup=False, soft_wrap=True)  # a log's line stays one line

@@ -17,7 +17,17 @@ from heronpy.cli.commands import Verbose, home
 from heronpy.cli.commands import verbose as verbose_is_on
 from heronpy.errors import DamagedInputError, UsageError
 from heronpy.pipeline._cli_progress import shown, steps
-from heronpy.pipeline.cli_job import ArgsArgument, JobArgument, JobCommand, JsonOption, NameOption, load, parse_time_ms
+from heronpy.pipeline.batch_times import batch_name
+from heronpy.pipeline.cli_job import (
+    ArgsArgument,
+    JobArgument,
+    JobCommand,
+    JsonOption,
+    NameOption,
+    load,
+    parse_batch,
+    parse_time_ms,
+)
 from heronpy.pipeline.load import Loaded, enter, pickle_by_value_in_spark
 from heronpy.pipeline.running import RunReport
 from heronpy.pipeline.running import run as batch_run
@@ -68,7 +78,9 @@ def backfill(
         str | None, typer.Option("--from", metavar="T", help="ISO time (UTC), or seconds since the epoch.")
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="T", help="The same; batches that begin before it.")] = None,
-    batch: Annotated[list[int] | None, typer.Option(metavar="N", help="A batch id; may be repeated.")] = None,
+    batch: Annotated[
+        list[str] | None, typer.Option(metavar="B", help="A batch: a time in it, or its id; may be repeated.")
+    ] = None,
     accept_damage: AcceptDamage = False,
     master: Master = None,
     conf: Conf = None,
@@ -79,11 +91,15 @@ def backfill(
     """Compute batches again, by time or by id, whether or not they are done."""
     times = None if begin is None or to is None else (parse_time_ms("--from", begin), parse_time_ms("--to", to))
     if bool(batch) == bool(times) or (begin is None) != (to is None):
-        raise UsageError("say which batches: --from T --to T, or --batch N")
+        raise UsageError("say which batches: --from T --to T, or --batch B")
     settings = parse_conf(conf)
     loaded = load(job, args, name)
     length_ms = loaded.job.batch_length_ms
-    wanted = sorted(set(batch)) if batch else batches_between(*(times or (0, 0)), length_ms)
+    wanted = (
+        sorted({parse_batch(one, length_ms) for one in batch})
+        if batch
+        else batches_between(*(times or (0, 0)), length_ms)
+    )
     batches = closed_ones(loaded, wanted, by_id=bool(batch))
     until_ms = (batches[-1] + 1) * length_ms
     which = {"batches": batches, "until_ms": until_ms, "accept_damage": accept_damage}
@@ -181,12 +197,16 @@ def closed_ones(loaded: Loaded, wanted: Sequence[int], *, by_id: bool) -> list[i
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     closed = manifest.committed_watermark
     known = set(manifest.batches).union(*(Archive(job.archive_path(n)).batches() for n in job.archives().values()))
-    upto = "no batch is done" if closed is None else f"batches are done up to {closed}"
+
+    def name(batch: int) -> str:
+        return batch_name(batch, job.batch_length_ms)
+
+    upto = "no batch is done" if closed is None else f"batches are done up to {name(closed)}"
     if by_id:
         if closed is None or wanted[-1] > closed:
-            raise UsageError(f"batch {wanted[-1]} is not done yet, {upto}: `heron pipeline run` computes it")
+            raise UsageError(f"batch {name(wanted[-1])} is not done yet, {upto}: `heron pipeline run` computes it")
         if unknown := [batch for batch in wanted if batch not in known]:
-            raise UsageError(f"there is no batch {unknown[0]}: nothing has been archived in that time")
+            raise UsageError(f"there is no batch {name(unknown[0])}: nothing has been archived in that time")
         return list(wanted)
     found = sorted(batch for batch in known if batch in wanted and closed is not None and batch <= closed)
     if not found:
@@ -220,7 +240,7 @@ def _run(loaded: Loaded, master: str | None, settings: dict[str, str], *, quiet:
 
 
 def _run_in(loaded: Loaded, where: dict[str, Any], *, quiet: bool, **which: Any) -> RunReport:
-    with shown(quiet=quiet) as progress:
+    with shown(loaded.job.batch_length_ms, quiet=quiet) as progress:
         return batch_run(loaded.job, progress=progress, **where, **which)
 
 
@@ -295,7 +315,7 @@ def _closed(report: RunReport) -> str:
     return (
         "no batch is complete yet"
         if report.committed_watermark is None
-        else f"all batches up to {report.committed_watermark} are done"
+        else f"all batches up to {batch_name(report.committed_watermark, report.batch_length_ms)} are done"
     )
 
 

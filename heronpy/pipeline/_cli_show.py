@@ -123,6 +123,7 @@ def _print(found: Any) -> None:
     from rich.console import Console
 
     from heronpy.cli.tables import WIDTH, empty_table
+    from heronpy.pipeline.batch_times import batch_names
     from heronpy.pipeline.charts import number
     from heronpy.pipeline.drift_report import percent, signed, worst_rows
 
@@ -135,9 +136,8 @@ def _print(found: Any) -> None:
         sums = f", live {number(total.live)}, batch {number(total.batch)}"
         sums += f", drift {signed(total.drift)} ({percent(total.percent)})"
         console.print(
-            f"{view.view}: {total.keys:,} keys in {len(view.batches):,} batches "
-            f"({min(view.batches)} to {max(view.batches)}), {total.drifted:,} drifted"
-            + (sums if total.drift is not None else "")
+            f"{view.view}: {total.keys:,} keys in {batch_names(sorted(view.batches), found.batch_length_ms)}, "
+            f"{total.drifted:,} drifted" + (sums if total.drift is not None else "")
         )
         if view.worst:
             rows = empty_table("key", right=("live", "batch", "drift", "share", ""))

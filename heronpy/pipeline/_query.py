@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heronpy.errors import UsageError
+from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.merged import Explained, MergedStore
 from heronpy.pipeline.reconcile import node_of, plain
@@ -17,6 +18,7 @@ class Answer:
 
     view: str
     parts: Explained
+    batch_length_ms: int
 
     def to_json(self, *, explain: bool) -> Any:
         """The value, or with `explain` an object of all parts."""
@@ -35,8 +37,8 @@ class Answer:
         """The same for people."""
         if not explain:
             return [_text(self.parts.merged)]
-        upto = "no batch is done" if self.parts.upto is None else f"up to batch {self.parts.upto}"
-        after = "all" if self.parts.upto is None else f"after batch {self.parts.upto}"
+        last = "" if self.parts.upto is None else f"batch {batch_name(self.parts.upto, self.batch_length_ms)}"
+        upto, after = (f"up to {last}", f"after {last}") if last else ("no batch is done", "all")
         return [
             f"{_text(self.parts.merged)}  {self.view}",
             f"  batch view  {_text(self.parts.batch)}  {upto}",
@@ -69,7 +71,7 @@ def answer(job: Job, key: Any, view: str | None) -> Answer | None:
             parts = store.explain(key)
         except TypeError as e:
             raise UsageError(f"{key!r} can be no key of {view}: {e}") from e
-    return None if parts.merged is None else Answer(view, parts)
+    return None if parts.merged is None else Answer(view, parts, job.batch_length_ms)
 
 
 def _text(value: Any) -> str:

@@ -6,9 +6,10 @@ import time
 from typing import Any
 
 from heronpy.archive import dead_letter_counts
+from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
-from heronpy.pipeline.reconcile import batch_begin, live_reader
+from heronpy.pipeline.reconcile import live_reader
 from heronpy.streamlet.graph import StoreNode
 
 
@@ -25,6 +26,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
     newest = max((a["newest_batch"] for a in archives if a["newest_batch"] is not None), default=None)
     end_ms = None if closed is None else (closed + 1) * job.batch_length_ms
     newest_end_ms = None if newest is None else (newest + 1) * job.batch_length_ms
+    open_batches = sorted({batch for a in archives for batch in a.pop("open")})
     return {
         "job": job.name,
         "directory": str(job.directory),
@@ -37,12 +39,28 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
             "done": len(manifest.batches),
             "elements": sum(batch.elements for batch in manifest.batches.values()),
             "duplicates": sum(batch.duplicates for batch in manifest.batches.values()),
-            "open": sorted({batch for a in archives for batch in a.pop("open")}),
+            "open": open_batches,
             "damaged": {batch: done.damaged for batch, done in sorted(manifest.batches.items()) if done.damaged},
         },
+        "next": _next(job, open_batches, archives, now_ms),
         "archives": archives,
         "views": [_view(job, node, manifest) for node in job.stores().values()],
         "dead_letters": dead_letter_counts(job.directory),
+    }
+
+
+def _next(job: Job, waiting: list[int], archives: list[dict[str, Any]], now_ms: int) -> dict[str, Any] | None:
+    """The first batch that is not done, and when it can be: once nothing earlier than its end is to be expected."""
+    if not waiting:
+        return None
+    limits = [limit for a in archives if (limit := a["complete_before_ms"]) is not None]
+    complete_before_ms = min([now_ms - job.config.max_lateness_ms, *limits])
+    length_ms = job.batch_length_ms
+    return {
+        "batch": waiting[0],
+        "end_ms": (waiting[0] + 1) * length_ms,
+        "complete_before_ms": complete_before_ms,
+        "complete": sum((batch + 1) * length_ms <= complete_before_ms for batch in waiting),
     }
 
 
@@ -121,12 +139,14 @@ def show(found: dict[str, Any]) -> None:
         console.print("no batch is done")
     else:
         console.print(
-            f"{batches['done']:,} batches done, all up to {closed}, which began {batch_begin(closed, length_ms)} UTC: "
+            f"{batches['done']:,} batches done, all up to {batch_name(closed, length_ms)} UTC (id {closed}): "
             f"{batches['elements']:,} elements, {batches['duplicates']:,} duplicates dropped"
         )
         console.print(
             f"lag {_signed(found['lag_ms'], duration)}, behind the archive {_signed(found['archive_lag_ms'], duration)}"
         )
+    if found["next"] is not None:
+        console.print(_next_line(found["next"], length_ms))
     archives = empty_table("archive", right=("state", "batches", "files", "rows", "bytes"))
     for archive in found["archives"]:
         for state in ("done", "waiting"):
@@ -146,7 +166,15 @@ def show(found: dict[str, Any]) -> None:
         if bad := archive["done"]["unreadable"] + archive["waiting"]["unreadable"]:
             console.print(f"{bad:,} files of {archive['archive']} cannot be read: their batches are not done without")
     for batch, what in batches["damaged"].items():
-        console.print(f"batch {batch} was computed without what is damaged: {what}")
+        console.print(f"batch {batch_name(batch, length_ms)} was computed without what is damaged: {what}")
+
+
+def _next_line(found: dict[str, Any], length_ms: int) -> str:
+    name, end = batch_name(found["batch"], length_ms), time_name(found["end_ms"], length_ms)
+    if found["complete"]:
+        return f"next: batch {name}; {found['complete']:,} batches are complete: `heron pipeline run` computes them"
+    reached = time_name(found["complete_before_ms"], 1000) or "nowhere yet"
+    return f"next: batch {name}, complete when all before {end} is archived; the archive is at {reached}"
 
 
 def _signed(ms: int | None, duration: Any) -> str:

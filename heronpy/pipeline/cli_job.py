@@ -93,6 +93,20 @@ def parse_time_ms(option: str, text: str) -> int:
     return int(at.timestamp() * 1000)
 
 
+def parse_batch(text: str, length_ms: int) -> int:
+    """The id of a batch that is given as such, or by a time in it.
+
+    Raises:
+        UsageError: neither.
+    """
+    if re.fullmatch(r"-?\d+", text):
+        return int(text)
+    try:
+        return parse_time_ms("--batch", text) // length_ms
+    except UsageError:
+        raise UsageError(f"--batch {text!r} is no batch: use a time in it, as 2026-01-31T12:00, or its id") from None
+
+
 def parse_key(text: str) -> Any:
     """A key as JSON if it is JSON (arrays are tuples), else the text itself.
 

@@ -135,7 +135,7 @@ def _run(
         report.files_before += len(merged.files)
         report.files_after += 1
         report.rows += merged.rows
-        progress(f"batch {merged.plan.batch}: {len(merged.files)} files became {path.name}")
+        progress(f"{merged.plan.directory.name}: {len(merged.files)} files became {path.name}")
     report.batches = len(batches)
 
 

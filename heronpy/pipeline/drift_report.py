@@ -8,9 +8,10 @@ from html import escape
 from typing import Any
 
 from heronpy.pipeline import charts as _charts
+from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.charts import Bar, number
 from heronpy.pipeline.drift import Difference, Totals, ViewDrift
-from heronpy.pipeline.reconcile import Reconciliation, batch_begin, shown
+from heronpy.pipeline.reconcile import Reconciliation, shown
 
 _CHARTED_KEYS = 12
 _LISTED_BATCHES = 500
@@ -71,7 +72,7 @@ def _view(found: Reconciliation, view: ViewDrift) -> str:
     return "".join(
         [
             head,
-            f'<p class="soft">{_batches_text(view)}</p>',
+            f'<p class="soft">{_batches_text(found, view)}</p>',
             _tiles(view.total),
             _chart("Drift by batch", _by_batch(found, view)),
             _chart("Keys that drifted most", _top_keys(view)),
@@ -83,10 +84,9 @@ def _view(found: Reconciliation, view: ViewDrift) -> str:
     )
 
 
-def _batches_text(view: ViewDrift) -> str:
-    first, last = min(view.batches), max(view.batches)
-    many = f"Batches {first} to {last}" if first != last else f"Batch {first}"
-    return f"{many}, {view.total.keys:,} keys."
+def _batches_text(found: Reconciliation, view: ViewDrift) -> str:
+    many = batch_names(sorted(view.batches), found.batch_length_ms)
+    return f"{many[0].upper()}{many[1:]}, {view.total.keys:,} keys."
 
 
 def _tiles(total: Totals) -> str:
@@ -114,8 +114,8 @@ def _by_batch(found: Reconciliation, view: ViewDrift) -> str:
     for batch, totals in view.batches.items():
         value = (totals.drift or 0) if numeric else totals.drifted
         what = f"{signed(value)} ({percent(totals.percent)})" if numeric else f"{value:,} keys differ"
-        label = batch_begin(batch, found.batch_length_ms)
-        bars.append(Bar(label, value, f"batch {batch}, {label}: {what}", "a" if value > 0 else "b" if value else "ok"))
+        label = batch_name(batch, found.batch_length_ms)
+        bars.append(Bar(label, value, f"{label}: {what}", "a" if value > 0 else "b" if value else "ok"))
     return _charts.columns(_charts.thinned(bars), title="Drift by batch")
 
 
@@ -167,12 +167,12 @@ def _batch_table(found: Reconciliation, view: ViewDrift) -> str:
     listed = list(view.batches.items())[-_LISTED_BATCHES:]
     left_out = len(view.batches) - len(listed)
     rows = (
-        f"<tr><td>{batch}</td><td>{batch_begin(batch, found.batch_length_ms)}</td><td class=n>{t.keys:,}</td>"
+        f"<tr><td>{batch_name(batch, found.batch_length_ms)}</td><td class=n>{batch}</td><td class=n>{t.keys:,}</td>"
         f"<td class=n>{t.drifted:,}</td><td class=n>{number(t.live)}</td><td class=n>{number(t.batch)}</td>"
         f"<td class=n>{signed(t.drift)}</td><td class=n>{percent(t.percent)}</td></tr>"
         for batch, t in listed
     )
-    heads = ("batch", "begins", "#keys", "#drifted", "#live", "#batch", "#drift", "#share")
+    heads = ("batch (UTC)", "#id", "#keys", "#drifted", "#live", "#batch", "#drift", "#share")
     note = f'<p class="soft">{left_out:,} earlier batches are left out of this table.</p>' if left_out else ""
     return f"<details><summary>All batches</summary>{note}{_table(heads, rows)}</details>"
 

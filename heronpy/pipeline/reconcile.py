@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import itertools
 import json
 import time
@@ -124,15 +123,6 @@ def _comparable(live: list[int], manifest: Manifest) -> list[int]:
         return []
     both = {*live, *manifest.batches}
     return sorted(batch for batch in both if min(live) <= batch <= manifest.committed_watermark)
-
-
-def batch_begin(batch: int, batch_length_ms: int) -> str:
-    """When a batch begins, in UTC; its number where that is not a date."""
-    try:
-        begin = datetime.datetime.fromtimestamp(batch * batch_length_ms / 1000, datetime.UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(batch)
-    return begin.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def shown(value: Any) -> str:

@@ -28,6 +28,7 @@ from heronpy.pipeline._inputs import (
 )
 from heronpy.pipeline._progress import Progress
 from heronpy.pipeline._rollup import roll_up, views_to_roll_up
+from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.computing import Batches, compute, cores
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, Parts, lock, stamp
@@ -49,6 +50,7 @@ class RunReport:
     """What a run did."""
 
     job: str
+    batch_length_ms: int = 0
     batches: list[int] = field(default_factory=list)
     """Batch ids that were computed, ascending."""
     elements: int = 0
@@ -121,7 +123,7 @@ class _Run:
         self._accept_damage = accept_damage
         self._master, self._conf, self._progress = master, conf, progress
         self._manifest = Manifest.load(job.directory, job.batch_length_ms)
-        self._report = RunReport(job.name, notes=list(plan.notes))
+        self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []
 
     def run(self, until_ms: int | None, batches: Collection[int] | None) -> RunReport:
@@ -179,6 +181,12 @@ class _Run:
             self._manifest.committed_watermark = upto
             self._manifest.save(self._job.directory)
 
+    def _name(self, batch: int) -> str:
+        return batch_name(batch, self._job.batch_length_ms)
+
+    def _names(self, batches: Sequence[int]) -> str:
+        return batch_names(batches, self._job.batch_length_ms)
+
     def _block(self, work: Work, lookback: int | None) -> None:
         """Leave out what would be computed from damaged input, unless that is accepted."""
         self._report.damaged = damaged_batches(self._archives, self._manifest.unread)
@@ -194,13 +202,13 @@ class _Run:
         if not self._report.blocked:
             for batch in self._report.batches:
                 if (what := self._report.damaged.get(batch)) is not None:
-                    self._report.notes.append(f"batch {batch} was computed without what is damaged: {what}")
+                    self._report.notes.append(f"batch {self._name(batch)} was computed without what is damaged: {what}")
             return
         what = next(iter(self._report.damaged.values()))
         more = f" (and {len(self._report.damaged) - 1} more)" if len(self._report.damaged) > 1 else ""
         error = DamagedInputError(
-            f"{_spans(self._report.blocked)} cannot be done: {what}{more}; put back what is damaged, or do without it: "
-            "--accept-damage"
+            f"{self._names(self._report.blocked)} cannot be done: {what}{more}; put back what is damaged, or do "
+            "without it: --accept-damage"
         )
         error.report = self._report
         raise error
@@ -213,19 +221,22 @@ class _Run:
         """
         if work.less and lookback_ms is None:
             raise StateError(
-                f"batch {work.less[0]} cannot be computed: its reduce_by_key reads everything before it, and the "
-                "archive has lost rows of batches that are done; put them back, or let the reduction end in a store"
+                f"batch {self._name(work.less[0])} cannot be computed: its reduce_by_key reads everything before it, "
+                "and the archive has lost rows of batches that are done; put them back, or let the reduction end in "
+                "a store"
             )
         if work.lost:
             self._report.notes.append(
-                f"the archive has lost rows of {_spans(work.lost)}: their results stay as they are"
+                f"the archive has lost rows of {self._names(work.lost)}: their results stay as they are"
             )
         if work.kept:
-            self._report.notes.append(f"{_spans(work.kept)} would be computed again, if the archive had all its rows")
+            self._report.notes.append(
+                f"{self._names(work.kept)} would be computed again, if the archive had all its rows"
+            )
             self._mark_kept(work.kept)
         if work.less:
             self._report.notes.append(
-                f"{_spans(work.less)} are computed from less: their windows reach into what the archive has lost"
+                f"{self._names(work.less)} are computed from less: their windows reach into what the archive has lost"
             )
 
     def _mark_kept(self, kept: Sequence[int]) -> None:
@@ -362,11 +373,6 @@ class _Run:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _spans(batches: Sequence[int]) -> str:
-    shown = str(batches[0]) if len(batches) == 1 else f"{batches[0]} to {batches[-1]}"
-    return f"{len(batches)} batches ({shown})"
 
 
 def _read_from(group: Sequence[int], lookback_ms: int | None, batch_length_ms: int) -> int | None:

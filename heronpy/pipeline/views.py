@@ -10,6 +10,7 @@ from typing import Any
 
 from heronpy.errors import StateError
 from heronpy.hashing import stable_hash
+from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.manifest import Manifest, Parts
 from heronpy.pipeline.parts import part_name
 from heronpy.stores import decode_key, encode_key
@@ -44,15 +45,16 @@ class ViewReader:
         batches = self.manifest.batches.items()
         lacking = [n for n, batch in batches if upto is not None and n <= upto and view not in batch.views]
         if lacking:
+            last = self._name(max(lacking))
             raise StateError(
-                f"view {view} is not computed for {len(lacking)} batches that are done (the last: {max(lacking)}): "
+                f"view {view} is not computed for {len(lacking)} batches that are done (the last: {last}): "
                 "`heron pipeline run` computes it"
             )
         if others := self.manifest.others(view, monoid.signature):
             made = self.manifest.batches[others[-1]].monoids[view]
             raise StateError(
-                f"batch view {view} is made with {made} up to batch {others[-1]}, the program has {monoid.signature}: "
-                "`heron pipeline run` computes it anew, or give the view another name"
+                f"batch view {view} is made with {made} up to batch {self._name(others[-1])}, the program has "
+                f"{monoid.signature}: `heron pipeline run` computes it anew, or give the view another name"
             )
 
     def batches(self) -> list[int]:
@@ -103,6 +105,9 @@ class ViewReader:
         for file in self._files.values():
             file.close()
         self._files.clear()
+
+    def _name(self, batch: int) -> str:
+        return batch_name(batch, self.manifest.batch_length_ms)
 
     def _get(self, key: Any, upto: int | None) -> Any:
         encoded, hashed = encode_key(key), stable_hash(key)

@@ -210,11 +210,12 @@ def test_live_rows_of_closed_batches_are_kept_as_long_as_the_program_says(place:
     counts = next(view for view in status["views"] if view["view"] == "counts")
     assert (counts["live_batches"], counts["live_rows"], counts["live_rows_open"]) == (4, 8, 2)  # 101 to 104
     assert status["committed_watermark"] == 103
-    assert status["batches"] == {"done": 4, "elements": 40, "duplicates": 4, "open": [104]}
+    assert status["batches"] == {"done": 4, "elements": 40, "duplicates": 4, "open": [104], "damaged": {}}
     archive = status["archives"][0]
     assert (archive["done"]["rows"], archive["waiting"]["rows"]) == (44, 11)
     shown = place.ok("status", "Words")
-    assert "4 batches done" in shown
+    assert "4 batches done, all up to 1970-01-01 01:43 UTC (id 103)" in shown
+    assert "next: batch 1970-01-01 01:44" in shown
 
 
 def test_a_query_adds_batch_and_live(place: Place) -> None:
@@ -298,7 +299,8 @@ def test_wrong_words_are_told_in_one_line(empty: Place) -> None:
         (2, ["run", "--conf", "x", "counts.py", "W"], "KEY=VALUE"),
         (2, ["run", "--conf", "x=1", "counts.py", "W"], "spark."),
         (2, ["run", "counts.py", "W", "--until", "now"], "--until stands after JOB"),
-        (2, ["backfill", "counts.py", "W"], "--batch N"),
+        (2, ["backfill", "counts.py", "W"], "--batch B"),
+        (2, ["backfill", "--batch", "soon", "counts.py", "W"], "--batch 'soon'"),
         (2, ["backfill", "--from", "60", "counts.py", "W"], "--to T"),
         (2, ["backfill", "--from", "600", "--to", "60", "counts.py", "W"], "later than --from"),
         (2, ["reconcile", "--limit", "-1", "counts.py", "W"], "--limit"),

@@ -127,7 +127,10 @@ def test_results_stay_when_their_batches_are_removed_from_the_archive(tmp_path: 
     next((folder / "batch=2").glob("*-t-1-*")).unlink()
     report = run(job_of(tmp_path), until_ms=END_MS)
     assert report.batches == []
-    assert report.notes == ["the archive has lost rows of 2 batches (1 to 2): their results stay as they are"]
+    assert report.notes == [
+        "the archive has lost rows of 2 batches (1970-01-01 00:00:10 to 1970-01-01 00:00:20): "
+        "their results stay as they are"
+    ]
     archive(tmp_path, [("late", 12_000, "late"), ("late", 45_000, "late-too")])
     assert run(job_of(tmp_path), until_ms=END_MS).batches == [4]
     assert run(job_of(tmp_path), until_ms=END_MS, batches=[1, 2, 3]).batches == [3]
@@ -143,7 +146,7 @@ def test_a_reduction_over_everything_does_not_begin_with_what_is_lost(tmp_path: 
     assert run(job, until_ms=END_MS).batches == []
     assert totals(job) == EXACT
     archive(tmp_path, [("w1", 51_000, "next")])
-    with pytest.raises(StateError, match="batch 5 cannot be computed"):
+    with pytest.raises(StateError, match="batch 1970-01-01 00:00:50 cannot be computed"):
         run(job, until_ms=60_000)
     assert totals(job) == EXACT
 
