@@ -109,4 +109,4 @@ def no_process_is_left() -> Iterator[None]:
         ]
         assert not left, f"processes left by this test run: {left}"
 
-    eventually_sync(gone, within_s=30)
+    eventually_sync(gone)

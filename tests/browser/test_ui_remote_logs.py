@@ -54,7 +54,7 @@ def test_logs_of_another_host_are_shown_searched_and_missed(
 
     with EngineProcess("shell", remote, 1) as shell, open_statemgr(submitted.statemgr) as state:
         record(state, submitted, cluster="local")
-        enter(state, remote, endpoint=eventually_sync(address, within_s=60))
+        enter(state, remote, endpoint=eventually_sync(address))
         eventually_sync(lambda: _known(served))
         one = opened(served.url)
         page = one.goto("#/t/local/me/default/words/logs?container=1&file=stmgr-1.log")

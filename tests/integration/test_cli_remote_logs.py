@@ -46,7 +46,7 @@ def remote(submitted: Launch, tmp_path: Path) -> Iterator[Launch]:
         return text.rpartition("serves at ")[2].split()[0]
 
     with EngineProcess("shell", launch, 1), open_statemgr(launch.statemgr) as state:
-        enter(state, launch, endpoint=eventually_sync(address, within_s=60))
+        enter(state, launch, endpoint=eventually_sync(address))
         yield launch
 
 

@@ -149,8 +149,8 @@ async def test_what_is_no_request_and_a_wrong_clock_are_refused(cluster: Cluster
         with pytest.raises(grpc.aio.AioRpcError, match="certificate request") as refused:
             await cluster.ask(incarnation, request=request)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    for skew_s, side in ((7200, "ahead of"), (-7200, "behind")):
-        with pytest.raises(grpc.aio.AioRpcError, match=f"clock is (7200|7199|7201) s {side}") as refused:
+    for skew_s, side in ((7900, "ahead of"), (-7100, "behind")):
+        with pytest.raises(grpc.aio.AioRpcError, match=rf"clock is 7\d\d\d s {side}") as refused:
             await cluster.ask(incarnation, now_s=int(time.time()) + skew_s)
         assert refused.value.code() is grpc.StatusCode.OUT_OF_RANGE
 
@@ -231,7 +231,7 @@ async def test_the_certificate_is_renewed_before_it_is_due(cluster: Cluster) -> 
             renewal.tick(100_000)
             assert cluster.own.read_bytes() != before
 
-        await eventually(renewed, within_s=120)
+        await eventually(renewed)
 
 
 @contextlib.contextmanager

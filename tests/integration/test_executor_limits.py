@@ -99,13 +99,13 @@ class Container:
             assert text, f"{id} is about to say its pid"
             return int(text)
 
-        return eventually_sync(check, within_s=30.0)
+        return eventually_sync(check)
 
     def logged(self, text: str) -> None:
         def check() -> None:
             assert text in self.log()
 
-        eventually_sync(check, within_s=60.0)
+        eventually_sync(check)
 
     def log(self) -> str:
         path = self.launch.log_dir(1) / "executor.log"
@@ -141,7 +141,7 @@ def made(tmp_path: Path) -> Iterator[Callable[..., Container]]:
 
 def end(executor: subprocess.Popen[bytes]) -> None:
     executor.send_signal(signal.SIGTERM)
-    assert executor.wait(60) is not None
+    assert executor.wait(300) is not None
 
 
 @needs_cgroups
@@ -172,7 +172,7 @@ def test_the_record_of_the_next_start_says_how_much_ram_it_was(made: Callable[..
         assert record.restarts > 0
         assert (record.last_end, record.over_ram_bytes) == ("killed: used 64 MB of its 64 MB", 64 * MIB)
 
-    eventually_sync(check, within_s=60.0)
+    eventually_sync(check)
     end(executor)
 
 
@@ -188,10 +188,12 @@ def test_an_instance_gets_no_more_cpu_than_it_has(made: Callable[..., Container]
         stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
         return int(stat["nr_throttled"])
 
-    def check() -> None:
-        assert throttled() >= 10
+    began_s = time.monotonic()  # taken first, so that a pause in here makes the share smaller
+    before, before_throttled = cpu_s(pid), throttled()
 
-    before, began_s = cpu_s(pid), time.monotonic()
+    def check() -> None:
+        assert throttled() >= before_throttled + 10
+
     eventually_sync(check, within_s=300.0)  # a busy machine gives it less than its limit
     share = (cpu_s(pid) - before) / (time.monotonic() - began_s)
     assert share < 0.35, "a fifth of a core, and what was left of the period before"
@@ -232,7 +234,7 @@ def test_an_instance_that_an_update_removes_leaves_no_group(made: Callable[..., 
     def check() -> None:
         assert {group.name for group in container.groups()} == {"container_1_sleeps_1"}
 
-    eventually_sync(check, within_s=30.0)
+    eventually_sync(check)
     end(executor)
 
 

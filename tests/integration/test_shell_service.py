@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import ssl
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -151,12 +150,10 @@ async def test_no_path_leads_out_of_the_log_files(shell: RemoteShell, remote: La
     (logs / "sub").mkdir()
     (logs / "sub" / "link").symlink_to("../../secret")
     os.mkfifo(logs / "pipe")
-    before_s = time.monotonic()
-    with pytest.raises((NotFoundError, UsageError)):
+    with pytest.raises((NotFoundError, UsageError)):  # an answer, not a timeout: the pipe blocks nobody
         await shell.read(path, 0, -1)
     with contextlib.suppress(NotFoundError, UsageError):
         assert "secret" not in {found.name for found in (await shell.files(path)).files}
-    assert time.monotonic() - before_s < 30, "nothing blocks"
 
 
 async def test_a_path_that_is_no_text_is_a_usage_error(shell: RemoteShell) -> None:
@@ -164,6 +161,19 @@ async def test_a_path_that_is_no_text_is_a_usage_error(shell: RemoteShell) -> No
         await shell.read("\ud800.log", 0, -1)
     with pytest.raises(NotFoundError, match="no log file"):
         await shell.read("none.log", 1 << 90, -1)
+
+
+async def searched(shell: RemoteShell, text: str) -> shell_pb2.SearchReply:
+    """What all steps of a search have found."""
+    request, all_found = shell_pb2.SearchRequest(text=text), shell_pb2.SearchReply()
+    while not all_found.complete:  # each takes a few seconds at most
+        found = await shell.search(request)
+        request.after_path, request.after_offset = found.next_path, found.next_offset
+        request.after_inode = found.next_inode
+        all_found.matches.extend(found.matches)
+        all_found.searched_bytes += found.searched_bytes
+        all_found.complete = found.complete
+    return all_found
 
 
 async def test_a_large_and_a_sparse_file_are_read_in_bounded_parts(shell: RemoteShell, remote: Launch) -> None:
@@ -176,10 +186,9 @@ async def test_a_large_and_a_sparse_file_are_read_in_bounded_parts(shell: Remote
     first = await shell.read("a.log", 0, -1)
     assert len(first.data) == READ_BYTES_MAX
     assert (await shell.read("a.log", size - 11, -1)).data == b"the needle\n"
-    before_s = time.monotonic()
-    found = await shell.search(shell_pb2.SearchRequest(text="needle"))
-    assert ([match.line for match in found.matches], found.complete) == ([b"the needle"], True)
-    assert time.monotonic() - before_s < 20, "holes are not read"
+    found = await searched(shell, "needle")
+    assert [match.line for match in found.matches] == [b"the needle"]
+    assert found.searched_bytes < MIB, "holes are not read"
 
 
 async def test_of_ten_thousand_files_some_are_listed_and_all_can_be_read(shell: RemoteShell, remote: Launch) -> None:
@@ -197,7 +206,7 @@ async def test_binary_garbage_is_passed_as_it_is(shell: RemoteShell, remote: Lau
     (remote.log_dir(1) / os.fsdecode(b"\xff\xfe.log")).write_bytes(b"x")
     assert (await shell.read("a.log", 0, -1)).data == data
     assert len((await shell.files()).files) == 2
-    assert (await shell.search(shell_pb2.SearchRequest(text="nowhere to be found"))).complete
+    assert not (await searched(shell, "nowhere to be found")).matches
 
 
 async def test_reading_a_growing_file_by_its_end_misses_nothing(shell: RemoteShell, remote: Launch) -> None:
@@ -298,7 +307,7 @@ async def test_the_process_starts_answers_and_looks_into_itself(submitted: Launc
             assert "serves at" in text
             return text.rpartition("serves at ")[2].split()[0]
 
-        await eventually(address, within_s=60)
+        await eventually(address)
         async with asking(await address(), submitted.security("heron")) as shell:
             assert "heron-shell-1.log" in {found.name for found in (await shell.files()).files}
         assert process.terminate() == 0

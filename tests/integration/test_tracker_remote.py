@@ -160,7 +160,7 @@ async def _address(remote: Launch) -> str:
         assert log.exists()
         assert "serves at" in log.read_text()  # a small file
 
-    await eventually(served, within_s=60)
+    await eventually(served)
     return log.read_text().rpartition("serves at ")[2].split()[0]  # a small file
 
 

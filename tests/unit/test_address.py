@@ -73,4 +73,4 @@ def test_only_brackets_around_a_host_are_removed() -> None:
 @pytest.mark.parametrize(("bind", "dialled"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")])
 def test_who_listens_is_reached(bind: str, dialled: str) -> None:
     with listening_socket(bind, 0) as listening:
-        socket.create_connection((dialled, listening.getsockname()[1]), timeout=5).close()
+        socket.create_connection((dialled, listening.getsockname()[1]), timeout=60).close()

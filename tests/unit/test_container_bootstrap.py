@@ -247,7 +247,7 @@ def test_a_container_that_is_ended_before_it_runs_leaves_no_secret(running: Laun
     with open_statemgr(running.statemgr) as state, subprocess.Popen(command) as container:
         eventually_sync(lambda: _true(state.list(Kind.CONTAINERS)))  # it waits for its certificate from now on
         container.terminate()
-        assert container.wait(60) == 0
+        assert container.wait(300) == 0
     left = [str(path.relative_to(tmp_path / "host")) for path in (tmp_path / "host").rglob("*") if path.is_file()]
     assert sorted(left) == ["words-1/1/container.lock", "words-1/1/launch.json"]
 
