@@ -18,8 +18,6 @@ ALLOW_LOSSY_SPOUTS: Final = "topology.state.allow.lossy.spouts"
 START_CLEAN: Final = "topology.stateful.start.clean"
 INEXACT_KEY: Final = "refused.effectively.once"
 """Configuration key of a component: why it cannot be effectively once, in a line, for submit to refuse it."""
-UNSAVED_KEY: Final = "refused.at.least.once.checkpoints"
-"""The same: why it cannot take checkpoints at least once."""
 
 
 class ReliabilityMode(enum.StrEnum):

@@ -81,6 +81,7 @@ class SourceSpout:
 class SourceTask(Spout, ITwoPhaseStatefulComponent):
     """One task of a `SourceSpout`."""
 
+    kept_through_rollbacks = True
     outputs = ["value", "time_ms", "id", Stream(["where", "row", "reason"], name=DEAD_LETTERS)]  # noqa: RUF012
 
     def init_state(self, state: State) -> None:

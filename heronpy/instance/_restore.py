@@ -4,7 +4,8 @@
 
 The process and the thread stay. The old object is told (`pre_restore`), cleaned up, and can emit no more; a new one
 gets the state that was saved, and is initialized. It executes nothing before `resume`: all others have to be restored.
-At least once a spout without state keeps its object, which knows what it has to emit again.
+At least once a spout without state keeps its object, which knows what it has to emit again; so does one with state that
+says so (`kept_through_rollbacks`).
 A task that does not run passes over the batches that come: those of its epoch are kept by the gateway until it does.
 
 What the gateway asks for comes through data-in, in order with the batches; except for what must not wait for them

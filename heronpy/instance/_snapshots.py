@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from heronpy.api.state import ITwoPhaseStatefulComponent, StatefulComponent
 from heronpy.checkpoints import ObjectRef
-from heronpy.errors import CheckpointError
+from heronpy.errors import CheckpointError, UnavailableError
 from heronpy.instance._core import Signal, TaskFailed
 from heronpy.instance._task import Task
 from heronpy.state import SLICE_S, TaskStates
@@ -172,13 +172,25 @@ class Snapshots:
         task, component = self._task, self._task.user_object
         if not self._settled(checkpoint):
             return
-        if isinstance(component, StatefulComponent):
-            self._call("pre_save()", component.pre_save, checkpoint)
+        if isinstance(component, StatefulComponent) and not self._prepared(component, checkpoint):
+            return
         task.send_marker(checkpoint)
         name = ""
         if self._states.begin(checkpoint, self._epoch):
             name = self._states.object_name
         self._reports.taken(checkpoint, task.begun, name, self._states.undivided)
+
+    def _prepared(self, component: StatefulComponent, checkpoint: int) -> bool:
+        """Call `pre_save`. At least once, what is out of reach is waited for by acks, and only fails the checkpoint."""
+        try:
+            component.pre_save(str(checkpoint))
+        except Exception as error:
+            if self._task.core.tracking and isinstance(error, UnavailableError):
+                self._reports.failed(checkpoint, f"component {self._task.core.component.name!r}: {error}")
+                return False
+            self._task.core.user_error("pre_save()", error)
+            raise TaskFailed("pre_save()") from error
+        return True
 
     def _settled(self, checkpoint: int) -> bool:
         """Wait for tuples that were executed and are still held: they are in no state, and come not again."""

@@ -258,7 +258,9 @@ class SpoutTask(Task):
     @property
     def replays(self) -> bool:
         """Whether at a restore it emits again what is failed, rather than go back to a position in its state."""
-        return self.core.tracking and self.core.states is not None and not self.core.states.declared
+        if not self.core.tracking or self.core.states is None:
+            return False
+        return not self.core.states.declared or getattr(self.user_object, "kept_through_rollbacks", False)
 
     def restored(self, checkpoint: int) -> None:
         """All are restored from a checkpoint: ack what it covers. At least once, fail the rest, so that it comes again.
@@ -270,6 +272,8 @@ class SpoutTask(Task):
         if not self.core.tracking:
             self.committed(checkpoint)
             return
+        assert self.core.states is not None
+        self.core.states.keep()
         with self.core.lock:
             pending = self._tracker.restored(self.core.clock())
         acked, failed = self._ledger.restored(checkpoint)

@@ -382,6 +382,12 @@ class TaskStates:
         if self._begun is not None and self._begun[0] == checkpoint_id:
             self._abort()
 
+    def keep(self) -> None:
+        """The others go back to a checkpoint, and these states stay as they are: the next object has all of them."""
+        if self._begun is not None:
+            self._abort()
+        self._since, self._must_write = 0, True
+
     def release(self, budget_s: float = SLICE_S, clock: Clock = perf_counter) -> bool:
         """Free memory that earlier checkpoints needed. Whether none is left."""
         deadline_s = clock() + budget_s

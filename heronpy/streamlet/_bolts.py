@@ -2,7 +2,7 @@
 
 A tuple is acked when what came of it was emitted (anchored to it), and every sink of the stage was flushed since.
 Effectively once it is acked as soon as it is processed: what is remembered of it is state, and sinks commit with the
-checkpoints.
+checkpoints. At least once with checkpoints what is remembered is state, too, and sinks are flushed before a snapshot.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         self.definition, self.stage = definition, definition.stage
         self.tracking = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.ATLEAST_ONCE
         self.task = StageTask(definition, context, self.logger, self._state_of_operators)
-        self.checkpoints = self.task.checkpoints
+        self.exact = self.task.exact
         self.task.exit_of = self._exit_of
         self.place = self.task.place
         self.upstream = Upstream(self._upstream_tasks())
@@ -59,7 +59,7 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         self.commits = bool(self.task.writers)
         """Whether tuples wait for a commit before they are acked."""
         self.set_up()
-        held = self.commits and not self.checkpoints
+        held = self.commits and not self.exact
         self.done: Callable[[Tuple], None] = self._hold if held else self.ack
         """Call it for each tuple of which everything was emitted."""
         self.process = self.taker()  # type: ignore[method-assign,assignment]  # a closure: the engine asks for it once a batch
@@ -83,9 +83,12 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         """
 
     def pre_save(self, checkpoint_id: str) -> None:
-        """Make durable what is held, and prepare what sinks were given."""
-        self.flush()
-        self.task.prepare(int(checkpoint_id))
+        """Make durable what is held, and prepare what sinks were given: no rollback behind this brings it again."""
+        if self.exact:
+            self.flush()
+            self.task.prepare(int(checkpoint_id))
+        elif self.commits:
+            self.commit_now()
 
     def post_save(self, checkpoint_id: str) -> None:
         self.task.commit(int(checkpoint_id))
@@ -128,12 +131,19 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         """Make durable what is held, then ack it."""
         self._commit_at_ms = now_ms() + self.commit_every_ms
         try:
-            for writer in self.task.writers:
-                writer.flush()
-            self.flush()
+            self.commit_now()
         except UnavailableError as error:
             self.logger.warning("%s; %d tuples wait", error, len(self._held))
-            return
+
+    def commit_now(self) -> None:
+        """The same, but an outage is an error.
+
+        Raises:
+            UnavailableError: nothing is lost, and nothing acked.
+        """
+        for writer in self.task.writers:
+            writer.flush()
+        self.flush()
         ack = self.ack
         for tup in self._held:
             ack(tup)
@@ -195,19 +205,19 @@ class PassBolt(StageBolt):
 
 
 class ReduceByKeyBolt(StageBolt):
-    """The value so far of each key that comes to this task. Effectively once it is state.
+    """The value so far of each key that comes to this task. With checkpoints it is state.
 
     Otherwise it is lost with the process, but for what a batch job wrote.
     """
 
     def set_up(self) -> None:
         context, directory = self.task.context, self.definition.directory
-        self._values: MutableMapping[Any, Any] = context.keyed_state("values") if self.checkpoints else {}
+        self._values: MutableMapping[Any, Any] = context.keyed_state("values") if self.task.saved else {}
         self._cut: int | None = None
         if directory is None:
             return
         # What the batch job has left is begun with, not gone on with: its cut goes with the values.
-        begun = context.task_state("bootstrapped", merge=_first, split=_for_each) if self.checkpoints else None
+        begun = context.task_state("bootstrapped", merge=_first, split=_for_each) if self.task.saved else None
         if begun is not None and begun.value is not None:
             (self._cut,) = begun.value
             return

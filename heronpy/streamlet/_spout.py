@@ -5,7 +5,9 @@ begins a tree with each emit, so a record counts them. A record of which one tre
 record with the same id and time; what is left of its earlier trees counts no more.
 
 Effectively once there are no trees: positions in the source's splits are state. What a read has returned is emitted in
-one call, as snapshots are taken between two.
+one call, as snapshots are taken between two. At least once with checkpoints the spout stays through a rollback, and
+emits again what no commit covers; the engine acks a tree with the commit that covers it, and so is a record done that
+began none, because operators of this stage may have it in their state.
 """
 
 from __future__ import annotations
@@ -61,6 +63,8 @@ RECORD, OPEN = 0, 1
 class SourceSpout(Spout, ITwoPhaseStatefulComponent):
     """One task of a source."""
 
+    kept_through_rollbacks = True
+
     def init_state(self, state: State) -> None:
         self._state_of_operators = state
 
@@ -77,6 +81,10 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         self._held: list[list[Any]] = []
         """Records in sinks that were not flushed yet."""
         self._held_elements = 0
+        self._treeless: list[list[Any]] = []
+        """At least once with checkpoints: records without a tree on its way that were finished since the last one."""
+        self._uncommitted: deque[tuple[int, list[list[Any]]]] = deque()
+        """The same by the checkpoint that covers them."""
         self._chores_at_ms = self._flush_at_ms = 0
         self._since_mark = 0
         limit = config.get(api_constants.TOPOLOGY_MAX_SPOUT_PENDING)
@@ -90,7 +98,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         """When the last read returned."""
         self._split_clocks: SplitClocks | None = None
         self._put: Put = after(stage.head, task)
-        node = stage.head.node
+        node, ids = stage.head.node, f"{stage.name}/ids"
         assert isinstance(node, SourceNode)
         self._context = context
         task_index, num_tasks = self._share()
@@ -106,8 +114,12 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         self._reader: SourceReader | None = None
         self._divided = None if isinstance(node.source, (GeneratorSource, SupplierSource)) else node.source
         """The source, if tasks divide it among themselves."""
-        if not task.checkpoints:
-            self._reader = node.source.open(source_context)
+        memory = task.memory
+        if not task.exact:
+            if task.saved and isinstance(node.source, GeneratorSource) and node.source.stateful:
+                self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(ids))
+            else:
+                self._reader = node.source.open(source_context)
             return
         self.next_tuple = self._next_read  # type: ignore[method-assign]  # no test of the mode for each tuple
         if not can_go_back(node.source):
@@ -117,8 +129,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             self._reader = node.source.open(source_context)
             return
         if isinstance(node.source, GeneratorSource):
-            memory = task.memory
-            self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(f"{stage.name}/ids"))
+            self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(ids))
             return
         if node.source.interleaved:
             self._split_clocks = SplitClocks(clock)
@@ -230,10 +241,17 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         elif self._task.writers:
             self._held.append(pending)
         else:
-            self.ack(pending)
+            self._finished(pending)
         if self._task.writers:
             self._held_elements += 1
         return emitted
+
+    def _finished(self, pending: list[Any]) -> None:
+        """A record is processed, and sinks of this stage have it."""
+        if self._task.saved and pending[OPEN] == 1:
+            self._treeless.append(pending)
+        else:
+            self.ack(pending)
 
     def ack(self, tup_id: Any) -> None:
         left = tup_id[OPEN] - 1
@@ -249,7 +267,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             self._replays.append(tup_id[RECORD])
 
     def deactivate(self) -> None:
-        self._flush_sinks()
+        self._try_flushing()
         self._tell()
 
     def close(self) -> None:
@@ -260,11 +278,18 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
                 reader.close()
 
     def pre_save(self, checkpoint_id: str) -> None:
+        self._flush_sinks()  # after a rollback operators of this stage may know what was not written
+        if self._treeless:
+            self._uncommitted.append((int(checkpoint_id), self._treeless))
+            self._treeless = []
         self._task.prepare(int(checkpoint_id))
         if self._splits is not None:
             self._splits.prepare(int(checkpoint_id))
 
     def post_save(self, checkpoint_id: str) -> None:
+        while self._uncommitted and self._uncommitted[0][0] <= int(checkpoint_id):
+            for pending in self._uncommitted.popleft()[1]:
+                self.ack(pending)
         self._task.commit(int(checkpoint_id))
         if self._splits is not None:
             self._splits.commit(int(checkpoint_id))
@@ -285,23 +310,28 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
                     clocks.paused(unasked_ms)
         if self._task.writers and (now >= self._flush_at_ms or self._held_elements >= FLUSH_ELEMENTS):
             self._flush_at_ms = now + FLUSH_EVERY_MS
-            self._flush_sinks()
+            self._try_flushing()
         self._tell()
         self._mark()
 
-    def _flush_sinks(self) -> None:
-        if not self._task.writers:
-            return
+    def _try_flushing(self) -> None:
         try:
-            for writer in self._task.writers:
-                writer.flush()
+            self._flush_sinks()
         except UnavailableError as error:
             self.logger.warning("%s; %d elements wait", error, self._held_elements)
-            return
+
+    def _flush_sinks(self) -> None:
+        """Flush sinks of this stage; what they were given is done then.
+
+        Raises:
+            UnavailableError: not now; nothing is lost.
+        """
+        for writer in self._task.writers:
+            writer.flush()
         held, self._held = self._held, []
         self._held_elements = 0
         for pending in held:
-            self.ack(pending)
+            self._finished(pending)
 
     def _tell(self) -> None:
         if self._done:

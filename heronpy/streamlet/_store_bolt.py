@@ -51,7 +51,7 @@ class StoreBolt(StageBolt):
             failed=lambda key, acc, error: self.failed((key, acc), error),
         )
         self._writer: StoreWriter | None = None
-        if self.checkpoints:
+        if self.exact:
             if not node.store.exactly_once:
                 raise ConfigError(f"{node.stage} cannot be effectively once: {repeats(node)}")
             self._write = self.task.writer_of(self.stage.name, StoreOutput(node, context))
@@ -98,7 +98,7 @@ class StoreBolt(StageBolt):
             if self._entries >= ENTRIES_MAX:
                 self._full()
 
-        return self._take_once if self.checkpoints else take
+        return self._take_once if self.exact else take
 
     def _take_once(self, tup: Tuple) -> None:
         """`process` effectively once."""
@@ -123,15 +123,18 @@ class StoreBolt(StageBolt):
         """Hand everything to the store, then ack it. What cannot be committed is kept, and tried again."""
         self._commit_at_ms = now_ms() + self.commit_every_ms
         try:
-            self._commit_merged()  # first what an earlier try has left
-            if self._entries or self._tuples:
-                self._merge()
-                self._commit_merged()
+            self.commit_now()
         except UnavailableError as error:
             if now_ms() >= self._warn_at_ms:
                 self._warn_at_ms = now_ms() + WARN_EVERY_MS
                 waiting = len(self._merged) + len(self._tuples)
                 self.logger.warning("%s; %d tuples wait for view %s", error, waiting, self.stage.name)
+
+    def commit_now(self) -> None:
+        self._commit_merged()  # first what an earlier try has left
+        if self._entries or self._tuples:
+            self._merge()
+            self._commit_merged()
 
     def cleanup(self) -> None:
         super().cleanup()

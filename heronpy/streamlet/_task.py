@@ -12,9 +12,10 @@ from heronpy.api.metrics import CountMetric
 from heronpy.api.state import State
 from heronpy.api.topology_context import TopologyContext
 from heronpy.api.tuple import Detached, Tuple
+from heronpy.config import takes_checkpoints
 from heronpy.connectors import SinkContext, SinkWriter
 from heronpy.connectors.checkpointed_output import CheckpointedOutput
-from heronpy.errors import is_shortage
+from heronpy.errors import ConfigError, is_shortage
 from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
 from heronpy.streamlet._memory import Memory
@@ -79,18 +80,28 @@ class StageTask:
             context: the task's.
             logger: the task's.
             state: what `init_state` was given.
+
+        Raises:
+            ConfigError: a policy for exceptions that loses elements.
         """
-        mode = context.get_cluster_config().get(api_constants.TOPOLOGY_RELIABILITY_MODE)
-        self.checkpoints = mode == TopologyReliabilityMode.EFFECTIVELY_ONCE
-        """Whether there are: what must not be lost is state then, and nothing waits for acks."""
-        self.memory = Memory(state, saved=self.checkpoints)
+        config = context.get_cluster_config()
+        self.saved = takes_checkpoints(config)
+        """Whether state is in checkpoints."""
+        self.exact = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE
+        """Whether all that must not be lost is in them, and nothing waits for acks."""
+        if self.saved and not self.exact and config.get("topology.exception.policy") == "fail":
+            raise ConfigError(
+                "topology.exception.policy fail, with checkpoints, would lose what windows make: leave it at restart, "
+                "or have failing elements set aside by set_pipeline(directory)"
+            )
+        self.memory = Memory(state, saved=self.saved)
         self.definition = definition
         self.stage = definition.stage
         self.context = context
         self.logger = logger
         self.place = Place()
         self.writers: list[SinkWriter] = []
-        """Open sinks of this stage, without checkpoints. Whoever owns this flushes them."""
+        """Open sinks of this stage, unless they commit with checkpoints. Whoever owns this flushes them."""
         self._outputs: list[CheckpointedOutput] = []
         self.exit_of: Callable[[Exit], Put] = self._nowhere
         """What sends elements on a stream. Whoever owns this sets it."""
@@ -169,7 +180,7 @@ class StageTask:
             topology_id=context.get_topology_id(),
             epoch=context.restore_epoch,
         )
-        if self.checkpoints:
+        if self.exact:
             output = CheckpointedOutput(sink, sink_context, context, state=f"prepared by {stage}")
             self._outputs.append(output)
             return output.write

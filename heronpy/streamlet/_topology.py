@@ -6,7 +6,7 @@ from typing import Any
 
 from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMode, api_constants
 from heronpy.api.component import GlobalStreamId
-from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, UNSAVED_KEY, is_set
+from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
 from heronpy.errors import TopologyError
 from heronpy.loader import MODULES_KEY
 from heronpy.plan import OPERATORS_KEY, write_operators
@@ -133,10 +133,6 @@ def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
         OPERATORS_KEY: write_operators(stage.operators()),
         MODULES_KEY: " ".join(sorted(modules)),
     }
-    own[UNSAVED_KEY] = (
-        "streamlets keep state in checkpoints effectively once only, so any rollback would lose it all: "
-        "set_delivery_semantics(Config.EFFECTIVELY_ONCE), or set no interval of checkpoints"
-    )
     for step in stage.head.steps():
         if why := inexact(step.node):
             own[INEXACT_KEY] = why

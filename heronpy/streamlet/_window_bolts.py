@@ -6,7 +6,7 @@ late: what comes for a window that has fired makes a pane with only what is new,
 Akidau et al., The Dataflow Model, VLDB 2015, §2.3). Such a pane waits for a grace period, so that what is replayed
 after a kill comes together.
 
-Effectively once the windows are state, and nothing is held: a tuple is acked when it is in them. Their watermark then
+With checkpoints the windows are state, and nothing is held: a tuple is acked when it is in them. Their watermark then
 never goes back, but from the end of all input: which windows of a key have fired is known by the watermark alone.
 """
 
@@ -109,7 +109,8 @@ class _WindowBolt(StageBolt):
             lateness_ms=FOREVER,
         )
         self._duration_ms = node.window.duration_ms
-        if self.checkpoints:
+        if self.task.saved:
+            self.tracking = False
             keyed = self.key_fields == 2
             self._engine = durable_engine(windowing, self.fold(), self.task.context, "windows", keyed=keyed)
         else:
@@ -206,7 +207,7 @@ class _WindowBolt(StageBolt):
     def _fire_due(self) -> None:
         wall_ms = self._wall_ms()
         low = self.upstream.low if self.stage.timed else wall_ms
-        if self.checkpoints and low < self._engine.watermark < END:
+        if self.task.saved and low < self._engine.watermark < END:
             low = self._engine.watermark
         self._carry_out(self._engine.advance(low, wall_ms))
 

@@ -24,7 +24,6 @@ from heronpy.api.topology import TopologyType
 from heronpy.config import (
     ALLOW_LOSSY_SPOUTS,
     INEXACT_KEY,
-    UNSAVED_KEY,
     EngineConfig,
     LoggingConfig,
     ReliabilityMode,
@@ -185,11 +184,10 @@ def _checkpoints(logical: LogicalPlan, engine: EngineConfig, scheduler: str, def
         return ""
     check_divisible(logical)
     tracks = ReliabilityMode.of(logical.config).tracks_trees
-    mode, refused = ("at least once with checkpoints", UNSAVED_KEY) if tracks else ("effectively once", INEXACT_KEY)
     for component in logical.components.values():
-        allowed = component.is_spout and not tracks and is_set(logical.config, ALLOW_LOSSY_SPOUTS)
-        if not allowed and (why := component.config.get(refused)):
-            raise ConfigError(f"{logical.name}: component {component.name!r} cannot be {mode}: {why}")
+        allowed = tracks or (component.is_spout and is_set(logical.config, ALLOW_LOSSY_SPOUTS))
+        if not allowed and (why := component.config.get(INEXACT_KEY)):
+            raise ConfigError(f"{logical.name}: component {component.name!r} cannot be effectively once: {why}")
     # Here, because it is needed with checkpoints only.
     from heronpy.checkpoints import open_storage, storage_below
     from heronpy.submit._positions import check_positions

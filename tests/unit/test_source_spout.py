@@ -27,7 +27,7 @@ from heronpy.connectors import (
 )
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError
-from heronpy.instance.task import TaskFailed
+from heronpy.instance.task import SpoutTask, TaskFailed
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
 from heronpy.state import Place, TaskStates
@@ -52,12 +52,12 @@ class Collect(Bolt):
         self.ack(tup)
 
 
-def topology(spout: SourceSpout, mode: str, tasks: int = 1) -> Any:
+def topology(spout: SourceSpout, mode: str, tasks: int = 1, **config: Any) -> Any:
     builder = TopologyBuilder("lines")
     lines = builder.add_spout("lines", spout, tasks)
     builder.add_bolt("dead", Collect, 1, {lines["dead_letters"]: Grouping.SHUFFLE})
     builder.add_bolt("out", Collect, 1, {lines: Grouping.SHUFFLE})
-    builder.set_config({"topology.reliability.mode": mode})
+    builder.set_config({"topology.reliability.mode": mode, **config})
     return builder.build()
 
 
@@ -153,6 +153,21 @@ def test_at_least_once_what_fails_is_emitted_again_and_what_is_acked_is_remember
         simulator.drain()
     with Simulator(topology(spout, "ATLEAST_ONCE")) as simulator:
         simulator.run(seconds=0.1)
+        assert simulator.component("out")[0].values == []
+
+
+def test_at_least_once_with_checkpoints_a_rollback_repeats_nothing_that_a_commit_covers() -> None:
+    values = [str(n) for n in range(8)]
+    interval = {"topology.stateful.checkpoint.interval.seconds": 3600}
+    with Simulator(topology(SourceSpout(ListSource(values)), "ATLEAST_ONCE", **interval)) as simulator:
+        (spout,), (out,) = simulator.component("lines"), simulator.component("out")
+        (task,) = (task for task in simulator.tasks.values() if isinstance(task, SpoutTask))
+        simulator.run(until=lambda: len(out.values) == 8 and task.pending == 0, seconds=300)
+        assert out.values == values
+        simulator.checkpoint()
+        simulator.restore()
+        simulator.run(seconds=0.1)
+        assert simulator.component("lines") == [spout]
         assert simulator.component("out")[0].values == []
 
 

@@ -106,14 +106,13 @@ def test_at_least_once_an_interval_asks_for_checkpoints_and_spouts_replay(launch
     assert not launch_with("ATMOST_ONCE", spout=Lossy, **interval).checkpoints
 
 
-def test_streamlets_are_refused_at_least_once_with_checkpoints(tmp_path: Path) -> None:
+def test_streamlets_take_checkpoints_at_least_once(tmp_path: Path) -> None:
     program, builder = Builder(), TopologyBuilder("numbers")
     program.new_source(int).log()
     program.build(builder, Config())
     topology = builder.build()
     keys = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.stateful.checkpoint.interval.seconds": 10}
-    with pytest.raises(ConfigError, match="cannot be at least once with checkpoints: streamlets"):
-        prepare(Definition.of(topology), home=tmp_path, role="me", properties=keys)
+    assert prepare(Definition.of(topology), home=tmp_path, role="me", properties=keys).launch.checkpoints
 
 
 def test_more_tasks_than_state_can_be_divided_among_are_refused_by_name(launch_with: Any) -> None:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 class Spout(BaseSpout):
     """Brings tuples in. Declare `outputs` and implement `next_tuple()`. One thread calls all methods."""
 
+    kept_through_rollbacks = False
+    """At least once with checkpoints: whether the object stays through a rollback, and emits again what it is told has
+    failed, though it declares state. One without state always does."""
+
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Called once, before everything else.
 
