@@ -55,6 +55,14 @@ def query(
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the parts that the answer is made of.", show_default=False)
     ] = False,
+    exact_only: Annotated[
+        bool,
+        typer.Option(
+            "--exact-only",
+            help="Leave out the live view, which may count events again until their batch is done.",
+            show_default=False,
+        ),
+    ] = False,
     as_json: JsonOption = False,
     verbose: Verbose = False,
 ) -> None:
@@ -62,7 +70,7 @@ def query(
     from heronpy.pipeline._query import answer
 
     parsed = parse_key(key)
-    found = answer(load(job, args, name).job, parsed, view)
+    found = answer(load(job, args, name).job, parsed, view, exact_only=exact_only)
     if found is None:
         raise NotFoundError(
             f"no key {parsed!r} in the views of {job}" if view is None else f"no key {parsed!r} in {view}"

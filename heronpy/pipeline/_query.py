@@ -46,13 +46,14 @@ class Answer:
         ]
 
 
-def answer(job: Job, key: Any, view: str | None) -> Answer | None:
+def answer(job: Job, key: Any, view: str | None, *, exact_only: bool = False) -> Answer | None:
     """What a view says about a key; None if it knows nothing of it.
 
     Args:
         job: whose views.
         key: as the program made it.
         view: which; may be left out if there is only one.
+        exact_only: without what is live.
 
     Raises:
         UsageError: there are several views, or the key is of a type that none can have.
@@ -66,7 +67,7 @@ def answer(job: Job, key: Any, view: str | None) -> Answer | None:
             raise UsageError(f"{job.name} {has}")
         view = views[0]
     node_of(job, view)
-    with MergedStore(job, view) as store:
+    with MergedStore(job, view, exact_only=exact_only) as store:
         try:
             parts = store.explain(key)
         except TypeError as e:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from heronpy.errors import NotFoundError, StateError, UnavailableError, nearest
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import MANIFEST_FILE, Manifest
-from heronpy.stores import SqliteStore, StoreContext, StoreWriter
+from heronpy.stores import SqliteStore, StoreContext, StoreReader, StoreWriter
 from heronpy.streamlet.graph import (
     ArchiveNode,
     EventTimeNode,
@@ -57,16 +57,27 @@ class Explained:
     batch: Any
     """The result of the batch part; None: the key is not in it."""
     live: Any
-    """The result of the live part; None: the key is not in it."""
+    """The result of the live part, which may be too high; None: the key is not in it, or it was not read."""
     merged: Any
     """The result of both; None: the key has no value."""
 
 
 class MergedStore:
-    """A view of a job, read over its batch and its live side. A context manager; may be shared by threads."""
+    """A view of a job, read over its batch and its live side. A context manager; may be shared by threads.
 
-    def __init__(self, job: Job, view: str) -> None:
+    The batch part is exact. The live part, of batches that are not done, is whatever the topology has merged so far:
+    replayed events count again, and a `reduce_by_key` without window hands on each intermediate result, which a view
+    with `Sum` adds up, so that a running count may read several times too high. Both end when the batch is done.
+    With `exact_only` the live part is left out: values are exact, and as old as `committed_watermark` says.
+    """
+
+    def __init__(self, job: Job, view: str, *, exact_only: bool = False) -> None:
         """Open a view for reading.
+
+        Args:
+            job: whose view.
+            view: its name.
+            exact_only: read the batch side only; the live store is not even opened.
 
         Raises:
             NotFoundError: the job has no such view.
@@ -76,14 +87,16 @@ class MergedStore:
         stores = job.stores()
         if view not in stores:
             raise NotFoundError(f"job {job.name} has no view {view!r}{nearest(view, stores)}")
-        check_length(job.directory, job.batch_length_ms)
         node = stores[view]
         self.view = view
         self.monoid = node.monoid
         self._directory = job.directory
         self._batch_length_ms = job.batch_length_ms
         self._typed_key = _key_type(node.parents[0])
-        self._live = node.store.reader(StoreContext(view=view, monoid=node.monoid, directory=job.directory))
+        self._live: StoreReader | None = None
+        if not exact_only:
+            check_length(job.directory, job.batch_length_ms)
+            self._live = node.store.reader(StoreContext(view=view, monoid=node.monoid, directory=job.directory))
         self._mutex = threading.Lock()
         self._stamp: object = ()
         self._manifest = Manifest(job.batch_length_ms)
@@ -98,6 +111,8 @@ class MergedStore:
 
     def get(self, key: Any) -> Any:
         """The value of a key: the monoid's result over all that is known; None if that is nothing.
+
+        It is exact up to `committed_watermark` only, see `MergedStore`.
 
         Raises:
             TypeError: a key that no view can have.
@@ -136,7 +151,8 @@ class MergedStore:
     def close(self) -> None:
         """Let go of files and connections."""
         with self._mutex:
-            self._live.close()
+            if self._live is not None:
+                self._live.close()
             self._let_go()
 
     def __enter__(self) -> Self:
@@ -153,7 +169,7 @@ class MergedStore:
         def read() -> tuple[int | None, Any, Any]:
             upto = self._manifest.committed_watermark
             batch = None if self._batch is None else self._batch.get(key, upto)
-            return upto, batch, self._live.get(key, upto)
+            return upto, batch, None if self._live is None else self._live.get(key, upto)
 
         with self._mutex:
             return self._consistent(read)
@@ -177,9 +193,11 @@ class MergedStore:
         raise AssertionError("the last attempt raises")
 
     def _live_after(self, upto: int | None) -> Iterator[tuple[Any, Any]]:
-        for batch in self._live.batches():
+        if (live := self._live) is None:
+            return
+        for batch in live.batches():
             if upto is None or batch > upto:
-                yield from self._live.items(batch)
+                yield from live.items(batch)
 
     def _batch_of(self, manifest: Manifest) -> Iterator[tuple[Any, Any]]:
         if manifest.committed_watermark is None:

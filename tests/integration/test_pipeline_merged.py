@@ -149,6 +149,18 @@ def test_closed_batches_come_from_the_batch_side_and_later_ones_are_live(
     assert dict(counts.items()) == {"a": 103, "gone": 5, "live": 1}
 
 
+def test_exact_only_leaves_the_live_side_out(pipeline: Pipeline) -> None:
+    for batch in (1, 2):
+        pipeline.live(batch, {"a": [1, 2, 3], "live": [1]})  # a running count, all of its values
+    with MergedStore(pipeline.job, "counts", exact_only=True) as store:
+        assert store.get("a") is None
+        pipeline.done(1, {"a": [3]})
+        assert (store.get("a"), store.get("live"), store.committed_watermark) == (3, None, 1)
+        assert dict(store.items()) == {"a": 3}
+        explained = store.explain("a")
+        assert (explained.upto, explained.batch, explained.live, explained.merged) == (1, 3, None, 3)
+
+
 def test_dropping_closed_batches_of_the_live_side_changes_nothing(pipeline: Pipeline, counts: MergedStore) -> None:
     for batch in (1, 2, 3):
         pipeline.live(batch, {"a": [100]})
