@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable
+from collections import deque
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -120,26 +121,36 @@ class Remote:
         files = await self._files(container, shell)
         for entry in files:
             follower, shown = self._followed(container, shell, entry)
+            path = _path(container, entry.name)
             if self._wanted.text and rest and searches:
-                data = await self._matching(shell, container, entry)
+                async for data in self._matching(shell, container, entry):
+                    self._write(path, shown(data))
             else:
                 data = await follower.last(self._wanted.lines) + (follower.rest() if rest else b"")
-            self._write(_path(container, entry.name), shown(data))
+                self._write(path, shown(data))
         return len(files)
 
-    async def _matching(self, shell: Shell, container: RemoteContainer, entry: shell_pb2.FileEntry) -> bytes:
-        """The lines with the text, of the file and those that it was rotated to: searched where they are."""
+    async def _matching(
+        self, shell: Shell, container: RemoteContainer, entry: shell_pb2.FileEntry
+    ) -> AsyncIterator[bytes]:
+        """The lines with the text, of the file and those that it was rotated to: searched where they are.
+
+        All of them come as they are found; so many of the last are kept until the end is reached.
+        """
         from heronpy.proto import shell_pb2
         from heronpy.shell import process_of
 
         process = process_of(entry.name, container.number)
         request = shell_pb2.SearchRequest(text=self._wanted.text, process=process, since_s=self._wanted.since_s)
-        found: list[bytes] = []
+        last: deque[bytes] = deque(maxlen=self._wanted.lines)
         while True:
             reply = await shell.search(request)
-            found += [match.line + b"\n" for match in reply.matches if _is_of(match.path, entry.path)]
+            last.extend(match.line + b"\n" for match in reply.matches if _is_of(match.path, entry.path))
+            if reply.complete or self._wanted.lines >= LINES_MAX:
+                yield b"".join(last)
+                last.clear()
             if reply.complete:
-                return b"".join(found[-self._wanted.lines :] if self._wanted.lines else [])
+                return
             request.after_path, request.after_offset = reply.next_path, reply.next_offset
             request.after_inode = reply.next_inode
 

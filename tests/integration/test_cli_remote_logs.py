@@ -78,6 +78,23 @@ def test_lines_of_all_hosts_are_shown(remote: Launch, heron_logs: Callable[..., 
         heron_logs("stmgr_1")
 
 
+def test_found_lines_of_another_host_are_shown_as_they_come_and_not_kept(
+    remote: Launch, heron_logs: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"2026-01-31 13:00:00,000 INFO {'x' * 500} {n}\n" for n in range(20_000)]
+    (remote.log_dir(1) / "stmgr-1.log").write_text("".join(lines))
+    written: list[int] = []
+
+    def readable(data: bytes) -> bytes:
+        written.append(len(data))
+        return data
+
+    monkeypatch.setattr("heronpy.cli._logs.readable", readable)
+    assert heron_logs("stmgr-1", grep="INFO") == "".join(lines)
+    assert max(written) < 2 << 20, "more than one reply of a heron-shell"
+    assert heron_logs("stmgr-1", grep="INFO", lines=3) == "".join(lines[-3:])
+
+
 def test_status_shows_the_processes_of_other_hosts(submitted: Launch, remote: Launch) -> None:
     with open_statemgr(submitted.statemgr) as state:
         submit(state, 1)
