@@ -6,6 +6,7 @@ asks it. Both are a `Shell`, so whoever shows logs does not care where the conta
 """
 
 from heronpy.shell._container import Container
+from heronpy.shell._file_threads import FileThreads
 from heronpy.shell._log_files import LISTED_MAX, LOG_FOLDER, READ_BYTES_MAX, NotHereError
 from heronpy.shell._profiles import SECONDS_MAX as PROFILE_SECONDS_MAX
 from heronpy.shell._profiles import SECONDS_MIN as PROFILE_SECONDS_MIN
@@ -21,6 +22,7 @@ __all__ = [
     "PROFILE_SECONDS_MIN",
     "READ_BYTES_MAX",
     "Container",
+    "FileThreads",
     "LocalShell",
     "NotHereError",
     "Shell",

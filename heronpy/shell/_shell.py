@@ -10,6 +10,7 @@ from heronpy.errors import UsageError, nearest
 from heronpy.proto import shell_pb2
 from heronpy.shell import _log_files, _processes, _profiles
 from heronpy.shell._container import Container
+from heronpy.shell._file_threads import FileThreads
 from heronpy.shell._search import search
 
 T = TypeVar("T")
@@ -47,15 +48,19 @@ class Shell(Protocol):
 class LocalShell:
     """A container of this host, or one whose files this host shares. Raises NotHereError if it is neither."""
 
-    def __init__(self, container: Container, *, profiled: set[tuple[str, str]] | None = None) -> None:
+    def __init__(
+        self, container: Container, *, profiled: set[tuple[str, str]] | None = None, files: FileThreads | None = None
+    ) -> None:
         """Read nothing yet.
 
         Args:
             container: Which one.
             profiled: What is being profiled on this host, if several look into it.
+            files: What reads its files, if it is shared.
         """
         self._container = container
         self._profiled = profiled if profiled is not None else set()
+        self._files = files or FileThreads()
 
     async def files(self, path: str = ".") -> shell_pb2.FileList:
         return await self._in_folder(lambda logs: _log_files.listing(logs, path))
@@ -85,4 +90,4 @@ class LocalShell:
             with _log_files.folder(self._container) as logs:
                 return work(logs)
 
-        return await asyncio.to_thread(run)
+        return await self._files.run(run)

@@ -26,10 +26,8 @@ log = logging.getLogger(__name__)
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
-READS_MAX = 16
-"""Most files that are read or searched at a time."""
 LOOKS_MAX = 4
-"""Most looks into processes at a time."""
+"""Most looks into processes at a time; and most searches."""
 WAIT_S = 4.0
 """A call that waits longer for its turn is refused."""
 REQUEST_BYTES_MAX = 64 * KIB
@@ -53,7 +51,7 @@ class HeronShell(shell_pb2_grpc.ShellServicer):
         self._id = f"heron-shell-{container}"
         self._security = launch.security(self._id)
         self._shell = LocalShell(Container(launch.topology, launch.topology_id, container, launch.dir))
-        self._reads = asyncio.Semaphore(READS_MAX)
+        self._searches = asyncio.Semaphore(LOOKS_MAX)
         self._looks = asyncio.Semaphore(LOOKS_MAX)
 
     async def run(self) -> None:
@@ -84,22 +82,22 @@ class HeronShell(shell_pb2_grpc.ShellServicer):
 
     async def ListFiles(self, request: shell_pb2.FileListRequest, context: _Context) -> shell_pb2.FileList:
         """What is in a folder below log-files."""
-        async with _answering(context, self._reads):
+        async with _answering(context, None):  # files have turns of their own
             return await self._shell.files(request.path or ".")
 
     async def ReadFile(self, request: shell_pb2.FileRequest, context: _Context) -> shell_pb2.FilePart:
         """Part of a file below log-files."""
-        async with _answering(context, self._reads):
+        async with _answering(context, None):
             return await self._shell.read(request.path, request.offset, request.length)
 
     async def SearchFiles(self, request: shell_pb2.SearchRequest, context: _Context) -> shell_pb2.SearchReply:
         """Lines of log files that contain a text."""
-        async with _answering(context, self._looks):
+        async with _answering(context, self._searches):
             return await self._shell.search(request)
 
     async def ListProcesses(self, request: shell_pb2.ProcessListRequest, context: _Context) -> shell_pb2.ProcessList:
         """The container's processes."""
-        async with _answering(context, self._reads):
+        async with _answering(context, self._looks):
             return await self._shell.processes()
 
     async def Look(self, request: shell_pb2.LookRequest, context: _Context) -> shell_pb2.LookReply:

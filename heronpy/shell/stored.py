@@ -22,6 +22,7 @@ from heronpy.config import MIB
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, UsageError
 from heronpy.proto import shell_pb2
 from heronpy.shell._container import Container
+from heronpy.shell._file_threads import FileThreads
 from heronpy.shell._log_files import LISTED_MAX, LOG_FOLDER, READ_BYTES_MAX, folder, listing, open_log
 from heronpy.shell._search import log_order
 
@@ -124,9 +125,19 @@ class StoredLogs:
     numbers. Every call raises NotFoundError if nothing was stored, and UnavailableError if the storage does not answer.
     """
 
-    def __init__(self, uri: str, container: Container) -> None:
-        """Read nothing yet. Raises ConfigError: there is no such storage."""
+    def __init__(self, uri: str, container: Container, threads: FileThreads | None = None) -> None:
+        """Read nothing yet.
+
+        Args:
+            uri: Of the log store.
+            container: Which one.
+            threads: What waits for the storage, if it is shared.
+
+        Raises:
+            ConfigError: there is no such storage.
+        """
         self._container = container
+        self._threads = threads or FileThreads()
         self._storage = open_log_store(uri, container.topology, container.topology_id)
 
     async def files(self, path: str = ".") -> shell_pb2.FileList:
@@ -154,7 +165,7 @@ class StoredLogs:
     async def _call(self, work: Callable[[], T]) -> T:
         try:
             async with asyncio.timeout(CALL_S):
-                return await asyncio.to_thread(work)
+                return await self._threads.run(work)
         except TimeoutError:
             raise UnavailableError(f"the log store of {self._container} does not answer within {CALL_S:g} s") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 from shortages import no_descriptors
 
 from heronpy.errors import HeronError, NotFoundError, UnavailableError
-from heronpy.shell import READ_BYTES_MAX, Container, LocalShell
+from heronpy.shell import READ_BYTES_MAX, Container, FileThreads, LocalShell
 from heronpy.shell.parts import listing, open_log, read
+from heronpy.testing import eventually
 
 
 @contextlib.contextmanager
@@ -51,6 +53,36 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def shell(folder: Path) -> LocalShell:
     return LocalShell(Container("words", "words-1", 1, folder.parents[1]))
+
+
+async def test_files_that_hang_hold_up_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    (folder / "a.log").write_text("one\n")
+    go_on, begun = threading.Event(), []
+    request.addfinalizer(go_on.set)
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        begun.append(fd)
+        go_on.wait()
+        return b"one\n"
+
+    monkeypatch.setattr(os, "pread", pread)
+    shell = LocalShell(Container("words", "words-1", 1, folder.parents[1]), files=FileThreads(8, wait_s=0.1))
+
+    def all_begun() -> None:
+        assert len(begun) == 8
+
+    reads = [asyncio.create_task(shell.read("a.log", 0, -1)) for _ in range(8)]
+    await eventually(all_begun)
+    reads.pop().cancel()  # its thread goes on reading
+    async with asyncio.timeout(60):
+        assert list((await shell.processes()).processes) == []
+        with pytest.raises(UnavailableError, match="try again"):
+            await shell.read("a.log", 0, -1)
+    go_on.set()
+    assert {part.data for part in await asyncio.gather(*reads)} == {b"one\n"}
+    assert (await shell.read("a.log", 0, -1)).data == b"one\n"
 
 
 async def test_a_download_is_the_file_as_it_was_at_the_beginning(folder: Path, shell: LocalShell) -> None:

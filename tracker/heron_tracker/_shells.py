@@ -25,7 +25,7 @@ from heronpy.address import split_address
 from heronpy.errors import HeronError, NotFoundError, UnavailableError, nearest
 from heronpy.proto import shell_pb2, state_pb2
 from heronpy.security import TRACKER
-from heronpy.shell import Container, LocalShell, NotHereError, Shell
+from heronpy.shell import Container, FileThreads, LocalShell, NotHereError, Shell
 from heronpy.shell.client import RemoteShell, ShellUnreachableError
 from heronpy.shell.stored import StoredLogs
 
@@ -71,6 +71,8 @@ class Shells:
         self._gone: list[_Link] = []  # to be closed by the next one who may wait
         self._profiled: set[tuple[str, str]] = set()
         self._stored: dict[tuple[str, int], StoredLogs] = {}
+        # Apart: a log store that is away holds up no file of this host.
+        self._files, self._storages = FileThreads(), FileThreads()
 
     def of(self, topology: Topology, container: int) -> Shell:
         """What can be asked about a container; of one that the topology does not have any more, its stored logs."""
@@ -92,7 +94,7 @@ class Shells:
     def here(self, topology: Topology, container: int) -> LocalShell:
         """The container, if its files are on this host."""
         place = Container(topology.key.name, topology.id, container, topology.directory)
-        return LocalShell(place, profiled=self._profiled)
+        return LocalShell(place, profiled=self._profiled, files=self._files)
 
     def incarnation(self, topology: Topology, container: int) -> int:
         """The last known incarnation of a container; 0: none is known."""
@@ -110,7 +112,7 @@ class Shells:
             if not uri:
                 return None
             place = Container(topology.key.name, topology.id, container, topology.directory)
-            self._stored[key] = await asyncio.to_thread(StoredLogs, uri, place)
+            self._stored[key] = await asyncio.to_thread(StoredLogs, uri, place, self._storages)
             while len(self._stored) > LINKS_MAX:
                 del self._stored[next(iter(self._stored))]
         return self._stored[key]
