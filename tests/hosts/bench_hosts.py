@@ -60,7 +60,7 @@ class Pair:
             f"{hosts_us / one_us:.2f}",
             f"{hosts_us / base_us:.2f}",
             *(latency(reports) for reports in self.low),
-            *(f"{statistics.median(r.cpu_cores for r in reports):.2f}" for reports in self.low),
+            *(f"{statistics.median(r.cpu_cores for r in reports):.2f}" if reports else "" for reports in self.low),
         ]
         return "| " + " | ".join(map(str, cells)) + " |"
 
@@ -77,6 +77,8 @@ def cpu_us(reports: Sequence[Report], kind: str = "total") -> float:
 
 
 def latency(reports: Sequence[Report]) -> str:
+    if not reports:
+        return ""
     p50, p99 = (statistics.median(r.latency_ms[name] or 0 for r in reports) for name in ("p50", "p99"))
     return f"{p50:.1f} / {p99:.1f}"
 
@@ -96,7 +98,7 @@ def on_hosts(config: BenchConfig) -> Report:
 
 def measure(pair: Pair, config: BenchConfig) -> None:
     """One round: one host and several, at full speed and at the rate."""
-    for reports, rate in ((pair.full, None), (pair.low, config.rate)):
+    for reports, rate in ((pair.full, None), (pair.low, config.rate))[: 2 if config.rate else 1]:
         for into, where in zip(reports, (run, on_hosts), strict=True):
             report = where(replace(config, rate=rate))
             into.append(report)
@@ -114,14 +116,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5, help="measured time of each topology")
     parser.add_argument("--warm-up", type=float, default=3, help="seconds before it")
     parser.add_argument("--rounds", type=int, default=1, help="medians are shown")
-    parser.add_argument("--rate", type=float, default=400, help="tuples per second where latency is measured")
+    parser.add_argument(
+        "--rate", type=float, default=400, help="tuples per second where latency is measured; 0: it is not"
+    )
     parser.add_argument("--workload", choices=WORKLOADS, action="append", help="only this one; may be repeated")
     parser.add_argument("--hosts", type=int, action="append", help="only so many; may be repeated")
     arguments = parser.parse_args()
     if why := hosts_missing() or zookeeper_missing():
         sys.exit(why)
     pairs = [Pair(name, n) for name in arguments.workload or WORKLOADS for n in arguments.hosts or HOSTS]
-    times = {"seconds": arguments.seconds, "warm_up_s": arguments.warm_up, "rate": arguments.rate}
+    times = {"seconds": arguments.seconds, "warm_up_s": arguments.warm_up, "rate": arguments.rate or None}
     for _ in range(arguments.rounds):
         for pair in pairs:
             measure(pair, replace(WORKLOADS[pair.workload], containers=pair.containers, **times))
