@@ -50,7 +50,6 @@ from heronpy.checkpoints._names import (
 )
 from heronpy.checkpoints._object import (
     DELETED,
-    MIXED,
     Block,
     BytesSource,
     Entries,
@@ -59,7 +58,7 @@ from heronpy.checkpoints._object import (
     Source,
     encoded,
 )
-from heronpy.checkpoints._object_writer import ObjectWriter
+from heronpy.checkpoints._object_writer import RUN_BYTES, ObjectWriter
 from heronpy.checkpoints._redis import RedisStorage
 from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, check_complete, parts_for, read_saved
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
@@ -70,9 +69,9 @@ from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_s
 __all__ = [
     "DELETED",
     "MANIFESTS",
-    "MIXED",
     "NOTHING_SAVED",
     "OBJECTS",
+    "RUN_BYTES",
     "ArrowStorage",
     "Block",
     "BytesSource",

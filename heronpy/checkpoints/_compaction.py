@@ -115,12 +115,13 @@ def compact(
 def _batches(groups: Iterable[int], readers: Collection[ObjectReader]) -> Iterator[list[int]]:
     """Key groups that are merged at once: as many as have so many bytes, or one."""
     some: list[int] = []
-    size = 0
+    size = 0.0
+    sizes = [reader.bytes_by_group() for reader in readers]
     for group in groups:
-        own = sum(reader.bytes_of(group) for reader in readers)
+        own = sum(of.get(group, 0.0) for of in sizes)
         if some and size + own > MERGE_BYTES:
             yield some
-            some, size = [], 0
+            some, size = [], 0.0
         some.append(group)
         size += own
     yield some
@@ -155,7 +156,7 @@ class _Merged:
             for at, key in enumerate(keys):
                 originals.pop(key, None)
                 if at in entries.originals:
-                    originals[key] = block.group, entries.originals[at]
+                    originals[key] = block.groups.start, entries.originals[at]
         if Ext in map(type, entries.values):
             for key, value in zip(keys, entries.values, strict=True):
                 if value == DELETED:
@@ -195,7 +196,7 @@ class _Merged:
                 return
         for key, value in zip(keys, values, strict=True):
             original = originals[key][1] if key in originals else None
-            writer.add(state, (group,), ((Raw(encode_key(key)), original, value, stamps.get(key, 0)),))
+            writer.add(state, group, (Raw(encode_key(key)), original, value, stamps.get(key, 0)))
 
 
 def _taken(writer: ObjectWriter) -> list[bytes]:

@@ -9,10 +9,13 @@ All numbers are little-endian. The header is a msgpack map, see `Header`. A bloc
 in the index says where it is, whose, of how many entries, and its CRC-32. So a reader that knows the CRC-32 of the
 index, from the manifest, has checked every byte it uses, whichever of the blocks it reads.
 
-Tasks write entries as they come, in blocks of any key group (`MIXED`): what is restored by the same number of tasks
-needs no groups, and a merge divides by group what it has read anyway. So an object that was merged has blocks of one
-group each, of which a task that takes over a part of another's groups reads that part. Out of mixed blocks it picks its
-keys, by their hash; a key that only unpickling brings back has none here, so it is never in one.
+A record also says which key groups its block may have, a range of them. A task that takes over a part of another's
+groups reads the blocks whose ranges overlap with its own, and of those that are only partly its own it picks its keys,
+by their hash. A key that only unpickling brings back has no hash here, so it is in a block of one group. Entries are
+written in the order of groups, a few megabytes at a time (`_object_writer`), so ranges are short. Small plain entries
+of a task are in blocks of any group: to find its group would cost more than to write such an entry.
+
+Format 1 is read, too: its records have a single group, or `MIXED` for all of them.
 
 The trailer is written last: a torn object has none. Nothing is allocated by a length before the object's real size, or
 the bytes that are there, bound it.
@@ -33,11 +36,9 @@ from heronpy.checkpoints._header import Header, StateEntry
 from heronpy.errors import CheckpointError
 from heronpy.hashing import decode_key, key_groups
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MAGIC: Final = b"HERONST\0"
 END_MAGIC: Final = b"HERONEND"
-BLOCK_BYTES: Final = 256 * 1024
-"""A block is ended when its entries have so many bytes; one with a larger value has only that."""
 VALUE_BYTES_MAX: Final = 1 << 30
 HEADER_BYTES_MAX: Final = 4 * 1024 * 1024
 INDEX_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -45,12 +46,13 @@ READ_BYTES: Final = 8 * 1024 * 1024
 """Neighbouring blocks are read at once, up to about so many bytes."""
 _TAIL_BYTES = 64 * 1024
 MIXED: Final = 0xFFFFFFFF
-"""Instead of a key group: entries of any."""
+"""In format 1, instead of a key group: entries of any."""
 
 PREFIX = struct.Struct("<8sHII")
 TRAILER = struct.Struct("<QII8s")
 INDEX_PREFIX = struct.Struct("<II")
-RECORD = struct.Struct("<QIIIII")
+RECORD = struct.Struct("<QIIIIII")
+RECORD_1 = struct.Struct("<QIIIII")
 
 
 class Source(Protocol):
@@ -118,8 +120,8 @@ class Block:
     """Entries of one state, checked."""
 
     state: StateEntry
-    group: int
-    """`MIXED`, or that of all its keys."""
+    groups: range
+    """Those that its keys may have."""
     keys: tuple[object, ...]
     entries: Entries
 
@@ -137,9 +139,14 @@ class _Record:
     offset: int
     length: int
     state: int
-    group: int
+    first_group: int
+    end_group: int
     count: int
     crc: int
+
+    @property
+    def groups(self) -> range:
+        return range(self.first_group, self.end_group)
 
 
 class ObjectReader:
@@ -161,15 +168,15 @@ class ObjectReader:
         self.checksum = crc32(index)
         self.header = self._read_header(index, index_offset)
         self._records = self._parse(index, index_offset)
-        self._by_group: dict[int, list[_Record]] = {}
-        for record in self._records:
-            self._by_group.setdefault(record.group, []).append(record)
-        self._mixed = self._by_group.pop(MIXED, [])
 
-    def bytes_of(self, group: int) -> int:
-        """Of all blocks of a key group, and its share of those of any."""
-        mixed = sum(record.length for record in self._mixed) // (self.header.end_group - self.header.first_group)
-        return sum(record.length for record in self._by_group.get(group, ())) + mixed
+    def bytes_by_group(self) -> dict[int, float]:
+        """How many bytes the blocks of each key group have; of a block of several, each has the same share."""
+        found = dict.fromkeys(range(self.header.first_group, self.header.end_group), 0.0)
+        for record in self._records:
+            share = record.length / len(record.groups)
+            for group in record.groups:
+                found[group] += share
+        return found
 
     def blocks(
         self, wanted: Callable[[StateEntry], bool] = lambda state: True, groups: Iterable[int] | None = None
@@ -182,9 +189,7 @@ class ObjectReader:
         records, some = self._wanted(wanted, groups)
         for record, data in self._checked(records):
             block = self._block(record, data)
-            if some is not None and record.group == MIXED:
-                block = self._picked(block, some)
-            yield block
+            yield block if some is None or some.issuperset(record.groups) else self._picked(block, some)
 
     def check(self, wanted: Callable[[StateEntry], bool], groups: Iterable[int]) -> None:
         """Read the same, and check it.
@@ -198,23 +203,21 @@ class ObjectReader:
     def _wanted(
         self, wanted: Callable[[StateEntry], bool], groups: Iterable[int] | None
     ) -> tuple[list[_Record], frozenset[int] | None]:
-        """The records of blocks, and the key groups that are to be picked out of them."""
+        """The records of blocks, and the key groups that are to be picked out of them; None: all."""
         states = [wanted(state) for state in self.header.states]
         header = self.header
+        records = [record for record in self._records if states[record.state]]
         some = None if groups is None else frozenset(groups)
         if some is None or some.issuperset(range(header.first_group, header.end_group)):
-            records, some = self._records, None
-        else:
-            records = [record for group in some for record in self._by_group.get(group, ())] + self._mixed
-            records.sort(key=lambda record: record.offset)
-        return [record for record in records if states[record.state]], some
+            return records, None
+        return [record for record in records if not some.isdisjoint(record.groups)], some
 
     def _picked(self, block: Block, groups: frozenset[int]) -> Block:
-        """What a mixed block has of some key groups."""
+        """What a block has of some key groups."""
         picks = list(map(groups.__contains__, key_groups(block.keys, self.header.groups)))
         of = block.entries
         entries = Entries(of.keys, {}, list(compress(of.values, picks)), list(compress(of.stamps, picks)))
-        return Block(block.state, MIXED, tuple(compress(block.keys, picks)), entries)
+        return Block(block.state, block.groups, tuple(compress(block.keys, picks)), entries)
 
     def verify(self) -> None:
         """Read everything, and check it.
@@ -238,7 +241,8 @@ class ObjectReader:
 
     def _where(self, record: _Record) -> str:
         name = self.header.states[record.state].name
-        return f"block of state {name!r}, key group {record.group}, at byte {record.offset}"
+        groups = f"key groups {record.first_group} to {record.end_group - 1}"
+        return f"block of state {name!r}, {groups}, at byte {record.offset}"
 
     def _block(self, record: _Record, data: bytes) -> Block:
         try:
@@ -253,12 +257,12 @@ class ObjectReader:
             and len(entries.stamps) in (0, count)
             and _VALUE_TYPES.issuperset(map(type, entries.values))
             and all(0 <= at < count for at in entries.originals)
-            and not (record.group == MIXED and entries.originals)
+            and not (len(record.groups) > 1 and entries.originals)
         ):
             raise self._damaged(
                 f"the columns of its {self._where(record)} differ in length, or have what no writer writes"
             )
-        return Block(self.header.states[record.state], record.group, keys, entries)
+        return Block(self.header.states[record.state], record.groups, keys, entries)
 
     def _read_index(self) -> tuple[int, bytes]:
         least = PREFIX.size + INDEX_PREFIX.size + TRAILER.size
@@ -274,7 +278,7 @@ class ObjectReader:
             index = tail[-TRAILER.size - length : -TRAILER.size]
         else:
             index = self._read(offset, length, "its index")
-        if length < INDEX_PREFIX.size or (length - INDEX_PREFIX.size) % RECORD.size:
+        if length < INDEX_PREFIX.size:
             raise self._damaged(f"its index has {length} bytes")
         if crc32(index) != checksum:
             raise self._damaged("the checksum of its index is wrong")
@@ -288,8 +292,9 @@ class ObjectReader:
         magic, version, again, checksum_again = PREFIX.unpack_from(data)
         if magic != MAGIC:
             raise self._damaged("it does not begin as an object does: another kind of file")
-        if version != FORMAT:
-            raise self._damaged(f"its format is {version}, and this release reads {FORMAT}")
+        if not 1 <= version <= FORMAT:
+            raise self._damaged(f"its format is {version}, and this release reads 1 to {FORMAT}")
+        self._format = version
         body = data[PREFIX.size :]
         if (length, checksum) != (again, checksum_again) or crc32(body) != checksum:
             raise self._damaged("the checksum of its header is wrong")
@@ -300,20 +305,36 @@ class ObjectReader:
 
     def _parse(self, index: bytes, index_offset: int) -> list[_Record]:
         header = self.header
-        records = [_Record(*fields) for fields in RECORD.iter_unpack(index[INDEX_PREFIX.size :])]
+        size = RECORD.size if self._format == FORMAT else RECORD_1.size
+        if (len(index) - INDEX_PREFIX.size) % size:
+            raise self._damaged(f"its index has {len(index)} bytes")
+        records = [*self._records_of(index[INDEX_PREFIX.size :])]
         offset = PREFIX.size + INDEX_PREFIX.unpack_from(index)[0]
         for record in records:
             if record.offset != offset or record.length == 0:
                 raise self._damaged(f"its index has a block at {record.offset}, and the last one ends at {offset}")
-            own = header.first_group <= record.group < header.end_group or record.group == MIXED
+            own = header.first_group <= record.first_group < record.end_group <= header.end_group
             if record.state >= len(header.states) or not own:
-                raise self._damaged(f"its index has a block of state {record.state} in key group {record.group}")
+                raise self._damaged(
+                    f"its index has a block of state {record.state} in key groups {record.first_group} to "
+                    f"{record.end_group}"
+                )
             if record.count > record.length:  # an entry has a byte or more
                 raise self._damaged(f"its index has a block of {record.count} entries in {record.length} bytes")
             offset += record.length
         if offset != index_offset:
             raise self._damaged(f"its blocks end at {offset}, and its index begins at {index_offset}")
         return records
+
+    def _records_of(self, data: bytes) -> Iterator[_Record]:
+        if self._format == FORMAT:
+            yield from (_Record(*fields) for fields in RECORD.iter_unpack(data))
+            return
+        for offset, length, state, group, count, crc in RECORD_1.iter_unpack(data):
+            first, end = group, group + 1
+            if group == MIXED:
+                first, end = self.header.first_group, self.header.end_group
+            yield _Record(offset, length, state, first, end, count, crc)
 
     def _read(self, offset: int, length: int, what: str) -> bytes:
         data = self._source.read(offset, length)

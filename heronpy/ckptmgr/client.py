@@ -76,6 +76,8 @@ class Restored:
     """For `heronpy.state.TaskStates`."""
     log: tuple[LoggedBatch, ...]
     """To be executed before everything else, for `Alignment.restored`."""
+    read_bytes: int = 0
+    """How much of the checkpoint was read for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,10 +202,14 @@ class CheckpointClient:
         except NotFoundError as e:
             raise CheckpointError(f"checkpoint {checkpoint} is missing: {e}") from e
         loop = asyncio.get_running_loop()
+        read_bytes = 0
 
         def read(name: str, offset: int, length: int) -> bytes:
+            nonlocal read_bytes
             reading = self.read(name, offset, length, start=start, timeout_s=timeout_s)
-            return asyncio.run_coroutine_threadsafe(reading, loop).result()
+            data = asyncio.run_coroutine_threadsafe(reading, loop).result()
+            read_bytes += len(data)
+            return data
 
         def opened(ref: ObjectRef) -> ObjectReader:
             source = _RemoteSource(ref.name, ref.size, read)
@@ -215,8 +221,9 @@ class CheckpointClient:
         def all_of_it() -> Restored:
             saved = read_saved(manifest, component, index, tasks, opened, kept=spool is None)
             if start:
-                return Restored(saved.elsewhere(), ())
-            return Restored(saved, read_log(manifest.logs, component, index, tasks, manifest.topology_id, log))
+                return Restored(saved.elsewhere(), (), read_bytes)
+            logs = read_log(manifest.logs, component, index, tasks, manifest.topology_id, log)
+            return Restored(saved, logs, read_bytes)
 
         try:
             return await asyncio.to_thread(all_of_it)

@@ -36,6 +36,9 @@ class Restored(Protocol):
     @property
     def log(self) -> tuple[LoggedBatch, ...]: ...
 
+    @property
+    def read_bytes(self) -> int: ...
+
 
 class CheckpointStore(SnapshotStore, Protocol):
     """The Checkpoint Manager, as `heronpy.ckptmgr.client.CheckpointClient` shows it."""
@@ -239,6 +242,7 @@ class CheckpointedTask:
     async def _load(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
         tasks = self._plan.component_tasks[self._component]
         spool = None if state_memory_bytes(self._plan.logical.config_of(self._component)) is None else Path.cwd()
+        began_s = self._loop.time()
         try:
             found = await self._store.restore(
                 checkpoint, self._component, tasks.index(self._task_id), len(tasks), spool=spool
@@ -250,6 +254,10 @@ class CheckpointedTask:
             return
         if self._plan.component_tasks[self._component] != tasks:
             return  # what it is of is over: the order of the epoch that came with this plan is on its way
+        took_s = self._loop.time() - began_s
+        log.info(
+            "restore epoch %d: %d bytes of checkpoint %d read in %.2f s", epoch, found.read_bytes, checkpoint, took_s
+        )
         self._gateway.loaded(epoch, [from_log(each) for each in found.log])
         self.thread.restore(self._plan, found.saved, epoch, checkpoint, set_aside)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, ItemsView, Iterator, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Sequence, ValuesView
 from typing import Any
 
 from heronpy.checkpoints import ObjectWriter
 from heronpy.errors import ConfigError
-from heronpy.hashing import key_group
+from heronpy.hashing import key_group, key_groups
 from heronpy.state._dict_like import UNSET
 from heronpy.state._immutable import ATOMS, immutable
 from heronpy.state._owed import ENTRIES_AT_ONCE
@@ -35,8 +35,10 @@ class KeyedState(Tracked):
             self.place.check_key(self.schema.name, key)
             self._checked = key
 
-    def _group(self, key: Any) -> int:
-        return key_group(key, self.place.groups)
+    def _groups(self, keys: Sequence[Any]) -> Sequence[int]:
+        if len(keys) == 1:
+            return (key_group(keys[0], self.place.groups),)
+        return key_groups(keys, self.place.groups)
 
     def _set_in_place(self, in_place: bool) -> bool:
         self.__class__ = _InPlace if in_place else KeyedState

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Raw
 
-from heronpy.checkpoints import DELETED, MIXED, ObjectWriter, Row, encoded
+from heronpy.checkpoints import DELETED, ObjectWriter, encoded
 from heronpy.errors import CheckpointError
 from heronpy.state._immutable import immutable
 from heronpy.state._key_bytes import comes_back, key_bytes
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 ENTRIES_AT_ONCE: Final = 1024
 """Plain entries are written in runs of so many: about half a millisecond, most of it for cold memory."""
+ORDERED_BYTES: Final = 64
+"""Plain entries with values of fewer bytes are written in blocks of any key group: to find its group would cost more
+than to write such an entry, and others read few bytes of it."""
 
 _PICKLE_PROTOCOL = 5
 _RUN_BYTES_MAX = 512 * 1024
@@ -52,8 +55,8 @@ class Target:
     """Of the state in the object's header."""
     schema: Schema
     place: Place
-    group: Callable[[Any], int]
-    """The key group that a key is stored under."""
+    groups: Callable[[Sequence[Any]], Sequence[int]]
+    """The key groups that keys are stored under."""
     stamp: Callable[[Any], int] | None
     """When the value of a key was written, as of the marker; None if that does not matter."""
     read_back: set[type]
@@ -101,8 +104,8 @@ class Owed:
         self._holders = (changed,) if below is None else (changed, *below)
         self._owing: Iterator[tuple[Any, Any]] = iter(changed.items())
         self._rest: Iterator[Any] | None = None
-        self._one_by_one: Iterator[Any] = iter(())
-        """Keys of a run that is not plain; their values are looked up when it is their turn."""
+        self._one_by_one: Iterator[tuple[Any, int]] = iter(())
+        """Keys of a run that is not plain, with their groups; their values are looked up when it is their turn."""
         self._tombstones: Iterator[Any] = iter(deleted if below is None else {})
         self._cold = iter(()) if cold is None else cold.rows()
         self._failure: CheckpointError | None = None
@@ -119,7 +122,7 @@ class Owed:
         for values in self._holders:
             if key in values:
                 self._mark(values, key, value)
-                self._write_row(key, value)
+                self._write_row(key, value, self._target.groups((key,))[0])
                 return
 
     def _mark(self, values: Values, key: Any, value: Any) -> None:
@@ -166,8 +169,15 @@ class Owed:
             keys = tuple(filterfalse(self._changed.__contains__, filterfalse(self._deleted.__contains__, rest)))
             values = tuple(map(self._below[-1].__getitem__, keys))
             self._changed.update(zip(keys, values, strict=True))
-        if not (_plain_run(keys, values) and self._add_run(keys, values)):
-            self._one_by_one = iter(keys)
+        bytes_ = _plain_bytes(keys, values)
+        if bytes_ is None or bytes_ > _RUN_BYTES_MAX:
+            written = False
+        elif bytes_ < ORDERED_BYTES * len(keys):
+            written = self._add_run(keys, values)
+        else:
+            written = self._add_ordered(keys, values)
+        if not written:
+            self._one_by_one = zip(keys, self._target.groups(keys), strict=True)
         return True
 
     def _add_run(self, keys: Sequence[Any], values: Sequence[Any], stamps: Sequence[int] | None = None) -> bool:
@@ -183,11 +193,21 @@ class Owed:
             return False
         return True
 
+    def _add_ordered(self, keys: Sequence[Any], values: Sequence[Any]) -> bool:
+        """Hand plain entries to the writer, each under its key group. Whether they can be encoded as they are."""
+        if not (all(map(_plain, keys)) and all(map(_plain, values))):
+            return False
+        target = self._target
+        stamps = repeat(0) if target.stamp is None else map(target.stamp, keys)
+        for key, group, value, stamp in zip(keys, target.groups(keys), values, stamps, strict=False):
+            target.writer.add(target.position, group, (key, None, value, stamp))
+        return True
+
     def _write_one_by_one(self, deadline_s: float, clock: Clock) -> bool:
         """Whether there was anything."""
         any_ = False
         changed, saved = self._changed, self.saved
-        for key in self._one_by_one:
+        for key, group in self._one_by_one:
             any_ = True
             replaced = key in saved
             value = saved[key] if replaced else changed[key]
@@ -197,7 +217,7 @@ class Owed:
                     changed[key] = value
                 if by is self:
                     continue
-            self._write_row(key, value)
+            self._write_row(key, value, group)
             if not (replaced or immutable(value)):
                 self._mark(changed, key, value)
             if self._failure is not None or clock() >= deadline_s:
@@ -212,14 +232,8 @@ class Owed:
         rows = [row for row in rows if row[0] not in changed and row[0] not in deleted]
         if not rows:
             return True
-        keys, originals, values, stamps = zip(*rows, strict=True)
-        if any(originals) or not (_plain_keys(keys) and self._add_run(keys, values, stamps)):
-            groups = (MIXED if original is None else target.group(key) for key, original, _, _ in rows)
-            target.writer.add(
-                target.position,
-                groups,
-                [(Raw(key_bytes(key)), original, value, stamp) for key, original, value, stamp in rows],
-            )
+        for (key, original, value, stamp), group in zip(rows, target.groups([row[0] for row in rows]), strict=True):
+            target.writer.add(target.position, group, (_stored_key(key), original, value, stamp))
         return True
 
     def _write_tombstones(self) -> bool:
@@ -228,11 +242,11 @@ class Owed:
             return False
         values = tuple(repeat(DELETED, len(keys)))
         if not (_plain_keys(keys) and self._add_run(keys, values)):
-            for key in keys:
-                self._write_row(key, DELETED)
+            for key, group in zip(keys, self._target.groups(keys), strict=True):
+                self._write_row(key, DELETED, group)
         return True
 
-    def _write_row(self, key: Any, value: Any) -> None:
+    def _write_row(self, key: Any, value: Any, group: int) -> None:
         if self._failure is not None:
             return
         target = self._target
@@ -241,13 +255,9 @@ class Owed:
             data = value if value is DELETED else stored_value(value, target.schema.codec)
             if type(value) not in target.read_back:
                 self._read_back(value, data)
-            if (type(key) is str or type(key) is int) and _plain(key):
-                row: Row = (key, None, data, stamp)
-            else:
-                original = None if comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
-                row = (Raw(key_bytes(key)), original, data, stamp)
-            # Whoever has no code of the user cannot find the group of a key that only unpickling brings back.
-            target.writer.add(target.position, (MIXED if row[1] is None else target.group(key),), (row,))
+            stored = _stored_key(key)
+            original = None if stored is key or comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
+            target.writer.add(target.position, group, (stored, original, data, stamp))
         except Exception as e:  # the user's __reduce__ raises whatever it likes
             # Also while user code reads or writes: it is the checkpoint that fails then, not the tuple.
             why = " ".join(str(e).split())
@@ -272,14 +282,19 @@ def stored_value(value: Any, codec: str) -> Any:
     return value if _plain(value) else encoded(CODECS[codec].encode(value))
 
 
-def _plain_run(keys: Sequence[Any], values: Sequence[Any]) -> bool:
-    """Whether keys and values are stored as they are, and are not too large together."""
+def _stored_key(key: Any) -> Any:
+    """A key as in a `Row`."""
+    return key if (type(key) is str or type(key) is int) and _plain(key) else Raw(key_bytes(key))
+
+
+def _plain_bytes(keys: Sequence[Any], values: Sequence[Any]) -> int | None:
+    """How many bytes the values have together, about, if keys and values are stored as they are."""
     if not _plain_keys(keys):
-        return False
+        return None
     kinds = frozenset(map(type, values))
     if kinds <= _OF_NO_LENGTH:
-        return True
-    return kinds <= _OF_SOME_LENGTH and sum(map(len, values)) <= _RUN_BYTES_MAX
+        return 0
+    return sum(map(len, values)) if kinds <= _OF_SOME_LENGTH else None
 
 
 def _plain_keys(keys: Sequence[Any]) -> bool:

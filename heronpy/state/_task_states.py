@@ -8,7 +8,16 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from heronpy.checkpoints import NOTHING_SAVED, Header, ObjectRef, ObjectWriter, Saved, SavedState, object_name
+from heronpy.checkpoints import (
+    NOTHING_SAVED,
+    RUN_BYTES,
+    Header,
+    ObjectRef,
+    ObjectWriter,
+    Saved,
+    SavedState,
+    object_name,
+)
 from heronpy.errors import CheckpointError, ConfigError
 from heronpy.state._dict_like import UNSET
 from heronpy.state._keyed import BoundedKeyedState, KeyedState
@@ -26,6 +35,8 @@ if TYPE_CHECKING:
 SLICE_S: Final = 0.0035
 """How long a task may be busy with a checkpoint between two batches."""
 
+BOUNDED_RUN_BYTES: Final = 1 << 20
+"""What a task with a bound on its memory puts in order together, of a checkpoint."""
 _SHOWN_CHARACTERS: Final = 200
 COMPONENT_STATE: Final = "init_state"
 """Under this name an object has the state that `init_state` was given."""
@@ -318,7 +329,7 @@ class TaskStates:
             end_group=own.stop,
             states=tuple(state.schema.entry() for state in self._states.values()),
         )
-        self._writer = ObjectWriter(header)
+        self._writer = ObjectWriter(header, run_bytes=RUN_BYTES if self._memory is None else BOUNDED_RUN_BYTES)
         self._writing = list(self._states.values())
         for position, state in enumerate(self._writing):
             state.begin(self._writer, position, base=base, at_once=self._at_once)

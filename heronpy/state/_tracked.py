@@ -23,7 +23,7 @@ in it dirty. Every so often changes are told apart again, to see whether they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final
 
@@ -204,9 +204,9 @@ class Tracked(DictLike):
             key_bytes(key)
             self._checked = key
 
-    def _group(self, key: Any) -> int:
-        """The key group under which an entry is stored."""
-        return self.place.own.start
+    def _groups(self, keys: Sequence[Any]) -> Sequence[int]:
+        """The key groups under which entries are stored."""
+        return [self.place.own.start] * len(keys)
 
     def _set_in_place(self, in_place: bool) -> bool:
         """Have writes go to the layer, or to the front again. Whether this kind of state can do so."""
@@ -350,7 +350,7 @@ class Tracked(DictLike):
         front = self._front, self._deleted
         layer = self._layer = front if self._layer is None else merged(self._layer, front)
         self._new_front({}, {})
-        target = Target(writer, position, self.schema, self.place, self._group, self._stamp, self._read_back, at_once)
+        target = Target(writer, position, self.schema, self.place, self._groups, self._stamp, self._read_back, at_once)
         cold = self._spill.cold if self._spill and base else None
         below: list[Values] | None = [values for _, values in self._lower[1:]] if base else None
         if cold is not None and below is not None:

@@ -53,7 +53,7 @@ def small_checkpoint(checkpoint_id: int, values: dict[str, bytes], epoch: int = 
     )
     writer = ObjectWriter(header)
     for key, value in values.items():
-        writer.add(0, [key_group(key, GROUPS)], [(key, None, value, 0)])
+        writer.add(0, key_group(key, GROUPS), (key, None, value, 0))
     writer.finish()
     manifest = Manifest(
         topology_id="kit-1",

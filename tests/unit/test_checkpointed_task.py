@@ -28,6 +28,7 @@ COUNT = 3
 class Found:
     saved: Saved
     log: tuple[LoggedBatch, ...]
+    read_bytes: int = 0
 
 
 class Store:
