@@ -123,23 +123,39 @@ def test_nodes_and_watches_come_back_after_the_server_was_emptied(server: EtcdSe
         assert seen.next() == b"again"
 
 
-def revoke(server: EtcdServer, sm: EtcdStateManager) -> None:
-    """Have etcd end a session; its nodes are gone when this returns."""
+def only_lease(server: EtcdServer) -> str:
+    """The id of the one session that there is."""
+    keys = server.call("kv/range", key="AA==", range_end="AA==").get("kvs", ())
+    leases = {key["lease"] for key in keys if "lease" in key}
+    assert len(leases) == 1
+    return str(leases.pop())
 
-    def only_lease() -> str:
-        keys = server.call("kv/range", key="AA==", range_end="AA==").get("kvs", ())
-        leases = {key["lease"] for key in keys if "lease" in key}
-        assert len(leases) == 1
-        return leases.pop()
 
-    server.call("lease/revoke", ID=eventually_sync(only_lease))
+def revoke(server: EtcdServer) -> None:
+    """Have etcd end the session; its nodes are gone when this returns."""
+    server.call("lease/revoke", ID=eventually_sync(lambda: only_lease(server)))
+
+
+def test_the_session_of_one_who_only_writes_is_kept_alive(server: EtcdServer) -> None:
+    """Else a later write whose answer is late cannot be told from one that was done."""
+    with open_on(server, session_s=6.0) as sm:
+        sm.set(Kind.PPLANS, "words", b"plan")
+        lease, left_s = only_lease(server), [6]
+
+        def renewed() -> None:
+            left_s.append(int(server.call("lease/timetolive", ID=lease).get("TTL", -1)))
+            if left_s[-1] < 0:
+                pytest.fail("it has expired")
+            assert left_s[-1] > min(left_s)
+
+        eventually_sync(renewed)
 
 
 def test_a_lock_is_not_taken_again_in_silence_after_the_session_was_lost(server: EtcdServer) -> None:
     with open_on(server) as sm, open_on(server) as other:
         lock = sm.lock("words", "update")
         lock.__enter__()
-        revoke(server, sm)
+        revoke(server)
         with other.lock("words", "update"):
             with pytest.raises(StateError, match="lost while it was held"):
                 lock.__exit__(None, None, None)
@@ -151,7 +167,7 @@ def test_an_ephemeral_node_is_made_again_after_the_session_was_lost(server: Etcd
     with open_on(server, session_s=6.0) as sm, open_on(server) as other:
         sm.create(Kind.TMASTERS, "words", b"1", ephemeral=True)
         sm.set(Kind.TMASTERS, "words", b"2")
-        revoke(server, sm)
+        revoke(server)
         eventually_sync(lambda: reads(other, b"2"), within_s=WITHIN_S)
         sm.close()
         assert other.get(Kind.TMASTERS, "words") is None, "it hangs on the new session"

@@ -80,6 +80,7 @@ class EtcdStateManager(StateManager):
             session_timeout_s=session_timeout_s,
             call_timeout_s=call_timeout_s,
         )
+        self._sessions.opened = self._keep_running
         self._sessions.lost = self._session_lost
         self._watches = EtcdWatches(self._sessions, spec.connection)
         # Guards the tables; never held during a call.
@@ -186,7 +187,6 @@ class EtcdStateManager(StateManager):
         if not ephemeral:
             self._make(path, value, ephemeral=False)
             return
-        self._keep_running()
         with self._sessions.turn():
             self._remove_abandoned(path)
             try:

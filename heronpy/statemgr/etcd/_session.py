@@ -80,6 +80,11 @@ class Sessions:
         self.gateway = gateway
         self.current: Session | None = None
         self.closed = False
+        self.opened: Callable[[], None] = lambda: None
+        """Called when there is a session, which `keep_alive` is to renew from now on.
+
+        Also of a process that has no ephemeral nodes: the answer of a write is known only as long as its session lives.
+        """
         self.lost: Callable[[], None] = lambda: None
         """Called when the session was lost."""
         self._root, self._where = root, where
@@ -240,6 +245,7 @@ class Sessions:
         # Twice does no harm: nobody else knows this key.
         answer = self.call(what, "kv/txn", transaction([], [put(key, b"", lease)]), deadline_s)
         self.current = Session(lease, key, revision_of(answer))
+        self.opened()
         return self.current
 
     def _forget(self, session: Session) -> None:
