@@ -58,7 +58,7 @@ class Enrolling:
 
     def __init__(self, launch: Launch, container: int, *, say: Any, wait_s: float) -> None:
         self._launch, self._container = launch, container
-        self._say, self._said_s = say, 0.0
+        self._say, self._said_s = say, float("-inf")
         self._wait_s = wait_s
         self._deadline_s = time.monotonic() + wait_s
         self._tls = launch.tls_dir
@@ -96,8 +96,7 @@ class Enrolling:
         raise ConfigError(f"{what} {trouble}: kill the topology and submit it again")
 
     async def _certificate(self, security: Security, request: bytes) -> bytes:
-        why = ""
-        while time.monotonic() < self._deadline_s:
+        while True:
             try:
                 with contextlib.closing(open_statemgr(self._launch.statemgr, parents=False)) as state:
                     if (master := self._master(state)) is None:
@@ -107,8 +106,9 @@ class Enrolling:
             except (StateError, UnavailableError) as e:
                 why = str(e)
             self._waiting(why)
+            if time.monotonic() >= self._deadline_s:  # after an attempt: a busy host may need all the time to begin
+                raise UnavailableError(f"no certificate after {self._wait_s:g} s: {why}")
             await asyncio.sleep(RETRY_S)
-        raise UnavailableError(f"no certificate after {self._wait_s:g} s: {why}")
 
     def _waiting(self, why: str) -> None:
         if time.monotonic() - self._said_s >= SAY_S:
