@@ -220,15 +220,16 @@ def restart(launch: Launch, container: int | None = None) -> None:
 
     Raises:
         NotFoundError: there is no such container.
-        UnavailableError: the service cannot be started, or the containers do not start.
+        UnavailableError: the service cannot be started, the cluster refuses, or the containers do not start.
+        StateError: the state manager cannot be read.
     """
+    timeout_s = stop_limit_s(launch) + _CONTAINERS_TIMEOUT_S
     if not has_service(launch):
-        scheduler_of(launch.scheduler)(launch).on_restart(container)
+        _direct.restart(launch, container, timeout_s)
         return
     ensure_service(launch)
     location = _location(launch)
     assert location is not None, "it answers, so it has told where it is"
-    timeout_s = stop_limit_s(launch) + _CONTAINERS_TIMEOUT_S
     request = scheduler_pb2.RestartRequest(container=ALL_CONTAINERS if container is None else container)
     _ask(launch, location, "Restart", request, timeout_s)
 

@@ -23,7 +23,7 @@ from heronpy.plan import PackingPlan
 from heronpy.proto import plan_pb2, state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
 from heronpy.security import write_secret
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ LOCK = "submit"
 """The lock of a topology that commands hold while they change what runs."""
 LOCK_TIMEOUT_S = 10.0
 _REVIVE_LOCK_TIMEOUT_S = 0.5
+_POLL_S = 0.2
 _ADOPT_MAX_S = 3600.0
 """A copy of a topology's directory that is not complete after this time never will be."""
 
@@ -68,6 +69,43 @@ def kill(launch: Launch) -> None:
     if unmarked is not None:
         raise unmarked
     remove_engine_state(launch)
+
+
+def restart(launch: Launch, container: int | None, within_s: float) -> None:
+    """End one container, or all, and start it again. Returns when those that ran do so in a newer incarnation.
+
+    One that the cluster does not run now, but keeps in a queue, is not waited for.
+
+    Raises:
+        NotFoundError: there is no such container.
+        UnavailableError: the cluster refuses, or a container is not there again in time.
+        StateError: the state manager cannot be read.
+    """
+    scheduler = _scheduler(launch)
+    with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
+        before = {
+            one.container: incarnation
+            for one in scheduler.containers()
+            if container in (None, one.container) and one.phase is ContainerPhase.RUNNING
+            if (incarnation := _incarnation(statemgr, launch, one.container))  # 0: it is just starting
+        }
+        scheduler.on_restart(container)
+        deadline_s = time.monotonic() + within_s
+        while waiting := [n for n, old in before.items() if _incarnation(statemgr, launch, n) <= old]:
+            if time.monotonic() > deadline_s:
+                which = ", ".join(map(str, waiting))
+                raise UnavailableError(
+                    f"the cluster was told to restart containers of {launch.topology}, but {which} did not start again "
+                    f"within {within_s:g} s: see `heron status {launch.topology}`"
+                )
+            time.sleep(_POLL_S)
+
+
+def _incarnation(statemgr: StateManager, launch: Launch, container: int) -> int:
+    """The newest one of a container; 0: none is known."""
+    value = statemgr.get(Kind.CONTAINERS, container_node(launch.topology, container))
+    record = state_pb2.ContainerRecord.FromString(value or b"")
+    return record.incarnation if record.topology_id == launch.topology_id else 0
 
 
 def reschedule(launch: Launch) -> list[int]:

@@ -110,7 +110,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def on_restart(self, container: int | None) -> None:
-        """End one container, or all for None, and start it again.
+        """End one container, or all for None, and have it started again; the caller waits for its new incarnation.
 
         Raises:
             NotFoundError: there is no such container.

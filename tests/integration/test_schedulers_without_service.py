@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from heronpy import loader
 from heronpy.cli.parts import collect_status, scheduler_lines
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UnavailableError
 from heronpy.plan import PackingPlan
-from heronpy.proto import tmaster_pb2
+from heronpy.proto import state_pb2, tmaster_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, container_node, open_statemgr
 from heronpy.submit import find, find_by_name, kill, listed, plan_update, restart, running, submit, update
+from heronpy.testing import eventually_sync
 
 HERE = Path(__file__).parent
 
@@ -280,6 +282,44 @@ def test_while_a_command_changes_what_runs_no_other_does(farm: Farm, monkeypatch
             kill(launch)
     restart(launch, 1)
     assert farm.log() == ["restart 1"]
+
+
+def started(launch: Launch, container: int, incarnation: int) -> None:
+    """What a container writes when it starts."""
+    record = state_pb2.ContainerRecord(topology_id=launch.topology_id, container=container, incarnation=incarnation)
+    with open_statemgr(launch.statemgr) as state:
+        state.set(Kind.CONTAINERS, container_node("Numbers", container), record.SerializeToString())
+
+
+def test_a_restart_returns_when_the_new_container_runs(farm: Farm) -> None:
+    launch = farm.submit(farm.machine("a"))
+    started(launch, 1, 5)
+    command = threading.Thread(target=restart, args=(launch, 1))
+    command.start()
+
+    def told() -> None:
+        assert farm.log() == ["restart 1"]
+
+    try:
+        eventually_sync(told, within_s=120)
+        command.join(0.5)
+        assert command.is_alive(), "the old container was all that ran"
+    finally:
+        started(launch, 1, 6)
+        command.join(120)
+    assert not command.is_alive()
+
+
+def test_a_restart_names_the_containers_that_do_not_start_again(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"))
+    for container in (0, 1, 2):
+        started(launch, container, 5)
+    (farm.shelf / launch.topology_id / "container-2").unlink()  # the cluster does not run it: it is not waited for
+    monkeypatch.setattr("heron_scheduler._client.stop_limit_s", lambda launch: 0.1)
+    monkeypatch.setattr("heron_scheduler._client._CONTAINERS_TIMEOUT_S", 0.1)
+    with pytest.raises(UnavailableError, match="but 0, 1 did not start again within"):
+        restart(launch)
+    assert farm.log() == ["restart None"]
 
 
 def asked(farm: Farm, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
