@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from heronpy.checkpoints._names import MANIFESTS, OBJECTS
 from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError, UntrustedError
-from heronpy.files import ABSENT, create_file, replacing
+from heronpy.files import ABSENT, create_file, on_local_disk, replacing
 
 _TORN_S = 6 * 3600
 """A file that nobody has written to for so long is not being written."""
@@ -79,6 +79,9 @@ class DirectoryStorage(CheckpointStorage):
 
     def is_there(self) -> bool:
         return self.directory.is_dir()
+
+    def local_directory(self) -> Path | None:
+        return self.directory if on_local_disk(self.directory) else None
 
     def check_own(self) -> None:
         for path in (self.directory, self.directory / OBJECTS, self.directory / MANIFESTS):

@@ -6,6 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
@@ -69,6 +70,10 @@ class CheckpointStorage(ABC):
     def is_there(self) -> bool:
         """False if it is known that nothing was ever stored in it, or that it is not mounted."""
         return True
+
+    def local_directory(self) -> Path | None:
+        """Below which its objects are files by their names, on a disk of this host; None: read them through this."""
+        return None
 
     def check_own(self) -> None:
         """Before anything of it is unpickled: refuse what others than this user could have written.

@@ -145,8 +145,10 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
     async def Size(self, request: checkpoint_pb2.SizeRequest, context: _Context) -> checkpoint_pb2.SizeReply:
         """How many bytes an object has."""
         async with _answering(context, self._failed):
-            size = await self._stored(lambda storage: storage.size(request.name), request)
-        return checkpoint_pb2.SizeReply(size=size)
+            size, directory = await self._stored(
+                lambda storage: (storage.size(request.name), storage.local_directory()), request
+            )
+        return checkpoint_pb2.SizeReply(size=size, directory=str(directory or ""))
 
     async def Read(self, request: checkpoint_pb2.ReadRequest, context: _Context) -> checkpoint_pb2.ReadReply:
         """A part of an object."""

@@ -8,9 +8,19 @@ Imports nothing of the engine but its errors, so that batch workers and sinks ca
 
 from heronpy.files._absent import ABSENT
 from heronpy.files._create import create_file
+from heronpy.files._local_disk import on_local_disk
 from heronpy.files._local_path import local_path
 from heronpy.files._owned_file import read_owned_file
 from heronpy.files._replace import replace_file, replacing
 from heronpy.files._sync import sync
 
-__all__ = ["ABSENT", "create_file", "local_path", "read_owned_file", "replace_file", "replacing", "sync"]
+__all__ = [
+    "ABSENT",
+    "create_file",
+    "local_path",
+    "on_local_disk",
+    "read_owned_file",
+    "replace_file",
+    "replacing",
+    "sync",
+]

@@ -235,10 +235,12 @@ class SizeRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., start: _Optional[bool] = ...) -> None: ...
 
 class SizeReply(_message.Message):
-    __slots__ = ("size",)
+    __slots__ = ("size", "directory")
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     size: int
-    def __init__(self, size: _Optional[int] = ...) -> None: ...
+    directory: str
+    def __init__(self, size: _Optional[int] = ..., directory: _Optional[str] = ...) -> None: ...
 
 class ManifestRequest(_message.Message):
     __slots__ = ("checkpoint", "epoch", "previous", "objects", "tasks", "duration_ms")

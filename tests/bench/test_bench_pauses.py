@@ -14,11 +14,11 @@ STEP_S = 0.1
 class Counting:
     """One task. Each question takes a tenth of a second, by its own clock."""
 
-    def __init__(self, *, stops: int, goes_on: int, updated: int) -> None:
-        """Count nothing from one question to another; the update returns with a third."""
+    def __init__(self, *, stops: int, goes_on: int, updated: int, silent: int = 0) -> None:
+        """Count nothing from one question to another; the update returns with a third; do not answer a fourth."""
         self.tasks = 1
         self.topology = self
-        self._stops, self._goes_on, self._updated = stops, goes_on, updated
+        self._stops, self._goes_on, self._updated, self._silent = stops, goes_on, updated, silent
         self._questions = 0
         self._has_updated = threading.Event()
 
@@ -29,6 +29,8 @@ class Counting:
         self._questions += 1
         if self._questions >= self._updated:
             self._has_updated.set()
+        if self._questions == self._silent:
+            return []
         if self._questions < self._goes_on:
             return [{"task": 1, "epoch": 1, "count": min(self._questions, self._stops)}]
         return [{"task": 1, "epoch": 2, "count": 1 + self._questions - self._goes_on}]
@@ -56,3 +58,7 @@ def test_a_pause_that_outlasts_the_update_is_measured_to_its_end() -> None:
 
 def test_an_update_without_a_pause_has_none() -> None:
     assert pause_s(stops=30, goes_on=30, updated=60) <= 2 * STEP_S
+
+
+def test_a_task_that_answers_late_has_not_counted() -> None:
+    assert pause_s(stops=10, goes_on=30, updated=60, silent=20) == 2.0

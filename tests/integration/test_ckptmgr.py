@@ -10,15 +10,16 @@ import stat
 from collections.abc import AsyncIterator, Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from counting_tasks import COMPONENT, Counting, pieces_of
 from topology_on_disk import EngineProcess, launch_in
 
-from heronpy.checkpoints import LoggedBatch, check_intact, manifest_name, open_storage, read_manifest
+from heronpy.checkpoints import DirectoryStorage, LoggedBatch, check_intact, manifest_name, open_storage, read_manifest
 from heronpy.ckptmgr.client import PIECE_BYTES, SOCKET_NAME, CheckpointClient, Intact
-from heronpy.errors import CheckpointError, NotFoundError, UnavailableError
+from heronpy.errors import CheckpointError, NotFoundError, ReadFailedError, UnavailableError
 from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
 from heronpy.security import TOKEN_KEY
@@ -69,6 +70,35 @@ async def test_what_was_checkpointed_is_restored_with_its_log(launch: Launch, cl
     assert manifest.duration_ms == 500
     assert manifest.created_ms > 0
     assert list(manifest.components) == [COMPONENT], "a component without state is in no manifest"
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("readable", [True, False])
+async def test_objects_on_a_disk_of_this_host_are_read_from_there(
+    client: CheckpointClient, monkeypatch: pytest.MonkeyPatch, readable: bool
+) -> None:
+    counting = Counting(client)
+    await counting.restore(0)
+    counting.count(WORDS)
+    await counting.checkpoint(3)
+    sent: list[str] = []
+    reading = client.read
+
+    async def read(name: str, offset: int, length: int, **options: Any) -> bytes:
+        sent.append(name)
+        return await reading(name, offset, length, **options)
+
+    def fails(*_: object) -> bytes:
+        raise ReadFailedError("it is another user's")
+
+    monkeypatch.setattr(client, "read", read)
+    if not readable:
+        monkeypatch.setattr(DirectoryStorage, "read", fails)
+    again = Counting(client)
+    await again.restore(3)
+    assert again.total["a"] == 2
+    objects = [name for name in sent if name != manifest_name(3)]
+    assert bool(objects) is not readable
 
 
 @pytest.mark.usefixtures("process")

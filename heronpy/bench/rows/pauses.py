@@ -51,7 +51,7 @@ def update_pause_s(counting: CountingTasks, tasks: int, *, clock: Callable[[], f
                 if any(found != counted.get(task) and found[1] for task, found in now.items()):
                     longest_s = max(longest_s, clock() - changed_s)
                     changed_s = clock()
-                counted = now
+                counted |= now  # who does not answer in time has counted nothing that is known
                 time.sleep(POLL_S)
             updating.result()
             counting.tasks = tasks
