@@ -21,6 +21,8 @@ from typing import Protocol, Self
 
 _START_S = 240.0
 """For a busy machine: one that ended is noticed at once, so that only a hang takes so long."""
+ANSWER_S = 60.0
+"""How long a server that starts may take for an answer: its first one may be slow, and each new attempt starts anew."""
 _STOP_S = 60.0
 _POLL_S = 0.02
 _PORT_TRIES = 3

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.address import join_address
-from heronpy.testing._server_process import LOOPBACK, Place, Server, free_port
+from heronpy.testing._server_process import ANSWER_S, LOOPBACK, Place, Server, free_port
 
 if TYPE_CHECKING:
     from heronpy.testing.hosts import Host
@@ -134,11 +134,11 @@ class ZookeeperServer(Server):
         return ["java", *options, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
 
     def _serving(self) -> bool:
-        return bool(self.mode())
+        return bool(self.mode(within_s=ANSWER_S))
 
-    def mode(self) -> str:
-        """`standalone`, `leader` or `follower`; empty while it does not serve."""
-        with contextlib.suppress(OSError), self._connected() as s:
+    def mode(self, *, within_s: float = 2.0) -> str:
+        """`standalone`, `leader` or `follower`; empty while it does not serve, or cannot be reached in time."""
+        with contextlib.suppress(OSError), self._connected(within_s) as s:
             s.sendall(b"srvr")
             answer = b""
             while part := s.recv(4096):
@@ -148,8 +148,8 @@ class ZookeeperServer(Server):
                     return line.removeprefix("Mode: ").strip()
         return ""
 
-    def _connected(self) -> socket.socket:
-        plain = socket.create_connection((self.bind, self.port), timeout=2.0)
+    def _connected(self, within_s: float) -> socket.socket:
+        plain = socket.create_connection((self.bind, self.port), timeout=within_s)
         if self._tls is None:
             return plain
         context = ssl.create_default_context(cafile=str(self._tls / "ca.pem"))

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heronpy.testing._server_process import Server, free_port
+from heronpy.testing._server_process import ANSWER_S, Server, free_port
 
 
 def etcd_missing() -> str | None:
@@ -74,9 +74,9 @@ class EtcdServer(Server):
         if self._tls:
             context = ssl.create_default_context(cafile=str(self._tls / "ca.pem"))
             context.load_cert_chain(self._tls / "client.pem")
-            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=context)
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=ANSWER_S, context=context)
         else:
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         with contextlib.closing(connection):
             connection.request("POST", f"/v3/{method}", json.dumps(body), {"Content-Type": "application/json"})
             answer = json.load(connection.getresponse())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +14,11 @@ import pytest
 from heronpy.errors import ConfigError, StateError
 from heronpy.runtime import StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr.etcd import Gateway, NoAnswerError
 from heronpy.testing import eventually_sync
 from heronpy.testing.certificates import make_certificates
 from heronpy.testing.etcd import EtcdServer, etcd_missing
-from heronpy.testing.statemgr_kit import Seen, StatemgrKit
+from heronpy.testing.statemgr_kit import WITHIN_S, Seen, StatemgrKit
 
 pytestmark = pytest.mark.skipif(etcd_missing() is not None, reason=etcd_missing() or "")
 
@@ -185,7 +187,7 @@ def test_with_certificates_it_reads_writes_follows_and_ends(tls: EtcdServer, cer
         assert other.get(Kind.TMASTERS, "words") == b"x" * 900_000
 
 
-@pytest.mark.parametrize("trouble", ["another CA", "no certificate", "no TLS", "name"])
+@pytest.mark.parametrize("trouble", ["another CA", "no certificate", "name"])
 def test_a_certificate_that_will_not_do_is_one_clear_line_within_seconds(
     tls: EtcdServer, certificates: Path, tmp_path: Path, trouble: str
 ) -> None:
@@ -195,15 +197,20 @@ def test_a_certificate_that_will_not_do_is_one_clear_line_within_seconds(
         spec, reason = replace(spec, ca_file=str(tmp_path / "ca.pem")), "heron.statemgr.tls.ca.file"
     elif trouble == "no certificate":
         spec, reason = replace(spec, certificate_file=""), "heron.statemgr.tls.certificate.file"
-    elif trouble == "no TLS":
-        plain = spec.connection.removeprefix("https://")
-        spec, reason = StatemgrSpec(type="etcd", connection=plain, root="/heron"), "if it speaks TLS, use https://"
     else:
         spec, reason = replace(spec, connection=spec.connection.replace("127.0.0.1", "localhost")), "localhost"
     with pytest.raises(StateError) as refused:
-        open_statemgr(spec, call_timeout_s=3.0)
+        open_statemgr(spec, call_timeout_s=WITHIN_S)
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_who_does_not_speak_tls_to_a_server_that_does_is_told_how(tls: EtcdServer) -> None:
+    plain = tls.connection.removeprefix("https://")
+    context = ssl.create_default_context
+    gateway = Gateway(plain, attempt_timeout_s=WITHIN_S, tls=context, credentials=lambda: None)
+    with pytest.raises(NoAnswerError, match="if it speaks TLS, use https://"):
+        gateway.call("kv/range", {"key": key("/heron")}, WITHIN_S)
 
 
 def test_a_certificate_that_has_expired_is_named(tmp_path: Path) -> None:

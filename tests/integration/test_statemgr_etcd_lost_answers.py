@@ -109,11 +109,8 @@ def test_a_write_whose_answer_was_lost_is_done_once(
 
 def history(server: EtcdServer, key: str, last: bytes) -> list[bytes | None]:
     """Every change of a key up to a certain value, as etcd keeps them; a watch may skip what was replaced at once."""
-
-    def no_tls() -> ssl.SSLContext:
-        raise AssertionError("the server speaks plain HTTP")
-
-    gateway = Gateway(server.connection, attempt_timeout_s=WITHIN_S, tls=no_tls, credentials=lambda: None)
+    context = ssl.create_default_context
+    gateway = Gateway(server.connection, attempt_timeout_s=WITHIN_S, tls=context, credentials=lambda: None)
     request = {"key": base64.b64encode(key.encode()).decode(), "start_revision": "1"}
     values: list[bytes | None] = []
     with contextlib.closing(gateway.stream("watch", [{"create_request": request}])) as stream:
