@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heronpy.api import TopologyBuilder
     from heronpy.runtime import Launch
 
-START_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 600.0
 DRAIN_TIMEOUT_S = 15.0
 """How long no tuple may arrive before the missing ones are taken for lost."""
 POLL_S = 0.05
