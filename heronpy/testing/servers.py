@@ -135,21 +135,21 @@ class S3Server(Server):
     def url(self, bucket: str) -> str:
         """s3://…, as a storage takes it; the bucket is made if it is not there."""
         (self.directory / "buckets" / bucket).mkdir(parents=True, exist_ok=True)
-        return f"s3://{bucket}?endpoint=http://127.0.0.1:{self.port}&region=us-east-1"
+        return f"s3://{bucket}?endpoint=http://{self.bind}:{self.port}&region=us-east-1"
 
     def _command(self) -> Sequence[str]:
         versitygw = _versitygw()
         assert versitygw is not None, s3_missing()
         for name in ("buckets", "attributes"):
             (self.directory / name).mkdir(exist_ok=True)
-        command = [versitygw, "--port", f"127.0.0.1:{self.port}", "--health", "/health", "--quiet"]
+        command = [versitygw, "--port", f"{self.bind}:{self.port}", "--health", "/health", "--quiet"]
         command += ["--access", self.access_key, "--secret", self.secret_key]
         # Not every file system has extended attributes.
         return [*command, "posix", "--sidecar", str(self.directory / "attributes"), str(self.directory / "buckets")]
 
     def _serving(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
+            connection = http.client.HTTPConnection(self.bind, self.port, timeout=ANSWER_S)
             with contextlib.closing(connection):
                 connection.request("GET", "/health")
                 return connection.getresponse().status == 200

@@ -29,7 +29,7 @@ from heronpy.testing._server_process import ServerProcess, free_port
 
 HOST_ENV = "HERON_TEST_SPARK_HOST"
 """Which host a process belongs to."""
-_START_S = 120.0
+_START_S = 300.0
 _OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """By which a JVM takes less CPU to start."""
 

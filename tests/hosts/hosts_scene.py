@@ -192,14 +192,26 @@ def _for_a_while(scene: Scene, what: str, fault: Callable[[Host], None]) -> tupl
 
 
 @contextmanager
-def scene_on(hosts: Hosts, directory: Path, *, seed: int = 1, workers: int = 3, ipv6: bool = False) -> Iterator[Scene]:
+def scene_on(
+    hosts: Hosts,
+    directory: Path,
+    *,
+    seed: int = 1,
+    workers: int = 3,
+    ipv6: bool = False,
+    config: Mapping[str, Any] = QUICK,
+) -> Iterator[Scene]:
     """The word count, running on the first so many hosts. In the end nothing of it is left."""
     records = hosts.shared / "words"
     records.mkdir()
     make_input(directory / "input.txt", INPUT_BYTES)
     words = Words(records, (directory / "input.txt").read_bytes())
     topology = word_count("words", records, par=2, containers=CONTAINERS)
-    with running(topology, hosts, directory, workers=workers, ipv6=ipv6) as (launch, cluster, zookeepers):
+    with running(topology, hosts, directory, workers=workers, ipv6=ipv6, config=config) as (
+        launch,
+        cluster,
+        zookeepers,
+    ):
         scene = Scene(launch, hosts, cluster, zookeepers, words, random.Random(seed))
         scene.wait_running(START_S)
         yield scene
@@ -226,11 +238,11 @@ def running(
         stack.callback(sys.path.remove, str(installed))
         servers = ",".join(server.connection for server in zookeepers)
         properties: dict[str, Any] = {
+            "heron.uploader.url": str(hosts.shared / "packages"),
             **config,
             "heron.class.scheduler": NAME,
             "heron.class.state.manager": "zookeeper",
             "heron.statemgr.connection.string": servers,
-            "heron.uploader.url": str(hosts.shared / "packages"),
             "heron.network.bind.address": "::" if ipv6 else "0.0.0.0",
         }
         stack.push(lambda kind, *_: _keep_logs(hosts) if kind else None)
