@@ -143,7 +143,6 @@ PROGRAMS: dict[str, tuple[Callable[[Builder], None], Callable[[list[int]], int]]
     "operators": (operators, sum),
     "operators before windows": (operators_before_windows, sum),
     "operators beside their source": (operators_beside_their_source, sum),
-    "totals beside their source": (totals_beside_their_source, max),
     "windows": (windows, sum),
     "joins": (joins, sum),
 }
@@ -232,7 +231,7 @@ FAULTS = st.sampled_from(["step", "step", "step", "second", "checkpoint", "abort
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -264,6 +263,24 @@ def test_values_go_on_from_the_checkpoint(clock: Callable[[int], None]) -> None:
         assert sum(before.values()) == NUMBERS
         simulator.restore(kill=True)
         assert values(simulator) == before
+
+
+def test_what_is_acked_is_in_the_state_of_operators_beside_their_source(clock: Callable[[int], None]) -> None:
+    with simulated(totals_beside_their_source) as simulator:
+
+        def total() -> int:
+            return sum(n for spout in simulator.component("numbers") for n in dict(spout._state_of_operators).values())
+
+        steps(simulator, clock, 100)
+        assert len(Out.written) == NUMBERS, "it is flushed, and could be acked"
+        assert Queue.acked == set()
+        simulator.restore(kill=True)
+        steps(simulator, clock, 100)
+        simulator.checkpoint()
+        steps(simulator, clock, 10)
+        assert Queue.acked == set(range(NUMBERS))
+        simulator.restore(kill=True)
+        assert total() == NUMBERS
 
 
 def test_a_source_keeps_what_it_has_to_emit_again(clock: Callable[[int], None]) -> None:
