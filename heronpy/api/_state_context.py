@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 class StateContext:
     """Declares states, in `initialize()`. They live as long as the task does; effectively once, saved ones return.
 
-    Each has a name, a codec (`pickle` or `msgpack`) and a version: `migrate(old_version, value)` makes a value of this
-    version of one that an older program saved. States belong to the thread that calls the component.
+    Each has a name, a codec (`pickle`, `msgpack`, or `arrow` for tables of PyArrow) and a version:
+    `migrate(old_version, value)` makes a value of this version of one that an older program saved. States belong to the
+    thread that calls the component.
     """
 
     def __init__(self, plan: PhysicalPlan, task_id: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import msgspec
 from heronpy.checkpoints import Kind as Kind
 from heronpy.checkpoints import StateEntry
 from heronpy.errors import ConfigError
+from heronpy.state._arrow_tables import decode_table, encode_table
 
 _PICKLE_PROTOCOL: Final = 5
 
@@ -40,10 +42,11 @@ CODECS: Final = {
     for codec in (
         Codec("pickle", _pickled, pickle.loads),
         Codec("msgpack", msgspec.msgpack.Encoder().encode, msgspec.msgpack.Decoder().decode),
+        Codec("arrow", encode_table, decode_table),
     )
 }
 """`pickle` takes what cloudpickle takes. `msgpack` takes plain values, also of other languages; a tuple comes back as a
-list."""
+list. `arrow` takes tables of PyArrow, also for other languages. Ints, floats, text and bytes are as they are in all."""
 
 
 READ_BACK_BYTES_MAX: Final = 1 << 20
@@ -90,7 +93,7 @@ class Schema:
     name: str
     kind: Kind
     codec: str = "pickle"
-    """`pickle` or `msgpack`."""
+    """`pickle`, `msgpack` or `arrow`."""
     version: int = 1
     """Raise it when the form of the values changes."""
     migrate: Callable[[int, Any], Any] | None = None
@@ -99,6 +102,8 @@ class Schema:
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
             raise ConfigError(f"state {self.name!r}: no codec {self.codec!r}; there are {', '.join(CODECS)}")
+        if self.codec == "arrow" and importlib.util.find_spec("pyarrow") is None:
+            raise ConfigError(f"state {self.name!r}: codec 'arrow' needs PyArrow: pip install 'heron-engine[spark]'")
         if type(self.version) is not int or self.version < 0:
             raise ConfigError(f"state {self.name!r}: the version must be a number from 0, not {self.version!r}")
         try:
