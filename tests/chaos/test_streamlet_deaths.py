@@ -1,7 +1,11 @@
-"""A streamlet program effectively once with real processes that are killed: every element counts once."""
+"""Streamlet programs with checkpoints and real processes that are killed.
+
+Effectively once every element counts once, in sinks and in a live view; at least once none is missing.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -14,24 +18,28 @@ import pytest
 
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import JsonLinesSink, TextFile
-from heronpy.streamlet import Builder, Config, WindowConfig
+from heronpy.stores import SqliteStore, StoreContext
+from heronpy.streamlet import Builder, Config, Sum, WindowConfig
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
 WITHIN_S = 180.0
 LINES = 400
 KEYS = 20
+BATCH_S = 100
 
 
-def counting(directory: Path) -> type[Any]:
+def counting(directory: Path, semantics: int) -> type[Any]:
     builder = Builder()
     source = builder.new_source(TextFile(directory / "in.txt"), discover_every_s=0.1).set_name("numbers")
     pairs = source.map(int).event_time(float).map(lambda n: (n % KEYS, 1))
+    pairs.to_store("ones", Sum(), SqliteStore())  # store-1
     pairs.count_by_key().set_name("counts").map(list).to_sink(JsonLinesSink(directory / "counts"))
     windows = pairs.count_by_key_and_window(WindowConfig(100, 50), lambda pair: pair[0]).set_name("windows")
     windows.map(lambda e: [e[0].key, e[0].window.start, e[1]]).to_sink(JsonLinesSink(directory / "windows"))
     config = Config()
-    config.set_delivery_semantics(Config.EFFECTIVELY_ONCE)
+    config.set_delivery_semantics(semantics)
     config.set_idle_timeout(2)
+    config.set_pipeline(directory / "job", batch_length=BATCH_S)
     config.set_user_config("topology.stateful.checkpoint.interval.seconds", 0.5)
     topology = TopologyBuilder("streamlet")
     builder.build(topology, config)
@@ -55,19 +63,42 @@ class Numbers:
         files = sorted((self.directory / sink).glob("part-*.jsonl"))
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
-    def check_exact(self) -> None:
-        """Each count of each key is there once, and the parts of each window sum up to what is in it."""
-        counts = Counter((key, n) for key, n in self.rows("counts"))
-        numbers = range(self.count)
-        assert not (wrong := {row: times for row, times in counts.items() if times > 1}), wrong
-        assert counts.keys() == {(n % KEYS, n // KEYS + 1) for n in numbers}, f"{len(counts)} of {self.count} so far"
-        windows: Counter[tuple[int, float]] = Counter()
+    def windows(self) -> Counter[tuple[int, float]]:
+        """How many of each key are in each window."""
+        found: Counter[tuple[int, float]] = Counter()
         for key, start, n in self.rows("windows"):
-            windows[key, start] += n
-        assert windows == Counter((n % KEYS, float(n // 50 * 50 - ago)) for n in numbers for ago in (0, 50))
+            found[key, start] += n
+        return found
 
-    def wait_exact(self) -> None:
-        eventually_sync(self.check_exact, within_s=WITHIN_S)
+    def view(self) -> Counter[tuple[int, int]]:
+        """What the live view has by batch and key."""
+        context = StoreContext(view="ones", monoid=Sum(), directory=self.directory / "job")
+        with contextlib.closing(SqliteStore().reader(context)) as reader:
+            return Counter({(batch, key): n for batch in reader.batches() for key, n in reader.items(batch)})
+
+    def expected_windows(self) -> Counter[tuple[int, float]]:
+        return Counter((n % KEYS, float(n // 50 * 50 - ago)) for n in range(self.count) for ago in (0, 50))
+
+    def expected_view(self) -> Counter[tuple[int, int]]:
+        return Counter((n // BATCH_S, n % KEYS) for n in range(self.count))
+
+    def check_exact(self) -> None:
+        """Each count of each key is there once, and the view and the parts of each window sum up to what there was."""
+        counts = Counter((key, n) for key, n in self.rows("counts"))
+        assert not (wrong := {row: times for row, times in counts.items() if times > 1}), wrong
+        wanted = {(n % KEYS, n // KEYS + 1) for n in range(self.count)}
+        assert counts.keys() == wanted, f"{len(counts)} of {self.count} so far"
+        assert self.windows() == self.expected_windows()
+        assert self.view() == self.expected_view()
+
+    def check_nothing_missing(self) -> None:
+        """Each key has counted, and each window and the view have, at least what there was."""
+        counts: dict[int, int] = {}
+        for key, n in self.rows("counts"):
+            counts[key] = max(n, counts.get(key, 0))
+        assert {key: n for key, n in counts.items() if n * KEYS >= self.count}.keys() == set(range(KEYS)), counts
+        assert not (fewer := self.expected_windows() - self.windows()), fewer
+        assert not (fewer := self.expected_view() - self.view()), fewer
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +109,32 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Numbers:
 @pytest.fixture(scope="module")
 def topology(numbers: Numbers) -> Iterator[TopologyHandle]:
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        yield cluster.submit(counting(numbers.directory)).wait_running()
+        yield cluster.submit(counting(numbers.directory, Config.EFFECTIVELY_ONCE)).wait_running()
 
 
 @pytest.mark.parametrize(
-    "process", ["windows", *(pytest.param(each, marks=pytest.mark.long) for each in ("numbers", "counts", "stmgr-1"))]
+    "process",
+    ["windows", *(pytest.param(each, marks=pytest.mark.long) for each in ("numbers", "counts", "store-1", "stmgr-1"))],
 )
 def test_every_element_counts_once_though_a_process_is_killed(
     topology: TopologyHandle, numbers: Numbers, process: str
 ) -> None:
+    kill_in_the_middle(topology, numbers, process)
+    eventually_sync(numbers.check_exact, within_s=WITHIN_S)
+
+
+@pytest.mark.long
+def test_at_least_once_with_checkpoints_none_is_missing_though_processes_are_killed(tmp_path: Path) -> None:
+    numbers = Numbers(tmp_path)
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        topology = cluster.submit(counting(tmp_path, Config.ATLEAST_ONCE)).wait_running()
+        for process in ("windows", "numbers", "counts", "store-1", "stmgr-1"):
+            kill_in_the_middle(topology, numbers, process)
+            eventually_sync(numbers.check_nothing_missing, within_s=WITHIN_S)
+
+
+def kill_in_the_middle(topology: TopologyHandle, numbers: Numbers, process: str) -> None:
+    """SIGKILL it while elements flow."""
     before = len(numbers.rows("counts"))
     numbers.append()
 
@@ -99,4 +147,3 @@ def test_every_element_counts_once_though_a_process_is_killed(
     name = next(id for id in sorted(running) if id == process or f"_{process}_" in id)
     os.kill(running[name], signal.SIGKILL)
     numbers.append()
-    numbers.wait_exact()
