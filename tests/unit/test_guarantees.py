@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -44,3 +45,44 @@ def test_its_program_builds(document: str) -> None:
     proto = names["builder"].build().protobuf_topology
     assert [spout.comp.name for spout in proto.spouts] == ["lines"]
     assert [bolt.comp.name for bolt in proto.bolts] == ["copies"]
+
+
+PROOFS = (DOCS / "guarantees-tests.md").read_text()
+
+
+def first_cells(text: str, heading: str) -> set[str]:
+    """The first cells of the tables below a heading."""
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0] if heading else text.split("\n## ")[0]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in section.splitlines() if line.startswith("| ")]
+    return {
+        first
+        for first in rows
+        if not first.startswith(("source", "sink", "bolt", "what ", "operation", "mode", "promise"))
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "of_proofs"),
+    [
+        ("", "Modes"),
+        ("Sources", "Sources"),
+        ("Sinks", "Sinks"),
+        ("Windows", "Windows and timers"),
+        ("What recovery decides", "What recovery decides"),
+        ("Streamlets", "Streamlets"),
+        ("Other numbers of tasks", "Other numbers of tasks"),
+    ],
+)
+def test_every_row_names_its_test_or_is_called_unproven(heading: str, of_proofs: str) -> None:
+    promised = first_cells(TEXT, heading)
+    assert promised
+    assert promised - first_cells(PROOFS, of_proofs) == set()
+
+
+def test_the_tests_that_prove_it_are_there() -> None:
+    named = re.findall(r"`((?:unit|chaos|integration|kafka)/[^`]*)`", PROOFS)
+    assert len(named) > 50
+    for each in named:
+        file, _, name = each.partition("::")
+        text = (DOCS.parent / "tests" / file).read_text()
+        assert not name or re.search(rf"^ *(?:async )?(?:def|class) {name}\b", text, re.MULTILINE), each
