@@ -9,29 +9,46 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heronpy.api import TopologyBuilder
-from heronpy.connectors import JsonLinesSink, TextFile
+from heronpy.connectors import JsonLinesSink, ListSource, TextFile
 from heronpy.stores import SqliteStore, StoreContext
-from heronpy.streamlet import Builder, Config, Sum, WindowConfig
+from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
-WITHIN_S = 180.0
+WITHIN_S = 400.0
 LINES = 400
+SLOW = 1000
 KEYS = 20
 BATCH_S = 100
 
 
-def counting(directory: Path, semantics: int) -> type[Any]:
+def growing(builder: Builder, directory: Path) -> Streamlet:
+    """The numbers in a file, which is read on."""
+    return builder.new_source(TextFile(directory / "in.txt"), discover_every_s=0.1).set_name("numbers")
+
+
+def slow(builder: Builder, _directory: Path) -> Streamlet:
+    """So many numbers, slowly: at least once files are read to where they ended when they were opened."""
+    source = builder.new_source(ListSource(range(SLOW))).set_name("numbers")
+    return source.map(slowly)
+
+
+def slowly(n: int) -> int:
+    time.sleep(0.005)
+    return n
+
+
+def counting(directory: Path, semantics: int, source: Callable[[Builder, Path], Streamlet] = growing) -> type[Any]:
     builder = Builder()
-    source = builder.new_source(TextFile(directory / "in.txt"), discover_every_s=0.1).set_name("numbers")
-    pairs = source.map(int).event_time(float).map(lambda n: (n % KEYS, 1))
+    pairs = source(builder, directory).map(int).event_time(float).map(lambda n: (n % KEYS, 1))
     pairs.to_store("ones", Sum(), SqliteStore())  # store-1
     pairs.count_by_key().set_name("counts").map(list).to_sink(JsonLinesSink(directory / "counts"))
     windows = pairs.count_by_key_and_window(WindowConfig(100, 50), lambda pair: pair[0]).set_name("windows")
@@ -98,7 +115,7 @@ class Numbers:
             counts[key] = max(n, counts.get(key, 0))
         assert {key: n for key, n in counts.items() if n * KEYS >= self.count}.keys() == set(range(KEYS)), counts
         assert not (fewer := self.expected_windows() - self.windows()), fewer
-        assert not (fewer := self.expected_view() - self.view()), fewer
+        assert not (missing := self.expected_view() - self.view()), missing
 
 
 @pytest.fixture(scope="module")
@@ -119,31 +136,42 @@ def topology(numbers: Numbers) -> Iterator[TopologyHandle]:
 def test_every_element_counts_once_though_a_process_is_killed(
     topology: TopologyHandle, numbers: Numbers, process: str
 ) -> None:
-    kill_in_the_middle(topology, numbers, process)
+    before = len(numbers.rows("counts"))
+    numbers.append()
+    wait_more(numbers, before)
+    numbers.append()
+    kill(topology, process)
+    numbers.append()
     eventually_sync(numbers.check_exact, within_s=WITHIN_S)
 
 
 @pytest.mark.long
 def test_at_least_once_with_checkpoints_none_is_missing_though_processes_are_killed(tmp_path: Path) -> None:
     numbers = Numbers(tmp_path)
+    numbers.count = SLOW
     with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
-        topology = cluster.submit(counting(tmp_path, Config.ATLEAST_ONCE)).wait_running()
+        topology = cluster.submit(counting(tmp_path, Config.ATLEAST_ONCE, slow)).wait_running()
         for process in ("windows", "numbers", "counts", "store-1", "stmgr-1"):
-            kill_in_the_middle(topology, numbers, process)
-            eventually_sync(numbers.check_nothing_missing, within_s=WITHIN_S)
+            wait_more(numbers, len(numbers.rows("counts")))
+            kill(topology, process)
+        eventually_sync(numbers.check_nothing_missing, within_s=WITHIN_S)
 
 
-def kill_in_the_middle(topology: TopologyHandle, numbers: Numbers, process: str) -> None:
-    """SIGKILL it while elements flow."""
-    before = len(numbers.rows("counts"))
-    numbers.append()
+def wait_more(numbers: Numbers, before: int) -> None:
+    """Wait until there are more counts, or all."""
 
-    def check_begun() -> None:
-        assert len(numbers.rows("counts")) > before
+    def check() -> None:
+        assert len(numbers.rows("counts")) > before or before >= numbers.count
 
-    eventually_sync(check_begun, within_s=WITHIN_S)
-    numbers.append()
-    running = topology.processes()
-    name = next(id for id in sorted(running) if id == process or f"_{process}_" in id)
-    os.kill(running[name], signal.SIGKILL)
-    numbers.append()
+    eventually_sync(check, within_s=WITHIN_S)
+
+
+def kill(topology: TopologyHandle, process: str) -> None:
+    """SIGKILL a process, or one of a component's, that runs."""
+
+    def running() -> int:
+        pids = [pid for id, pid in sorted(topology.processes().items()) if id == process or f"_{process}_" in id]
+        assert pids, f"no {process} runs"
+        return pids[0]
+
+    os.kill(eventually_sync(running, within_s=WITHIN_S), signal.SIGKILL)
