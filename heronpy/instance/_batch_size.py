@@ -14,6 +14,18 @@ EDGES_MAX: Final = 64
 FRAMES: Final = 4
 """All edges together may hold about this many frames."""
 
+STAGE_TUPLES: Final = 512
+STAGE_EDGE_TUPLES: Final = 64
+STAGE_EDGES_MAX: Final = 32
+
+
+def stage_tuples(edges: int) -> int:
+    """After so many tuples their values are serialized: few enough for the caches, and enough for each edge.
+
+    With very many edges there would be little for each: then values are serialized when they are sent.
+    """
+    return max(STAGE_TUPLES, STAGE_EDGE_TUPLES * edges) if edges <= STAGE_EDGES_MAX else 1 << 30
+
 
 class BatchSize:
     """Follows the size of the tuples, so that a task holds a few megabytes and not a number of tuples of any size."""

@@ -172,7 +172,7 @@ class BoltTask(Task):
         if unknown := [stream for stream in tuples.streams if stream not in declared]:
             raise MalformedBatch(f"a batch of tuples is of stream {component}:{unknown[0]}, which is not declared")
         try:
-            values = core.deserialize(tuples.values)
+            values = tuples.deserialized(core.deserialize)
             if len(values) != tuples.count:
                 raise MalformedBatch(f"a batch of {tuples.count} tuples holds {len(values)}")
         except Exception as error:

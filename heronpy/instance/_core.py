@@ -114,6 +114,8 @@ class TaskCore:
         self.lock = threading.RLock()
         """Held by the thread that takes emitted tuples out and sends them: the task's, or one of user code."""
         self.outputs: Outputs
+        self.staged_ns = 0
+        """What it has taken to serialize what waits."""
         self._make_fan: Callable[..., Fan] = Fan
         self.logger = logging.getLogger(f"{self.component.name}.{self.task_id}")
         self._errors = ErrorLog(self.logger, self.component.name, self.clock)
@@ -205,14 +207,22 @@ class TaskCore:
         """Tuples as parts of at most a frame; their number and size and the time that took are counted."""
         began_ns = self.clock()
         parts = list(serialized(self.component, taken, self.serialize, self.config))
-        took_ns = self.clock() - began_ns
+        took_ns, self.staged_ns = self.clock() - began_ns + self.staged_ns, 0
         sent = sum(part[1] - part[0] for part in parts if not isinstance(part, Rejected))
         size = sum(len(part[2]) for part in parts if not isinstance(part, Rejected))
         if sent:
-            for stream, count in taken.counts(0, len(taken.values)):
-                share = count / len(taken.values)
+            total = taken.count
+            for stream, count in taken.counts(0, total):
+                share = count / total
                 self.metrics.queued(stream, round(sent * share), round(size * share), round(took_ns * share))
         return parts
+
+    def stage(self) -> None:
+        """Serialize what waits. With the lock."""
+        began_ns = self.clock()
+        for pair in self.outputs.pairs:
+            pair.stage(self.serialize, self.config.frame_bytes)
+        self.staged_ns += self.clock() - began_ns
 
     def malformed(self, error: MalformedBatch) -> None:
         """Log and count a batch that cannot be read: a bug of the sender. What it held times out, or is restored."""

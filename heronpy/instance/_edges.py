@@ -6,6 +6,9 @@ makes it safe from any thread: a list's `append`, and `extend` with a tuple, are
 
 A tuple takes one to three consecutive items of the list: its values; its tag where tuples are tracked (what it is
 anchored to, or its message id); the number of its stream, where the pair has several.
+
+While much waits, values are serialized every few hundred tuples (`stage`), long before they are sent: they are still in
+the caches then, and the memory of their tuples is used again at once, for the next ones.
 """
 
 from __future__ import annotations
@@ -33,8 +36,16 @@ class Taken:
     stream_indexes: NDArray[np.uint16] | None
     """For each tuple the index in `streams`; None if all are of one."""
     values: list[Values]
+    """Those that are not serialized yet: the last ones."""
     tags: list[Any]
     """One for each tuple; empty if they are not tagged."""
+    parts: Sequence[tuple[int, bytes]] = ()
+    """Those that are: number of tuples and serialized values of each part."""
+
+    @property
+    def count(self) -> int:
+        """How many tuples."""
+        return sum(count for count, _ in self.parts) + len(self.values)
 
     def stream_of(self, index: int) -> str:
         return self.streams[0 if self.stream_indexes is None else int(self.stream_indexes[index])]
@@ -50,7 +61,7 @@ class Taken:
 class Pair:
     """What waits for one task. Any thread may put, one at a time may take."""
 
-    __slots__ = ("_items", "_streams", "_tagged", "task")
+    __slots__ = ("_items", "_numbers", "_parts", "_streams", "_tagged", "_tags", "task")
 
     def __init__(self, task: int, *, tagged: bool = False) -> None:
         """Nothing waits.
@@ -63,10 +74,14 @@ class Pair:
         self._tagged = tagged
         self._items: list[Any] = []
         self._streams: list[str] = []
+        # Of what is serialized: its parts, and for each tuple its tag and its stream's number.
+        self._parts: list[tuple[int, bytes]] = []
+        self._tags: list[Any] = []
+        self._numbers: list[int] = []
 
     def __len__(self) -> int:
         """Items, not tuples: 0 if nothing waits."""
-        return len(self._items)
+        return len(self._items) + len(self._parts)
 
     def stream(self, stream: str) -> int:
         """The number of a stream of this pair, from 0. Call for all of them before the first `put_of`."""
@@ -85,19 +100,46 @@ class Pair:
 
     def take(self) -> Taken:
         """All that waits, in the order in which it was put."""
-        several = len(self._streams) > 1
-        width = 1 + self._tagged + several
+        values, tags, numbers = self._split(self._take_items())
+        parts: Sequence[tuple[int, bytes]] = ()
+        if self._parts:
+            parts, tags, numbers = self._parts, self._tags + tags, self._numbers + numbers
+            self._parts, self._tags, self._numbers = [], [], []
+        if not numbers:
+            return Taken(self.task, self._streams, None, values, tags, parts)
+        if numbers.count(numbers[0]) == len(numbers):
+            return Taken(self.task, (self._streams[numbers[0]],), None, values, tags, parts)
+        return Taken(self.task, self._streams, np.array(numbers, dtype=U16), values, tags, parts)
+
+    def stage(self, serialize: Callable[[list[Values]], bytes], bytes_max: int) -> None:
+        """Serialize what waits, unless that fails, or makes more bytes than that: then it is left to the sender."""
+        if not (waiting := self._take_items()):
+            return
+        values, tags, numbers = self._split(waiting)
+        try:
+            data = serialize(values)
+        except Exception:  # it is tried again, tuple by tuple, where the user is told of it
+            data = None
+        if data is None or len(data) > bytes_max:
+            self._items[:0] = waiting
+            return
+        self._parts.append((len(values), data))
+        self._tags += tags
+        self._numbers += numbers
+
+    def _take_items(self) -> list[Any]:
         waiting = self._items[: len(self._items)]
         del self._items[: len(waiting)]
+        return waiting
+
+    def _split(self, waiting: list[Any]) -> tuple[list[Values], list[Any], list[int]]:
+        """Values, tags and numbers of streams; the last two empty where there are none."""
+        several = len(self._streams) > 1
+        width = 1 + self._tagged + several
         if width == 1:
-            return Taken(self.task, self._streams, None, waiting, [])
-        values, tags = waiting[::width], waiting[1::width] if self._tagged else []
-        if not several:
-            return Taken(self.task, self._streams, None, values, tags)
-        numbers = waiting[width - 1 :: width]
-        if numbers.count(numbers[0]) == len(numbers):
-            return Taken(self.task, (self._streams[numbers[0]],), None, values, tags)
-        return Taken(self.task, self._streams, np.array(numbers, dtype=U16), values, tags)
+            return waiting, [], []
+        tags = waiting[1::width] if self._tagged else []
+        return waiting[::width], tags, waiting[width - 1 :: width] if several else []
 
 
 class Edge:

@@ -1,8 +1,8 @@
 """The hot path of emit: closures over a few shared variables, because a closure cell costs a fifth of an attribute.
 
-`room` counts down to the flush that bounds the memory of one call of user code; the loop around next_tuple() also reads
-it to see whether a call emitted anything. It is filled up *before* tuples are taken, so that one which another thread
-puts meanwhile is counted afterwards, and never forgotten.
+`room` counts down to the next time that values are serialized, or to the flush that bounds the memory of one call of
+user code; the loop around next_tuple() also reads it to see whether a call emitted anything. It is filled up *before*
+tuples are taken, so that one which another thread puts meanwhile is counted afterwards, and never forgotten.
 
 Any thread may emit. Putting is atomic (see `_edges.py`); a decrement of `room` that two threads race for may be lost,
 which delays a flush by one tuple. While the task sleeps, `room` is one: the next emit, which can only be another
@@ -18,7 +18,7 @@ from typing import Any
 from heronpy.api.task_hook import EmitInfo
 from heronpy.api.tuple import Tuple
 from heronpy.instance._anchors import as_anchors
-from heronpy.instance._batch_size import BatchSize
+from heronpy.instance._batch_size import BatchSize, stage_tuples
 from heronpy.instance._core import TaskCore
 from heronpy.instance._edges import Taken
 from heronpy.instance._outputs import Outputs, as_values
@@ -71,7 +71,10 @@ def make_emitter(
     """
     outputs, signal, tracking = core.outputs, core.signal, core.tracking
     choosers = outputs.choosers
-    full = room = batch.tuples
+    size = stage_tuples(len(outputs.pairs))
+    full = room = min(size, batch.tuples)
+    staged = 0
+    staging = False
     current: Tuple | None = None
     former: Outputs | None = None
 
@@ -132,9 +135,9 @@ def make_emitter(
 
     def poll_spout(next_tuple: Callable[[], None], calls: Iterator[int]) -> bool:
         for _ in calls:
-            left = room
+            left, before = room, staged
             next_tuple()
-            if room == left:
+            if room == left and staged == before:
                 return True
             if signal.due:
                 return False
@@ -166,8 +169,25 @@ def make_emitter(
         if signal.dozing:
             doze(False)
             core.wake()
+        elif staging:
+            pass  # emitted while a value was being serialized
+        elif staged + full < batch.tuples:
+            stage()
         else:
             flush()
+
+    def stage() -> None:
+        nonlocal full, room, staged, staging
+        with core.lock:
+            if staging or room > 0:
+                return  # another thread was quicker
+            staged += full - room
+            full = room = max(1, min(size, batch.tuples - staged))
+            staging = True
+            try:
+                core.stage()
+            finally:
+                staging = False
 
     def drain() -> Sequence[Taken]:
         refill()
@@ -180,8 +200,9 @@ def make_emitter(
         return taken
 
     def refill() -> None:
-        nonlocal full, room
-        full = room = batch.tuples
+        nonlocal full, room, staged
+        staged, full = 0, min(size, batch.tuples)
+        room = full
 
     def doze(asleep: bool) -> bool:
         nonlocal full, room
@@ -198,9 +219,10 @@ def make_emitter(
         return not asleep
 
     def rebind() -> None:
-        nonlocal former, outputs, choosers
+        nonlocal former, outputs, choosers, size
         former, outputs = outputs, core.outputs  # another thread may still be about to put something into the old ones
         choosers = outputs.choosers
+        size = stage_tuples(len(outputs.pairs))
         no_anchor()
 
     def no_anchor() -> None:
@@ -208,7 +230,7 @@ def make_emitter(
         current = None
 
     def unsent() -> int:
-        return full - room
+        return staged + full - room
 
     emit: Callable[..., list[int]] = emit_of_spout if core.component.is_spout else emit_of_bolt
     if core.settings.debug or core.hooks:

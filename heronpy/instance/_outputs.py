@@ -155,7 +155,7 @@ class Outputs:
 
     def emitted(self, taken: Iterable[Taken]) -> dict[str, int]:
         """Tuples emitted by stream, given what was taken since the last call."""
-        sent = {(t.task, stream): n for t in taken for stream, n in t.counts(0, len(t.values))}
+        sent = {(t.task, stream): n for t in taken for stream, n in t.counts(0, t.count)}
         return {stream: n for stream, counter in self._counters.items() if (n := counter.take(stream, sent))}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from heronpy.instance._core import TaskCore
 from heronpy.instance._edges import Taken
@@ -23,10 +23,7 @@ def packed(
         parts: the same, serialized; those that were rejected are skipped.
         column: their ids and roots; None if they are not tracked.
     """
-    for part in parts:
-        if isinstance(part, Rejected):
-            continue
-        start, stop, data = part
+    for start, stop, values in _joined(parts, core.config.frame_bytes):
         ids, roots, counts = (None, None, None) if column is None else column.part(start, stop)
         indexes = taken.stream_indexes
         yield tuple_batch(
@@ -35,11 +32,31 @@ def packed(
             streams=taken.streams,
             stream_indexes=None if indexes is None else indexes[start:stop],
             count=stop - start,
-            values=data,
+            values=values[0] if len(values) == 1 else b"".join(values),
+            part_sizes=() if len(values) == 1 else [*map(len, values)],
             ids=ids,
             roots=roots,
             root_counts=counts,
         )
+
+
+def _joined(parts: Iterable[Part | Rejected], bytes_max: int) -> Iterator[tuple[int, int, list[bytes]]]:
+    """Start, stop and parts of each batch: as many parts, one after the other, as fit into a frame."""
+    start = stop = room = 0
+    values: list[bytes] = []
+    for part in parts:
+        if isinstance(part, Rejected):
+            continue
+        if values and (part[0] != stop or len(part[2]) > room):
+            yield start, stop, values
+            values = []
+        if not values:
+            start, room = part[0], bytes_max
+        stop = part[1]
+        values.append(part[2])
+        room -= len(part[2])
+    if values:
+        yield start, stop, values
 
 
 def markers(core: TaskCore, checkpoint: int) -> list[stmgr_pb2.Batch]:

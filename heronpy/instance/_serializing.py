@@ -36,10 +36,14 @@ def serialized(
     A batch larger than `frame_bytes` is cut in two, again and again. If a batch cannot be serialized, its halves are
     tried, until the tuples to blame stand alone.
     """
-    pending = [(0, len(taken.values))]
+    first = 0
+    for count, data in taken.parts:
+        yield first, first + count, data
+        first += count
+    pending = [(first, taken.count)] if taken.values else []
     while pending:
         start, stop = pending.pop()
-        values = taken.values if stop - start == len(taken.values) else taken.values[start:stop]
+        values = taken.values if stop - start == len(taken.values) else taken.values[start - first : stop - first]
         try:
             data = serialize(values)
         except Exception as error:

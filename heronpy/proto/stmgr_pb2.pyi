@@ -38,7 +38,7 @@ class Batch(_message.Message):
     def __init__(self, dest_task: _Optional[int] = ..., kind: _Optional[_Union[Batch.Kind, str]] = ..., count: _Optional[int] = ..., body: _Optional[bytes] = ..., src_task: _Optional[int] = ..., feedback: _Optional[bool] = ...) -> None: ...
 
 class TupleBatch(_message.Message):
-    __slots__ = ("src_task", "stream", "count", "values", "ids", "roots", "root_counts", "streams", "stream_indexes")
+    __slots__ = ("src_task", "stream", "count", "values", "ids", "roots", "root_counts", "streams", "stream_indexes", "part_sizes")
     SRC_TASK_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +48,7 @@ class TupleBatch(_message.Message):
     ROOT_COUNTS_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     STREAM_INDEXES_FIELD_NUMBER: _ClassVar[int]
+    PART_SIZES_FIELD_NUMBER: _ClassVar[int]
     src_task: int
     stream: str
     count: int
@@ -57,7 +58,8 @@ class TupleBatch(_message.Message):
     root_counts: bytes
     streams: _containers.RepeatedScalarFieldContainer[str]
     stream_indexes: bytes
-    def __init__(self, src_task: _Optional[int] = ..., stream: _Optional[str] = ..., count: _Optional[int] = ..., values: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., roots: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., streams: _Optional[_Iterable[str]] = ..., stream_indexes: _Optional[bytes] = ...) -> None: ...
+    part_sizes: bytes
+    def __init__(self, src_task: _Optional[int] = ..., stream: _Optional[str] = ..., count: _Optional[int] = ..., values: _Optional[bytes] = ..., ids: _Optional[bytes] = ..., roots: _Optional[bytes] = ..., root_counts: _Optional[bytes] = ..., streams: _Optional[_Iterable[str]] = ..., stream_indexes: _Optional[bytes] = ..., part_sizes: _Optional[bytes] = ...) -> None: ...
 
 class RootBatch(_message.Message):
     __slots__ = ("roots", "values")

@@ -22,7 +22,7 @@ SEQUENCE_MASK = (1 << SEQUENCE_BITS) - 1
 
 U64 = np.dtype("<u8")
 U32 = np.dtype("<u4")
-"""Of root counts: a window may emit a tuple that is anchored to more than 65,535 others."""
+"""Of root counts: a window may emit a tuple that is anchored to more than 65,535 others. Of sizes, too."""
 U16 = np.dtype("<u2")
 """Of stream indexes."""
 RootArray = NDArray[np.uint64]
@@ -35,6 +35,7 @@ def tuple_batch(
     streams: Sequence[str],
     count: int,
     values: bytes,
+    part_sizes: Sequence[int] = (),
     stream_indexes: NDArray[np.integer[Any]] | None = None,
     ids: RootArray | None = None,
     roots: RootArray | None = None,
@@ -47,13 +48,16 @@ def tuple_batch(
         dest_task: the receiver.
         streams: the streams' ids.
         count: number of tuples.
-        values: the serialized list of `count` value lists.
+        values: the serialized list of `count` value lists, or several such lists, one after the other.
+        part_sizes: the bytes of each of these; empty if there is one.
         stream_indexes: the index in `streams` of each tuple's; None if there is only one.
         ids: one edge id a tuple; None when none of them is tracked.
         roots: the tuples' roots, one after the other.
         root_counts: how many roots each tuple has; None when each has exactly one.
     """
     body = stmgr_pb2.TupleBatch(src_task=src_task, count=count, values=values)
+    if part_sizes:
+        body.part_sizes = np.array(part_sizes, dtype=U32).tobytes()
     if stream_indexes is None:
         body.stream = streams[0]
     else:

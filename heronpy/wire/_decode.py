@@ -6,7 +6,7 @@ it allocate what a four-byte field says.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,11 +37,24 @@ class Tuples:
     stream_indexes: NDArray[np.uint16] | None
     """For each tuple the index in `streams`; None if there is only one."""
     values: bytes
+    part_sizes: Sequence[int]
+    """Where `values` was serialized in several parts: the bytes of each."""
     ids: U64s
     """One edge id for each root; empty if nothing is tracked."""
     roots: U64s
     offsets: NDArray[np.int64] | None
     """Where each tuple's roots begin, count + 1 entries; None if each has exactly one, or nothing is tracked."""
+
+    def deserialized(self, deserialize: Callable[[bytes], list[Any]]) -> list[Any]:
+        """The values of every tuple, given what reads one part of them."""
+        if not self.part_sizes:
+            return deserialize(self.values)
+        values: list[Any] = []
+        start = 0
+        for size in self.part_sizes:
+            values += deserialize(self.values[start : start + size])
+            start += size
+        return values
 
     def without_first(self, count: int) -> Tuples:
         """The batch without its first tuples, `values` as they are. Of untracked tuples only."""
@@ -88,7 +101,10 @@ def decode_tuples(body: bytes) -> Tuples:
         indexes = _array(message.stream_indexes, U16, "stream_indexes")
         if len(indexes) != count or (count and int(indexes.max()) >= len(streams)):
             raise MalformedBatch(f"a batch of {count} tuples has {len(indexes)} indexes of {len(streams)} streams")
-    return Tuples(message.src_task, count, streams, indexes, message.values, ids, roots, offsets)
+    values, sizes = message.values, _array(message.part_sizes, U32, "part_sizes").tolist()
+    if sizes and sum(sizes) != len(values):
+        raise MalformedBatch(f"a batch of tuples has {len(values)} bytes of values in parts of {sum(sizes)}")
+    return Tuples(message.src_task, count, streams, indexes, values, sizes, ids, roots, offsets)
 
 
 def decode_roots(body: bytes, *, with_values: bool) -> Roots:

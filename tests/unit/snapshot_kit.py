@@ -227,7 +227,7 @@ class Hand:
         found: list[Any] = []
         for batch in self.sent:
             if batch.kind == DATA:
-                values = pickle.loads(decode_tuples(batch.body).values)
+                values = decode_tuples(batch.body).deserialized(pickle.loads)
                 found.append((batch.dest_task, [value for (value,) in values]))
             elif batch.kind == CONTROL:
                 found.append((batch.dest_task, "marker", decode_control(batch.body).marker))

@@ -72,7 +72,7 @@ def windows(hand: ByHand) -> list[list[int]]:
     assert hand.thread.runner is not None
     hand.thread.runner.task.flush()
     bodies = [batch.body for _, batch in hand.queues.sent if batch.kind == DATA]
-    return [window for body in bodies for (window,) in pickle.loads(decode_tuples(body).values)]
+    return [window for body in bodies for (window,) in decode_tuples(body).deserialized(pickle.loads)]
 
 
 STORMS = {

@@ -76,7 +76,7 @@ def emitted(spout: Hand) -> list[Any]:
         value[0]
         for batch in spout.sent
         if batch.kind == DATA and batch.dest_task in out
-        for value in pickle.loads(decode_tuples(batch.body).values)
+        for value in decode_tuples(batch.body).deserialized(pickle.loads)
     ]
     spout.sent.clear()
     return values

@@ -73,7 +73,9 @@ def test_the_readers_that_are_left_read_what_was_read_by_the_others(program: Any
         spout.poll()
     for spout in spouts:
         spout.flush()
-    found = [row[0] for batch in sent if batch.kind == DATA for row in pickle.loads(decode_tuples(batch.body).values)]
+    found = [
+        row[0] for batch in sent if batch.kind == DATA for row in decode_tuples(batch.body).deserialized(pickle.loads)
+    ]
     assert set(found) == {f"{number}:{line}" for number in range(6) for line in range(300)}
 
 
