@@ -49,7 +49,7 @@ class FileWatches:
         watch = Watch(name, callback, self._wake.set)
         with self._lock:
             self._all[watch] = _Seen(watch, path)
-            if self._thread is None:
+            if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="statemgr-files", daemon=True)
                 self._thread.start()
         self._wake.set()
@@ -57,10 +57,12 @@ class FileWatches:
 
     def close(self) -> None:
         """End all watches, and the thread unless it is the caller's."""
-        self._closed = True
+        with self._lock:  # so that the thread runs, or never will
+            self._closed = True
+            thread = self._thread
         self._wake.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_S)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
 
     def _run(self) -> None:
         try:

@@ -25,7 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import IO
 
 import pytest
@@ -570,6 +570,26 @@ class StatemgrKit:
         sm.set(Kind.PPLANS, "words", b"x")
         assert second.next() == b"x"
         assert first.nothing()
+
+    def test_it_can_be_closed_while_a_watch_begins(self, sm: StateManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        start = threading.Thread.start
+        closing: list[Future[None]] = []
+
+        def start_late(thread: threading.Thread) -> None:
+            if thread.name.startswith("statemgr-") and not closing:
+                closing.append(pool.submit(sm.close))
+                wait(closing, timeout=0.2)  # it waits for this thread, or is quicker
+            start(thread)
+
+        with ThreadPoolExecutor(1) as pool, monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start_late)
+            with contextlib.suppress(StateError):
+                sm.watch(Kind.PPLANS, "words", Seen())
+            for one in closing:
+                one.result()
+        sm.close()
+        with pytest.raises(StateError, match="closed"):
+            sm.watch(Kind.PPLANS, "words", Seen())
 
     def test_a_failing_callback_and_one_that_cancels_itself_harm_nobody(self, sm: StateManager) -> None:
         def fail(_value: bytes | None) -> None:

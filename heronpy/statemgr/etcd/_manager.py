@@ -256,7 +256,7 @@ class EtcdStateManager(StateManager):
 
     def _keep_running(self) -> None:
         with self._tables:
-            if self._keeper is None:
+            if self._keeper is None and not self._closed:
                 self._keeper = threading.Thread(target=self._keep, name="statemgr-etcd", daemon=True)
                 self._keeper.start()
 
@@ -351,8 +351,10 @@ class EtcdStateManager(StateManager):
         self._watches.close()
         self._sessions.end(_CLOSE_S)
         self._gateway.close()
-        if self._keeper is not None and self._keeper is not threading.current_thread():
-            self._keeper.join(_CLOSE_S)
+        with self._tables:  # the keeper runs, or never will
+            keeper = self._keeper
+        if keeper is not None and keeper is not threading.current_thread():
+            keeper.join(_CLOSE_S)
 
     def _path(self, kind: Kind, name: str) -> str:
         self._check_usable()

@@ -55,7 +55,7 @@ class EtcdWatches:
         watch = Watch(name, callback, self._drop)
         with self._lock:
             self._all[watch] = path
-            if self._thread is None:
+            if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="statemgr-etcd-watches", daemon=True)
                 self._thread.start()
         self.look_again()
@@ -85,11 +85,13 @@ class EtcdWatches:
 
     def close(self) -> None:
         """End all watches, and the thread unless it is the caller's."""
-        self._closed = True
+        with self._lock:  # so that the thread runs, or never will
+            self._closed = True
+            thread = self._thread
         self._again.set()
         self.look_again()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(_JOIN_S)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
 
     def _run(self) -> None:
         while not self._closed:
