@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from google.protobuf.message import DecodeError
+
 from heronpy.errors import StateError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
@@ -26,7 +28,11 @@ async def announce(launch: Launch, container: int, incarnation: int, address: st
 
 def _announced(value: bytes | None, topology_id: str, incarnation: int, address: str) -> bytes | None:
     """The record with the address; None: there is nothing to be written."""
-    record = state_pb2.ContainerRecord.FromString(value or b"")
+    try:
+        record = state_pb2.ContainerRecord.FromString(value or b"")
+    except DecodeError:
+        log.warning("the record of the container is damaged: its address is announced in the next one")
+        return None
     if (record.topology_id, record.incarnation) != (topology_id, incarnation) or record.shell_endpoint == address:
         return None
     record.shell_endpoint = address

@@ -266,7 +266,7 @@ def recorded(state: StateManager) -> state_pb2.ContainerRecord:
 
 
 async def test_its_address_is_kept_in_the_record_of_its_incarnation(
-    remote: Launch, monkeypatch: pytest.MonkeyPatch
+    remote: Launch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("HERON_INCARNATION", "7")
     record = state_pb2.ContainerRecord(topology_id=remote.topology_id, container=1, incarnation=7, host="a")
@@ -280,6 +280,12 @@ async def test_its_address_is_kept_in_the_record_of_its_incarnation(
                 assert (found.host, found.shell_endpoint) == (record.host, service.address)
 
             await eventually(announced)
+            state.set(Kind.CONTAINERS, NODE, b"\xff\xff")
+
+            def damage_seen() -> None:
+                assert "damaged" in caplog.text
+
+            await eventually(damage_seen)
             state.delete(Kind.CONTAINERS, NODE)
             record.host = "c"
             state.set(Kind.CONTAINERS, NODE, record.SerializeToString())  # the executor has written it again
