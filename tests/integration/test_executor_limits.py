@@ -183,19 +183,15 @@ def test_an_instance_gets_no_more_cpu_than_it_has(made: Callable[..., Container]
     pid = container.up("container_1_burns_1")
     container.up("container_1_sleeps_2")
     (group,) = (path for path in container.groups() if (path / "cpu.stat").exists() and path.name.endswith("burns_1"))
-
-    def throttled() -> int:
-        stat = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
-        return int(stat["nr_throttled"])
-
+    assert str(pid) in (group / "cgroup.procs").read_text().split()
     began_s = time.monotonic()  # taken first, so that a pause in here makes the share smaller
-    before, before_throttled = cpu_s(pid), throttled()
+    before_s = cpu_s(pid)
 
     def check() -> None:
-        assert throttled() >= before_throttled + 10
+        assert cpu_s(pid) >= before_s + 0.3
 
-    eventually_sync(check, within_s=300.0)  # a busy machine gives it less than its limit
-    share = (cpu_s(pid) - before) / (time.monotonic() - began_s)
+    eventually_sync(check, within_s=300.0)  # a busy machine gives it less than its limit, and never throttles it
+    share = (cpu_s(pid) - before_s) / (time.monotonic() - began_s)
     assert share < 0.35, "a fifth of a core, and what was left of the period before"
     end(executor)
     assert container.groups() == []
