@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
-from mixed_topology import KEYS, LAG, TABLE, WINDOW
+from mixed_topology import KEYS, LAG, TABLE, VIEW, WINDOW, counts_of, windows_of
 
+from heronpy.stores import SqliteStore, StoreContext
+from heronpy.streamlet import Count
 from heronpy.testing import eventually_sync
 
 FILES = 3
@@ -52,8 +54,8 @@ class Expected:
 class Place:
     """What has come in one place, a row after the other."""
 
-    def __init__(self, name: str, expected: Expected) -> None:
-        self.name, self._expected = name, expected
+    def __init__(self, name: str, expected: Expected, *, timers: bool = True) -> None:
+        self.name, self._expected, self._timers = name, expected, timers
         self.rows = 0
         self._counts: dict[str, set[int]] = defaultdict(set)
         self._sums: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
@@ -76,6 +78,8 @@ class Place:
         """What has not come yet."""
         counts = [what for what, count in self._expected.keys.items() if len(self._counts[what]) < count]
         sums = [what for what, wanted in self._expected.sums.items() if self._sums[what] != wanted]
+        if not self._timers:
+            sums = [what for what in sums if not what.startswith("timer")]
         return counts + [what for what in sums if self._expected.is_complete(what)]
 
 
@@ -94,6 +98,9 @@ class Results:
         self.expected = Expected()
         self._read: dict[Path, str] = {}
         self._files, self._table = Place("files", self.expected), Place("table", self.expected)
+        self._streamlet = Place("streamlet", self.expected, timers=False)
+        self._places = {self.out: self._files}
+        self._places |= dict.fromkeys((counts_of(self.out), windows_of(self.out)), self._streamlet)
         (directory / "in").mkdir()
         self.append(FILES)
         with closing(sqlite3.connect(self.database)) as db:
@@ -121,18 +128,30 @@ class Results:
 
     def read(self) -> None:
         """Take what has been committed. A file that disappears afterwards is an error."""
-        now = set(self.out.glob("part-*.jsonl"))
+        now = {file for place in self._places for file in place.glob("part-*.jsonl")}
         if gone := self._read.keys() - now:
             raise TooMuch(f"committed files are gone: {sorted(gone)}")
         for file in now - self._read.keys():
             self._read[file] = text = file.read_text()
             rows = map(json.loads, text.splitlines())
-            self._files.add((row["what"], row["n"], row["total"]) for row in rows)
+            self._places[file.parent].add((row["what"], row["n"], row["total"]) for row in rows)
         with closing(sqlite3.connect(self.database, timeout=30)) as db:
             seen = self._table.rows
             self._table.add(
                 db.execute(f"SELECT what, n, total FROM {TABLE} ORDER BY id LIMIT -1 OFFSET {seen}").fetchall()
             )
+        for key, n in self.view().items():
+            if n > (wanted := self.expected.keys[f"count {key}"]):
+                raise TooMuch(f"view: {key} is {n}, and should be {wanted}")
+
+    def view(self) -> dict[str, int]:
+        """What the live view has."""
+        context = StoreContext(view=VIEW, monoid=Count(), directory=self.dir / "job")
+        with closing(SqliteStore().reader(context)) as reader:
+            found: Counter[str] = Counter()
+            for batch in reader.batches():
+                found.update(dict(reader.items(batch)))
+            return found
 
     def wait_more(self, rows: int) -> None:
         """Wait until so many more rows have come out."""
@@ -150,9 +169,11 @@ class Results:
 
         def check() -> None:
             self.read()
-            for place in (self._files, self._table):
+            for place in (self._files, self._table, self._streamlet):
                 missing = place.missing()
                 assert not missing, f"{place.name}: {len(missing)} are missing, as {missing[:5]}"
+            view = {f"count {key}": n for key, n in self.view().items()}
+            assert view == self.expected.keys, "the view has not all yet"
 
         eventually_sync(check, within_s=within_s)
         changed = [file for file, text in self._read.items() if file.read_text() != text]

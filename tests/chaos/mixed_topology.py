@@ -2,6 +2,9 @@
 
 `lines` → `parsed` → `work` → `files` and `table`; tuples that are late for their window → `late` → the same sinks. Both
 sinks are transactional. Each row has a name and two numbers, so that what is divided among tasks can be added up.
+
+A streamlet program beside it reads the same files, and makes the same counts and windows in files of its own, and a
+live view of the counts.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from heronpy.api import (
     TupleWindow,
 )
 from heronpy.connectors import JsonLinesSink, SinkBolt, SourceSpout, SqlSink, TextFile
+from heronpy.stores import SqliteStore
+from heronpy.streamlet import Builder, Config, Count, WindowConfig
 
 KEYS = 97
 WINDOW = 50
@@ -29,6 +34,9 @@ WINDOW = 50
 LAG = 1000
 """By how much numbers may be out of order in windows; what is later is late."""
 TABLE = "results"
+VIEW = "ones"
+"""The streamlet's live view: how often each key came."""
+VIEW_BATCH_S = 1_000_000
 FAIL_FILE = "fail"
 """A task of `parsed` that finds it removes it and raises."""
 
@@ -134,4 +142,34 @@ def mixed(name: str, directory: Path, out: Path, url: str, *, par: int, containe
             "chaos.dir": str(directory),
         }
     )
+    add_streamlet(builder, directory, out, par)
     return builder.build()
+
+
+def add_streamlet(builder: TopologyBuilder, directory: Path, out: Path, par: int) -> None:
+    """Add the program; its files go to `out` with these names before."""
+    program = Builder()
+    source = program.new_source(TextFile(directory / "in" / "*.txt"), discover_every_s=0.1).set_num_partitions(par)
+    pairs = source.map(int).event_time(float).map(lambda n: (f"key-{n % KEYS}", n))
+    pairs.to_store(VIEW, Count(), SqliteStore())
+    counts = pairs.count_by_key()
+    counts.map(lambda e: {"what": f"count {e[0]}", "n": e[1], "total": 0}).to_sink(JsonLinesSink(counts_of(out)))
+    ones = pairs.map(lambda pair: (pair[1] % par, (1, pair[1])))
+    sums = ones.reduce_by_key_and_window(WindowConfig(WINDOW, WINDOW), lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    rows = sums.map(lambda e: {"what": f"window {e[0].window.start:.0f}", "n": e[1][0], "total": e[1][1]})
+    rows.to_sink(JsonLinesSink(windows_of(out)))
+    config = Config()
+    config.set_pipeline(directory / "job", batch_length=VIEW_BATCH_S)
+    config.set_max_lateness(LAG)
+    config.set_idle_timeout(2)
+    program.build(builder, config)
+
+
+def counts_of(out: Path) -> Path:
+    """Where the streamlet's counts are."""
+    return out.with_name(f"{out.name}-counts")
+
+
+def windows_of(out: Path) -> Path:
+    """Where the streamlet's windows are."""
+    return out.with_name(f"{out.name}-windows")

@@ -1,7 +1,8 @@
 """A campaign of faults while files are read, keys counted, windows and timers fire, and two sinks commit.
 
-Each result comes once. It has the faults of `test_fault_campaign.py`, and more: tasks come and go, also while something
-dies; user code raises; the checkpoint storage is away; the disk is full; processes stop for a while.
+A streamlet with a live view does so beside it. Each result comes once. It has the faults of `test_fault_campaign.py`,
+and more: tasks come and go, also while something dies; user code raises; the checkpoint storage is away; the disk is
+full; processes stop for a while.
 `make chaos-state FAULTS=100`, and HERON_CHAOS_SEED=n repeats one.
 """
 
@@ -19,6 +20,7 @@ import pytest
 from faults import (
     FAULTS,
     PAIRED,
+    PATIENCE,
     WITHIN_S,
     Scene,
     empty_zookeeper,
@@ -36,8 +38,10 @@ from tests.integration.small_disk import fill, small_disk
 FIGURES = os.environ.get("HERON_CHAOS_FIGURES", "")
 CONTAINERS = 2
 DISK_MB = 400
+STREAMLET = "count_by_key-1"
+"""A stage of the streamlet."""
 ZOOKEEPER_FAULTS = (restart_zookeeper, empty_zookeeper)
-EXACT_WITHIN_S = 240.0
+EXACT_WITHIN_S = 240.0 * PATIENCE
 
 
 class Campaign:
@@ -91,7 +95,10 @@ class Campaign:
         figures.append(FIGURES, seed=self.scene.seed, kinds=kinds, whole_s=whole_s, settled_s=settled_s)
 
     def rescale(self, scene: Scene) -> str:
-        component, tasks = scene.dice.choice(["lines", "parsed", "work", "work", "files"]), scene.dice.randint(1, 4)
+        component, tasks = (
+            scene.dice.choice(["lines", "parsed", "work", "work", "files", STREAMLET, STREAMLET]),
+            scene.dice.randint(1, 4),
+        )
         containers = scene.dice.randint(1, 3)
         try:
             scene.topology.update(containers=containers, **{component: tasks})
