@@ -1,4 +1,4 @@
-"""`heron pipeline status`, `query`, `reconcile` and `script`: what reads, and needs no Spark."""
+"""`heron pipeline status`, `query`, `export`, `reconcile` and `script`: what reads, and needs no Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,22 @@ from heronpy.pipeline.cli_job import (
 DRIFTED = 8
 """Exit code of `reconcile --fail-on-drift`."""
 
-SETTINGS = {"status": {"cls": JobCommand}, "query": {"cls": KeyCommand}, "reconcile": {"cls": JobCommand}}
+SETTINGS = {
+    "status": {"cls": JobCommand},
+    "query": {"cls": KeyCommand},
+    "export": {"cls": JobCommand},
+    "reconcile": {"cls": JobCommand},
+}
+
+ExactOnly = Annotated[
+    bool,
+    typer.Option(
+        "--exact-only",
+        help="Leave out the live view, which may count events again until their batch is done.",
+        show_default=False,
+    ),
+]
+ViewOption = Annotated[str | None, typer.Option(metavar="VIEW", help="Which view; needed if there are several.")]
 
 
 def status(
@@ -51,18 +66,11 @@ def query(
     key: Annotated[str, typer.Argument(metavar="KEY", help="JSON, with arrays for tuples; or any other text.")],
     args: ArgsArgument = None,
     name: NameOption = None,
-    view: Annotated[str | None, typer.Option(metavar="VIEW", help="Which view; needed if there are several.")] = None,
+    view: ViewOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the parts that the answer is made of.", show_default=False)
     ] = False,
-    exact_only: Annotated[
-        bool,
-        typer.Option(
-            "--exact-only",
-            help="Leave out the live view, which may count events again until their batch is done.",
-            show_default=False,
-        ),
-    ] = False,
+    exact_only: ExactOnly = False,
     as_json: JsonOption = False,
     verbose: Verbose = False,
 ) -> None:
@@ -79,6 +87,32 @@ def query(
         print(json.dumps(found.to_json(explain=explain), indent=2 if explain else None))
     else:
         print("\n".join(found.lines(explain=explain)))
+
+
+def export(
+    job: JobArgument,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="Its suffix says the format: .parquet, .csv, .jsonl.")
+    ],
+    args: ArgsArgument = None,
+    name: NameOption = None,
+    view: ViewOption = None,
+    exact_only: ExactOnly = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a view, batch and live view together, as a table that other programs read."""
+    target = out.absolute()  # before a job's working directory can matter
+    from heronpy.pipeline._query import view_of
+    from heronpy.pipeline.export import check_path
+    from heronpy.pipeline.export import export as write
+    from heronpy.pipeline.merged import MergedStore
+
+    check_path(target)
+    loaded = load(job, args, name)
+    chosen = view_of(loaded.job, view)
+    with MergedStore(loaded.job, chosen, exact_only=exact_only) as store:
+        rows = write(store.items(), target)
+    print(f"{chosen}: {rows:,} rows in {out}")
 
 
 def reconcile(

@@ -60,19 +60,30 @@ def answer(job: Job, key: Any, view: str | None, *, exact_only: bool = False) ->
         NotFoundError: no such view; the nearest is named.
         HeronError: a store or a view cannot be read.
     """
-    if view is None:
-        views = list(job.stores())
-        if len(views) != 1:
-            has = f"has the views {', '.join(views)}: choose one with --view" if views else "has no view"
-            raise UsageError(f"{job.name} {has}")
-        view = views[0]
-    node_of(job, view)
+    view = view_of(job, view)
     with MergedStore(job, view, exact_only=exact_only) as store:
         try:
             parts = store.explain(key)
         except TypeError as e:
             raise UsageError(f"{key!r} can be no key of {view}: {e}") from e
     return None if parts.merged is None else Answer(view, parts, job.batch_length_ms)
+
+
+def view_of(job: Job, view: str | None) -> str:
+    """The view that is asked for, or the only one.
+
+    Raises:
+        UsageError: none is asked for, and there are several, or none.
+        NotFoundError: no such view; the nearest is named.
+    """
+    if view is None:
+        views = list(job.stores())
+        if len(views) != 1:
+            has = f"has the views {', '.join(views)}: choose one with --view" if views else "has no view"
+            raise UsageError(f"{job.name} {has}")
+        return views[0]
+    node_of(job, view)
+    return view
 
 
 def _text(value: Any) -> str:

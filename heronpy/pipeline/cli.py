@@ -22,6 +22,7 @@ class pipeline(Verbs):  # named as the verb
         "compact": "heronpy.pipeline._cli_run",
         "status": "heronpy.pipeline._cli_show",
         "query": "heronpy.pipeline._cli_show",
+        "export": "heronpy.pipeline._cli_show",
         "reconcile": "heronpy.pipeline._cli_show",
         "script": "heronpy.pipeline._cli_show",
     }

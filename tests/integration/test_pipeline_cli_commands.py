@@ -228,6 +228,17 @@ def test_a_query_adds_batch_and_live(place: Place) -> None:
     place.fails(2, "query", "Words", '{"a": 1}', "--view", "counts", words="not a JSON object")
 
 
+def test_an_export_has_batch_and_live_or_batch_only(place: Place, tmp_path: Path) -> None:
+    for options, count in (((), 51), (("--exact-only",), 40)):
+        out = tmp_path / "counts.csv"
+        assert "rows in" in place.ok("export", "Words", "--view", "counts", "--out", str(out), *options)
+        assert f"the,{count}" in out.read_text().splitlines()
+    place.fails(2, "export", "Words", "--view", "counts", words="--out")
+    place.fails(2, "export", "Words", "--view", "counts", "--out", str(tmp_path / "x.xlsx"), words=".parquet, .csv")
+    place.fails(3, "export", "Words", "--view", "conts", "--out", str(out), words="did you mean 'counts'?")
+    assert [file.name for file in tmp_path.iterdir()] == ["counts.csv"]
+
+
 @pytest.mark.long
 def test_reconcile_shows_what_was_counted_twice(place: Place, tmp_path: Path) -> None:
     found = place.answer("reconcile", "Words", "--json", "--limit", "1", "--html", str(tmp_path / "r.html"))

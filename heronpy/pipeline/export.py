@@ -1,0 +1,189 @@
+"""A view as a table in one file, for whatever reads Parquet, CSV or JSON lines: DuckDB, pandas, Polars, a spreadsheet.
+
+Columns: `key` and `value`; a key of a window is divided into `key`, `window_start` and `window_end` (seconds since the
+epoch). A column has the type that all of its cells have: text, integers of 64 bits, floats, booleans. Where cells are
+of several types, or of a type that tables do not know (a tuple, a set, a wider integer), it is JSON text as a whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+import msgspec
+
+from heronpy.errors import HeronError, UsageError
+from heronpy.files import replacing
+from heronpy.pipeline.reconcile import plain
+from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.window import Window
+
+_ROWS_AT_ONCE = 16_384
+_EXACT_FLOAT = 2**53
+_INT64 = range(-(2**63), 2**63)
+
+Row = Sequence[Any]
+
+
+def check_path(path: Path) -> None:
+    """Refuse a file that cannot be written, before anything is read.
+
+    Raises:
+        UsageError: its name has no suffix of a known format, or its directory is missing.
+    """
+    if path.suffix not in _WRITERS:
+        raise UsageError(f"--out {path}: its suffix says the format: {', '.join(_WRITERS)}")
+    if not path.parent.is_dir():
+        raise UsageError(f"--out {path}: there is no directory {path.parent}")
+
+
+def export(items: Iterable[tuple[Any, Any]], path: Path) -> int:
+    """Write a view to a file, which is replaced as a whole; how many rows.
+
+    Rows are collected in a temporary file, not in memory.
+
+    Args:
+        items: Keys, as `MergedStore.items` has them, and values.
+        path: The file; its suffix is the format.
+
+    Raises:
+        HeronError: the file cannot be written.
+    """
+    with tempfile.TemporaryFile(prefix="heron-export-") as spool:
+        table = _Table(spool)
+        for key, value in items:
+            table.add(key, value)
+        try:
+            with replacing(path, durable=False) as file:
+                _WRITERS[path.suffix](table, file)
+        except OSError as e:
+            raise HeronError(f"{path} cannot be written: {e.strerror or e}") from e
+        return table.count
+
+
+class _Table:
+    """Rows in a file, and what types their columns have."""
+
+    def __init__(self, spool: IO[bytes]) -> None:
+        self._spool = spool
+        self.names: tuple[str, ...] = ("key", "value")
+        self._kinds: list[set[str]] = []
+        self.count = 0
+
+    def add(self, key: Any, value: Any) -> None:
+        cells: Row
+        match key:
+            case KeyedWindow(inner, Window(start, end)):
+                self.names, cells = ("key", "window_start", "window_end", "value"), (inner, start, end, value)
+            case Window(start, end):
+                self.names, cells = ("window_start", "window_end", "value"), (start, end, value)
+            case _:
+                cells = (key, value)
+        if not self._kinds:
+            self._kinds = [set() for _ in cells]
+        for kinds, cell in zip(self._kinds, cells, strict=True):
+            kinds.add(_kind(cell))
+        # JSON beside what it is of: which of both the column needs is known at the end.
+        row = msgspec.msgpack.encode([[_plain_cell(cell), _json(cell)] for cell in cells])
+        self._spool.write(len(row).to_bytes(4, "little") + row)
+        self.count += 1
+
+    def types(self) -> tuple[str, ...]:
+        """Of each column: text, int, float, bool or json."""
+        return tuple(_type(kinds) for kinds in self._kinds) or ("text",) * len(self.names)
+
+    def rows(self, types: Sequence[str]) -> Iterator[Row]:
+        """All rows, with JSON text in the columns of that type."""
+        self._spool.seek(0)
+        while head := self._spool.read(4):
+            row = msgspec.msgpack.decode(self._spool.read(int.from_bytes(head, "little")))
+            yield [text if kind == "json" else cell for (cell, text), kind in zip(row, types, strict=True)]
+
+
+def _kind(cell: Any) -> str:
+    match cell:
+        case bool():
+            return "bool"
+        case int():
+            return "small int" if abs(cell) <= _EXACT_FLOAT else "int" if cell in _INT64 else "json"
+        case float():
+            return "float"
+        case str():
+            return "text" if _is_unicode(cell) else "json"
+    return "json"
+
+
+def _type(kinds: set[str]) -> str:
+    if kinds <= {"int", "small int"}:
+        return "int"
+    if kinds <= {"float", "small int"}:
+        return "float"
+    return next(iter(kinds)) if len(kinds) == 1 else "json"
+
+
+def _plain_cell(cell: Any) -> Any:
+    return cell if _kind(cell) != "json" else None
+
+
+def _json(cell: Any) -> str:
+    return json.dumps(plain(cell))
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate, which Python's text may have and no table
+        return False
+    return True
+
+
+def _parquet(table: _Table, file: BinaryIO) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"text": pa.string(), "json": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
+    types = table.types()
+    schema = pa.schema([pa.field(name, kinds[kind]) for name, kind in zip(table.names, types, strict=True)])
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for rows in _chunks(table.rows(types)):
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _csv(table: _Table, file: BinaryIO) -> None:
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.names)
+    writer.writerows(table.rows(table.types()))
+    text.detach()
+
+
+def _json_lines(table: _Table, file: BinaryIO) -> None:
+    everything = ["json"] * len(table.names)
+    for row in table.rows(everything):
+        cells = ", ".join(f'"{name}": {cell}' for name, cell in zip(table.names, row, strict=True))
+        file.write(f"{{{cells}}}\n".encode())
+
+
+def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    chunk: list[Row] = []
+    for row in rows:
+        chunk.append(row)
+        if len(chunk) == _ROWS_AT_ONCE:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+_WRITERS: dict[str, Callable[[_Table, BinaryIO], None]] = {
+    ".parquet": _parquet,
+    ".csv": _csv,
+    ".jsonl": _json_lines,
+}
