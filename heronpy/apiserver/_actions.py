@@ -15,6 +15,7 @@ from heronpy import submit
 from heronpy.apiserver._config import ApiServerConfig
 from heronpy.apiserver._users import Access, User, private_directory
 from heronpy.errors import AlreadyExistsError, HeronError, UsageError
+from heronpy.loader import Definition
 from heronpy.plan import LogicalPlan
 from heronpy.runtime import Launch
 from heronpy.sandbox import Program, define
@@ -66,11 +67,7 @@ class Actions:
         """Define and start a topology; with `dry_run` only plan it."""
         _check_keys(user, properties, "the request")
         with tempfile.TemporaryDirectory(prefix="submit-", dir=self.scratch) as directory:
-            definition = define(program, Path(directory), self._config.limits)
-            logical = LogicalPlan.from_proto(definition.proto)
-            _check_keys(user, logical.config, f"topology {logical.name}")
-            for component in logical.components.values():
-                _check_keys(user, component.config, f"component {component.name}")
+            definition = self._defined(user, program, Path(directory))
             where: dict[str, Any] = {
                 "cluster": cluster,
                 "role": role,
@@ -112,6 +109,29 @@ class Actions:
             submit.update(planned, timeout_s=timeout_s)
         status = "Unchanged" if not planned.changes else "Planned" if dry_run else "Updated"
         return {**_named(launch), "status": status, "changes": planned.changes}
+
+    def update_code(
+        self, user: User, launch: Launch, program: Program, *, timeout_s: float, dry_run: bool
+    ) -> dict[str, Any]:
+        """Have a topology run new code, on trial first; with `dry_run` only compare it with what runs."""
+        with tempfile.TemporaryDirectory(prefix="code-", dir=self.scratch) as directory:
+            definition = self._defined(user, program, Path(directory))
+            planned = submit.plan_code_update(
+                launch, definition, home=self._config.home, config_path=self._config.config_path
+            )
+            if planned.changes and not dry_run:
+                submit.update_code(planned, timeout_s=timeout_s)
+        status = "Unchanged" if not planned.changes else "Planned" if dry_run else "Updated"
+        return {**_named(launch), "status": status, "changes": planned.changes, "code": planned.after}
+
+    def _defined(self, user: User, program: Program, scratch: Path) -> Definition:
+        """What a program defines, within what the user may."""
+        definition = define(program, scratch, self._config.limits)
+        logical = LogicalPlan.from_proto(definition.proto)
+        _check_keys(user, logical.config, f"topology {logical.name}")
+        for component in logical.components.values():
+            _check_keys(user, component.config, f"component {component.name}")
+        return definition
 
     def find(self, cluster: str, role: str, environ: str, name: str, *, to_kill: bool = False) -> Launch:
         launch = submit.find(

@@ -38,10 +38,6 @@ class ApiServerApp(FastAPI):
                 parts.get("schemas", {}).pop(name, None)
             parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
             schema["security"] = [{"token": []}]
-            schema["paths"]["/api/v1/topologies"]["post"]["requestBody"] = {
-                "required": True,
-                "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-            }
         assert self.openapi_schema is not None
         return self.openapi_schema
 

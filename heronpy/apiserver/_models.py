@@ -38,6 +38,8 @@ class Done(BaseModel):
     id: str = ""
     containers: int | None = None
     changes: list[str] = []
+    code: str = ""
+    """The version of new code."""
 
 
 class Failed(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
@@ -23,6 +24,13 @@ from heronpy.runtime import Launch
 from heronpy.sandbox import Program
 
 router = APIRouter()
+PROGRAM = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+"""A program as the body of a request, for OpenAPI."""
 TOPOLOGY = "/api/v1/topologies/{cluster}/{role}/{environment}/{name}"
 
 
@@ -55,7 +63,7 @@ async def topologies(server: TheServer) -> list[Topology]:
     return [Topology(**one) for one in found]
 
 
-@router.post("/api/v1/topologies", status_code=201, responses=ERRORS)
+@router.post("/api/v1/topologies", status_code=201, responses=ERRORS, openapi_extra=PROGRAM)
 async def submit(
     request: Request,
     server: TheServer,
@@ -83,22 +91,14 @@ async def submit(
     if not user.may_change(role):  # before any of the program is read
         await server.change(request, "submit", role, f"{cluster}/{role}/{environment}/{name or ''}", dict)
     properties = _properties(property or [])
-    config = server.config
-    async with (
-        server.uploads,
-        upload(
-            request, server.actions.scratch, bytes_max=config.upload_bytes_max, timeout_s=config.upload_timeout_s
-        ) as archive,
-    ):
-        # Its own copy: this one goes with the request, and the submission may take longer.
-        program = Program(
-            archive=archive.rename(archive.parent.with_suffix(".zip")),
-            file=file,
-            cls=topology_class,
-            args=tuple(argument or ()),
-            name=name,
-            initial_state="PAUSED" if deactivated else "RUNNING",
-        )
+    program = Program(
+        archive=await _received(request, server),
+        file=file,
+        cls=topology_class,
+        args=tuple(argument or ()),
+        name=name,
+        initial_state="PAUSED" if deactivated else "RUNNING",
+    )
 
     def run() -> dict[str, Any]:
         return server.actions.submit(
@@ -187,6 +187,50 @@ async def update(
         place,
     )
     return await server.change(request, "update", place[1], "/".join(place), run)
+
+
+@router.post(f"{TOPOLOGY}/code", responses=ERRORS, openapi_extra=PROGRAM)
+async def update_code(
+    request: Request,
+    server: TheServer,
+    place: Place,
+    topology_class: Annotated[str, Query(description="The topology's class; - runs the file as a script.")] = "-",
+    file: Annotated[
+        str,
+        Query(description="A script or dotted module in the archive; empty: a zip or pex program."),
+    ] = "",
+    argument: Annotated[list[str] | None, Query(description="For the program; may be repeated.")] = None,
+    timeout: Annotated[float, Query(gt=0, le=3600, description="Seconds that each step may take.")] = 120.0,
+    dry_run: bool = False,
+) -> Done:
+    """Have it run new code, the body, as a zip archive. It is on trial until all tasks have run for some seconds.
+
+    If it fails meanwhile, or this server dies, the old code comes back by itself.
+    """
+    user: User = request.scope[USER]
+    actions = server.actions
+    if not user.may_change(place[1]):  # before any of the program is read
+        await server.change(request, "update", place[1], "/".join(place), dict)
+    await asyncio.to_thread(actions.find, *place)
+    archive = await _received(request, server)
+    program = Program(archive=archive, file=file, cls=topology_class, args=tuple(argument or ()), name=place[3])
+    run = _acting(
+        lambda launch: actions.update_code(user, launch, program, timeout_s=timeout, dry_run=dry_run), actions, place
+    )
+    return await server.change(request, "update", place[1], "/".join(place), run, archive.unlink)
+
+
+async def _received(request: Request, server: Server) -> Path:
+    """The program in the body of a request, as a file that is the caller's to remove."""
+    config = server.config
+    async with (
+        server.uploads,
+        upload(
+            request, server.actions.scratch, bytes_max=config.upload_bytes_max, timeout_s=config.upload_timeout_s
+        ) as archive,
+    ):
+        # Its own copy: this one goes with the request, and what is done with it may take longer.
+        return archive.rename(archive.parent.with_suffix(".zip"))
 
 
 def _acting(

@@ -71,7 +71,7 @@ class Service:
             raise ConfigError(f"the token in {path} is not one word")
         return cls(url.rstrip("/"), token)
 
-    def act(self, words: Sequence[str], verb: str, **query: Any) -> dict[str, Any]:
+    def act(self, words: Sequence[str], verb: str, *, body: IO[bytes] | None = None, **query: Any) -> dict[str, Any]:
         """Have a verb done to the topology of `CLUSTER[/ROLE[/ENV]] NAME`: `kill`, or what is behind its path."""
         if len(words) != 2:
             raise UsageError("with --service-url, a topology is named as CLUSTER[/ROLE[/ENV]] NAME")
@@ -80,7 +80,7 @@ class Service:
         path = "/".join(quote(name, safe="") for name in names)
         if verb == "kill":
             return self.call("DELETE", f"topologies/{path}", query)
-        return self.call("POST", f"topologies/{path}/{verb}", query)
+        return self.call("POST", f"topologies/{path}/{verb}", query, body)
 
     def call(self, method: str, path: str, query: Mapping[str, Any], body: IO[bytes] | None = None) -> dict[str, Any]:
         """Ask the server.
@@ -153,6 +153,18 @@ def submit(
             "dry_run": dry_run,
         }
         return service.call("POST", "topologies", query, archive)
+
+
+def update_code(
+    url: str, words: Sequence[str], file: str, class_name: str, args: Sequence[str], *, timeout_s: float, dry_run: bool
+) -> dict[str, Any]:
+    """Send new code to an API server, for a topology that runs. The program does not run here."""
+    service = Service.at(url)
+    with tempfile.TemporaryFile() as archive:
+        within = pack_program(file, class_name, archive)
+        archive.seek(0)
+        query = {"topology_class": class_name, "file": within, "argument": list(args)}
+        return service.act(words, "code", body=archive, **query, timeout=timeout_s, dry_run=dry_run)
 
 
 def pack_program(file: str, class_name: str, archive: IO[bytes]) -> str:

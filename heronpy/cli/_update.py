@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +37,12 @@ def update(
     arg: Annotated[
         list[str] | None, typer.Option("--arg", metavar="ARG", help="With --code: passed to it; may be repeated.")
     ] = None,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --code: a requirements file of pip; else that of before.", show_default=False
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.")] = 120.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would change, and change nothing.", show_default=False)
@@ -58,10 +65,18 @@ def update(
     """
     tasks = parallelism_of(component_parallelism or [])
     if code:
-        given = {"--component-parallelism": tasks, "--containers": containers is not None, "--service-url": service_url}
+        given = {"--component-parallelism": tasks, "--containers": containers is not None}
         if other := next((option for option, value in given.items() if value), ""):
             raise UsageError(f"{other} does not work with --code: change one after the other")
-        where = {"config_path": config_path, "properties": read_properties(config_property or [])}
+        if service_url:
+            if requirements is not None:
+                raise UsageError("--requirements does not work with --service-url")
+            _update_code_there(service_url, words, code, class_name, arg or [], timeout_s=timeout, dry_run=dry_run)
+            return
+        properties = read_properties(config_property or [])
+        if requirements is not None:
+            properties["heron.package.requirements"] = str(requirements.absolute())
+        where = {"config_path": config_path, "properties": properties}
         _update_code(words, code, class_name, arg or [], timeout_s=timeout, dry_run=dry_run, **where)
         return
     if not tasks and containers is None:
@@ -114,6 +129,15 @@ def _update_code(
     began_s = time.monotonic()
     version = submit.update_code(planned, timeout_s=timeout_s, on_step=lambda step: print(f"{step} …", file=sys.stderr))
     print(f"{launch.topology} runs code {version} after {time.monotonic() - began_s:.1f} s")
+
+
+def _update_code_there(url: str, words: list[str], file: str, class_name: str, args: list[str], **how: Any) -> None:
+    from heronpy.cli._service import update_code
+
+    done = update_code(url, words, file, class_name, args, **how)
+    print("\n".join(done["changes"]) or f"nothing to change: {words[-1]} runs code {done['code']} already")
+    if done["status"] == "Updated":
+        print(f"{words[-1]} runs code {done['code']}")
 
 
 def parallelism_of(pairs: list[str]) -> dict[str, int]:

@@ -14,10 +14,12 @@ from pathlib import Path
 from heronpy.container._bootstrap import BYTES_MAX, Bootstrap
 from heronpy.container._directory import default_workdir, make_directory, remove_secrets
 from heronpy.container._ending import TRY_AGAIN, ending
+from heronpy.container.codes import packing_plan
 from heronpy.environment import install
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError, UntrustedError
 from heronpy.executor import ReplacedError, remove_record, take_incarnation
 from heronpy.host import CONTAINER_ENV, EXECUTOR, child_environment, python_module
+from heronpy.plan import CodeVersion
 from heronpy.proto import state_pb2
 from heronpy.runtime import INCARNATION_ENV, PARENT_ENV, Launch
 from heronpy.statemgr import Kind, StateManager, open_statemgr
@@ -60,12 +62,31 @@ def _prepare(launch: Launch, container: int) -> dict[str, str]:
     """
     _wait_for_topology(launch)
     if container != 0:  # container 0 runs no user code
-        install(launch)
+        _install(launch, container)
     record = _take_incarnation(launch, container)
     ours = {CONTAINER_ENV: str(container), INCARNATION_ENV: str(record.incarnation)}
     if launch.config.security.tls:
         _enroll(launch, container, ours)
     return ours
+
+
+def _install(launch: Launch, container: int) -> None:
+    """Fetch the code that the container is to run, also if that is changed meanwhile."""
+    code = _code(launch, container)
+    while True:
+        try:
+            install(launch, code)
+            return
+        except NotFoundError:
+            if (newest := _code(launch, container)) == code:
+                raise
+            code = newest
+
+
+def _code(launch: Launch, container: int) -> CodeVersion | None:
+    with _opened(launch) as state:
+        plan = packing_plan(state, launch)
+    return plan.code_of(container) if plan is not None else None
 
 
 def _read(path: Path) -> Bootstrap:

@@ -1,6 +1,7 @@
 """The executor of a container that has its directory to itself: `heronpy.executor`, and what only such a one does.
 
-It keeps the container's certificate renewed, and when it ends on purpose, it leaves no secret on the host.
+It keeps the container's certificate renewed and the user's code on the host, and when it ends on purpose, it leaves no
+secret there.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import sys
 from pathlib import Path
 
+from heronpy.container._codes import HostedCodes
 from heronpy.container._directory import remove_secrets
 from heronpy.container._ending import TRY_AGAIN
 from heronpy.container._renewal import CertificateRenewal
@@ -29,7 +31,8 @@ def _main() -> None:
     async def make() -> Executor:
         log_to(launch.make_log_dir(args.container) / "executor.log", launch.config.logging, topology=launch.topology)
         renewal = CertificateRenewal(launch, args.container) if launch.config.security.tls else None
-        return Executor(launch, args.container, incarnation=own_incarnation(), beside=renewal)
+        codes = HostedCodes(launch, args.container) if args.container else None  # container 0 runs no user code
+        return Executor(launch, args.container, incarnation=own_incarnation(), beside=renewal, codes=codes)
 
     try:
         main(make, name="executor")

@@ -8,12 +8,13 @@ At submit, in the topology's directory:
 On a host, where `heronpy.container` has made the topology's directory:
 
     install(launch)                                        # fetches the packages, installs the requirements
+    install(launch, code)                                  # the same for code that has come since
 
 `python_command` is the Python that runs a container: what a scheduler puts before `-m heronpy.container`.
 """
 
 from heronpy.environment._command import python_command
-from heronpy.environment._install import install
+from heronpy.environment._install import install, is_installed
 from heronpy.environment._requirements import (
     REQUIREMENTS_PATH,
     collect_requirements,
@@ -29,6 +30,7 @@ __all__ = [
     "has_requirements",
     "install",
     "install_requirements",
+    "is_installed",
     "own_tag",
     "pack_environment",
     "python_command",

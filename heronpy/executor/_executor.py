@@ -10,11 +10,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from heronpy.errors import AlreadyExistsError, StateError
+from heronpy.executor._beside import Beside, Codes
 from heronpy.executor._children import Children
-from heronpy.executor._commands import Command, process_table
+from heronpy.executor._commands import INSTANCE_STAGE, Command, process_table
 from heronpy.executor._incarnation import (
     ReplacedError,
     Tenure,
@@ -69,13 +70,6 @@ LOOK_S = 1.0
 """How often heartbeats are looked at."""
 
 
-class Beside(Protocol):
-    """What an executor looks after beside its processes."""
-
-    def tick(self, now_ms: float) -> None:
-        """Called about once a second. Must not block."""
-
-
 Table = Callable[[Launch, int, PackingPlan], Sequence[Command]]
 
 
@@ -99,6 +93,7 @@ class Executor:
         supervises_service: bool = False,
         incarnation: int = 0,
         beside: Beside | None = None,
+        codes: Codes | None = None,
     ) -> None:
         """Make the executor of a container.
 
@@ -110,6 +105,7 @@ class Executor:
             supervises_service: Start the scheduler service again when it is dead or hung.
             incarnation: That was taken for this start already; 0: take one.
             beside: What else is to be looked after.
+            codes: Fetches the user's code; None: it is there.
         """
         self.started = asyncio.Event()
         self._launch = launch
@@ -131,7 +127,7 @@ class Executor:
         """What is known to be in a crash loop."""
         self._limiter = Limiter(launch, container)
         self._look_at_s = 0.0
-        self._incarnation, self._beside = incarnation, beside
+        self._incarnation, self._beside, self._codes = incarnation, beside, codes
         self._restoring: asyncio.Task[None] | None = None
         # Set once the state manager is open.
         self._statemgr: StateManager
@@ -205,6 +201,8 @@ class Executor:
     async def _end(self, statemgr: StateManager) -> None:
         if self._restoring is not None:
             await self._restoring
+        if self._codes is not None:
+            self._codes.close()
         self._sweep("left running by user code")
         self._limiter.close()
         remove_cgroups(self._dir)
@@ -252,6 +250,10 @@ class Executor:
             self._service.tick(_now_ms())
         if self._beside is not None:
             self._beside.tick(_now_ms())
+        if self._codes is not None and self._plan is not None:
+            self._codes.follow(self._plan, settled=self._supervision.all_run)
+            if self._codes.tick(_now_ms()):
+                self._follow_plans(self._plan)
 
     def _at_its_end(self) -> str:
         """Why the container has to end, without anybody's asking; empty if it has not to."""
@@ -277,6 +279,8 @@ class Executor:
         if self._next is not None:
             plan = plan.joined(self._next)
         table = {command.id: command for command in self._table(self._launch, self._container, plan)}
+        if self._codes is not None and not self._codes.has(plan):  # what runs is of no use, either: it has other code
+            table = {id: command for id, command in table.items() if command.stage != INSTANCE_STAGE}
         if not table:
             log.warning("the packing plan has no container %d", self._container)
         changed = tuple(id for id, command in table.items() if self._commands.get(id, command) != command)

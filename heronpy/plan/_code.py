@@ -21,17 +21,35 @@ class CodeVersion:
     """Directories for sys.path, relative to the directory of this version, first first."""
     definition: bytes = field(repr=False)
     """A serialized Topology. Its id and state do not count."""
+    package_url: str = ""
+    """Where the package is stored for hosts that do not share the submitter's files; empty: they do."""
+    package_sha256: str = ""
+    package_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not _VERSION.fullmatch(self.version):  # it is the name of a directory
             raise TopologyError(f"{self.version!r} is not a version of code")
 
     def to_proto(self) -> plan_pb2.CodeVersion:
-        return plan_pb2.CodeVersion(version=self.version, package_paths=self.package_paths, definition=self.definition)
+        return plan_pb2.CodeVersion(
+            version=self.version,
+            package_paths=self.package_paths,
+            definition=self.definition,
+            package_url=self.package_url,
+            package_sha256=self.package_sha256,
+            package_bytes=self.package_bytes,
+        )
 
     @classmethod
     def from_proto(cls, proto: plan_pb2.CodeVersion) -> CodeVersion:
-        return cls(proto.version, tuple(proto.package_paths), proto.definition)
+        return cls(
+            proto.version,
+            tuple(proto.package_paths),
+            proto.definition,
+            proto.package_url,
+            proto.package_sha256,
+            proto.package_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

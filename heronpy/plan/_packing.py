@@ -88,7 +88,7 @@ class PackingPlan:
     master: Resources = MASTER
     """What container 0 asks for, which holds the Topology Master."""
     codes: tuple[CodeVersion, ...] = ()
-    """The code that containers run or may fall back to, apart from what was submitted."""
+    """The code that containers run, may fall back to, or are to have on their hosts, apart from what was submitted."""
     trial: CodeTrial | None = None
     """The newest code is not accepted yet."""
 
@@ -124,6 +124,12 @@ class PackingPlan:
         """The versions of the code that containers run."""
         return frozenset(c.code for c in self.containers)
 
+    @property
+    def needed_codes(self) -> frozenset[str]:
+        """The versions of the code that must not be removed; empty text: what was submitted."""
+        fallback = {self.trial.fallback} if self.trial is not None else set()
+        return self.versions | fallback | {code.version for code in self.codes}
+
     def code_of(self, container: int) -> CodeVersion | None:
         """The code of a container; None: what was submitted."""
         packed = self.container(container)
@@ -133,22 +139,27 @@ class PackingPlan:
         """Whether both have the same processes run the same code: at most they differ in whether that is accepted."""
         return replace(self, codes=(), trial=None) == replace(other, codes=(), trial=None)
 
+    def with_staged(self, code: CodeVersion) -> PackingPlan:
+        """The same with code that hosts are to have before any container runs it."""
+        known = tuple(one for one in self.without_unused_code().codes if one.version != code.version)
+        return replace(self, codes=(*known, code))
+
     def on_trial(self, code: CodeVersion, containers: Iterable[int], trial: CodeTrial) -> PackingPlan:
         """The same with new code in some containers, to be accepted."""
         wanted = frozenset(containers)
         packed = tuple(replace(c, code=code.version) if c.id in wanted else c for c in self.containers)
         others = tuple(known for known in self.codes if known.version != code.version)
-        return replace(self, containers=packed, codes=(*others, code), trial=trial)._without_unused()
+        return replace(self, containers=packed, codes=(*others, code), trial=trial).without_unused_code()
 
     def accepted(self) -> PackingPlan:
         """The same with its code accepted."""
-        return replace(self, trial=None)._without_unused()
+        return replace(self, trial=None).without_unused_code()
 
     def rolled_back(self) -> PackingPlan:
         """The same with the code from before the trial, in all containers."""
         assert self.trial is not None, "there is nothing to fall back to"
         packed = tuple(replace(c, code=self.trial.fallback) for c in self.containers)
-        return replace(self, containers=packed, trial=None)._without_unused()
+        return replace(self, containers=packed, trial=None).without_unused_code()
 
     def with_code_of(self, other: PackingPlan) -> PackingPlan:
         """The same with the code of another plan, which runs one version."""
@@ -177,7 +188,8 @@ class PackingPlan:
     def _code(self, version: str) -> CodeVersion | None:
         return next((code for code in self.codes if code.version == version), None)
 
-    def _without_unused(self) -> PackingPlan:
+    def without_unused_code(self) -> PackingPlan:
+        """The same with the code alone that containers run, or may fall back to."""
         used = self.versions | ({self.trial.fallback} if self.trial is not None else set())
         return replace(self, codes=tuple(code for code in self.codes if code.version in used))
 

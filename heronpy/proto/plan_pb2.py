@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from heronpy.proto import topology_pb2 as heronpy_dot_proto_dot_topology__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18heronpy/proto/plan.proto\x12\x07heronpy\x1a\x1cheronpy/proto/topology.proto\"?\n\tResources\x12\x0b\n\x03\x63pu\x18\x01 \x01(\x01\x12\x11\n\tram_bytes\x18\x02 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x03 \x01(\x03\"\x9b\x01\n\x0fInstancePacking\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x05\x12\x17\n\x0f\x63omponent_index\x18\x03 \x01(\x05\x12%\n\tresources\x18\x04 \x01(\x0b\x32\x12.heronpy.Resources\x12\x11\n\tram_given\x18\x05 \x01(\x08\x12\x11\n\tcpu_given\x18\x06 \x01(\x08\"\x7f\n\x10\x43ontainerPacking\x12\n\n\x02id\x18\x01 \x01(\x05\x12+\n\tinstances\x18\x02 \x03(\x0b\x32\x18.heronpy.InstancePacking\x12$\n\x08required\x18\x03 \x01(\x0b\x32\x12.heronpy.Resources\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\"I\n\x0b\x43odeVersion\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x15\n\rpackage_paths\x18\x02 \x03(\t\x12\x12\n\ndefinition\x18\x03 \x01(\x0c\"\xcd\x01\n\x0bPackingPlan\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.heronpy.ContainerPacking\x12\x17\n\x0fhighest_task_id\x18\x03 \x01(\x05\x12\"\n\x06master\x18\x04 \x01(\x0b\x32\x12.heronpy.Resources\x12#\n\x05\x63odes\x18\x05 \x03(\x0b\x32\x14.heronpy.CodeVersion\x12!\n\x05trial\x18\x06 \x01(\x0b\x32\x12.heronpy.CodeTrial\"0\n\tCodeTrial\x12\x10\n\x08\x66\x61llback\x18\x01 \x01(\t\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"\x8b\x01\n\rStmgrLocation\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\x05\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x1d\n\x15\x63ontainer_incarnation\x18\x07 \x01(\x04\"\xb2\x01\n\x0cPhysicalPlan\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08topology\x18\x02 \x01(\x0b\x32\x19.heron.proto.api.Topology\x12%\n\x07packing\x18\x03 \x01(\x0b\x32\x14.heronpy.PackingPlan\x12&\n\x06stmgrs\x18\x04 \x03(\x0b\x32\x16.heronpy.StmgrLocation\x12\x15\n\rrestore_epoch\x18\x05 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18heronpy/proto/plan.proto\x12\x07heronpy\x1a\x1cheronpy/proto/topology.proto\"?\n\tResources\x12\x0b\n\x03\x63pu\x18\x01 \x01(\x01\x12\x11\n\tram_bytes\x18\x02 \x01(\x03\x12\x12\n\ndisk_bytes\x18\x03 \x01(\x03\"\x9b\x01\n\x0fInstancePacking\x12\x11\n\tcomponent\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\x05\x12\x17\n\x0f\x63omponent_index\x18\x03 \x01(\x05\x12%\n\tresources\x18\x04 \x01(\x0b\x32\x12.heronpy.Resources\x12\x11\n\tram_given\x18\x05 \x01(\x08\x12\x11\n\tcpu_given\x18\x06 \x01(\x08\"\x7f\n\x10\x43ontainerPacking\x12\n\n\x02id\x18\x01 \x01(\x05\x12+\n\tinstances\x18\x02 \x03(\x0b\x32\x18.heronpy.InstancePacking\x12$\n\x08required\x18\x03 \x01(\x0b\x32\x12.heronpy.Resources\x12\x0c\n\x04\x63ode\x18\x04 \x01(\t\"\x8d\x01\n\x0b\x43odeVersion\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x15\n\rpackage_paths\x18\x02 \x03(\t\x12\x12\n\ndefinition\x18\x03 \x01(\x0c\x12\x13\n\x0bpackage_url\x18\x04 \x01(\t\x12\x16\n\x0epackage_sha256\x18\x05 \x01(\t\x12\x15\n\rpackage_bytes\x18\x06 \x01(\x03\"\xcd\x01\n\x0bPackingPlan\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\ncontainers\x18\x02 \x03(\x0b\x32\x19.heronpy.ContainerPacking\x12\x17\n\x0fhighest_task_id\x18\x03 \x01(\x05\x12\"\n\x06master\x18\x04 \x01(\x0b\x32\x12.heronpy.Resources\x12#\n\x05\x63odes\x18\x05 \x03(\x0b\x32\x14.heronpy.CodeVersion\x12!\n\x05trial\x18\x06 \x01(\x0b\x32\x12.heronpy.CodeTrial\"0\n\tCodeTrial\x12\x10\n\x08\x66\x61llback\x18\x01 \x01(\t\x12\x11\n\ttimeout_s\x18\x02 \x01(\x01\"\x8b\x01\n\rStmgrLocation\x12\n\n\x02id\x18\x01 \x01(\t\x12\x11\n\tcontainer\x18\x02 \x01(\x05\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\x05\x12\x0b\n\x03pid\x18\x05 \x01(\x05\x12\x13\n\x0bincarnation\x18\x06 \x01(\x03\x12\x1d\n\x15\x63ontainer_incarnation\x18\x07 \x01(\x04\"\xb2\x01\n\x0cPhysicalPlan\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12+\n\x08topology\x18\x02 \x01(\x0b\x32\x19.heron.proto.api.Topology\x12%\n\x07packing\x18\x03 \x01(\x0b\x32\x14.heronpy.PackingPlan\x12&\n\x06stmgrs\x18\x04 \x03(\x0b\x32\x16.heronpy.StmgrLocation\x12\x15\n\rrestore_epoch\x18\x05 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,14 +38,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INSTANCEPACKING']._serialized_end=288
   _globals['_CONTAINERPACKING']._serialized_start=290
   _globals['_CONTAINERPACKING']._serialized_end=417
-  _globals['_CODEVERSION']._serialized_start=419
-  _globals['_CODEVERSION']._serialized_end=492
-  _globals['_PACKINGPLAN']._serialized_start=495
-  _globals['_PACKINGPLAN']._serialized_end=700
-  _globals['_CODETRIAL']._serialized_start=702
-  _globals['_CODETRIAL']._serialized_end=750
-  _globals['_STMGRLOCATION']._serialized_start=753
-  _globals['_STMGRLOCATION']._serialized_end=892
-  _globals['_PHYSICALPLAN']._serialized_start=895
-  _globals['_PHYSICALPLAN']._serialized_end=1073
+  _globals['_CODEVERSION']._serialized_start=420
+  _globals['_CODEVERSION']._serialized_end=561
+  _globals['_PACKINGPLAN']._serialized_start=564
+  _globals['_PACKINGPLAN']._serialized_end=769
+  _globals['_CODETRIAL']._serialized_start=771
+  _globals['_CODETRIAL']._serialized_end=819
+  _globals['_STMGRLOCATION']._serialized_start=822
+  _globals['_STMGRLOCATION']._serialized_end=961
+  _globals['_PHYSICALPLAN']._serialized_start=964
+  _globals['_PHYSICALPLAN']._serialized_end=1142
 # @@protoc_insertion_point(module_scope)

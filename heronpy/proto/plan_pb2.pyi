@@ -46,14 +46,20 @@ class ContainerPacking(_message.Message):
     def __init__(self, id: _Optional[int] = ..., instances: _Optional[_Iterable[_Union[InstancePacking, _Mapping]]] = ..., required: _Optional[_Union[Resources, _Mapping]] = ..., code: _Optional[str] = ...) -> None: ...
 
 class CodeVersion(_message.Message):
-    __slots__ = ("version", "package_paths", "definition")
+    __slots__ = ("version", "package_paths", "definition", "package_url", "package_sha256", "package_bytes")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PACKAGE_PATHS_FIELD_NUMBER: _ClassVar[int]
     DEFINITION_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_URL_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    PACKAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     version: str
     package_paths: _containers.RepeatedScalarFieldContainer[str]
     definition: bytes
-    def __init__(self, version: _Optional[str] = ..., package_paths: _Optional[_Iterable[str]] = ..., definition: _Optional[bytes] = ...) -> None: ...
+    package_url: str
+    package_sha256: str
+    package_bytes: int
+    def __init__(self, version: _Optional[str] = ..., package_paths: _Optional[_Iterable[str]] = ..., definition: _Optional[bytes] = ..., package_url: _Optional[str] = ..., package_sha256: _Optional[str] = ..., package_bytes: _Optional[int] = ...) -> None: ...
 
 class PackingPlan(_message.Message):
     __slots__ = ("id", "containers", "highest_task_id", "master", "codes", "trial")

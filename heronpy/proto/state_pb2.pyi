@@ -57,7 +57,7 @@ class ExecutionState(_message.Message):
     def __init__(self, topology: _Optional[str] = ..., topology_id: _Optional[str] = ..., cluster: _Optional[str] = ..., role: _Optional[str] = ..., environ: _Optional[str] = ..., submission_user: _Optional[str] = ..., submission_time_s: _Optional[int] = ..., release_version: _Optional[str] = ..., topology_dir: _Optional[str] = ..., removed: _Optional[bool] = ...) -> None: ...
 
 class ContainerRecord(_message.Message):
-    __slots__ = ("topology_id", "container", "incarnation", "host", "address", "shell_endpoint", "started_s", "version", "start_id")
+    __slots__ = ("topology_id", "container", "incarnation", "host", "address", "shell_endpoint", "started_s", "version", "start_id", "codes")
     TOPOLOGY_ID_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +67,7 @@ class ContainerRecord(_message.Message):
     STARTED_S_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_ID_FIELD_NUMBER: _ClassVar[int]
+    CODES_FIELD_NUMBER: _ClassVar[int]
     topology_id: str
     container: int
     incarnation: int
@@ -76,7 +77,18 @@ class ContainerRecord(_message.Message):
     started_s: int
     version: str
     start_id: bytes
-    def __init__(self, topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., shell_endpoint: _Optional[str] = ..., started_s: _Optional[int] = ..., version: _Optional[str] = ..., start_id: _Optional[bytes] = ...) -> None: ...
+    codes: _containers.RepeatedCompositeFieldContainer[HostedCode]
+    def __init__(self, topology_id: _Optional[str] = ..., container: _Optional[int] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., address: _Optional[str] = ..., shell_endpoint: _Optional[str] = ..., started_s: _Optional[int] = ..., version: _Optional[str] = ..., start_id: _Optional[bytes] = ..., codes: _Optional[_Iterable[_Union[HostedCode, _Mapping]]] = ...) -> None: ...
+
+class HostedCode(_message.Message):
+    __slots__ = ("version", "problem", "retried")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    RETRIED_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    problem: str
+    retried: bool
+    def __init__(self, version: _Optional[str] = ..., problem: _Optional[str] = ..., retried: _Optional[bool] = ...) -> None: ...
 
 class Epoch(_message.Message):
     __slots__ = ("topology_id", "term", "leader", "restore_epoch")

@@ -41,6 +41,8 @@ class CodeUpdate:
     before: str
     """The version that runs."""
     after: str
+    requirements: str = ""
+    """A requirements file of pip for the new code."""
 
     @property
     def steps(self) -> list[tuple[int, ...]]:
@@ -100,14 +102,14 @@ def plan_code_update(
         config_path: The directory of the clusters' directories, instead of the installed one.
 
     Raises:
-        ConfigError: the scheduler's containers do not share the submitter's files; or a wrong configuration.
+        ConfigError: nothing brings the code to the containers; or a wrong configuration.
         NotFoundError: the state manager does not know the topology.
         TopologyError: the new code cannot go on with what runs; names all that does not fit.
     """
-    if not heron_scheduler.has_service(launch):
+    if not heron_scheduler.has_service(launch) and not launch.config.package.url:
         raise ConfigError(
-            f"scheduler {launch.scheduler}: --code needs containers that share the files of this machine; take a "
-            "savepoint with `heron kill --keep-state`, and submit the new code with `heron submit --from`"
+            f"{launch.topology} was submitted without heron.uploader.url, so its hosts cannot be given other code: "
+            "take a savepoint with `heron kill --keep-state`, and submit the new code with `heron submit --from`"
         )
     submitted = prepare(
         definition,
@@ -124,7 +126,8 @@ def plan_code_update(
     with tempfile.TemporaryDirectory(prefix="heron-code-") as scratch:
         loader.stage(definition, Path(scratch))
         after = loader.version_of(Path(scratch))
-    return CodeUpdate(launch, definition, submitted.logical, packing, version_of(launch, packing), after)
+    requirements = submitted.launch.config.package.requirements or launch.config.package.requirements
+    return CodeUpdate(launch, definition, submitted.logical, packing, version_of(launch, packing), after, requirements)
 
 
 def refuse_on_trial(packing: PackingPlan) -> None:

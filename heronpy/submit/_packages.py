@@ -11,23 +11,24 @@ import heron_scheduler
 
 from heronpy.errors import HeronError, StateError
 from heronpy.loader import PACKAGE
+from heronpy.redaction import redacted
 from heronpy.runtime import Launch
 
 # heronpy.uploader and heronpy.environment are imported in functions: most commands need nothing of them.
 
 
-def add_requirements(launch: Launch) -> Launch:
-    """Add the requirements that the configuration names to a staged package.
+def add_requirements(launch: Launch, requirements: str) -> Launch:
+    """Add what a requirements file names to a staged package; nothing, if there is none.
 
     Raises:
         NotFoundError, ConfigError, UsageError, UnavailableError: as `heronpy.environment.collect_requirements`.
     """
-    if not launch.config.package.requirements:
+    if not requirements:
         return launch
     from heronpy.environment import REQUIREMENTS_PATH, collect_requirements, install_requirements
 
     package = launch.dir / PACKAGE
-    collect_requirements(Path(launch.config.package.requirements).expanduser(), package)
+    collect_requirements(Path(requirements).expanduser(), package)
     if heron_scheduler.has_service(launch):  # its containers run in this very directory
         install_requirements(package, launch.dir / REQUIREMENTS_PATH)
     return replace(launch, package_paths=(*launch.package_paths, REQUIREMENTS_PATH))
@@ -68,18 +69,16 @@ def remove_packages(launch: Launch) -> None:
     Raises:
         StateError: something is left; names it.
     """
-    if not launch.packages and not launch.config.package.url:
+    if not launch.config.package.url:
         return
-    from heronpy.uploader import PackageRef, open_uploader, remove
+    from heronpy.uploader import open_uploader
 
-    if not launch.packages:  # its submitter has died before it could write down what it had stored
+    try:  # also code that has come since, and what a submitter that has died had not written down
         with open_uploader(launch.config.package.url) as uploader:
             uploader.remove_all(topology_id=launch.topology_id)
-    for values in launch.packages.values():
-        try:
-            remove(PackageRef.from_json(values), topology_id=launch.topology_id)
-        except (HeronError, ValueError) as e:
-            raise StateError(
-                f"{launch.topology} has ended, but its package {values.get('url')} is not removed: {e}; remove it by "
-                "hand"
-            ) from e
+    except HeronError as e:
+        urls = ", ".join(str(values.get("url")) for values in launch.packages.values())
+        where = urls or redacted(launch.config.package.url)
+        raise StateError(
+            f"{launch.topology} has ended, but its package {where} is not removed: {e}; remove it by hand"
+        ) from e

@@ -196,7 +196,7 @@ def _store(submission: Submission, home: Path, undo: contextlib.ExitStack) -> La
         launch = _staged(submission)
         launch = dataclasses.replace(launch, statemgr=launch.statemgr.in_directory(launch.dir))
         launch.save()  # who finds the directory of a submitter that has died must know whose packages to remove
-        launch = store_packages(add_requirements(launch), undo.callback)
+        launch = store_packages(add_requirements(launch, launch.config.package.requirements), undo.callback)
         launch.save()
         _issue_certificates(launch, [c.id for c in submission.packing.containers], home)
     except OSError as e:

@@ -16,8 +16,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import heron_scheduler
+
 from heronpy import loader
-from heronpy.errors import HeronError, StateError, UnavailableError
+from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError
 from heronpy.loader import PACKAGE
 from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
 from heronpy.proto import tmaster_pb2
@@ -25,6 +27,7 @@ from heronpy.runtime import Launch
 from heronpy.statemgr import open_statemgr
 from heronpy.submit._code import CodeUpdate, version_of
 from heronpy.submit._control import ask, end_trial, plans, status
+from heronpy.submit._hosted_code import remove_stored, stored, wait_until_hosted
 from heronpy.submit._packages import add_requirements
 from heronpy.submit._submit import uninterrupted
 
@@ -107,10 +110,13 @@ def update_code(
         if not base.runs_like(planned.base) and planned.base.trial is None:
             raise StateError(f"{launch.topology} has changed meanwhile: ask again")
         _remove_unused(launch, base)
-        on_step("staging the package")
-        code = _staged(planned)
-        trial = CodeTrial(base.containers[0].code, timeout_s + MARGIN_S)
         try:
+            on_step("staging the package")
+            code = _staged(planned)
+            if not heron_scheduler.has_service(launch):
+                code = stored(launch, code)
+                _bring_to_hosts(launch, code, timeout_s, on_step)
+            trial = CodeTrial(base.containers[0].code, timeout_s + MARGIN_S)
             for containers in planned.steps:
                 _try(planned, code, containers, trial, timeout_s, on_step)
             packing = plans(launch)[1]
@@ -119,10 +125,18 @@ def update_code(
         except BaseException as e:
             on_step("rolling back")
             with uninterrupted():
-                _roll_back(launch, code, e)
+                _roll_back(launch, planned.after, e)
             raise
         _remove_unused(launch, plans(launch)[1])
     return code.version
+
+
+def _bring_to_hosts(launch: Launch, code: CodeVersion, timeout_s: float, on_step: Callable[[str], None]) -> None:
+    """Have all hosts fetch the code while the topology goes on as it is."""
+    on_step("waiting for the hosts to install it")
+    packing = plans(launch)[1]
+    _change(launch, packing, packing.with_staged(code), timeout_s)
+    wait_until_hosted(launch, code, timeout_s)
 
 
 def _try(
@@ -200,14 +214,19 @@ def _newest_error(launch: Launch) -> str:
     return ""
 
 
-def _roll_back(launch: Launch, code: CodeVersion, error: BaseException) -> None:
+def _roll_back(launch: Launch, version: str, error: BaseException) -> None:
     """Have the old code come back, and wait for it. What fails is logged: `error` is what is raised."""
     try:
         end_trial(launch)
         packing = plans(launch)[1]
-        if packing.trial is None and code.version not in packing.versions:
+        if packing.trial is None and version not in packing.versions:
+            if (clean := packing.without_unused_code()) != packing:
+                _change(launch, packing, clean, _CALL_S)
             _settle(launch)
-            _remove_unused(launch, packing)
+            _remove_unused(launch, clean)
+    except NotFoundError:  # it was killed meanwhile, maybe before its new package was stored
+        if not heron_scheduler.has_service(launch):
+            _remove_stored(launch, None)
     except HeronError as e:
         log.error("after %r: code of %s may still be on trial, then it is rolled back: %s", error, launch.topology, e)
 
@@ -237,7 +256,8 @@ def _staged(planned: CodeUpdate) -> CodeVersion:
         staged = loader.stage(planned.definition, scratch)
         if loader.version_of(scratch) != planned.after:
             raise StateError("the package has changed since it was planned: ask again")
-        paths = add_requirements(replace(launch, dir=scratch, package_paths=staged.package_paths)).package_paths
+        scratched = replace(launch, dir=scratch, package_paths=staged.package_paths)
+        paths = add_requirements(scratched, planned.requirements).package_paths
         shutil.rmtree(target, ignore_errors=True)
         scratch.rename(target)
     except OSError as e:
@@ -247,11 +267,20 @@ def _staged(planned: CodeUpdate) -> CodeVersion:
 
 def _remove_unused(launch: Launch, packing: PackingPlan) -> None:
     """Remove the packages that no container runs, nor may fall back to."""
-    used = {*packing.versions, *([packing.trial.fallback] if packing.trial is not None else [])}
+    used = packing.needed_codes
     unused: Iterable[Path] = launch.code_dir("").glob("*")
     for directory in unused:
         if directory.name not in used:
             shutil.rmtree(directory, ignore_errors=True)
     if "" not in used:
         shutil.rmtree(launch.dir / PACKAGE, ignore_errors=True)
+    if not heron_scheduler.has_service(launch):
+        _remove_stored(launch, packing)
     log.info("%s runs code %s", launch.topology, version_of(launch, packing) or "(submitted)")
+
+
+def _remove_stored(launch: Launch, packing: PackingPlan | None) -> None:
+    try:
+        remove_stored(launch, packing)
+    except HeronError as e:  # the next update, or the kill, removes them
+        log.warning("packages of %s that nothing needs any more are still stored: %s", launch.topology, e)

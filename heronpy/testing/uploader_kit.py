@@ -93,6 +93,8 @@ class UploaderKit:
         other = pack(tmp_path / "source", tmp_path / "other.tar.gz")
         shared, own = uploader.store(package, topology_id="a-1"), uploader.store(other, topology_id="a-1")
         uploader.store(package, topology_id="aa-1")
+        uploader.remove_all(topology_id="a-1", keep=[own])
+        uploader.fetch(own, tmp_path / "kept")
         uploader.remove_all(topology_id="a-1")
         uploader.remove_all(topology_id="nobody-1")
         uploader.fetch(shared, tmp_path / "fetched")

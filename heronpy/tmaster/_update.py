@@ -77,9 +77,9 @@ class PlanUpdate:
 
     @classmethod
     def begin(cls, request: UpdateRequested, *, checkpoints: bool) -> PlanUpdate:
-        """Begin; without checkpoints there is nothing to wait for, nor is there for the end of a trial."""
+        """Begin; there is nothing to wait for without checkpoints, after a trial, or if all runs on as it is."""
         update = cls(request, Stage.WRITING, 0, deadline_s=request.now_s + request.timeout_s)
-        if checkpoints and request.base.trial is None:
+        if checkpoints and request.base.trial is None and not request.base.runs_like(request.packing):
             update.stage = Stage.PREPARING
             update.prepared_by_s = request.now_s + min(PREPARE_WAIT_S, request.timeout_s / 4)
             update.new = request.packing.instance_ids - request.base.instance_ids

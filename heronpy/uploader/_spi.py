@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -81,8 +81,8 @@ class Uploader(ABC):
         """A topology uses a package no longer: delete it, if no other does. Calling it again does no harm."""
 
     @abstractmethod
-    def remove_all(self, *, topology_id: str) -> None:
-        """The same for whatever a topology has stored, e.g. one whose submitter has died before it could say what."""
+    def remove_all(self, *, topology_id: str, keep: Collection[PackageRef] = ()) -> None:
+        """The same for whatever a topology has stored but `keep`; nobody need know what that is."""
 
     def close(self) -> None:
         """Give back connections."""

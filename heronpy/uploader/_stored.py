@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -81,12 +81,13 @@ class StoredUploader(Uploader):
     def remove(self, ref: PackageRef, *, topology_id: str) -> None:
         self._remove(self._name(ref), topology_id)
 
-    def remove_all(self, *, topology_id: str) -> None:
+    def remove_all(self, *, topology_id: str, keep: Collection[PackageRef] = ()) -> None:
         mark = _marker("", "", topology_id).removeprefix("/")
         found = [name.removeprefix("uses/") for name in self._storage.names("uses/")]
         found += [name.removeprefix("removing/").rpartition("~")[0] for name in self._storage.names("removing/")]
+        kept = {self._name(ref) for ref in keep}
         for name in dict.fromkeys(found):
-            if name.endswith(mark):
+            if name.endswith(mark) and name.removesuffix(mark) not in kept:
                 self._remove(name.removesuffix(mark), topology_id)
 
     def _remove(self, name: str, topology_id: str) -> None:

@@ -141,6 +141,29 @@ def test_a_topology_is_submitted_steered_and_killed_without_access(
     assert ada.run("restart", place, "Words", "1")[:2] == (0, "restarted container 1 of Words\n")
     code, said, error = ada.run("update", "--component-parallelism", "printed:2", "--containers", "1", place, "Words")
     assert (code, said) == (0, "printed: 1 → 2 tasks\nupdated Words\n"), error
+    before = submit.plans(launch)[1]
+    new_code = ("update", "--code", str(program), "--class", "Words", place, "Words")
+    assert ada.run(*new_code)[:2] == (0, f"nothing to change: Words runs code {launch.code} already\n")
+    (tmp_path / "helper.py").write_text("NUMBER = 2\n")
+    code, said, error = ada.run(*new_code, "--dry-run")
+    assert (code, said.startswith(f"code: {launch.code} → ")) == (0, True), error
+    assert submit.plans(launch)[1] == before
+    code, said, error = ada.run(*new_code)
+    assert (code, said.splitlines()[-1][:21]) == (0, "Words runs code " + said.splitlines()[-1][16:21]), error
+    accepted = submit.plans(launch)[1]
+    assert (accepted.trial, accepted.versions) == (None, {said.split()[-1]})
+    (tmp_path / "helper.py").write_text("import os\nNUMBER = 1 if 'HERON_INSTANCE' not in os.environ else 1 / 0\n")
+    code, said, error = ada.run(*new_code)
+    assert (code > 0, "is rolled back" in error, "ZeroDivisionError" in error, error.count("\n")) == (
+        True,
+        True,
+        True,
+        1,
+    )
+    (tmp_path / "helper.py").write_text("import os\nNUMBER = os.environ['SERVERS_SECRET']\n")
+    code, said, error = ada.run(*new_code)
+    assert (code > 0, "KeyError" in error, "swordfish" in error) == (True, True, False)
+    assert submit.plans(launch)[1] == accepted
     assert ada.run("kill", place, "Words") == (0, "killed Words\n", "")
     assert left(server) == []
     assert states(server) == []
@@ -148,11 +171,11 @@ def test_a_topology_is_submitted_steered_and_killed_without_access(
     assert (code, said.count("\n")) == (3, 1)
     lines = [(line["action"], line["outcome"]) for line in server.audited() if line["user"] == "ada"]
     assert lines.count(("submit", "done")) == 2  # one of them was a dry run
-    assert [action for action, outcome in lines if outcome == "done"][-5:] == [
+    assert [action for action, outcome in lines if outcome == "done"][-8:] == [
         "deactivate",
         "activate",
         "restart",
-        "update",
+        *["update"] * 4,
         "kill",
     ]
     assert lines[-1] == ("kill", "failed")

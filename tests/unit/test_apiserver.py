@@ -91,15 +91,17 @@ async def test_a_request_is_refused_before_it_is_read(http: httpx.AsyncClient, t
             read.append(piece)
             yield piece
 
-    async def post(**headers: str) -> int:
+    async def post(path: str = "/api/v1/topologies", **headers: str) -> int:
         read.clear()
-        return (await http.post("/api/v1/topologies", params=SUBMIT, headers=headers, content=body())).status_code
+        return (await http.post(path, params=SUBMIT, headers=headers, content=body())).status_code
 
     assert (await post(), read) == (401, [])
     assert (await post(**bearer(tokens["reader"])), read) == (403, [])
     assert (await post(**bearer(tokens["ada"]), **{"content-length": "100000"}), read) == (413, [])
     assert await post(**bearer(tokens["ada"])) == 413
     assert len(read) <= 12
+    assert (await post(f"{TOPOLOGY}/code", **bearer(tokens["reader"])), read) == (403, [])
+    assert (await post(f"{TOPOLOGY}/code", **bearer(tokens["ada"])), read) == (404, [])
 
 
 async def test_who_may_what(http: httpx.AsyncClient, tokens: dict[str, str], config: ApiServerConfig) -> None:
@@ -254,7 +256,8 @@ async def test_a_server_that_stops_ends_what_it_has_begun(config: ApiServerConfi
 async def test_the_schema_says_how_to_authenticate(http: httpx.AsyncClient) -> None:
     schema = (await http.get("/openapi.json")).json()
     assert schema["components"]["securitySchemes"]["token"] == {"type": "http", "scheme": "bearer"}
-    assert "application/zip" in schema["paths"]["/api/v1/topologies"]["post"]["requestBody"]["content"]
+    for path in ("/api/v1/topologies", "/api/v1/topologies/{cluster}/{role}/{environment}/{name}/code"):
+        assert "application/zip" in schema["paths"][path]["post"]["requestBody"]["content"]
     assert {"401", "403"} <= set(schema["paths"]["/api/v1/topologies"]["post"]["responses"])
     assert "422" not in json.dumps(schema)
 

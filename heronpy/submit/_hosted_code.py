@@ -1,0 +1,103 @@
+"""New code for containers that do not share the submitter's files: stored, and on every host before any runs it.
+
+So what a host cannot fetch or install is known while everything goes on, and the trial interrupts the topology as
+briefly as where files are shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from heronpy.errors import StateError
+from heronpy.loader import PACKAGE
+from heronpy.plan import CodeVersion, PackingPlan
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch
+from heronpy.statemgr import Kind, container_node, open_statemgr
+from heronpy.submit._control import plans
+
+# heronpy.uploader is imported in functions: most commands need nothing of it.
+
+_POLL_S = 0.2
+
+
+def stored(launch: Launch, code: CodeVersion) -> CodeVersion:
+    """Store a version's package, which is in `launch.code_dir`. Returns the version with where it is.
+
+    Raises:
+        ConfigError: no such uploader.
+        StateError, UnavailableError: it cannot be written, or does not answer.
+    """
+    from heronpy.uploader import open_uploader, pack
+
+    with (
+        tempfile.TemporaryDirectory(prefix="heron-package-") as scratch,
+        open_uploader(launch.config.package.url) as uploader,
+    ):
+        archive = pack(launch.code_dir(code.version) / PACKAGE, Path(scratch) / f"{PACKAGE}.tar.gz")
+        ref = uploader.store(archive, topology_id=launch.topology_id)
+    return replace(code, package_url=ref.url, package_sha256=ref.sha256, package_bytes=ref.size)
+
+
+def wait_until_hosted(launch: Launch, code: CodeVersion, timeout_s: float) -> None:
+    """Wait until all containers have a version of the code that the packing plan has.
+
+    Raises:
+        StateError: a host cannot install it, or not in time; names it. Or somebody else has changed the plan.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        packing = plans(launch)[1]
+        if code not in packing.codes:
+            raise StateError(f"{launch.topology} was changed by somebody else")
+        waiting = list(_waiting(launch, code, packing))
+        if not waiting:
+            return
+        hopeless = [why for why, retried in waiting if not retried]
+        if hopeless or time.monotonic() > deadline_s:
+            late = "" if hopeless else f" after {timeout_s:g} s"
+            why = (hopeless or [why for why, _ in waiting])[0]
+            raise StateError(
+                f"code {code.version} of {launch.topology} is not on all hosts{late}, and nothing was changed: {why}"
+            )
+        time.sleep(_POLL_S)
+
+
+def _waiting(launch: Launch, code: CodeVersion, packing: PackingPlan) -> Iterator[tuple[str, bool]]:
+    """Of each container that has not the code: why, and whether that may still change."""
+    with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+        values = {c.id: state.get(Kind.CONTAINERS, container_node(launch.topology, c.id)) for c in packing.containers}
+    for container, value in values.items():
+        record = state_pb2.ContainerRecord.FromString(value or b"")
+        found = next((one for one in record.codes if one.version == code.version), None)
+        if record.topology_id != launch.topology_id or found is None:
+            yield f"container {container} has not answered", True
+        elif found.problem:
+            yield f"container {container} on {record.host}: {found.problem}", found.retried
+
+
+def remove_stored(launch: Launch, packing: PackingPlan | None) -> None:
+    """Remove the stored packages that a packing plan does not need; None: the topology is gone.
+
+    Raises:
+        StateError, UnavailableError: the store refuses, or does not answer.
+    """
+    from heronpy.environment import PYTHON
+    from heronpy.uploader import PackageRef, open_uploader
+
+    keep = []
+    if packing is not None:
+        places = [PYTHON, *([PACKAGE] if "" in packing.needed_codes else [])]
+        keep = [PackageRef.from_json(launch.packages[place]) for place in places if place in launch.packages]
+        keep += [
+            PackageRef(code.package_url, code.package_sha256, code.package_bytes)
+            for code in packing.codes
+            if code.package_url
+        ]
+    with open_uploader(launch.config.package.url) as uploader:
+        uploader.remove_all(topology_id=launch.topology_id, keep=keep)
