@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from heronpy.api._config import typed_config
 from heronpy.api._state_context import StateContext
 from heronpy.api.metrics import CountMetric, GaugeMetric, HistogramMetric, IMetric, MeterMetric, TimerMetric
 from heronpy.api.task_hook import ITaskHook
+from heronpy.errors import ConfigError
 
 if TYPE_CHECKING:
     from heronpy.plan import PhysicalPlan
@@ -40,7 +41,12 @@ class TopologyContext(StateContext):
     """Made by the engine for every task, and passed to `initialize()`."""
 
     def __init__(
-        self, plan: PhysicalPlan, task_id: int, config: dict[str, Any], metrics: MetricsRegistry | None = None
+        self,
+        plan: PhysicalPlan,
+        task_id: int,
+        config: dict[str, Any],
+        metrics: MetricsRegistry | None = None,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         """The context of a task.
 
@@ -50,6 +56,7 @@ class TopologyContext(StateContext):
             config: the topology's configuration, overridden by the component's. Its values are typed in place (see
                 `heronpy.api.typed_config`), so that the engine and the user's code see the same.
             metrics: where the user's metrics go.
+            secrets: what `topology.secrets` declares, by name.
 
         Raises:
             UserCodeError: a configuration value cannot be unpickled.
@@ -59,6 +66,7 @@ class TopologyContext(StateContext):
         config.update(typed_config(config))
         self._config = config
         self._metrics = metrics
+        self._secrets = secrets
         self.task_hooks: list[ITaskHook] = []
         """The hooks of this task, in the order of their addition."""
         self.restore_epoch = 0
@@ -76,6 +84,16 @@ class TopologyContext(StateContext):
     def get_cluster_config(self) -> dict[str, Any]:
         """The configuration that `initialize()` gets."""
         return self._config
+
+    def get_secret(self, name: str) -> str:
+        """The value of a secret that `topology.secrets` declares.
+
+        Raises:
+            ConfigError: it declares none of this name.
+        """
+        if self._secrets is None:
+            raise ConfigError(f"topology.secrets declares no secret {name!r}")
+        return self._secrets[name]
 
     def get_topology_name(self) -> str:
         """Name of the topology."""

@@ -26,7 +26,7 @@ _TUNING = ("heron.instance.", "heron.streammgr.", "heron.tmanager.", "heron.exec
 """Keys of the engine that a user may set who is not an admin. All others name places, addresses and code."""
 _NOT_TUNING = ("heron.executor.docker.", "heron.executor.cgroup.", "heron.executor.limits")
 """Of these, the image and the control groups that containers run in, and whether what they ask for binds them."""
-_SERVERS_FILES = ("heron.package.requirements",)
+_SERVERS_FILES = ("heron.package.requirements", "topology.secrets")
 """Keys that would have the server itself read or run something: not for admins either."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -98,7 +99,7 @@ def restart(
     service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
-    """End the processes of a container, or of all containers, and start them again."""
+    """End the processes of a container, or of all containers, and start them again; with secrets that have changed."""
     if service_url:
         from heronpy.cli._service import Service
 
@@ -117,5 +118,6 @@ def restart(
     )
     if text is not None and not text.isdecimal():
         raise UsageError(f"CONTAINER must be a number, not {text!r}")
-    submit.restart(launch, None if text is None else int(text))
+    for line in submit.restart(launch, None if text is None else int(text)):
+        print(line, file=sys.stderr)
     print(f"restarted {launch.topology}" if text is None else f"restarted container {text} of {launch.topology}")

@@ -86,6 +86,14 @@ def submit(
     requirements: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Requirements of pip to install for it.", show_default=False)
     ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=REFERENCE",
+            help="file:PATH, env:VARIABLE or kubernetes:SECRET/KEY; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     start_from: Annotated[
         str, typer.Option("--from", metavar="URL", help="Begin with the checkpoint that is there.", show_default=False)
     ] = "",
@@ -124,6 +132,7 @@ def submit(
         from heronpy.cli import _service
 
         here = {"--simulator": simulator, "--from": start_from, "--wait": wait, "--requirements": requirements}
+        here["--secret"] = secret
         for option, given in here.items():
             if given:
                 raise UsageError(f"{option} does not work with --service-url: leave one of them out")
@@ -148,6 +157,8 @@ def submit(
         properties["topology.state.allow.empty"] = "true"
     if allow_dropped_state:
         properties["topology.state.allow.dropped"] = "true"
+    if secret:
+        properties["topology.secrets"] = _secrets(secret)
     if requirements is not None:
         properties["heron.package.requirements"] = str(requirements.absolute())
     if simulator and start_from:
@@ -193,6 +204,16 @@ def _show_warnings() -> None:
         logging.getLogger("heronpy.submit").addHandler(handler)
 
 
+def _secrets(pairs: list[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        name, equals, reference = pair.partition("=")
+        if not equals:
+            raise UsageError("--secret must have the form NAME=REFERENCE, for example db=file:~/db-password")
+        found[name] = reference
+    return found
+
+
 def _define(file: str, class_name: str, args: list[str], *, name: str | None, paused: bool) -> Any:
     from heronpy import loader
 
@@ -221,6 +242,7 @@ def _simulate(definition: Any, planned: Any, seconds: float | None) -> None:
             dataclasses.replace(definition, proto=planned.logical.proto),
             config=planned.launch.config.instance,
             seconds=seconds,
+            secrets=importlib.import_module("heronpy.usersecrets").read_secrets(planned.launch.secrets),
         )
 
 

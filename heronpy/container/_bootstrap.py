@@ -6,7 +6,8 @@
     files               secrets and certificates, by their paths below the topology's directory
 
 A container with user code is given a certificate that opens nothing but `Enroll` of the Topology Master, for this
-container. The key of the topology's authority is in container 0's file alone, and that runs no user code.
+container. The key of the topology's authority is in container 0's file alone, and that runs no user code. It has the
+secrets of user code, too, because a command on another machine adopts a topology by it; its host does not keep them.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import Any
 
 import heronpy
 from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError
-from heronpy.runtime import SECRETS_DIR, TOKEN_FILE, Launch
+from heronpy.runtime import SECRETS_DIR, TOKEN_FILE, USER_SECRETS_DIR, Launch
 from heronpy.security import CA_FILE, bootstrap_identity, read_secret
 
 BYTES_MAX = 1 << 20
 """Of a bootstrap file. Secrets of Kubernetes may have as much."""
 _FORMAT = 1
-_FILE = re.compile(r"token|tls/[a-z0-9-]+\.pem|tls/authority/[a-z-]+\.pem|secrets/[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_FILE = re.compile(r"token|tls/[a-z0-9-]+\.pem|tls/authority/[a-z-]+\.pem|(user-)?secrets/[A-Za-z0-9_-][A-Za-z0-9._-]*")
 _SCRAPERS_FILE = "scrapers.pem"
 _CA_KEY_FILE = "authority/ca-key.pem"
 
@@ -110,8 +111,9 @@ def bootstrap_document(launch: Launch, container: int) -> bytes:
     files = {TOKEN_FILE: launch.token()}
     if launch.config.security.tls:
         files |= _certificates(launch, container)
-    for path in sorted((launch.dir / SECRETS_DIR).glob("*")):
-        files[f"{SECRETS_DIR}/{path.name}"] = _text(path)
+    for directory in (SECRETS_DIR, USER_SECRETS_DIR):
+        for path in sorted((launch.dir / directory).glob("[!.]*")):
+            files[f"{directory}/{path.name}"] = _text(path)
     return Bootstrap(container=container, values=json.loads(launch.encode()), files=files).encode()
 
 
@@ -133,11 +135,11 @@ def _certificates(launch: Launch, container: int) -> dict[str, str]:
 
 def _text(path: Path) -> str:
     try:
-        return read_secret(path).decode("ascii")
+        return read_secret(path).decode()
     except NotFoundError as e:
         raise NotFoundError(f"{e}: this machine cannot start containers of the topology") from e
     except UnicodeDecodeError as e:
-        raise StateError(f"{path} is damaged: it is not ASCII") from e
+        raise StateError(f"{path} is damaged: it is not UTF-8") from e
 
 
 def _number(value: Any) -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from heronpy.container._bootstrap import Bootstrap
 from heronpy.errors import StateError
-from heronpy.runtime import CONTAINER_LOCK_FILE, SECRETS_DIR, TOKEN_FILE, Launch
+from heronpy.runtime import CONTAINER_LOCK_FILE, SECRETS_DIR, TOKEN_FILE, USER_SECRETS_DIR, Launch
 from heronpy.security import private_directory, write_secret
 
 _SECRETS = ("tls", SECRETS_DIR)
@@ -46,6 +46,8 @@ def make_directory(bootstrap: Bootstrap, workdir: Path) -> Launch:
             _take(directory)
         launch = bootstrap.place(directory)
         for name, text in bootstrap.files.items():
+            if bootstrap.container == 0 and name.startswith(f"{USER_SECRETS_DIR}/"):
+                continue  # it runs no user code
             path = directory / name
             for parent in reversed(path.relative_to(directory).parents[:-1]):
                 private_directory(directory / parent)

@@ -31,8 +31,11 @@ def python_module(module: str, *args: str) -> tuple[str, ...]:
 
 
 def child_environment(launch: Launch, process: str, **ours: str) -> dict[str, str]:
-    """The caller's environment for a process of the topology: without what only concerned the caller, with `ours`."""
-    inherited = {key: value for key, value in os.environ.items() if key not in _OURS}
+    """The caller's environment for a process of the topology: without what only concerned the caller or is secret,
+    with `ours`.
+    """
+    secrets = {reference.removeprefix("env:") for reference in launch.secrets.values() if reference.startswith("env:")}
+    inherited = {key: value for key, value in os.environ.items() if key not in _OURS | secrets}
     return inherited | {
         "PYTHONUNBUFFERED": "1",
         TOPOLOGY_ENV: launch.topology_id,

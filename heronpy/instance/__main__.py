@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
 import sys
 
 from heronpy.instance._instance import Instance
 from heronpy.loader import activate
 from heronpy.runtime import Launch, keep_freed_memory, log_to, main
+from heronpy.usersecrets import MaskedLogs, load_secrets
 
 # Batches are made of thousands of young containers that die soon. With the default threshold of 700 the collector would
 # look at each of them several times; with this one it still finds the cycles that user code makes.
@@ -30,6 +32,9 @@ def _main() -> None:
     log_to(
         launch.make_log_dir(args.container) / f"{args.instance}.log", launch.config.logging, topology=launch.topology
     )
+    if secrets := load_secrets(launch):
+        for handler in logging.getLogger().handlers:
+            handler.setFormatter(MaskedLogs(handler.formatter or logging.Formatter(), secrets))
     activate(launch.with_code(args.code, args.path) if args.code else launch)
     os.nice(launch.config.instance.nice)
     if launch.config.instance.batch_scheduling:
@@ -39,7 +44,7 @@ def _main() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     async def make() -> Instance:
-        return Instance(launch, args.container, args.instance, code=args.code)
+        return Instance(launch, args.container, args.instance, code=args.code, secrets=secrets)
 
     main(make, name=args.instance)
 

@@ -67,6 +67,7 @@ class CheckpointedTask:
         make_core: Callable[[PhysicalPlan, Saved], TaskCore],
         ended: Callable[[BaseException | None], None],
         report_exception: Callable[[str], None],
+        masked: Callable[[str], str] = str,
     ) -> None:
         """A task that is restored as soon as that is ordered.
 
@@ -79,9 +80,10 @@ class CheckpointedTask:
             make_core: Makes a core; called in the thread.
             ended: Called in the thread just before it exits.
             report_exception: Reports what keeps a restore from being done.
+            masked: A reason without what is secret.
         """
         self._store, self._plan, self._task_id = store, plan, task_id
-        self._channel, self._report_exception = channel, report_exception
+        self._channel, self._report_exception, self._masked = channel, report_exception, masked
         self._component = plan.tasks[task_id][1].component
         self._loop = asyncio.get_running_loop()
         self._group: asyncio.TaskGroup | None = None
@@ -191,7 +193,7 @@ class CheckpointedTask:
         self._in_loop(self._gateway.restored, epoch)
 
     def failed(self, epoch: int, reason: str, tup: bytes) -> None:
-        self._in_loop(self._gateway.task_failed, epoch, reason, tup)
+        self._in_loop(self._gateway.task_failed, epoch, self._masked(reason), tup)
 
     def of_snapshots(self, epoch: int) -> SnapshotReports:
         return _OfSnapshots(self, epoch)
@@ -211,7 +213,7 @@ class CheckpointedTask:
 
     def not_written(self, epoch: int, checkpoint: int, reason: str) -> None:
         """As `SnapshotReports.failed`."""
-        self._in_loop(self._not_written, epoch, checkpoint, reason)
+        self._in_loop(self._not_written, epoch, checkpoint, self._masked(reason))
 
     def committed(self, checkpoint: int) -> None:
         """As `SnapshotReports`."""

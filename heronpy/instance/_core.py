@@ -34,6 +34,7 @@ from heronpy.instance._task_config import TaskConfig
 from heronpy.loader import load_class
 from heronpy.plan import Component, InputDecl, PhysicalPlan
 from heronpy.proto import stmgr_pb2
+from heronpy.usersecrets import NO_SECRETS, Secrets
 from heronpy.wire import MalformedBatch
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ class TaskCore:
     not kept: it may take as much room as the state."""
     roll_back: Callable[[str], None] = lambda _reason: None
     """With checkpoints: ask that all tasks are restored; any thread."""
+    secrets: Secrets = field(default_factory=lambda: NO_SECRETS)
+    """What the configuration may use, and the context has."""
     failed: FailedTuple | None = None
     """With checkpoints: the tuple that is the reason."""
 
@@ -105,7 +108,10 @@ class TaskCore:
         self.component: Component = self.plan.logical.components[instance.component]
         self.user_config: dict[str, Any] = self.plan.logical.config_of(self.component.name)
         """The component's configuration over the topology's. User code may change it in initialize()."""
-        self.context = TopologyContext(self.plan, self.task_id, self.user_config, metrics=self.metrics)
+        self.context = TopologyContext(
+            self.plan, self.task_id, self.user_config, metrics=self.metrics, secrets=self.secrets
+        )
+        self.secrets.fill(self.user_config)
         self.states = None if saved is None else self.context.restore_states(saved)
         """Of which checkpoints are taken; None: of none."""
         self.settings = TaskConfig.of(self.user_config, self.plan.logical.components.values())

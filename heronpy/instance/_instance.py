@@ -36,6 +36,7 @@ from heronpy.runtime import Launch, StreamLost, TaskProgress, essential, until_o
 if TYPE_CHECKING:
     from heronpy.checkpoints import Saved
     from heronpy.instance._checkpointed import CheckpointedTask
+from heronpy.usersecrets import NO_SECRETS, Secrets
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,9 @@ class InstanceFailed(HeronError):
 class Instance:
     """One instance of one component."""
 
-    def __init__(self, launch: Launch, container: int, instance_id: str, *, code: str = "") -> None:
+    def __init__(
+        self, launch: Launch, container: int, instance_id: str, *, code: str = "", secrets: Secrets = NO_SECRETS
+    ) -> None:
         """Make an instance.
 
         Args:
@@ -59,6 +62,7 @@ class Instance:
             container: Its container.
             instance_id: `container_<n>_<component>_<task>`.
             code: The version of the user's code that this process has; empty: what was submitted.
+            secrets: Of the user's code.
         """
         self.started = asyncio.Event()
         self._launch = launch
@@ -67,6 +71,7 @@ class Instance:
         self._id = instance_id
         self._code = code
         self._security = launch.security(instance_id)
+        self._secrets = secrets
         self._component, self._task_id = component, _ = _parse(instance_id)
         self._channel = ThreadChannel(self._config)
         self._signal = Signal()
@@ -251,7 +256,8 @@ class Instance:
             signal=self._signal,
             make_core=self._make_core,
             ended=self._ended_soon,
-            report_exception=self._reporter.exception,
+            report_exception=self._report_exception,
+            masked=self._secrets.masked,
         )
         run = essential(checkpoints.run())
         self._checkpoints_run = self._tasks.create_task(run, name=f"{self._id}/checkpoints")
@@ -263,7 +269,8 @@ class Instance:
             task_id=self._task_id,
             config=self._config,
             send=self._channel.send,
-            report_exception=self._reporter.exception,
+            report_exception=self._report_exception,
+            secrets=self._secrets,
             wake=lambda: self._channel.command(lambda _task: None),
             signal=self._signal,
             metrics=self._metrics,
@@ -271,6 +278,9 @@ class Instance:
         )
         global_metrics.init(core.context, GLOBAL_METRICS_EVERY_S)
         return core
+
+    def _report_exception(self, stacktrace: str) -> None:
+        self._reporter.exception(self._secrets.masked(stacktrace))
 
     def _ended_soon(self, error: BaseException | None) -> None:
         """The task has ended; called in its thread."""
@@ -283,7 +293,7 @@ class Instance:
             log.error("the task ended: %r", error, exc_info=None if isinstance(error, TaskFailed) else error)
             if not isinstance(error, TaskFailed):  # else it was reported where it was raised
                 self._metrics.add("__exception-count", 1)
-                self._reporter.exception("".join(traceback.format_exception(error)))
+                self._report_exception("".join(traceback.format_exception(error)))
         if not self._ended.done():
             self._ended.set_result(error)
 

@@ -9,6 +9,7 @@ from heronpy.runtime._launch import (
     INCARNATION_ENV,
     LAUNCH_FILE,
     TOKEN_FILE,
+    USER_SECRETS_DIR,
     Launch,
     own_incarnation,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "START_SIGNAL",
     "STOP_SIGNAL",
     "TOKEN_FILE",
+    "USER_SECRETS_DIR",
     "Beat",
     "HasTask",
     "Heartbeat",

@@ -4,6 +4,7 @@ A topology's directory, made at submit and copied to wherever a container runs:
 
     launch.json            name, id, cluster, role, environ, state manager, configuration
     token                  the topology's secret, 0600
+    user-secrets/          secrets of user code by name, 0700: see heronpy.usersecrets
     secrets/               what the state manager's servers want to be shown, if anything, 0700: see StatemgrSpec
     tls/                   its certificates: see heronpy.security.authority, 0700
     package/               the user's code, on sys.path of every instance
@@ -38,6 +39,7 @@ LAUNCH_FILE = "launch.json"
 CONTAINER_LOCK_FILE = "container.lock"
 """Held by the container that the directory was made for."""
 TOKEN_FILE = "token"
+USER_SECRETS_DIR = "user-secrets"
 CODE_DIR = "code"
 LAUNCH_BYTES_MAX = 256 * KIB
 TOKEN_BYTES_MAX = 4 * KIB
@@ -66,6 +68,8 @@ class Launch:
     packages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """What is stored for hosts that do not share the submitter's files: by the directory, relative to `dir`, that it
     becomes (`package`), its reference as `heronpy.uploader.PackageRef.from_json` reads it."""
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    """The secrets of the user's code by name, as references: see `heronpy.usersecrets`. Never their values."""
     code: str = ""
     """Version of the code that was submitted: see `heronpy.loader.version_of`."""
     main_file: str = ""
@@ -110,6 +114,7 @@ class Launch:
             "statemgr": self.statemgr.to_values(self.dir),
             "package_paths": list(self.package_paths),
             "packages": {place: dict(ref) for place, ref in self.packages.items()},
+            "secrets": dict(self.secrets),
             "main_file": self.main_file,
             "code": self.code,
             "scheduler": self.scheduler,
@@ -271,9 +276,9 @@ def own_incarnation() -> int:
     return int(found) if found.isdecimal() else 0
 
 
-def _origins(values: Any) -> dict[str, str]:
+def _texts(values: Any) -> dict[str, str]:
     if not isinstance(values, dict) or not all(isinstance(text, str) for pair in values.items() for text in pair):
-        raise TypeError("an origin is not text")
+        raise TypeError("a name or value is not text")
     return values
 
 
@@ -305,7 +310,8 @@ def _launch(path: Path, values: Any) -> Launch:
         dir=path,
         package_paths=tuple(packages),
         packages=_packages(values.get("packages", {})),
+        secrets=_texts(values.get("secrets", {})),
         config=EngineConfig.from_keys(values["config"]),
         scheduler_config=_plain_map(values.get("scheduler_config", {})),
-        origins=_origins(values.get("origins", {})),  # directories of earlier versions have none
+        origins=_texts(values.get("origins", {})),  # directories of earlier versions have none
     )

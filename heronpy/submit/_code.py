@@ -24,6 +24,7 @@ _FIXED: Final = {
     "topology.reliability.mode": "ATMOST_ONCE",
     "topology.stateful.checkpoint.interval.seconds": None,
     "topology.state.key.groups": None,
+    "topology.secrets": None,
 }
 """Configuration that a topology keeps for as long as it runs, and its defaults."""
 

@@ -24,6 +24,7 @@ from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._listed import check_owner
 from heronpy.submit._packages import remove_packages
+from heronpy.submit._secrets import renew_secrets
 from heronpy.submit._submit import LOCK, LOCK_TIMEOUT_S
 
 log = logging.getLogger(__name__)
@@ -157,11 +158,15 @@ def _end(launch: Launch) -> None:
     shutil.rmtree(launch.socket_root(), ignore_errors=True)
 
 
-def restart(launch: Launch, container: int | None = None) -> None:
-    """End the processes of one container, or of all, and have them started again.
+def restart(launch: Launch, container: int | None = None) -> list[str]:
+    """End the processes of one container, or of all, and have them started again; with secrets that have changed.
+
+    Returns:
+        What is to be said of secrets, in words: which are new, and which stay because they are not on this machine.
 
     Raises:
         NotFoundError: the topology has no such container.
+        ConfigError: a secret cannot be read, or the cluster cannot bring it to the topology.
         UnavailableError: the scheduler does not answer.
     """
     if container is not None:
@@ -171,7 +176,9 @@ def restart(launch: Launch, container: int | None = None) -> None:
                 f"topology {launch.topology} has no container {container}: it has {known[0]} to {known[-1]}"
             )
     with _locked(launch):
+        said = renew_secrets(launch)
         heron_scheduler.restart(launch, container)
+    return said
 
 
 @contextlib.contextmanager

@@ -9,19 +9,22 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
-from heronpy.errors import StateError
+from heronpy.errors import StateError, UnavailableError
 from heronpy.loader import PACKAGE
-from heronpy.plan import CodeVersion, PackingPlan
+from heronpy.plan import CodeVersion, LogicalPlan, PackingPlan
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, container_node, open_statemgr
 from heronpy.submit._control import plans
 
 # heronpy.uploader is imported in functions: most commands need nothing of it.
+
+T = TypeVar("T")
 
 _POLL_S = 0.2
 
@@ -52,10 +55,10 @@ def wait_until_hosted(launch: Launch, code: CodeVersion, timeout_s: float) -> No
     """
     deadline_s = time.monotonic() + timeout_s
     while True:
-        packing = plans(launch)[1]
+        packing = plans_by(launch, deadline_s)[1]
         if code not in packing.codes:
             raise StateError(f"{launch.topology} was changed by somebody else")
-        waiting = list(_waiting(launch, code, packing))
+        waiting = list(_waiting(launch, code, packing, deadline_s))
         if not waiting:
             return
         hopeless = [why for why, retried in waiting if not retried]
@@ -68,11 +71,29 @@ def wait_until_hosted(launch: Launch, code: CodeVersion, timeout_s: float) -> No
         time.sleep(_POLL_S)
 
 
-def _waiting(launch: Launch, code: CodeVersion, packing: PackingPlan) -> Iterator[tuple[str, bool]]:
+def plans_by(launch: Launch, deadline_s: float) -> tuple[LogicalPlan, PackingPlan]:
+    """The same as `plans`, from a state manager that need not answer before `deadline_s` of the monotonic clock."""
+    return _patiently(lambda: plans(launch), deadline_s)
+
+
+def _patiently(read: Callable[[], T], deadline_s: float) -> T:
+    while True:
+        try:
+            return read()
+        except (StateError, UnavailableError):
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(_POLL_S)
+
+
+def _waiting(launch: Launch, code: CodeVersion, packing: PackingPlan, deadline_s: float) -> Iterator[tuple[str, bool]]:
     """Of each container that has not the code: why, and whether that may still change."""
-    with contextlib.closing(open_statemgr(launch.statemgr)) as state:
-        values = {c.id: state.get(Kind.CONTAINERS, container_node(launch.topology, c.id)) for c in packing.containers}
-    for container, value in values.items():
+
+    def records() -> dict[int, bytes | None]:
+        with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+            return {c.id: state.get(Kind.CONTAINERS, container_node(launch.topology, c.id)) for c in packing.containers}
+
+    for container, value in _patiently(records, deadline_s).items():
         record = state_pb2.ContainerRecord.FromString(value or b"")
         found = next((one for one in record.codes if one.version == code.version), None)
         if record.topology_id != launch.topology_id or found is None:

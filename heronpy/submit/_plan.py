@@ -10,7 +10,7 @@ import logging
 import os
 import pickle
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,8 @@ from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
 from heronpy.proto import topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.submit._effective import origins_of, set_by_user
+from heronpy.usersecrets import KEY as SECRETS_KEY
+from heronpy.usersecrets import check_used, kinds_of, references_of
 
 if TYPE_CHECKING:
     from heronpy.loader import Definition
@@ -131,6 +133,12 @@ def prepare(
         engine = dataclasses.replace(engine, shell=ShellConfig(enabled=not scheduler.has_service))
     if engine.logging.upload_uri:
         engine = dataclasses.replace(engine, logging=_storing(engine.logging, cluster, role, environ))
+    secrets = references_of(logical.config)
+    for config_of, where in ((logical.config, f"topology {name}"), *_components(logical)):
+        check_used(config_of, secrets, where)
+    for secret, kind in kinds_of(secrets).items():
+        if kind not in scheduler.secret_kinds:
+            raise ConfigError(f"{SECRETS_KEY}: scheduler {config.scheduler} has no secrets of {kind}, as {secret!r} is")
     launch = Launch(
         topology=name,
         topology_id=logical.id,
@@ -143,11 +151,17 @@ def prepare(
         scheduler_config=scheduler_config,
         config=engine,
         checkpoints=_checkpoints(logical, engine, config.scheduler, home / "checkpoints" / cluster / role / environ),
+        secrets=secrets,
         start_from=start_from,
         start_checkpoint=_starting_checkpoint(logical, start_from),
         origins=origins,
     )
     return Submission(definition, launch, logical, packing_of(logical, config.packing).pack())
+
+
+def _components(logical: LogicalPlan) -> Iterator[tuple[Mapping[str, Any], str]]:
+    for component in logical.components.values():
+        yield component.config, f"component {component.name}"
 
 
 def _storing(logging: LoggingConfig, cluster: str, role: str, environ: str) -> LoggingConfig:
@@ -235,7 +249,13 @@ def _topology(definition: topology_pb2.Topology, config: ClusterConfig) -> topol
     for key, value in {**default, **config.topology}.items():
         if key not in present:
             topology.topology_config.kvs.append(_key_value(key, value))
-    topology.topology_config.kvs.extend(own)
+    topology.topology_config.kvs.extend(kv for kv in own if kv.key != SECRETS_KEY)
+    if SECRETS_KEY in present:
+        # Name by name, and the other way round: a topology says what it needs, and the place where it runs from where.
+        declared = LogicalPlan.from_proto(definition).config[SECRETS_KEY]
+        given = config.topology.get(SECRETS_KEY) or {}
+        merged = {**declared, **given} if isinstance(declared, dict) and isinstance(given, dict) else declared
+        topology.topology_config.kvs.append(_key_value(SECRETS_KEY, merged))
     return topology
 
 

@@ -36,6 +36,7 @@ from heronpy.submit._copies import has_copy, trouble_of
 from heronpy.submit._listed import load
 from heronpy.submit._packages import add_requirements, remove_packages, store_packages
 from heronpy.submit._plan import Submission, default_role, prepare
+from heronpy.usersecrets import read_secrets, store_secrets
 
 if TYPE_CHECKING:
     from heronpy.loader import Definition
@@ -70,6 +71,7 @@ def submit(
     Raises:
         AlreadyExistsError: a topology with this name runs in the cluster.
         ConfigError: unknown cluster or key, or a value of the wrong type.
+        NotFoundError: a secret is not where it should be.
         TopologyError: the topology is not valid.
         StateError: the state manager cannot be read or written.
         UnavailableError: the scheduler does not start, or a port is taken.
@@ -85,6 +87,7 @@ def submit(
         start_from=start_from,
     )
     launch = submission.launch
+    secrets = read_secrets(launch.secrets)
     check_ports(launch, range(len(submission.packing.containers) + 1))
     with (
         contextlib.closing(open_statemgr(launch.statemgr)) as state,
@@ -94,7 +97,7 @@ def submit(
         _clear_leftovers(launch)
         _check_free(state, launch)
         on_step("storing the package")
-        launch = _store(submission, home, undo)
+        launch = _store(submission, home, secrets, undo)
         on_step("writing the plan")
         _record(submission, launch, state, undo)
         on_step("starting the scheduler")
@@ -187,12 +190,13 @@ def _check_free(state: StateManager, launch: Launch) -> None:
         )
 
 
-def _store(submission: Submission, home: Path, undo: contextlib.ExitStack) -> Launch:
+def _store(submission: Submission, home: Path, secrets: Mapping[str, str], undo: contextlib.ExitStack) -> Launch:
     launch = submission.launch
     undo.callback(_remove_directory, launch)
     try:
         launch.dir.mkdir(parents=True, mode=0o700)
         begin_submission(launch.dir)
+        store_secrets(launch, secrets)
         launch = _staged(submission)
         launch = dataclasses.replace(launch, statemgr=launch.statemgr.in_directory(launch.dir))
         launch.save()  # who finds the directory of a submitter that has died must know whose packages to remove

@@ -27,7 +27,7 @@ from heronpy.runtime import Launch
 from heronpy.statemgr import open_statemgr
 from heronpy.submit._code import CodeUpdate, version_of
 from heronpy.submit._control import ask, end_trial, plans, status
-from heronpy.submit._hosted_code import remove_stored, stored, wait_until_hosted
+from heronpy.submit._hosted_code import plans_by, remove_stored, stored, wait_until_hosted
 from heronpy.submit._packages import add_requirements
 from heronpy.submit._submit import uninterrupted
 
@@ -164,9 +164,9 @@ def _try(
     deadline_s = time.monotonic() + timeout_s
     healthy = False
     while not healthy:
-        with contextlib.suppress(UnavailableError):  # it is being started again
+        with contextlib.suppress(UnavailableError, StateError):  # it, or the state manager, is being started again
             healthy = health.observed(status(launch), time.monotonic())
-        _refuse_rolled_back(launch, plans(launch)[1], code, health.failure)
+        _refuse_rolled_back(launch, plans_by(launch, deadline_s)[1], code, health.failure)
         if health.failure:
             raise StateError(f"code {code.version} of {launch.topology} is rolled back: {health.failure}")
         if time.monotonic() > deadline_s and not healthy:

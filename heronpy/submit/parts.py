@@ -1,6 +1,7 @@
-"""The parts of an update that decide, each of which is tested alone."""
+"""Parts of commands that are tested alone."""
 
 from heronpy.submit._code import misfits_of
+from heronpy.submit._secrets import renew_secrets
 from heronpy.submit._update_code import CodeHealth
 
-__all__ = ["CodeHealth", "misfits_of"]
+__all__ = ["CodeHealth", "misfits_of", "renew_secrets"]

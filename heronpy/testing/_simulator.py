@@ -23,6 +23,7 @@ from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan
 from heronpy.proto import stmgr_pb2, topology_pb2
 from heronpy.testing._simulated_checkpoints import Reports, SimulatedCheckpoints
+from heronpy.usersecrets import Secrets
 from heronpy.wire import CONTROL, decode_control
 
 INBOX_BATCHES = 64
@@ -45,6 +46,7 @@ class Simulator:
         config: InstanceConfig | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         lose: Callable[[stmgr_pb2.Batch], bool] = lambda _batch: False,
+        secrets: Mapping[str, str] | None = None,
     ) -> None:
         """Make the tasks; nothing runs yet.
 
@@ -53,12 +55,14 @@ class Simulator:
             config: of the tasks.
             clock: the time in ns. Tests may give their own.
             lose: which batches are lost on their way. Tests use it to see replays.
+            secrets: the values of what `topology.secrets` declares.
         """
         logical = LogicalPlan.from_proto(_proto(topology))
         self.plan = _planned(logical)
         self._config = config or InstanceConfig()
         self._clock = clock
         self._lose = lose
+        self._secrets = Secrets(secrets or {})
         self._checkpoints = SimulatedCheckpoints(self.plan) if takes_checkpoints(logical.config) else None
         self._interval_ns = int(checkpoint_interval_s(logical.config) * 1e9)
         self._checkpoint_at_ns = clock() + self._interval_ns
@@ -70,7 +74,13 @@ class Simulator:
     def _core(self, task_id: int) -> TaskCore:
         saved = None if self._checkpoints is None else self._checkpoints.saved(task_id)
         core = TaskCore(
-            plan=self.plan, task_id=task_id, config=self._config, send=self._send, clock=self._clock, saved=saved
+            plan=self.plan,
+            task_id=task_id,
+            config=self._config,
+            send=self._send,
+            clock=self._clock,
+            saved=saved,
+            secrets=self._secrets,
         )
         if self._checkpoints is not None:
             core.context.restore_epoch = self._checkpoints.epoch
@@ -254,14 +264,20 @@ def _proto(topology: Any) -> topology_pb2.Topology:
     return built.protobuf_topology  # type: ignore[no-any-return]  # set by the metaclass
 
 
-def simulate(definition: Definition, *, config: InstanceConfig | None = None, seconds: float | None = None) -> None:
+def simulate(
+    definition: Definition,
+    *,
+    config: InstanceConfig | None = None,
+    seconds: float | None = None,
+    secrets: Mapping[str, str] | None = None,
+) -> None:
     """Run a definition in this process: `heron submit --simulator`. Until Ctrl-C, unless `seconds` are given.
 
     Raises:
         UserCodeError: user code failed. Its traceback is in the error, unless it was logged.
     """
     try:
-        with importable(definition), Simulator(definition, config=config) as simulator:
+        with importable(definition), Simulator(definition, config=config, secrets=secrets) as simulator:
             simulator.run(seconds=seconds)
     except TaskFailed as e:
         raise UserCodeError(f"{e} failed: {type(e.__cause__).__name__}: {e.__cause__}", "") from e

@@ -234,6 +234,17 @@ def restart(launch: Launch, container: int | None = None) -> None:
     _ask(launch, location, "Restart", request, timeout_s)
 
 
+def renew_secrets(launch: Launch) -> None:
+    """Have containers that start from now on given the secrets of user code that are in `launch.dir`.
+
+    Raises:
+        ConfigError: the cluster cannot do that.
+        UnavailableError: it does not answer.
+    """
+    if not has_service(launch):  # else the containers read them there
+        scheduler_of(launch.scheduler)(launch).on_secrets()
+
+
 def job_links(launch: Launch) -> Sequence[str]:
     """Where a user can look at the job.
 

@@ -66,6 +66,8 @@ class Scheduler(ABC):
     The state of the engine, checkpoints and packages are the engine's to remove, never a scheduler's.
     """
 
+    secret_kinds: ClassVar[frozenset[str]] = frozenset({"file", "env"})
+    """Which secrets of user code it can bring to containers: see `heronpy.usersecrets`."""
     has_service: ClassVar[bool] = False
     """Whether a process of the engine has to look after the containers. On a cluster that starts them again by itself
     commands call the methods here themselves, and `launch.dir` is no more than this machine's copy."""
@@ -115,6 +117,18 @@ class Scheduler(ABC):
         Raises:
             NotFoundError: there is no such container.
         """
+
+    def on_secrets(self) -> None:
+        """Secrets of user code have changed in `launch.dir`: whatever container starts from now on is to have the new
+        ones. Not called where containers share that directory.
+
+        Raises:
+            ConfigError: this cluster cannot bring them to a topology that runs.
+        """
+        raise ConfigError(
+            f"scheduler {self.launch.scheduler} brings changed secrets to no topology that runs: kill "
+            f"{self.launch.topology}, and submit it again"
+        )
 
     @abstractmethod
     def on_update(self, old: PackingPlan, new: PackingPlan) -> None:

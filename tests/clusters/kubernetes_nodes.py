@@ -73,8 +73,10 @@ class Pod:
 
     def files(self, source: dict[str, Any]) -> dict[str, bytes]:
         if "secret" in source:
-            data = self.api.get(self.path("secrets", source["secret"]["secretName"])).body["data"]
-            return {name: base64.b64decode(value) for name, value in data.items()}
+            wanted = source["secret"]
+            data = self.api.get(self.path("secrets", wanted.get("secretName") or wanted["name"])).body["data"]
+            places = {item["key"]: item["path"] for item in wanted.get("items", [])} or {key: key for key in data}
+            return {path: base64.b64decode(data[key]) for key, path in places.items()}
         if "configMap" in source:
             data = self.api.get(self.path("configmaps", source["configMap"]["name"])).body["data"]
             return {name: value.encode() for name, value in data.items()}

@@ -101,7 +101,13 @@ class ProcessScheduler(Scheduler):
             time.sleep(0.1)
 
     def on_restart(self, container: int | None) -> None:
-        raise NotImplementedError
+        for host in hosts(self.root):
+            if host.processes() and container in (None, host.container):
+                host.send(signal.SIGKILL)
+                start_on_a_new_host(self.launch, host.container, self.root)
+
+    def on_secrets(self) -> None:
+        """Each start makes its bootstrap file anew."""
 
     def on_update(self, old: PackingPlan, new: PackingPlan) -> None:
         raise NotImplementedError

@@ -262,7 +262,10 @@ def test_a_trial_outlives_the_topology_master_and_ends_with_ctrl_c(farm: Farm) -
 
         def on_trial() -> None:
             assert process.poll() is None, process.communicate()
-            assert farm.packing.trial is not None
+            try:
+                assert farm.packing.trial is not None
+            except StateError as e:  # on a busy machine
+                raise AssertionError(str(e)) from e
 
         eventually_sync(on_trial, within_s=WITHIN_S)
         return process

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,20 @@ def test_nothing_secret_is_in_a_stateful_set() -> None:
     containers = json.dumps(made(0)[1]["spec"]["template"]["spec"]["containers"])
     assert "secret" not in containers.replace("/run/heron/secret", "")
     assert service_object(launch(), Settings.of(IMAGE))["spec"]["clusterIP"] == "None"
+
+
+def test_secrets_of_kubernetes_are_files_for_user_code_alone() -> None:
+    secrets = {"db": "kubernetes:words-db/password", "key": "kubernetes:keys/api", "own": "file:/home/ada/own"}
+    of = dataclasses.replace(launch(), secrets=secrets)
+    (volume,) = [v for v in pod(of=of)["spec"]["volumes"] if v["name"] == "heron-user-secrets"]
+    assert volume["projected"]["sources"] == [
+        {"secret": {"name": "words-db", "items": [{"key": "password", "path": "db"}]}},
+        {"secret": {"name": "keys", "items": [{"key": "api", "path": "key"}]}},
+    ]
+    (mount,) = [m for m in engine(of=of)["volumeMounts"] if m["name"] == "heron-user-secrets"]
+    assert {"name": "HERON_USER_SECRETS", "value": mount["mountPath"]} in engine(of=of)["env"]
+    assert "heron-user-secrets" not in json.dumps(pod(0, of=of)), "container 0 runs no user code"
+    assert "heron-user-secrets" not in json.dumps(pod())
 
 
 def test_memory_is_set_aside_and_cpu_may_be_borrowed() -> None:

@@ -14,6 +14,7 @@ from heron_scheduler.kubernetes._template import merged
 from heronpy.executor import stop_limit_s
 from heronpy.plan import Resources
 from heronpy.runtime import Launch
+from heronpy.usersecrets import MOUNT_ENV, kubernetes_reference
 
 Object = dict[str, Any]
 
@@ -26,6 +27,7 @@ UID = 10001
 # Below /run/heron, so that nothing of the image is hidden. `work` outlives a restart of the container in its pod.
 _SECRET_DIR = "/run/heron/secret"
 _WORK_DIR = "/run/heron/work"
+_USER_SECRETS_DIR = "/run/heron/user-secrets"
 # The kubelet's copy of a Secret belongs to root and is readable by the pod's group: a private copy is made of it.
 # exec: the engine is the container's first process, and gets SIGTERM.
 _START = f'umask 077 && cat {_SECRET_DIR}/{BOOTSTRAP_KEY} >{_WORK_DIR}/{BOOTSTRAP_KEY} && exec "$@"'
@@ -151,6 +153,11 @@ def _pod(
     for n, (name, path) in enumerate(sorted(settings.secrets.items())):
         volumes.append({"name": f"heron-secret-{n}", "secret": {"secretName": name, "defaultMode": 0o440}})
         mounts.append({"name": f"heron-secret-{n}", "mountPath": path, "readOnly": True})
+    environment = _environment(settings)
+    if role != role_of(0) and (sources := _user_secrets(launch)):
+        volumes.append({"name": "heron-user-secrets", "projected": {"defaultMode": 0o440, "sources": sources}})
+        mounts.append({"name": "heron-user-secrets", "mountPath": _USER_SECRETS_DIR, "readOnly": True})
+        environment.append({"name": MOUNT_ENV, "value": _USER_SECRETS_DIR})
     engine: Object = {
         "name": role,
         "image": settings.image,
@@ -163,7 +170,7 @@ def _pod(
             "--dir",
             f"{_WORK_DIR}/topologies",
         ],
-        "env": _environment(settings),
+        "env": environment,
         "resources": _resources(role, resources, settings),
         "volumeMounts": mounts,
         "securityContext": {
@@ -207,6 +214,15 @@ def _pod(
         "annotations": {**settings.pod_annotations, **_annotations(launch)},
     }
     return {"metadata": metadata, "spec": spec}
+
+
+def _user_secrets(launch: Launch) -> list[Object]:
+    """Files that Kubernetes makes of its own Secrets, for user code."""
+    return [
+        {"secret": {"name": found[0], "items": [{"key": found[1], "path": name}]}}
+        for name, reference in sorted(launch.secrets.items())
+        if (found := kubernetes_reference(reference)) is not None
+    ]
 
 
 def _environment(settings: Settings) -> list[Object]:

@@ -33,6 +33,7 @@ from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableEr
 from heronpy.kubernetes import Api, KubernetesError, load_access
 from heronpy.plan import PackingPlan
 from heronpy.runtime import Launch
+from heronpy.usersecrets import kubernetes_reference
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ _END_MARGIN_S = 30.0
 
 class KubernetesScheduler(Scheduler):
     """The containers of one topology as StatefulSets."""
+
+    secret_kinds = frozenset({"file", "env", "kubernetes"})
 
     def __init__(self, launch: Launch) -> None:
         super().__init__(launch)
@@ -86,6 +89,16 @@ class KubernetesScheduler(Scheduler):
             for pod in pods:
                 self._delete("Pod", pod["metadata"]["name"], {"preconditions": {"uid": pod["metadata"]["uid"]}})
             self._await_end({pod["metadata"]["uid"] for pod in pods})
+
+    def on_secrets(self) -> None:
+        from heronpy.container import bootstrap_document
+
+        with self._refusals("write the secrets of"):
+            for n in self._by_container("StatefulSet"):
+                path = self._path("Secret", container_name(self.launch, n))
+                secret = self._api.get(path).body
+                secret["data"][BOOTSTRAP_KEY] = base64.b64encode(bootstrap_document(self.launch, n)).decode()
+                self._api.call("PUT", path, secret)
 
     def on_kill(self) -> None:
         with self._refusals("kill"):
@@ -150,6 +163,7 @@ class KubernetesScheduler(Scheduler):
         templates = {role: self._template(role) for role in {role_of(n) for n in numbers}}
         python = python_command(self.launch)
         resources = {0: plan.master, **{c.id: c.required for c in plan.containers}}
+        self._check_user_secrets()
         wanted = [service_object(self.launch, self._settings)]
         for n in numbers:
             wanted += container_objects(
@@ -165,6 +179,23 @@ class KubernetesScheduler(Scheduler):
         for one in wanted:
             self._create(one)
         self._await_pods(numbers)
+
+    def _check_user_secrets(self) -> None:
+        """Refuse secrets of user code that are not there: their pods would wait for them for ever."""
+        for name, reference in self.launch.secrets.items():
+            if (found := kubernetes_reference(reference)) is None:
+                continue
+            secret, key = found
+            try:
+                data = self._api.get(self._path("Secret", secret)).body.get("data") or {}
+            except KubernetesError as e:
+                if e.status != 404:
+                    raise
+                namespace = self._settings.namespace
+                raise NotFoundError(f"secret {name!r}: namespace {namespace} has no Secret {secret!r}") from e
+            if key not in data:
+                known = ", ".join(sorted(data)) or "none"
+                raise NotFoundError(f"secret {name!r}: Secret {secret!r} has no key {key!r}: it has {known}")
 
     def _template(self, role: str) -> Mapping[str, Any]:
         named = self._settings.template(role)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -115,6 +116,16 @@ class SparkScheduler(Scheduler):
                 return report is None or (report.serial >= orders.serial and not removed & running)
 
             self._wait(ended, self._grace_s + STOP_S, lambda: f"containers {sorted(removed)} do not end on Spark")
+
+    def on_secrets(self) -> None:
+        """The driver reads them from its topology's directory, with each run of a container."""
+        with self._state() as state:
+            report = self._report(state)
+        if report is not None and report.host != socket.gethostname():
+            raise ConfigError(
+                f"the Spark driver of {self.launch.topology} runs on {report.host}: restart it from there"
+            )
+        self._share_secrets()
 
     def job_links(self) -> Sequence[str]:
         """The page of the application in the master's web UI."""
