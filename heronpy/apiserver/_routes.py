@@ -224,7 +224,7 @@ async def _received(request: Request, server: Server) -> Path:
     """The program in the body of a request, as a file that is the caller's to remove."""
     config = server.config
     async with (
-        server.uploads,
+        server.uploads(request.scope[USER]),
         upload(
             request, server.actions.scratch, bytes_max=config.upload_bytes_max, timeout_s=config.upload_timeout_s
         ) as archive,

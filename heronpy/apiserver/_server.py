@@ -21,7 +21,8 @@ from heronpy.errors import HeronError, UnavailableError
 
 AT_ONCE_MAX = 8
 """Actions that run at once; more wait."""
-UPLOADS_MAX = 4
+UPLOADS_MAX = 2
+"""Programs of one user that come in at once; more wait, and no other user for them."""
 
 
 class Server:
@@ -32,10 +33,14 @@ class Server:
         self.users = Users(config.users_file)
         self.audit = AuditLog(config.audit_file)
         self.actions = Actions(config)
-        self.uploads = asyncio.Semaphore(UPLOADS_MAX)
+        self._uploads: dict[str, asyncio.Semaphore] = {}
         # Threads of their own: actions wait for clusters, and would take those of whoever only looks.
         self._threads = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="apiserver-action")
         self._running: set[asyncio.Task[dict[str, Any]]] = set()
+
+    def uploads(self, user: User) -> asyncio.Semaphore:
+        """To be held while a program of a user comes in."""
+        return self._uploads.setdefault(user.name, asyncio.Semaphore(UPLOADS_MAX))
 
     async def change(
         self,

@@ -104,6 +104,25 @@ async def test_a_request_is_refused_before_it_is_read(http: httpx.AsyncClient, t
     assert (await post(f"{TOPOLOGY}/code", **bearer(tokens["ada"])), read) == (404, [])
 
 
+async def test_who_sends_slowly_holds_up_nobody_else(http: httpx.AsyncClient, tokens: dict[str, str]) -> None:
+    begun, go_on = asyncio.Semaphore(0), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        begun.release()
+        await go_on.wait()
+        yield b""
+
+    async def post(user: str, body: AsyncIterator[bytes] | bytes) -> int:
+        answer = await http.post("/api/v1/topologies", params=SUBMIT, headers=bearer(tokens[user]), content=body)
+        return answer.status_code
+
+    waiting = [asyncio.create_task(post("ada", slowly())) for _ in range(10)]
+    await begun.acquire()
+    assert await post("root", b"no archive") == 400
+    go_on.set()
+    assert set(await asyncio.gather(*waiting)) == {400}
+
+
 async def test_who_may_what(http: httpx.AsyncClient, tokens: dict[str, str], config: ApiServerConfig) -> None:
     other = TOPOLOGY.replace("/ada/", "/eve/")
     for name, path, status in (

@@ -53,6 +53,18 @@ def test_a_job_with_a_comment_of_any_kind_is_seen(launch: Launch) -> None:
     assert (found.container, found.phase, found.host, found.job) == (1, ContainerPhase.RUNNING, "n1", "17")
 
 
+@pytest.mark.parametrize(
+    ("comment", "reason"), [("heron: n1: no module heronpy", "n1: no module heronpy"), ("team a|production", "FAILED")]
+)
+def test_why_a_job_has_failed_is_not_its_users_comment(
+    launch: Launch, tmp_path: Path, comment: str, reason: str
+) -> None:
+    program = (tmp_path / "squeue").read_text().replace("RUNNING", "FAILED").replace("team a|production", comment)
+    (tmp_path / "squeue").write_text(program)
+    [found] = SlurmScheduler(launch).containers()
+    assert (found.phase, found.reason) == (ContainerPhase.FAILED, reason)
+
+
 @pytest.mark.parametrize("owner", ["4711 bob"])
 def test_a_topology_whose_jobs_are_somebody_elses_is_not_taken_for_ended(launch: Launch) -> None:
     with pytest.raises(UnavailableError, match="belong to bob"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from heron_scheduler.slurm import SlurmConfig, bootstrap_in, job_script
@@ -51,6 +52,25 @@ def test_the_script_is_bash() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert "\nmodule load python\n" in script
     assert """python3 -c 'print('"'"'a b'"'"')' -m heronpy.container""" in script
+
+
+def test_what_has_failed_is_submitted_again_whatever_its_users_comment_is(tmp_path: Path) -> None:
+    script = job_script(SlurmConfig(), "words-7", 0, SIZE, bootstrap=b"{}")
+    begin = script.index("watch() {")
+    watch = script[begin : script.index("\n}\n", begin) + 3]
+    listed = ["17 FAILED heron.words-7.1 team a", "18 FAILED heron.words-7.2 heron: n1: no heronpy"]
+    listed += ["19 NODE_FAIL heron.words-7.3 (null)", "20 RUNNING heron.words-7.4 (null)", "21 FAILED other (null)"]
+    (tmp_path / "listed").write_text("".join(f"{line}\n" for line in listed))
+    for name, body in (
+        ("squeue", f"cat {tmp_path}/listed"),
+        ("scontrol", 'echo "$3"'),
+        ("sbatch", f"cat >> {tmp_path}/submitted"),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    program = f"PATH={tmp_path}:$PATH\nn=0\nsleep() {{ n=$((n + 1)); [ $n = 1 ]; }}\n{watch}\nwatch\n"
+    subprocess.run(["bash"], input=program, text=True, check=True)
+    assert sorted((tmp_path / "submitted").read_text().split()) == ["17", "19"]
 
 
 @pytest.mark.parametrize(

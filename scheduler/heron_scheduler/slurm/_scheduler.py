@@ -14,7 +14,7 @@ from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.slurm import _commands
 from heron_scheduler.slurm._commands import ENDED, Job
 from heron_scheduler.slurm._config import KEYS, SlurmConfig
-from heron_scheduler.slurm._script import bootstrap_in, job_name, job_prefix, job_script
+from heron_scheduler.slurm._script import FAILURE_MARK, bootstrap_in, job_name, job_prefix, job_script
 from heronpy.container import bootstrap_document
 from heronpy.environment import python_command
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
@@ -193,4 +193,5 @@ def _phase(job: Job) -> ContainerPhase:
 
 
 def _why(job: Job) -> str:
-    return job.comment or job.reason or job.state
+    said = job.comment.removeprefix(FAILURE_MARK) if job.comment.startswith(FAILURE_MARK) else ""
+    return said or job.reason or job.state

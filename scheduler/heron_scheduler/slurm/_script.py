@@ -27,6 +27,8 @@ _DELIMITER = "HERON_BOOTSTRAP_FILE"
 # Exit codes of `python -m heronpy.container`: 0 is an end on purpose, 75 (EX_TEMPFAIL) asks to be started again, as
 # does a death by a signal. Others are failures, which are tried five times in quick succession; then the job fails,
 # with the container's last words as its comment, where `squeue` and `heron status` find them.
+FAILURE_MARK = "heron: "
+"""What the comment of such a job begins with: others are the user's (`--comment`)."""
 _SUPERVISE = """\
 umask 077
 dirs="{directory}/heron-$(id -u)-{topology_id}-"
@@ -37,7 +39,7 @@ if active=$(squeue --noheader --me --format=%i); then
     printf '%s\n' "$active" | grep -qx "${{old##*-}}" || rm -rf "$old"
   done
 fi
-say() {{ scontrol update JobId="$SLURM_JOB_ID" Comment="$(printf %s "$1" | tr -cd '[:print:]' | cut -c -300)"; }}
+say() {{ scontrol update JobId="$SLURM_JOB_ID" Comment="{mark}$(printf %s "$1" | tr -cd '[:print:]' | cut -c -300)"; }}
 if ! mkdir -p "$dir" || [ ! -O "$dir" ] || [ -L "$dir" ] || ! chmod 700 "$dir"; then
   say "$(hostname): $dir cannot be used"
   exit 73
@@ -87,7 +89,7 @@ exit 0
 
 # Slurm requeues what was lost with its node, and nothing else: a job whose script was killed has failed. So the script
 # of container 0 looks after all others, and that of container 1 after that of container 0. What it submits again is the
-# same script, in a clean environment. A job that has failed on purpose has a comment, and is left alone.
+# same script, in a clean environment. A job that has failed on purpose says so in its comment, and is left alone.
 _WATCH = """\
 watch() {{
   while sleep {seconds}; do
@@ -96,7 +98,7 @@ watch() {{
       while read -r id state name comment; do
         case "$name" in {watched}) ;; *) continue ;; esac
         case "$state" in BOOT_FAIL | FAILED | NODE_FAIL | OUT_OF_MEMORY | TIMEOUT) ;; *) continue ;; esac
-        [ "$comment" = "(null)" ] || continue
+        case "$comment" in "{mark}"*) continue ;; esac
         scontrol write batch_script "$id" - |
           env -i PATH="$PATH" HOME="$HOME" ${{SLURM_CONF:+SLURM_CONF="$SLURM_CONF"}} sbatch --parsable > /dev/null
       done
@@ -157,8 +159,9 @@ def job_script(
         delimiter=_DELIMITER,
         bootstrap=text,
         python=shlex.join(python),
-        watch=_WATCH.format(seconds=WATCH_S, watched=watched) if watched else "",
+        watch=_WATCH.format(seconds=WATCH_S, watched=watched, mark=FAILURE_MARK) if watched else "",
         watched=watched,
+        mark=FAILURE_MARK,
     )
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), config.setup, body])
 
