@@ -14,18 +14,13 @@ from typing import Any
 import cloudpickle
 import pytest
 from heron_scheduler import ContainerPhase, ContainerStatus
+from heron_scheduler.driven import Action, DriverReport, Order, Orders, Run, decide
 from heron_scheduler.spark import (
-    Action,
-    DriverReport,
-    Order,
-    Orders,
-    Run,
     SparkConfig,
     SparkScheduler,
     check_cores,
     check_driver_host,
     container_task,
-    decide,
 )
 
 from heronpy.errors import ConfigError, StateError, UnavailableError

@@ -18,31 +18,27 @@ from types import FrameType
 from typing import Any
 
 from heron_scheduler._spi import ContainerPhase, ContainerStatus
+from heron_scheduler.driven import Action, DriverReport, DriverSeat, Orders, OrdersFollower, Run, decide
 from heron_scheduler.spark._application import Application
 from heron_scheduler.spark._config import SparkConfig
 from heron_scheduler.spark._link import LinkServer
-from heron_scheduler.spark._messages import DriverReport, Orders
 from heron_scheduler.spark._preflight import master_state
-from heron_scheduler.spark._runs import Action, Run, decide
 from heronpy.container import bootstrap_document
 from heronpy.environment import python_command
-from heronpy.errors import AlreadyExistsError, StateError, UnavailableError
+from heronpy.errors import UnavailableError
 from heronpy.executor import stop_limit_s
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager
+from heronpy.statemgr import StateManager
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
-STANDBY_S = 1.0
 SPREAD_S = 20.0
 """How long hosts are waited for, so that containers are spread over them: JVMs take seconds to start."""
 RETRY_S = 15.0
 """After which a job that Spark has failed is run again."""
 CANCEL_S = 20.0
 """What a container has beyond its grace time, before its task is killed."""
-GONE_S = 60.0
-"""How long the state manager may know no orders before the topology counts as gone: it may be given its data again."""
 
 
 def grace_s(launch: Launch) -> float:
@@ -54,17 +50,13 @@ class Driver:
     """Its methods are called by one thread, unless they say otherwise."""
 
     def __init__(self, launch: Launch, state: StateManager) -> None:
-        self._launch, self._state = launch, state
+        self._launch = launch
         self._config = SparkConfig.of(launch.scheduler_config)
         self._program = importlib.resources.files("heron_scheduler.spark").joinpath("_supervise.py").read_text()
-        self._orders: Orders | None = None
-        self._gone_s: float | None = None
-        self._changed = threading.Event()
-        self._stopping = False
+        self._orders, self._seat = OrdersFollower(launch, state), DriverSeat(launch, state)
         self._runs: dict[int, Run] = {}
         self._lock = threading.Lock()
         """Guards what job and link threads change of `_runs`."""
-        self._said = b""
         self._application: Application | None = None
         self._links: LinkServer | None = None
 
@@ -76,9 +68,9 @@ class Driver:
         """
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
-        watch = self._state.watch(Kind.DRIVERORDERS, self._launch.topology, self._ordered)
-        try:
-            if not self._acquire():
+        with self._orders:
+            starting = self._report(-1)
+            if not self._seat.acquire(self._orders, starting):
                 return
             advertise, bind = self._launch.advertised_host(), self._launch.bind_address.rpartition(":")[0]
             with contextlib.ExitStack() as stack:
@@ -90,54 +82,9 @@ class Driver:
                 self._wait_for_hosts(self._application)
                 log.info("Spark runs %s as %s", self._launch.topology, self._application.id)
                 self._serve()
-        finally:
-            watch.cancel()
 
     def _stop(self, _signal: int, _frame: FrameType | None) -> None:
-        self._stopping = True
-        self._changed.set()
-
-    def _ordered(self, value: bytes | None) -> None:
-        """Called by the state manager's thread."""
-        try:
-            orders = None if value is None else Orders.decode(value)
-        except StateError as e:
-            log.error("%s", e)
-            return
-        if orders is not None and orders.topology_id != self._launch.topology_id:
-            orders = Orders(topology_id=self._launch.topology_id, stop=True)  # the name is another submission's
-        if orders is None:
-            self._gone_s = time.monotonic()
-        else:
-            self._orders, self._gone_s = orders, None
-        self._changed.set()
-
-    def _wanted(self) -> Orders | None:
-        """What is to run now; None: not known yet."""
-        gone = self._gone_s is not None and time.monotonic() > self._gone_s + GONE_S
-        if self._stopping or gone:
-            return Orders(topology_id=self._launch.topology_id, stop=True)
-        return self._orders
-
-    def _acquire(self) -> bool:
-        """Become the topology's driver; False: it was killed meanwhile."""
-        said = False
-        while True:
-            orders = self._wanted()
-            if orders is not None and orders.stop:
-                return False
-            if orders is not None:
-                try:
-                    self._said = self._report(orders, starting=True).encode()
-                    self._state.create(Kind.DRIVERS, self._launch.topology, self._said, ephemeral=True)
-                    return True
-                except AlreadyExistsError:
-                    if not said:
-                        log.info("another driver of %s lives: waiting", self._launch.topology)
-                    said = True
-                except StateError as e:
-                    log.warning("%s; trying again", e)
-            time.sleep(STANDBY_S)
+        self._orders.stop()
 
     def _wait_for_hosts(self, application: Application) -> None:
         """Wait a while for executors, without which the first one to come would be given all containers."""
@@ -151,11 +98,12 @@ class Driver:
 
     @property
     def _ordered_containers(self) -> int:
-        return 0 if self._orders is None else len(self._orders.containers)
+        orders = self._orders.wanted()
+        return 0 if orders is None else len(orders.containers)
 
     def _serve(self) -> None:
         while True:
-            orders = self._wanted()
+            orders = self._orders.wanted()
             assert orders is not None, "it was acquired with orders"
             assert self._application is not None
             with self._lock:
@@ -166,9 +114,9 @@ class Driver:
                 return
             if self._application.ended:
                 raise UnavailableError("the Spark master has ended the application")
-            self._say(orders)
-            self._changed.wait(POLL_S)
-            self._changed.clear()
+            self._seat.say(self._report(orders.serial))
+            self._orders.changed.wait(POLL_S)
+            self._orders.changed.clear()
 
     def _do(self, action: Action, n: int, orders: Orders) -> None:
         assert self._links is not None
@@ -232,7 +180,7 @@ class Driver:
                 run.phase = ContainerPhase.FAILED
             elif ended in ("lost", "unreachable"):
                 run.phase, run.retry_s = ContainerPhase.PENDING, time.monotonic() + RETRY_S
-        self._changed.set()
+        self._orders.changed.set()
 
     def _connected(self, run_id: str, host: str) -> None:
         """A container runs on a host, or on none any more; called by a thread of the links."""
@@ -242,9 +190,9 @@ class Driver:
                     run.host = host
                     if run.phase is not ContainerPhase.ENDING:
                         run.phase = ContainerPhase.RUNNING if host else ContainerPhase.PENDING
-        self._changed.set()
+        self._orders.changed.set()
 
-    def _report(self, orders: Orders, *, starting: bool = False) -> DriverReport:
+    def _report(self, serial: int) -> DriverReport:
         with self._lock:
             runs = [(n, run) for n, run in sorted(self._runs.items()) if shown(run)]
         told = tuple(
@@ -255,25 +203,10 @@ class Driver:
             topology_id=self._launch.topology_id,
             host=socket.gethostname(),
             pid=os.getpid(),
-            serial=-1 if starting else orders.serial,
+            serial=serial,
             application="" if self._application is None else self._application.id,
             containers=told,
         )
-
-    def _say(self, orders: Orders) -> None:
-        """Write what has changed.
-
-        Raises:
-            AlreadyExistsError: another driver has taken over while the state manager took this one for dead.
-        """
-        value = self._report(orders).encode()
-        if value == self._said:
-            return
-        try:
-            self._state.set(Kind.DRIVERS, self._launch.topology, value)
-            self._said = value
-        except StateError as e:
-            log.warning("%s; trying again", e)
 
 
 def shown(run: Run) -> bool:

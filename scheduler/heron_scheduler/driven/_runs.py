@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heron_scheduler._spi import ContainerPhase
-from heron_scheduler.spark._messages import Orders
+from heron_scheduler.driven._orders import Orders
 
 
 @dataclass(slots=True)
 class Run:
-    """A job for one container, which may be over."""
+    """One start of a container on the cluster, which may be over."""
 
     id: str
     generation: int

@@ -23,6 +23,8 @@ class Order:
     """A higher one than that of the run means: end that, and start it again."""
     cpus: int
     """The cores that it asks for."""
+    ram_mb: int = 0
+    """The RAM that it asks for, in MiB; 0 where the cluster does not count it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,7 @@ class Orders:
         return replace(self, serial=self.serial + 1, **changes)
 
     def encode(self) -> bytes:
-        containers = {str(n): [one.generation, one.cpus] for n, one in sorted(self.containers.items())}
+        containers = {str(n): [one.generation, one.cpus, one.ram_mb] for n, one in sorted(self.containers.items())}
         values = {"topology_id": self.topology_id, "serial": self.serial, "stop": self.stop, "containers": containers}
         return json.dumps(values).encode()
 
@@ -50,7 +52,7 @@ class Orders:
         """Raises StateError: it is damaged."""
         try:
             values = json.loads(data)
-            containers = {int(n): Order(int(one[0]), int(one[1])) for n, one in values["containers"].items()}
+            containers = {int(n): Order(*map(int, one)) for n, one in values["containers"].items()}
             return cls(
                 topology_id=str(values["topology_id"]),
                 serial=int(values["serial"]),
@@ -58,7 +60,7 @@ class Orders:
                 containers=containers,
             )
         except (ValueError, LookupError, TypeError, AttributeError) as e:
-            raise StateError(f"the orders of a Spark driver are damaged ({type(e).__name__})") from None
+            raise StateError(f"the orders of a driver are damaged ({type(e).__name__})") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,9 @@ class DriverReport:
     host: str
     pid: int
     serial: int = -1
-    """Of the orders by which it acts; negative: Spark has not accepted it yet."""
+    """Of the orders by which it acts; negative: the cluster has not accepted it yet."""
     application: str = ""
-    """Spark's id of it."""
+    """The cluster's id of it."""
     containers: tuple[ContainerStatus, ...] = ()
 
     def encode(self) -> bytes:
@@ -90,4 +92,4 @@ class DriverReport:
             )
             return cls(**values, containers=containers)
         except (ValueError, LookupError, TypeError, AttributeError) as e:
-            raise StateError(f"the report of a Spark driver is damaged ({type(e).__name__})") from None
+            raise StateError(f"the report of a driver is damaged ({type(e).__name__})") from None
