@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 BUILD := build
 KAFKA_VERSION := 4.4.0
 KAFKA_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kafka-$(KAFKA_VERSION)
+HADOOP_VERSION := 3.4.1
+YARN_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/yarn-$(HADOOP_VERSION)
 KUBERNETES_VERSION := 1.35.4
 KUBERNETES := $(or $(HERON_TEST_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kubernetes-$(KUBERNETES_VERSION)/hyper)
 # Four at a time, because many of them wait; by file (tests/conftest.py), so that each Spark and each
@@ -30,7 +32,7 @@ CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes
 
 .PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-state bench-nexmark bench-spark bench-hosts bench-tracker \
-	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server java constraints
+	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server yarn-server java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -206,6 +208,15 @@ k8s-server: ## build the Kubernetes control plane of the tests (once for all che
 	@[ -x "$(KUBERNETES)" ] || tests/servers/kubernetes.sh $(KUBERNETES_VERSION) "$(KUBERNETES)"
 	@command -v etcd >/dev/null || { $(call apt_install,etcd-server); } \
 		|| echo "not installed: etcd-server; the tests on Kubernetes will be skipped" >&2
+
+# Not among `servers` either: only the tests of one scheduler need it.
+yarn-server: ## download the YARN of the tests (once for all checkouts; needs Maven; 80 MB)
+	@[ -d "$(YARN_JARS)" ] || { \
+		mkdir -p "$(dir $(YARN_JARS))"; new=$$(mktemp -d "$(dir $(YARN_JARS)).new-XXXXXX"); trap 'rm -rf "$$new"' EXIT; \
+		{ command -v mvn >/dev/null || { $(call apt_install,maven); }; } && \
+		timeout 600 mvn -q -B -f tests/servers/yarn.xml -Dhadoop.version=$(HADOOP_VERSION) \
+			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$$new/jars" && \
+		{ mv -T "$$new/jars" "$(YARN_JARS)" 2>/dev/null || [ -d "$(YARN_JARS)" ]; }; }
 
 # Spark needs Java 17 or newer. What is missing says the program itself, too.
 java:

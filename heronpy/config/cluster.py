@@ -59,6 +59,7 @@ _SCHEDULERS = {
     "KubernetesScheduler": "kubernetes",
     "SlurmScheduler": "slurm",
     "SparkScheduler": "spark",
+    "YarnScheduler": "yarn",
 }
 COMMAND_LINE = "command line"
 _SINKS_KEY = "heron.metricsmgr.sinks"

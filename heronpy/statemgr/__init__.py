@@ -16,7 +16,7 @@ ZooKeeper (`zookeeper`), in etcd (`etcd`) or in Kubernetes' own objects (`kubern
     <root>/loglevels/<topology>             LogLevels: those that were changed at run time
     <root>/containers/<topology>__<n>       ContainerRecord: the newest incarnation of container n, and where it runs
     <root>/launches/<topology>              launch.json, which holds nothing secret: for a CLI on another machine
-    <root>/driverorders/<topology>          what a driver (of Spark) is to run: see heron_scheduler.spark
+    <root>/driverorders/<topology>          what a driver (of Spark, YARN) is to run: see heron_scheduler.driven
     <root>/drivers/<topology>               what that driver says, ephemeral: gone when it is
 
 Sync and thread-safe; from asyncio, call through `asyncio.to_thread`, and follow nodes with `follow`. Every call takes a

@@ -26,6 +26,7 @@ _BUILT_IN = {
     "local": "heron_scheduler._local:LocalScheduler",
     "slurm": "heron_scheduler.slurm:SlurmScheduler",
     "spark": "heron_scheduler.spark:SparkScheduler",
+    "yarn": "heron_scheduler.yarn:YarnScheduler",
 }
 """Name and class of the schedulers that come with the engine. Imported when asked for: they build on this module."""
 

@@ -1,0 +1,278 @@
+"""A real YARN cluster on one machine: a ResourceManager, and a NodeManager for each host.
+
+    with YarnCluster() as yarn:
+        urllib.request.urlopen(f"{yarn.url}/ws/v1/cluster/info")
+
+Hosts have addresses of their own (127.0.0.2, …) and a directory each; nothing is shared between them but this machine.
+The ResourceManager keeps its state, so it can be killed and started again. There are two queues: `default`, and
+`closed`, which nobody may use but the user that runs this. `yarn_missing()` says why there is none on this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+from xml.sax.saxutils import escape
+
+import psutil
+
+from heronpy.host import find_by_environment
+from heronpy.testing._eventually import eventually_sync
+from heronpy.testing._server_process import ServerProcess, free_port
+
+YARN_JARS_ENV: Final = "HERON_TEST_YARN_JARS"
+HOST_ENV: Final = "HERON_TEST_YARN_HOST"
+"""Which host a process belongs to."""
+_START_S = 300.0
+"""For a busy machine: a daemon that ends is noticed at once."""
+_JAVA = (
+    "java",
+    "-Xmx256m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "-Djava.net.preferIPv4Stack=true",
+)
+_LOGGING = """\
+log4j.rootLogger=INFO,A
+log4j.appender.A=org.apache.log4j.ConsoleAppender
+log4j.appender.A.layout=org.apache.log4j.PatternLayout
+log4j.appender.A.layout.ConversionPattern=%d %p %c{1} %m%n
+"""
+_QUEUES = {
+    "root.queues": "default,closed",
+    "root.acl_submit_applications": " ",
+    "root.acl_administer_queue": " ",
+    "root.default.capacity": "90",
+    "root.default.maximum-capacity": "100",
+    "root.default.user-limit-factor": "10",
+    "root.default.acl_submit_applications": "*",
+    "root.default.acl_administer_queue": "*",
+    "root.closed.capacity": "10",
+    "maximum-am-resource-percent": "0.9",
+    "resource-calculator": "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator",
+}
+
+
+@functools.cache
+def yarn_jars() -> Path | None:
+    """The directory with YARN's jars: the environment's word, or the newest that `make yarn-server` has downloaded."""
+    if given := os.environ.get(YARN_JARS_ENV):
+        return Path(given)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return max((cache / "heronpy").glob("yarn-[0-9]*"), default=None)
+
+
+def yarn_missing() -> str | None:
+    """Why no YARN can be started here, or None if it can."""
+    if shutil.which("java") is None:
+        return "no YARN: there is no java"
+    if yarn_jars() is None:
+        return f"no YARN: make yarn-server, or put the directory of its jars into {YARN_JARS_ENV}"
+    return None
+
+
+class YarnCluster:
+    """ResourceManager and NodeManagers. A context manager: nothing of it is left after the block."""
+
+    def __init__(self, hosts: int = 2, *, vcores: int = 16, memory_mb: int = 8192) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="hyn-"))
+        self.hosts = [f"127.0.0.{n + 2}" for n in range(hosts)]
+        self.vcores, self.memory_mb = vcores, memory_mb
+        self._ports = {name: free_port() for name in ("rpc", "scheduler", "tracker", "admin", "web")}
+        self._daemons: dict[str, ServerProcess] = {}
+
+    @property
+    def url(self) -> str:
+        """Of the ResourceManager's web services."""
+        return f"http://127.0.0.1:{self._ports['web']}"
+
+    def applications(self) -> list[dict[str, Any]]:
+        """What the ResourceManager says of all applications, the newest last."""
+        found = self._get("apps")["apps"] or {"app": []}
+        return sorted(found["app"], key=lambda app: str(app["id"]))
+
+    def nodes(self) -> dict[str, str]:
+        """The state of each host, as the ResourceManager sees it."""
+        nodes = (self._get("nodes")["nodes"] or {"node": []})["node"]
+        nodes.sort(key=lambda node: str(node["state"]) == "RUNNING")  # one that was lost is told of, too
+        return {str(node["nodeHostName"]): str(node["state"]) for node in nodes}
+
+    def start(self) -> None:
+        """Returns when all hosts take containers.
+
+        Raises:
+            RuntimeError: they do not come up; with the end of their output.
+        """
+        self.start_master()
+        for host in self.hosts:
+            self.start_host(host)
+        self.wait_up(*self.hosts)
+
+    def start_master(self) -> None:
+        """Start the ResourceManager; after a kill it knows its applications again."""
+        settings = {
+            "yarn.resourcemanager.recovery.enabled": "true",
+            "yarn.resourcemanager.store.class": (
+                "org.apache.hadoop.yarn.server.resourcemanager.recovery.FileSystemRMStateStore"
+            ),
+            "yarn.resourcemanager.fs.state-store.uri": f"file://{self.directory}/master/state",
+            "yarn.resourcemanager.am.max-attempts": "4",
+            "yarn.scheduler.minimum-allocation-mb": "64",
+            "yarn.scheduler.maximum-allocation-mb": str(self.memory_mb),
+            "yarn.scheduler.maximum-allocation-vcores": str(self.vcores),
+            "yarn.nm.liveness-monitor.expiry-interval-ms": "15000",
+            "yarn.resourcemanager.work-preserving-recovery.scheduling-wait-ms": "1000",
+            "yarn.acl.enable": "true",
+            "yarn.admin.acl": " ",
+        }
+        self._daemon("master", "resourcemanager.ResourceManager", settings, {})
+
+    def start_host(self, host: str) -> None:
+        """Start a host's NodeManager."""
+        where = self.directory / host
+        settings = {
+            "yarn.nodemanager.hostname": host,
+            "yarn.nodemanager.bind-host": host,
+            "yarn.nodemanager.address": f"{host}:{free_port()}",
+            "yarn.nodemanager.localizer.address": f"{host}:{free_port()}",
+            "yarn.nodemanager.webapp.address": f"{host}:{free_port()}",
+            "yarn.nodemanager.collector-service.address": f"{host}:{free_port()}",
+            "yarn.nodemanager.local-dirs": str(where / "local"),
+            "yarn.nodemanager.log-dirs": str(where / "userlogs"),
+            "yarn.nodemanager.resource.memory-mb": str(self.memory_mb),
+            "yarn.nodemanager.resource.cpu-vcores": str(self.vcores),
+            "yarn.nodemanager.vmem-check-enabled": "false",
+            "yarn.nodemanager.pmem-check-enabled": "false",
+            "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
+            "yarn.nodemanager.admin-env": f"MALLOC_ARENA_MAX=4,{HOST_ENV}={where}",
+        }
+        self._daemon(host, "nodemanager.NodeManager", settings, {HOST_ENV: str(where)})
+
+    def wait_up(self, *hosts: str) -> None:
+        """Return when the hosts take containers."""
+
+        def check() -> None:
+            for name, daemon in self._daemons.items():
+                if not daemon.running():
+                    raise RuntimeError(f"{name} ended while it started:\n{daemon.tail(20)}")
+            try:
+                states = self.nodes()
+            except OSError as e:
+                raise AssertionError(f"the ResourceManager does not answer: {e}") from None
+            assert all(states.get(host) == "RUNNING" for host in hosts), states
+
+        eventually_sync(check, within_s=_START_S)
+
+    def vanish(self, host: str) -> None:
+        """End all processes of a host at once, as when its machine loses power."""
+        deadline_s = time.monotonic() + _START_S
+        while (left := self.processes(host)) and time.monotonic() < deadline_s:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+        if host in self._daemons:
+            self._daemons.pop(host).kill()
+        shutil.rmtree(self.directory / host, ignore_errors=True)
+
+    def kill_master(self) -> None:
+        """End the ResourceManager with SIGKILL."""
+        self._daemons.pop("master").kill()
+
+    def processes(self, host: str) -> list[int]:
+        """All processes of a host."""
+        found = {process.pid for process, _ in find_by_environment({HOST_ENV: f"{self.directory}/{host}"})}
+        for pid in [*found]:  # the shells between a NodeManager and its containers have an environment of their own
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
+        return sorted(found)
+
+    def stop(self) -> None:
+        """End all daemons, and what runs on the hosts, and remove the directory."""
+        for host in self.hosts:
+            self.vanish(host)
+        if "master" in self._daemons:
+            self.kill_master()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _get(self, what: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"{self.url}/ws/v1/cluster/{what}", timeout=10) as reply:
+            found: dict[str, Any] = json.loads(reply.read())
+        return found
+
+    def _daemon(self, name: str, cls: str, settings: Mapping[str, str], ours: Mapping[str, str]) -> None:
+        where, jars = self.directory / name, yarn_jars()
+        assert jars is not None, yarn_missing()
+        conf, logs = where / "conf", where / "logs"
+        conf.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(exist_ok=True)
+        master = {
+            "yarn.resourcemanager.hostname": "127.0.0.1",
+            "yarn.resourcemanager.bind-host": "127.0.0.1",
+            "yarn.resourcemanager.address": f"127.0.0.1:{self._ports['rpc']}",
+            "yarn.resourcemanager.scheduler.address": f"127.0.0.1:{self._ports['scheduler']}",
+            "yarn.resourcemanager.resource-tracker.address": f"127.0.0.1:{self._ports['tracker']}",
+            "yarn.resourcemanager.admin.address": f"127.0.0.1:{self._ports['admin']}",
+            "yarn.resourcemanager.webapp.address": f"127.0.0.1:{self._ports['web']}",
+            "yarn.nodemanager.heartbeat.interval-ms": "200",
+            "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "200",
+        }
+        core = {
+            "hadoop.tmp.dir": str(where / "tmp"),
+            "fs.defaultFS": "file:///",
+            "hadoop.http.filter.initializers": "org.apache.hadoop.security.AuthenticationFilterInitializer",
+            "hadoop.http.authentication.type": "simple",
+            "hadoop.http.authentication.simple.anonymous.allowed": "true",
+        }
+        _write(conf / "core-site.xml", core)
+        _write(conf / "yarn-site.xml", {**master, **settings})
+        _write(conf / "capacity-scheduler.xml", {f"yarn.scheduler.capacity.{k}": v for k, v in _QUEUES.items()})
+        (conf / "log4j.properties").write_text(_LOGGING)
+        java = Path(os.path.realpath(shutil.which("java") or "java")).parents[1]
+        homes = {f"HADOOP_{one}HOME": str(jars) for one in ("", "COMMON_", "HDFS_", "YARN_", "MAPRED_")}
+        values = {"JAVA_HOME": str(java), "HADOOP_CONF_DIR": str(conf), **homes, **ours}
+        self._daemons[name] = ServerProcess(
+            [
+                "env",
+                "-C",
+                str(where),
+                *(f"{key}={value}" for key, value in values.items()),
+                *_JAVA,
+                f"-Dyarn.log.dir={logs}",
+                f"-Dhadoop.log.dir={logs}",
+                "-cp",
+                f"{conf}:{jars}/*",
+                f"org.apache.hadoop.yarn.server.{cls}",
+            ],
+            where / "output.log",
+        )
+
+
+def _write(path: Path, values: Mapping[str, str]) -> None:
+    properties = (f"<property><name>{k}</name><value>{escape(v)}</value></property>\n" for k, v in values.items())
+    path.write_text(f"<configuration>\n{''.join(properties)}</configuration>\n")
