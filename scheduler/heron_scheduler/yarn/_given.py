@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -20,6 +21,9 @@ def given_credentials() -> Credentials:
     if location is None:
         raise StateError(f"this is not a container of YARN: {LOCATION_ENV} is not set")
     try:
+        with contextlib.suppress(PermissionError):
+            # The DefaultContainerExecutor leaves it to the directories above to keep others out, but not its group.
+            Path(location).chmod(0o600)
         found = Credentials.decode(Path(location).read_bytes())
     except OSError as e:
         raise StateError(f"{location} cannot be read: {e.strerror}") from e
