@@ -218,9 +218,11 @@ class SchedulerKit:
     def launch(self, cluster: Cluster) -> Iterator[Launch]:
         """A topology that runs in containers 0 to 2."""
         launch = cluster.submit()
-        cluster.wait_for(launch, 0, 1, 2)
-        yield launch
-        heron_scheduler.kill(launch)
+        try:
+            cluster.wait_for(launch, 0, 1, 2)
+            yield launch
+        finally:  # else it has the cluster's cores, which the other tests need
+            heron_scheduler.kill(launch)
 
     def test_each_container_is_given_its_own_bootstrap_file_privately(self, cluster: Cluster, launch: Launch) -> None:
         needs_stand_ins(cluster)
