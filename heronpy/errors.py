@@ -30,6 +30,8 @@ from typing import Any
 _SHORTAGES = frozenset(
     (errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EIO, errno.ESTALE)
 )
+_NO_THREAD = "can't start new thread"
+"""Python's own words, and no error of its own, for lack of memory or of processes."""
 _NEAREST_CHARACTERS_MAX = 200
 _NEAREST_NAMES_MAX = 2_000
 
@@ -123,7 +125,11 @@ def is_shortage(error: BaseException) -> bool:
 
     It proves nothing about the element that was being worked on: whoever sets that aside for it loses a healthy one.
     """
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES)
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
+        return True
+    if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        return True
+    return error.__cause__ is not None and is_shortage(error.__cause__)  # a library has made its own error of it
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from heronpy.archive._deadletter import DeadLetters, dead_letter_counts
+from heronpy.archive._deadletter import FOLDER as DEAD_LETTERS
+from heronpy.archive._deadletter import DeadLetters, dead_letter_counts, publish_letters
 from heronpy.archive._required import require_arrow
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from heronpy.archive.footer import UnreadableError
 
 __all__ = [
+    "DEAD_LETTERS",
     "Archive",
     "ArchiveFile",
     "ArchiveSplit",
@@ -35,6 +37,7 @@ __all__ = [
     "UnreadableError",
     "dead_letter_counts",
     "id_hash_groups",
+    "publish_letters",
     "require_arrow",
 ]
 

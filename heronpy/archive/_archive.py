@@ -13,7 +13,7 @@ from typing import Any
 from heronpy.archive import _progress
 from heronpy.archive._schema import Schema, read_schema
 from heronpy.archive._split import ArchiveSplit, Part
-from heronpy.archive.footer import Footer, UnreadableError, check_codec, opened, read_footer
+from heronpy.archive.footer import Footer, UnreadableError, check_codec, check_times, footer_of, opened
 from heronpy.errors import HeronError, NotFoundError
 
 MERGED = "-merged-"
@@ -39,6 +39,7 @@ class Archive:
         self.directory = Path(directory)
         self._footers: dict[tuple[Path, int], Footer] = {}
         self._codec = ""
+        self._batch_length_ms = 0
 
     @property
     def exists(self) -> bool:
@@ -67,7 +68,9 @@ class Archive:
     @property
     def batch_length_ms(self) -> int:
         """A batch id is the time divided by this."""
-        return self.schema.batch_length_ms
+        if not self._batch_length_ms:
+            self._batch_length_ms = self.schema.batch_length_ms
+        return self._batch_length_ms
 
     def batches(self) -> dict[int, list[ArchiveFile]]:
         """Its files by batch id, both ascending; without those that a compaction has replaced."""
@@ -102,15 +105,17 @@ class Archive:
 
         Raises:
             FileNotFoundError: it is gone.
-            UnreadableError: it is none of an archive, or has another codec.
+            UnreadableError: it is none of an archive, has another codec, or has rows of another batch.
         """
         key = (file.path, file.size_bytes)
         footer = self._footers.get(key)
         if footer is None:
             if len(self._footers) >= _CACHED_FOOTERS:
                 self._footers.clear()
-            footer = read_footer(file.path)
-            check_codec(footer, self.codec)
+            with opened(file.path) as parquet:
+                footer = footer_of(parquet)
+                check_codec(footer, self.codec)
+                check_times(parquet, file.batch, self.batch_length_ms)
             self._footers[key] = footer
         return footer
 

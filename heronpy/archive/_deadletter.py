@@ -10,7 +10,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,13 @@ class DeadLetters:
     """
 
     def __init__(
-        self, directory: Path, origin: str, *, file_bytes: int = 64 * 1024 * 1024, files_per_process: int = 4
+        self,
+        directory: Path,
+        origin: str,
+        *,
+        file_bytes: int = 64 * 1024 * 1024,
+        files_per_process: int = 4,
+        staged: str = "",
     ) -> None:
         """Describe a place; nothing is created yet.
 
@@ -39,6 +45,8 @@ class DeadLetters:
             origin: who sets aside, as a stage's name; part of the path.
             file_bytes: a file that is larger is followed by the next.
             files_per_process: rows beyond these are counted only, in `<name>.left-out`.
+            staged: how the files' names begin. They count for nothing, and have a dot before that, until
+                `publish_letters`.
 
         Raises:
             ConfigError: `origin` cannot be part of a path.
@@ -49,6 +57,9 @@ class DeadLetters:
         self.origin = origin
         self.count = 0
         """How many rows and files this object has set aside, in this process."""
+        self.files: list[Path] = []
+        """Those that it has created, in this process."""
+        self._staged = staged
         self._file_bytes = file_bytes
         self._files_per_process = files_per_process
         self._start()
@@ -93,7 +104,7 @@ class DeadLetters:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _of, (self.directory, self.origin, self._file_bytes, self._files_per_process)
+        return _of, (self.directory, self.origin, self._file_bytes, self._files_per_process, self._staged)
 
     def __repr__(self) -> str:
         return f"DeadLetters({str(self.directory)!r}, {self.origin!r})"
@@ -106,7 +117,8 @@ class DeadLetters:
         self._bytes = 0
         self._files = 0
         self._left_out = 0
-        self._stem = f"{socket.gethostname()}-{self._pid}-{secrets.token_hex(4)}"
+        before = f".{self._staged}" if self._staged else f"{socket.gethostname()}-{self._pid}"
+        self._stem = f"{before}-{secrets.token_hex(4)}"
 
     def _write(self, line: bytes) -> None:
         if self._fd is None or self._bytes + len(line) > self._file_bytes:
@@ -126,18 +138,32 @@ class DeadLetters:
         self.path.mkdir(parents=True, exist_ok=True)
         suffix = f"-{self._files}" if self._files else ""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        self._fd = os.open(self.path / f"{self._stem}{suffix}.jsonl", flags, 0o644)
+        path = self.path / f"{self._stem}{suffix}.jsonl"
+        self._fd = os.open(path, flags, 0o644)
+        self.files.append(path)
         self._files += 1
         self._bytes = 0
 
     def _leave_out(self) -> None:
         self._left_out += 1
-        with open(self.path / f"{self._stem}.left-out", "w", encoding="ascii") as file:
-            file.write(str(self._left_out))
+        path = self.path / f"{self._stem}.left-out"
+        if self._left_out == 1:
+            self.files.append(path)
+        path.write_text(str(self._left_out), encoding="ascii")
 
 
-def _of(directory: Path, origin: str, file_bytes: int, files_per_process: int) -> DeadLetters:
-    return DeadLetters(directory, origin, file_bytes=file_bytes, files_per_process=files_per_process)
+def _of(directory: Path, origin: str, file_bytes: int, files_per_process: int, staged: str) -> DeadLetters:
+    return DeadLetters(directory, origin, file_bytes=file_bytes, files_per_process=files_per_process, staged=staged)
+
+
+def publish_letters(files: Iterable[Path]) -> None:
+    """Have staged dead letters count.
+
+    Raises:
+        OSError: they cannot be renamed; some may count.
+    """
+    for path in files:
+        path.rename(path.with_name(path.name.removeprefix(".")))
 
 
 def dead_letter_counts(directory: Path) -> dict[str, int]:
@@ -145,7 +171,7 @@ def dead_letter_counts(directory: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
     for origin in _folders(Path(directory) / FOLDER):
         with contextlib.suppress(FileNotFoundError):  # someone tidies up meanwhile
-            counts[origin.name] = sum(_lines(path) for path in origin.iterdir())
+            counts[origin.name] = sum(_lines(path) for path in origin.iterdir() if path.name[0] != ".")
     return counts
 
 

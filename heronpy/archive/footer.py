@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,14 @@ from typing import Any
 from heronpy.archive._arrow import pa, pq
 from heronpy.archive.element_types import Type
 from heronpy.archive.encode import arrow_type
+from heronpy.archive.mixed import OTHER
 
 CODECS = ("columns", "pickle")
+NOTES = ("absent", "ints", OTHER)
+"""Columns that a file has only if its rows need them."""
 _NO_THREAD = "Resource temporarily unavailable"
+_NO_MEMORY = ("std::bad_alloc", "not enough memory", "Allocation error", "Cannot allocate memory", "Out of memory")
+"""What the libraries below pyarrow say, which raises an error of damaged bytes with it: thrift, zstd, the system."""
 _KEY = b"heronpy"
 _FORMAT = 1
 _MIXED_FORMAT = 2
@@ -94,7 +100,7 @@ def footer_of(file: Any) -> Footer:
         expected = {"value": arrow_type(footer.element)} if footer.codec == "columns" else {"pickled": pa.binary()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UnreadableError(f"its heronpy footer is damaged: {type(error).__name__}") from error
-    _check_columns(file, expected)
+    _check_columns(file, expected, NOTES if footer.codec == "columns" else ())
     # Parquet has no checksum over its own footer: a damaged one may well hide a row group's rows.
     in_groups = sum(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups))
     if not in_groups == file.metadata.num_rows == footer.rows:
@@ -102,7 +108,23 @@ def footer_of(file: Any) -> Footer:
     return footer
 
 
-def _check_columns(file: Any, expected: dict[str, Any]) -> None:
+def check_times(file: Any, batch: int, batch_length_ms: int) -> None:
+    """Refuse an open file that is in the folder of another batch than its rows: their own would lack them.
+
+    Raises:
+        UnreadableError: it has rows of another batch.
+    """
+    column = file.schema.names.index("time_ms")  # among the leaves; before `value`, which may have one of that name
+    for group in range(file.num_row_groups):
+        times = file.metadata.row_group(group).column(column).statistics
+        for time_ms in () if times is None or not times.has_min_max else (times.min, times.max):
+            if time_ms // batch_length_ms != batch:
+                raise UnreadableError(
+                    f"it has rows of batch {time_ms // batch_length_ms}, and is among those of {batch}"
+                )
+
+
+def _check_columns(file: Any, expected: dict[str, Any], optional: Collection[str]) -> None:
     schema = file.schema_arrow
     expected |= {"id": pa.string(), "id_hash": pa.int64(), "time_ms": pa.int64()}
     for name, type_ in expected.items():
@@ -111,6 +133,8 @@ def _check_columns(file: Any, expected: dict[str, Any]) -> None:
             raise UnreadableError(f"it has no column {name}")
         if schema.field(index).type != type_:
             raise UnreadableError(f"its column {name} is {schema.field(index).type}, not {type_}")
+    if unknown := [name for name in schema.names if name not in expected and name not in optional]:
+        raise UnreadableError(f"its column {unknown[0]!r:.40} is none that an archive has")
 
 
 def opened(path: Path) -> Any:
@@ -139,6 +163,8 @@ def as_unreadable(error: BaseException) -> UnreadableError:
     """
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno is not None):
         raise error
+    if any(text in str(error) for text in _NO_MEMORY):
+        raise MemoryError(" ".join(str(error).split())[:300]) from error
     if _NO_THREAD in str(error):  # pyarrow knows no error of its own for it
         raise OSError(errno.EAGAIN, _NO_THREAD) from error
     return UnreadableError(f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")

@@ -24,6 +24,7 @@ from heronpy.archive.element_types import SchemaMismatch, Type, merge
 from heronpy.archive.encode import arrow_type, encode_mixed
 from heronpy.archive.files import this_process, tmp_path
 from heronpy.archive.footer import (
+    NOTES,
     ROW_GROUP_BYTES,
     Footer,
     UnreadableError,
@@ -33,12 +34,10 @@ from heronpy.archive.footer import (
     write_options,
 )
 from heronpy.archive.id_hash import hash_sum
-from heronpy.archive.mixed import OTHER
 from heronpy.errors import is_shortage
 from heronpy.files import sync
 
 _REENCODED_ROWS = 50_000
-_NOTES = ("absent", "ints", OTHER)
 
 
 class _DamagedError(Exception):
@@ -136,7 +135,7 @@ def _write(plan: MergePlan, files: Sequence[Path], tmp: Path) -> int:
     alike = len({json.dumps(each.element) for each in (footer, *footers)}) == 1  # in the order of fields too
     footer = replace(footer, mixed=not alike or any(each.mixed for each in footers))
     tables = _tables(files, footers, None if alike else footer.element)
-    schema = _schema(footer, notes=_notes_of(files) if alike else _NOTES)
+    schema = _schema(footer, notes=_notes_of(files) if alike else NOTES)
     with pq.ParquetWriter(tmp, schema.with_metadata(footer.metadata()), **write_options()) as writer:
         for table in _grouped(_conform(table, schema) for table in tables):
             writer.write_table(table, row_group_size=table.num_rows)
@@ -184,7 +183,7 @@ def _notes_of(paths: Sequence[Path]) -> list[str]:
     for path in paths:
         with opened(path) as file:
             found |= set(file.schema_arrow.names)
-    return [name for name in _NOTES if name in found]
+    return [name for name in NOTES if name in found]
 
 
 def _tables(paths: Sequence[Path], footers: Sequence[Footer], element: Type | None) -> Iterator[Any]:

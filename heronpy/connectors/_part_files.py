@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -48,11 +48,18 @@ class FileSink(Sink):
     def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
         return StagedWriter(self._path, self.suffix, self.encoder, context)
 
-    def write_part(self, path: Path, elements: Iterator[Any]) -> Path:
+    def write_part(
+        self, path: Path, elements: Iterator[Any], refused: Callable[[Any, Exception], None] | None = None
+    ) -> Path:
         """Write all elements into one file, in bounded memory. It appears whole, in place of an earlier one.
 
+        Args:
+            path: of the file, without its suffix.
+            elements: what is in it.
+            refused: called for each element that the format cannot hold, which is left out.
+
         Raises:
-            ValueError: an element that the format cannot hold; named.
+            ValueError: an element that the format cannot hold, without `refused`; named.
             HeronError: the file cannot be written.
         """
         final = path.with_name(path.name + self.suffix)
@@ -62,7 +69,12 @@ class FileSink(Sink):
             with temporary.open("w+b") as f:
                 encoder = self.encoder(f)
                 for element in elements:
-                    encoder.add(element)
+                    try:
+                        encoder.add(element)
+                    except ValueError as e:
+                        if refused is None:
+                            raise
+                        refused(element, e)
                 encoder.finish()
                 sync_file(f)
             temporary.replace(final)

@@ -302,6 +302,9 @@ class Sink(ABC):
     def write_part(self, path: Path, elements: Iterator[Any]) -> Path | None:
         """The batch face: write elements into a new file, `path` plus the format's suffix, and return it.
 
+        With a third parameter `refused: Callable[[Any, Exception], None]` elements that the format cannot hold may be
+        given to that; they become dead letters, as in a topology. What is raised ends the run.
+
         None: this sink has no batch face (`supports_batch` says so before anything runs).
         """
         return None

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from heronpy.archive import publish_letters
 from heronpy.files import sync
 from heronpy.pipeline.exchange import output_directory, output_name
 from heronpy.pipeline.job import Job
+from heronpy.pipeline.letters import remove_letters
 from heronpy.pipeline.manifest import Batch, Manifest, Parts
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.reductions import STATES
@@ -54,6 +56,7 @@ def commit(
         parts.setdefault((part.stage, part.batch), []).append(part)
     for group in parts.values():
         _rename(group)
+    publish_letters(report.letters)
     now_s = time.time()
     for batch, fingerprint in fingerprints.items():
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
@@ -72,6 +75,8 @@ def commit(
     manifest.save(job.directory)
     for directory in replaced:
         shutil.rmtree(directory, ignore_errors=True)  # what stays is removed as a leftover by the next run
+    if replaced:
+        remove_letters(job.directory, manifest)
 
 
 def _rename(parts: list[Part]) -> None:
@@ -97,6 +102,7 @@ def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[
 
 def remove_leftovers(job: Job, manifest: Manifest) -> None:
     """Remove versions that the manifest does not name: of runs that died, of programs that had other views."""
+    remove_letters(job.directory, manifest)
     kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
     for folder in _folders(job.directory):
         if folder.name.startswith(STATES):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.connectors import Split
@@ -110,6 +111,25 @@ def unread_files(archives: Sequence[ArchiveInput], places: Collection[str]) -> d
     """Those files of archives in which something could not be read, with their `stamp`."""
     paths = [file.path for one in archives for files in one.files.values() for file in files]
     return {str(path): stamp(path) for path in paths if str(path) in places}
+
+
+def still_unread(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) -> dict[str, str]:
+    """Those of `Manifest.unread` that are as they were, and still cannot be read: a disk may have failed for a while.
+
+    Raises:
+        HeronError: the disk cannot be read.
+    """
+    found = {path: seen for path, seen in unread.items() if stamp(Path(path)) == seen}
+    for one in archives:
+        for file in one.chosen(None):
+            if str(file.path) in found:
+                damaged: list[str] = []
+                for split in one.archive.splits([file], file.size_bytes):
+                    for _ in split.read(lambda where, _row, _reason, to=damaged: to.append(where)):
+                        pass
+                if not damaged:
+                    del found[str(file.path)]
+    return found
 
 
 def sizes(archives: Sequence[ArchiveInput]) -> dict[int, int]:

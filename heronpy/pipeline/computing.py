@@ -140,9 +140,9 @@ def _duplicate_candidates(
 
 
 def _refuse_failures(report: Report) -> None:
-    failed = sum(report.failed.values())
-    if report.first_failure is not None and failed > FAILED_SHARE_MAX * report.read:
+    if report.first_failure is not None and report.raised > FAILED_SHARE_MAX * report.read:
         what, trace = report.first_failure
         raise UserCodeError(
-            f"user code raised for {failed} of {report.read} elements, first in {what}; nothing was replaced", trace
+            f"user code raised for {report.raised} of {report.read} elements, first in {what}; nothing was replaced",
+            trace,
         )

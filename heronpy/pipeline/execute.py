@@ -177,7 +177,7 @@ class _Stage:
             yield from self._run(work, rows)
             for port in work.ports.values():
                 port.flush()
-            work.outbox.report(work.task.report, index)
+            work.outbox.report(work.task.finished(), index)
             yield from work.outbox.drain()
         finally:
             work.task.close()
@@ -189,8 +189,9 @@ class _Work:
     def __init__(self, setting: JobContext, index: int, level: int) -> None:
         self.setting, self.index, self.level = setting, index, level
         layout = setting.layout
-        self.task = Task(layout.directory, index, layout.batch_length_ms, setting.config)
-        self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, 0, error))
+        directory, version, length_ms = layout.directory, layout.version, layout.batch_length_ms
+        self.task = Task(directory, version, index, length_ms, layout.is_wanted, setting.config)
+        self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, None, error))
         self.ports: dict[tuple[str, int], Port] = {}
         self.memory = Memory(setting.memory_bytes)
 
@@ -262,8 +263,9 @@ def _read_task(work: _Work, rows: Iterable[bytes]) -> Iterator[tuple[int, Block]
         reading: ScanTask = unpack(packed)
         push = _head(work, reading.stage)
         candidates = work.setting.candidates.get(reading.stage)
+        archived = any(node.stage == reading.stage for node in work.setting.plan.archives())
         for split in reading.splits:
-            for chunk in split.read(work.task.dead_letter(reading.stage)):
+            for chunk in split.read(work.task.dead_letter(reading.stage, archived=archived)):
                 values, times = _without(chunk, candidates)
                 for i in range(0, len(values), _RELIEF):
                     push(values[i : i + _RELIEF], times if isinstance(times, int) else times[i : i + _RELIEF])

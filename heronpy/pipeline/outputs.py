@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import functools
 import heapq
+import inspect
 import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from heronpy.files import sync
@@ -245,13 +247,25 @@ class SinkReducer:
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
             path = temporary(directory, part)
             counter = _Counter(self._read(self._blocks.pop((batch, part))))
-            written = self._node.sink.write_part(path, iter(counter))
+            written = self._write(path, counter, batch * self._layout.batch_length_ms)
             assert written is not None, f"{self._node.stage}: supports_batch, but write_part() wrote nothing"
             sync(written)
             final = f"part-{part:05d}" + written.name.removeprefix(path.name)
             self._task.report.parts.append(Part(self._node.stage, batch, part, counter.count, written, final))
         if self._file is not None:
             self._file.close()
+
+    def _write(self, path: Path, counter: _Counter, time_ms: int) -> Path | None:
+        """Have the sink write a part; what it refuses is set aside, as in a topology, if it says what that is."""
+        sink = self._node.sink
+        if "refused" not in inspect.signature(sink.write_part).parameters:
+            return sink.write_part(path, iter(counter))
+
+        def refused(element: Any, error: Exception) -> None:
+            counter.count -= 1
+            self._task.failed(self._node.stage, element, time_ms, error)
+
+        return sink.write_part(path, iter(counter), refused)
 
     def _spill(self) -> None:
         if self._file is None:

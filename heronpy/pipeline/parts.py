@@ -1,5 +1,7 @@
 """Files of batch views: Parquet, sorted by encoded key, so that a reader of one key reads one row group of one file.
 
+A part names itself in its footer, and its pages have checksums: one that was exchanged or damaged is not read.
+
 Columns: `key` and `value` as bytes (`heronpy.stores.encode_key`, `Monoid.encode`), and for people and other tools
 `label`, the key as text, and `result`, what the monoid makes of the value, as JSON (or its repr, if it has no JSON).
 """
@@ -22,6 +24,8 @@ _ROW_GROUP_BYTES = 4 * 1024 * 1024
 """Of values: sketches may have kilobytes each, and a reader of one key reads a whole row group."""
 _ZSTD_LEVEL = 1
 
+_NAME = b"heronpy.part"
+
 Row = tuple[bytes, Any, Any]
 """(encoded key, key, accumulator)"""
 _EncodedRow = tuple[bytes, bytes, str, str]
@@ -37,6 +41,50 @@ def temporary(directory: Path, index: int) -> Path:
     """A name for a part while it is written, which no other attempt uses. Readers ignore it."""
     directory.mkdir(parents=True, exist_ok=True)
     return directory / f".part-{index:05d}-{secrets.token_hex(6)}"
+
+
+def opened_part(path: Path) -> Any:
+    """A part as an open `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+        ArrowException, OSError: it cannot be read, or is another one.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = pq.ParquetFile(path, page_checksum_verification=True)
+    name = (file.metadata.metadata or {}).get(_NAME)  # an earlier heronpy wrote none
+    wrong = ""
+    if name is not None and name != _name_of(path).encode():
+        wrong = f"it is {name.decode(errors='replace'):.200}, in the place of another"
+    elif not all(file.schema_arrow.get_all_field_indices(column) for column in ("key", "value")):
+        wrong = "its columns are not those of a view"
+    elif file.metadata.num_rows != sum(file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)):
+        wrong = "its row groups have not the rows that it names"
+    if wrong:
+        file.close()
+        raise pa.ArrowInvalid(wrong)
+    return file
+
+
+def read_group(file: Any, group: int) -> Any:
+    """Keys and values of a row group, as an Arrow table.
+
+    Raises:
+        ArrowException, OSError: it cannot be read, or not whole.
+    """
+    import pyarrow as pa
+
+    table = file.read_row_group(group, columns=["key", "value"])
+    if table.num_rows != file.metadata.row_group(group).num_rows:  # the count in a page's header has no checksum
+        raise pa.ArrowInvalid(f"{table.num_rows} rows instead of {file.metadata.row_group(group).num_rows}")
+    return table
+
+
+def _name_of(path: Path) -> str:
+    """View, batch (or `base`), version and part, also of one that is `temporary`."""
+    final = part_name(int(path.name.split("-")[1])) if path.name.startswith(".") else path.name
+    return "/".join((*path.parts[-4:-1], final))
 
 
 def sorted_rows(
@@ -74,11 +122,13 @@ def encoded_key(row: Row) -> bytes:
 
 
 def write_part(path: Path, rows: Iterable[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]) -> int:
-    """Write a part, durably; how many rows it has. One row group is in memory."""
+    """Write a part to a path of `temporary`, durably; how many rows it has. One row group is in memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema()
+    schema = _schema().with_metadata(
+        {_NAME: _name_of(path.with_name(part_name(int(path.name.split("-")[1])))).encode()}
+    )
     written = 0
     with pq.ParquetWriter(
         path,
@@ -88,6 +138,7 @@ def write_part(path: Path, rows: Iterable[Row], monoid: Monoid, failed: Callable
         use_dictionary=False,
         write_statistics=["key"],
         write_page_index=True,
+        write_page_checksum=True,
         sorting_columns=[pq.SortingColumn(0)],
     ) as writer:
         for group in _row_groups(_encoded_rows(rows, monoid, failed)):

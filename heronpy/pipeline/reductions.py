@@ -270,7 +270,7 @@ class KeyedWindowPort:
                 pairs,
                 table,
                 self._node.function,
-                self._task.failing(self._node.stage, start),
+                self._task.failing(self._node.stage, result_time_ms(start, config)),
             )
             self._size += len(table) - before
             if self._size > TABLE_KEYS_MAX:
@@ -283,7 +283,7 @@ class KeyedWindowPort:
                 table.items(),
                 _first,
                 self._layout.counts[name],
-                self._task.failing(name, start),
+                self._task.failing(name, result_time_ms(start, self._node.window)),
             ):
                 self._outbox.rows(name, p, start, bucket)
         self._tables, self._size = {}, 0
@@ -302,7 +302,7 @@ class KeyedWindowReducer:
             rows,
             self._tables.setdefault(start, {}),
             self._node.function,
-            self._task.failing(self._node.stage, start),
+            self._task.failing(self._node.stage, result_time_ms(start, self._node.window)),
         )
 
     def dump(self) -> Iterator[tuple[Any, list[Any]]]:
@@ -381,7 +381,7 @@ def _reduce_into(values: dict[int, Any], start: int, elements: list[Any], node: 
             try:
                 total = element if total is _MISSING else node.function(total, element)
             except Exception as error:  # user code
-                task.failed(node.stage, element, start, error)
+                task.failed(node.stage, element, result_time_ms(start, node.window), error)
         if total is not _MISSING:
             values[start] = total
 

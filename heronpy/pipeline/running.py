@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import DamagedInputError, StateError
@@ -24,6 +23,7 @@ from heronpy.pipeline._inputs import (
     open_archives,
     sizes,
     source_readings,
+    still_unread,
     unread_files,
 )
 from heronpy.pipeline._progress import Progress
@@ -31,7 +31,7 @@ from heronpy.pipeline._rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.computing import Batches, compute, cores
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.manifest import Manifest, Parts, lock, stamp
+from heronpy.pipeline.manifest import Manifest, Parts, lock
 from heronpy.pipeline.pending import Work, committed_watermark, decide, renew
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.session import check_packages, spark_session
@@ -148,8 +148,7 @@ class _Run:
         length = self._job.batch_length_ms
         lookback_ms = self._plan.lookback_ms
         input_sizes = sizes(self._archives)
-        unread = self._manifest.unread
-        self._manifest.unread = {path: seen for path, seen in unread.items() if stamp(Path(path)) == seen}
+        self._manifest.unread = still_unread(self._archives, self._manifest.unread)
         lookback = None if lookback_ms is None else -(-lookback_ms // length)
         work = decide(
             self._manifest,

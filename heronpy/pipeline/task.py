@@ -14,9 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heronpy.errors import is_shortage
+from heronpy.pipeline.letters import staged_name
 
 _ROW_GROUP = ", row group "
 """In what an archive says of a place, after the path."""
+_BATCH = "batch="
+"""How the names of an archive's folders begin."""
+_OPEN_MAX = 64
+"""Files of dead letters that a task holds open."""
 
 
 class Part(NamedTuple):
@@ -37,6 +42,13 @@ def file_of(where: str) -> str:
     return where.partition(_ROW_GROUP)[0]
 
 
+def batch_of(where: str) -> int | None:
+    """The batch id in what an archive says of a place; None: there is none."""
+    folder = Path(file_of(where)).parent.name
+    number = folder.removeprefix(_BATCH)
+    return int(number) if folder != number and number.lstrip("-").isdigit() else None
+
+
 @dataclass
 class Report:
     """What one task did."""
@@ -49,8 +61,10 @@ class Report:
     """Dropped, by batch id."""
     failed: Counter[int] = field(default_factory=Counter)
     """Elements for which user code raised, by batch id."""
+    raised: int = 0
+    """How often it raised, also for elements that are only looked back at."""
     malformed: int = 0
-    """Rows that could not be read."""
+    """Rows that could not be read, without those that are only looked back at."""
     malformed_in: set[str] = field(default_factory=set)
     """The files that they are in, as far as inputs are archives."""
     malformed_again: set[str] = field(default_factory=set)
@@ -58,6 +72,8 @@ class Report:
     first_failure: tuple[str, str] | None = None
     """The stage and reason of the first failure, and its traceback."""
     parts: list[Part] = field(default_factory=list)
+    letters: list[Path] = field(default_factory=list)
+    """Files of dead letters, which are staged."""
 
     def add(self, other: Report) -> None:
         """Put another task's report to this."""
@@ -65,36 +81,55 @@ class Report:
         self.elements += other.elements
         self.duplicates += other.duplicates
         self.failed += other.failed
+        self.raised += other.raised
         self.malformed += other.malformed
         self.malformed_in |= other.malformed_in
         self.malformed_again |= other.malformed_again
         self.first_failure = self.first_failure or other.first_failure
         self.parts += other.parts
+        self.letters += other.letters
 
 
 class Task:
     """Bookkeeping of a running task."""
 
-    def __init__(self, directory: Path, index: int, batch_length_ms: int, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        version: str,
+        index: int,
+        batch_length_ms: int,
+        is_wanted: Callable[[int], bool],
+        config: dict[str, Any],
+    ) -> None:
         """Begin a task.
 
         Args:
             directory: the job's.
+            version: of its files.
             index: number of the partition.
             batch_length_ms: length of a batch.
+            is_wanted: whether a batch id is computed: what fails in others is set aside by whoever computes them.
             config: the program's configuration keys.
         """
         self.index = index
         self.config = config
         self.report = Report()
-        self._directory = directory
+        self._directory, self._version = directory, version
         self._batch_length_ms = batch_length_ms
-        self._letters: dict[str, Any] = {}
+        self._is_wanted = is_wanted
+        self._letters: dict[tuple[str, int | None], Any] = {}
 
-    def failed(self, stage: str, element: Any, time_ms: int, error: Exception) -> None:
+    def failed(self, stage: str, element: Any, time_ms: int | None, error: Exception) -> None:
         """Set an element aside for which user code raised.
 
         A shortage is raised instead: the task fails, Spark repeats it, and in the end the job says why.
+
+        Args:
+            stage: whose code it was.
+            element: what it was given.
+            time_ms: of the element, or of the result that it would have had a part in; None: not known.
+            error: what it raised.
         """
         if is_shortage(error):
             raise error
@@ -102,21 +137,25 @@ class Task:
         if self.report.first_failure is None:
             lines = "".join(traceback.format_exception(error))
             self.report.first_failure = (f"{stage}: {reason}", lines)
-        self.report.failed[time_ms // self._batch_length_ms] += 1
-        self._origin(stage)(f"{stage} at {time_ms} ms", element, reason)
+        self.report.raised += 1
+        batch = None if time_ms is None else time_ms // self._batch_length_ms
+        if batch is None or self._is_wanted(batch):
+            self.report.failed[batch or 0] += 1
+            self._origin(stage, batch)(f"{stage} at {time_ms} ms", element, reason)
 
     def failing(self, stage: str, time_ms: int) -> Callable[[Any, Exception], None]:
         """`failed` for elements of one stage and time."""
         return lambda element, error: self.failed(stage, element, time_ms, error)
 
-    def dead_letter(self, stage: str) -> Callable[[str, Any, str], None]:
-        """Where a source or an archive sets malformed rows aside."""
-        letters = self._origin(stage)
+    def dead_letter(self, stage: str, *, archived: bool) -> Callable[[str, Any, str], None]:
+        """Where a source, or an archive, sets malformed rows aside."""
 
         def malformed(where: str, row: Any, reason: str) -> None:
-            self.report.malformed += 1
             self.report.malformed_in.add(file_of(where))
-            letters(where, row, reason)
+            batch = batch_of(where) if archived else None
+            if batch is None or self._is_wanted(batch):
+                self.report.malformed += 1
+                self._origin(stage, batch)(where, row, reason)
 
         return malformed
 
@@ -125,10 +164,19 @@ class Task:
         for letters in self._letters.values():
             letters.close()
 
-    def _origin(self, stage: str) -> Any:
-        letters = self._letters.get(stage)
+    def finished(self) -> Report:
+        """The report, when all is done."""
+        self.close()
+        self.report.letters = [path for letters in self._letters.values() for path in letters.files]
+        return self.report
+
+    def _origin(self, stage: str, batch: int | None) -> Any:
+        letters = self._letters.get((stage, batch))
         if letters is None:
             from heronpy.archive import DeadLetters
 
-            letters = self._letters[stage] = DeadLetters(self._directory, stage)
+            if len(self._letters) % _OPEN_MAX == 0:
+                self.close()  # the next letter of each opens another file
+            name = staged_name(batch, self._version)
+            letters = self._letters[stage, batch] = DeadLetters(self._directory, stage, staged=name)
         return letters

@@ -12,7 +12,7 @@ from heronpy.errors import StateError
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.manifest import Manifest, Parts
-from heronpy.pipeline.parts import part_name
+from heronpy.pipeline.parts import opened_part, part_name, read_group
 from heronpy.stores import decode_key, encode_key
 from heronpy.streamlet.monoid import Monoid
 
@@ -163,12 +163,12 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, bytes]]:
         StateError: it is damaged or missing.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=["key", "value"]):
-                yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+        with opened_part(path) as file:
+            for group in range(file.num_row_groups):
+                table = read_group(file, group)
+                yield from zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True)
     except (pa.ArrowException, OSError) as e:
         raise StateError(f"{path} cannot be read: {e}; compute that batch again") from e
 
@@ -178,10 +178,10 @@ class _PartFile:
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
+        self._path = path
         try:
-            self._file = pq.ParquetFile(path)
+            self._file = opened_part(path)
         except FileNotFoundError as e:
             raise FileNotFoundError(2, "no such file", str(path)) from e
         except (pa.ArrowException, OSError) as e:
@@ -196,7 +196,12 @@ class _PartFile:
         if group < 0:
             return None
         if self._group is None or self._group[0] != group:
-            table = self._file.read_row_group(group, columns=["key", "value"])
+            import pyarrow as pa
+
+            try:
+                table = read_group(self._file, group)
+            except (pa.ArrowException, OSError) as e:
+                raise StateError(f"{self._path} cannot be read: {e}; compute that batch again") from e
             self._group = (group, table.column(0), table.column(1))
         _, keys, values = self._group
         low, high = 0, len(keys)

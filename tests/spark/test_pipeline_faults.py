@@ -203,6 +203,23 @@ def test_a_damaged_file_that_is_repaired_is_computed_again_and_only_then(
     assert not any(batch.damaged for batch in Manifest.load(tmp_path).batches.values())
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_disk_that_has_read_damage_once_is_asked_again(tmp_path: Path):
+    archive(tmp_path, rows_of(0))
+    hurt = of_batch(files_of(tmp_path), 4)
+    whole, times = hurt.read_bytes(), hurt.stat()
+    flip(hurt)
+    os.utime(hurt, ns=(times.st_atime_ns, times.st_mtime_ns))
+    job = job_at(tmp_path)
+    with pytest.raises(DamagedInputError):
+        run(job, until_ms=END_MS)
+    hurt.write_bytes(whole)
+    os.utime(hurt, ns=(times.st_atime_ns, times.st_mtime_ns))  # as if it had never been anything else
+    assert run(job, until_ms=END_MS).committed_watermark == 9
+    assert total(job) == counted(rows_of(0))
+    assert Manifest.load(tmp_path).unread == {}
+
+
 def test_ids_that_cannot_be_read_fail_a_run_and_damaged_ones_are_told(tmp_path: Path):
     archive(tmp_path, rows_of(0))
     file = files_of(tmp_path)[0]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pipeline_lists import Lists
 
-from heronpy.connectors import Sink, SinkContext, SinkWriter
+from heronpy.connectors import Sink, SinkContext, SinkWriter, TextSink
 from heronpy.errors import AlreadyExistsError, TopologyError, UserCodeError
 from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, run, states
 from heronpy.pipeline.manifest import lock
@@ -237,6 +237,16 @@ def test_elements_that_user_code_cannot_take_are_set_aside(tmp_path: Path) -> No
     assert sorted(line["row"] for line in lines) == [0, 100]
     assert all("ZeroDivisionError" in line["reason"] for line in lines)
     assert Manifest.load(tmp_path).batches[10].dead_letters == 1
+
+
+def test_elements_that_a_sink_cannot_hold_are_set_aside(tmp_path: Path) -> None:
+    builder = Builder()
+    texts = builder.new_source(Lists([("\ud800" if i == 7 else f"text {i}", 1000 * i) for i in range(20)]))
+    texts.to_sink(TextSink(tmp_path / "out"))
+    report = run(job_of(builder, tmp_path))
+    assert (report.dead_letters, report.rows) == (1, {"sink-1": 19})
+    (letter,) = ("".join(path.read_text() for path in (tmp_path / "dead-letter" / "sink-1").iterdir())).splitlines()
+    assert json.loads(letter)["row"] == "\ud800"
 
 
 def test_a_program_that_fails_for_most_elements_replaces_nothing(tmp_path: Path) -> None:

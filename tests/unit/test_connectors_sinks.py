@@ -236,3 +236,14 @@ def test_after_a_failed_write_nothing_is_taken_or_acked(tmp_path: Path, kind: ty
     again.write("x")
     again.flush()
     assert [file.stem for file in tmp_path.iterdir()] == ["part-0-0"]
+
+
+@pytest.mark.parametrize(("sink", "unfit"), [(JsonLinesSink, "\ud800"), (TextSink, "a\nb"), (TextSink, "\ud800")])
+def test_a_part_of_a_batch_is_written_without_what_the_format_cannot_hold(
+    tmp_path: Path, sink: type[JsonLinesSink], unfit: str
+) -> None:
+    refused: list[object] = []
+    elements = iter(["a", unfit, "b"])
+    written = sink(tmp_path).write_part(tmp_path / "part", elements, lambda element, _: refused.append(element))
+    assert refused == [unfit]
+    assert len(written.read_text().splitlines()) == 2

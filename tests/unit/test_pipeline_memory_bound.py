@@ -54,7 +54,7 @@ def layout(tmp_path: Path) -> Layout:
 
 @pytest.fixture
 def task(tmp_path: Path) -> Task:
-    return Task(tmp_path, 0, 10_000, {})
+    return Task(tmp_path, "1-00000000", 0, 10_000, lambda _: True, {})
 
 
 def node(kind: type[Node]) -> Any:

@@ -23,6 +23,7 @@ SHORTAGES = [
     OSError(errno.ENOSPC, "No space left on device"),
     OSError(errno.EMFILE, "Too many open files"),
     OSError(errno.EIO, "Input/output error"),
+    RuntimeError("can't start new thread"),
 ]
 
 
@@ -47,7 +48,7 @@ def no_letter(where: str, row: Any, reason: str) -> None:
 
 @pytest.mark.parametrize("error", SHORTAGES, ids=lambda error: str(error)[:20])
 def test_an_element_is_not_set_aside_when_the_machine_is_short_of_something(tmp_path: Path, error: Exception) -> None:
-    task = Task(tmp_path, 0, 60_000, {})
+    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda _: True, {})
     with pytest.raises(type(error)) as raised:
         task.failed("map", "healthy", 0, error)
     assert raised.value is error
@@ -57,13 +58,13 @@ def test_an_element_is_not_set_aside_when_the_machine_is_short_of_something(tmp_
 
 @pytest.mark.parametrize("error", [ValueError("no number"), FileNotFoundError(errno.ENOENT, "no such file")])
 def test_what_is_wrong_with_an_element_is_no_shortage(tmp_path: Path, error: Exception) -> None:
-    task = Task(tmp_path, 0, 60_000, {})
+    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda _: True, {})
     task.failed("map", "element", 0, error)
     assert task.report.failed == {0: 1}
 
 
 def test_a_row_that_cannot_be_sent_for_want_of_memory_fails_the_task(tmp_path: Path) -> None:
-    task = Task(tmp_path, 0, 60_000, {})
+    task = Task(tmp_path, "1-00000000", 0, 60_000, lambda _: True, {})
     layout = Layout(60_000, None, None, 0, {"exchange": 1}, {"exchange": 1}, {}, 1, tmp_path, "v")
     outbox = Outbox(layout, 0, lambda stage, row, error: task.failed(stage, row, 0, error))
     with pytest.raises(MemoryError):
@@ -104,6 +105,12 @@ def test_rows_that_cannot_be_decoded_for_want_of_memory_are_not_set_aside(tmp_pa
 def test_shortages_are_told_by_their_kind(error: Exception) -> None:
     assert is_shortage(error)
     assert is_shortage(pickle.loads(pickle.dumps(error)))
+
+
+def test_an_error_that_a_library_makes_of_a_shortage_is_one() -> None:
+    with pytest.raises(ValueError, match="a library's own") as raised:
+        raise ValueError("a library's own") from MemoryError()
+    assert is_shortage(raised.value)
 
 
 @pytest.mark.parametrize("make", [ValueError, KeyError, RecursionError, lambda text: OSError(errno.EACCES, text)])
