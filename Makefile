@@ -30,7 +30,7 @@ APT := DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recomm
 AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo -n true 2>/dev/null; then echo "sudo -n"; fi)
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
-.PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-state chaos-deaths simulate fuzz lint proto proto-check \
+.PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-pipeline chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-state bench-nexmark bench-spark bench-hosts bench-tracker \
 	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server yarn-server java constraints
 
@@ -60,7 +60,7 @@ check: $(VENV)/.installed-dev lint proto-check ## the quick part of it: linters,
 
 nightly: ## what takes hours, with other random choices every time: the long tests, faults, fuzzing
 	HERON_NIGHTLY=1 HERON_LONG=1 $(MAKE) test
-	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-deaths chaos-hosts
+	HERON_CHAOS_SEED=$${HERON_CHAOS_SEED:-$$RANDOM} $(MAKE) chaos chaos-state chaos-pipeline chaos-deaths chaos-hosts
 	$(MAKE) simulate SEEDS=5000 FIRST=$$RANDOM
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--checkpoints
 	$(MAKE) simulate SEEDS=2000 FIRST=$$RANDOM ARGS=--at-least-once
@@ -74,6 +74,9 @@ chaos-state: $(VENV)/.installed-dev servers ## the same and more while state, wi
 
 chaos-hosts: $(VENV)/.installed-dev servers hosts-tools ## hosts vanish and links fail while words are counted: make chaos-hosts FAULTS=100
 	HERON_HOSTS_FAULTS=$(or $(FAULTS),100) $(BIN)/python -m pytest tests/hosts/test_hosts_campaign.py -s $(ARGS)
+
+chaos-pipeline: $(VENV)/.installed-dev java ## files, memory and processes fail while batch runs compute views: make chaos-pipeline FAULTS=300
+	HERON_PIPELINE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_pipeline_campaign.py -s $(ARGS)
 
 chaos-deaths: $(VENV)/.installed-dev ## kills and stops close together, for a while: make chaos-deaths CHAOS_SECONDS=600
 	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "deaths" $(ARGS)
