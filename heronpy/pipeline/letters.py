@@ -6,7 +6,6 @@ of their own, staged: they come to count with the results of the attempt that co
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 
@@ -24,12 +23,15 @@ def staged_name(batch: int | None, version: str) -> str:
 
 
 def remove_letters(directory: Path, manifest: Manifest) -> None:
-    """Remove dead letters of batch runs that count no longer: the same events have them in a newer version."""
+    """Remove dead letters of batch runs that count no longer: the same events have them in a newer version.
+
+    Raises:
+        OSError: some stay, and their events are there twice until a run has removed them.
+    """
     versions = {batch.version for batch in manifest.batches.values()}
     for path in (directory / DEAD_LETTERS).glob("*/*batch=*"):
         if (named := _NAME.fullmatch(path.name)) is not None:
             done = None if named["batch"] == ANY else manifest.batches.get(int(named["batch"]))
             counts = named["version"] == done.version if done is not None else named["version"] in versions
             if named["staged"] or not counts:
-                with contextlib.suppress(OSError):  # what stays is removed by the next run
-                    path.unlink()
+                path.unlink(missing_ok=True)

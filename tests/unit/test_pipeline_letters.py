@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+
+import pytest
 
 from heronpy.archive import dead_letter_counts, publish_letters
 from heronpy.pipeline.letters import remove_letters
@@ -50,6 +53,16 @@ def test_a_batch_that_is_computed_again_replaces_its_dead_letters(tmp_path: Path
         publish_letters(attempt(tmp_path, version).finished().letters)
         remove_letters(tmp_path, manifest(b3=version, b4=FIRST))
         assert dead_letter_counts(tmp_path) == {"events": 1, "keyed": 1}
+
+
+def test_dead_letters_that_cannot_be_removed_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    publish_letters(attempt(tmp_path).finished().letters)
+    monkeypatch.setattr(Path, "unlink", fails)
+    with pytest.raises(OSError, match="Stale file handle"):
+        remove_letters(tmp_path, manifest(b3=SECOND))
 
 
 def test_dead_letters_of_no_known_batch_count_as_long_as_their_version(tmp_path: Path) -> None:
