@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors import Split
 from heronpy.errors import ConfigError, TopologyError
@@ -122,14 +122,21 @@ def still_unread(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
     found = {path: seen for path, seen in unread.items() if stamp(Path(path)) == seen}
     for one in archives:
         for file in one.chosen(None):
-            if str(file.path) in found:
-                damaged: list[str] = []
-                for split in one.archive.splits([file], file.size_bytes):
-                    for _ in split.read(lambda where, _row, _reason, to=damaged: to.append(where)):
-                        pass
-                if not damaged:
-                    del found[str(file.path)]
+            if str(file.path) in found and _is_whole(one.archive, file):
+                del found[str(file.path)]
     return found
+
+
+def _is_whole(archive: Archive, file: ArchiveFile) -> bool:
+    damaged: list[str] = []
+
+    def note(where: str, _row: Any, _reason: str) -> None:
+        damaged.append(where)
+
+    for split in archive.splits([file], file.size_bytes):
+        for _ in split.read(note):
+            pass
+    return not damaged
 
 
 def sizes(archives: Sequence[ArchiveInput]) -> dict[int, int]:

@@ -257,15 +257,15 @@ class SinkReducer:
 
     def _write(self, path: Path, counter: _Counter, time_ms: int) -> Path | None:
         """Have the sink write a part; what it refuses is set aside, as in a topology, if it says what that is."""
-        sink = self._node.sink
-        if "refused" not in inspect.signature(sink.write_part).parameters:
-            return sink.write_part(path, iter(counter))
+        write: Callable[..., Path | None] = self._node.sink.write_part
+        if "refused" not in inspect.signature(write).parameters:
+            return write(path, iter(counter))
 
         def refused(element: Any, error: Exception) -> None:
             counter.count -= 1
             self._task.failed(self._node.stage, element, time_ms, error)
 
-        return sink.write_part(path, iter(counter), refused)
+        return write(path, iter(counter), refused)
 
     def _spill(self) -> None:
         if self._file is None:
