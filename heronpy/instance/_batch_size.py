@@ -22,9 +22,10 @@ STAGE_EDGES_MAX: Final = 32
 def stage_tuples(edges: int) -> int:
     """After so many tuples their values are serialized: few enough for the caches, and enough for each edge.
 
-    With very many edges there would be little for each: then values are serialized when they are sent.
+    With very many edges there would be little for each, and for one edge batches are small anyway: then values are
+    serialized when they are sent.
     """
-    return max(STAGE_TUPLES, STAGE_EDGE_TUPLES * edges) if edges <= STAGE_EDGES_MAX else 1 << 30
+    return max(STAGE_TUPLES, STAGE_EDGE_TUPLES * edges) if 1 < edges <= STAGE_EDGES_MAX else 1 << 30
 
 
 class BatchSize:

@@ -165,7 +165,7 @@ class Emits:
 
 
 def test_a_value_may_emit_while_it_is_serialized() -> None:
-    run = Run(tasks=1)
+    run = Run(tasks=2)
     run.emit(Emits(run))
     for n in range(MANY):
         run.emit(("after", n))
