@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from versioned_topology import KEYS, counts_in, program, versions_in
+from versioned_topology import KEYS, counts_in, program, seen_in, versions_in
 
 from heronpy.submit import plans
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
@@ -136,3 +136,26 @@ def test_without_checkpoints_containers_change_their_code_one_after_the_other(tm
         for path in tmp_path.glob("counts-*.json"):
             path.unlink()
         eventually_sync(lambda: runs(2))
+
+
+def test_at_least_once_with_checkpoints_nothing_is_lost(tmp_path: Path) -> None:
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        cluster.submit(program(tmp_path, 1, stateful=True, mode="ATLEAST_ONCE")).wait_running()
+        done = updated(cluster, program(tmp_path, 2, stateful=True, mode="ATLEAST_ONCE"))
+        assert done.returncode == 0, done.stderr
+        failed = updated(cluster, program(tmp_path, 3, stateful=True, mode="ATLEAST_ONCE"))
+        assert "version 3 fails at once" in failed.stderr
+
+        def counts_again() -> None:
+            assert counted_by(tmp_path, 2) > 100
+
+        eventually_sync(counts_again)
+        (tmp_path / "finish").touch()
+
+        def all_seen() -> None:
+            assert (tmp_path / "emitted").exists()
+            numbers = int((tmp_path / "emitted").read_text())
+            assert seen_in(tmp_path) == {f"key {key}": numbers // KEYS for key in range(KEYS)}
+
+        eventually_sync(all_seen, within_s=120)
+        assert counted_by(tmp_path, 3) == 0

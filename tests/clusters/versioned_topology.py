@@ -13,7 +13,7 @@ from pathlib import Path
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 
 TICK = "topology.tick.tuple.freq.ms"
-VERSION, KEYS, STATEFUL = {version}, {keys}, {stateful}
+VERSION, KEYS, STATEFUL, ACKED = {version}, {keys}, {stateful}, {acked}
 DIRECTORY = Path({directory!r})
 
 
@@ -34,7 +34,10 @@ class Numbers(Spout):
         elif now_s >= self.next_s:
             self.next_s = max(self.next_s + 0.005, now_s - 0.1)
             self.position.value = number + 1
-            self.emit([f"key {{number % KEYS}}", number])
+            self.emit([f"key {{number % KEYS}}", number], **({{"tup_id": number}} if ACKED else {{}}))
+
+    def fail(self, number):
+        self.emit([f"key {{number % KEYS}}", number], tup_id=number)
 
 
 class Plain:
@@ -44,6 +47,7 @@ class Plain:
 class Count(Bolt):
     def initialize(self, config, context):
         self.counts = context.keyed_state("counts", default=()) if STATEFUL else {{}}
+        self.seen = context.keyed_state("seen", default=frozenset()) if ACKED else {{}}
         self.path = DIRECTORY / f"counts-{{context.get_this_task_index()}}.json"
 
     def process(self, tup):
@@ -52,10 +56,14 @@ class Count(Bolt):
         counts = list(self.counts.get(tup["key"], ()) if not STATEFUL else self.counts[tup["key"]]) or [0, 0, 0]
         counts[VERSION - 1] += 1
         self.counts[tup["key"]] = tuple(counts)
+        if ACKED:
+            self.seen[tup["key"]] |= {{tup["number"]}}
+        self.ack(tup)  # in any case: a bolt that may do so is waited for
 
     def process_tick(self, tup):
         temporary = self.path.with_suffix(".tmp")
-        temporary.write_text(json.dumps({{"version": VERSION, "counts": dict(self.counts.items())}}))
+        seen = {{key: len(numbers) for key, numbers in self.seen.items()}}
+        temporary.write_text(json.dumps({{"version": VERSION, "counts": dict(self.counts.items()), "seen": seen}}))
         os.replace(temporary, self.path)
 
 
@@ -64,17 +72,18 @@ source = builder.add_spout("numbers", Numbers, 1)
 builder.add_bolt("count", Count, {tasks}, {{source: Grouping.fields("key")}}, config={{TICK: 200}})
 config = {{"topology.stmgrs": 2}}
 if STATEFUL:
-    config |= {{"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.stateful.checkpoint.interval.seconds": 1}}
+    config |= {{"topology.reliability.mode": "{mode}", "topology.stateful.checkpoint.interval.seconds": 1}}
 builder.set_config(config)
 builder.build_and_submit()
 """
 
 
-def program(directory: Path, version: int, *, stateful: bool, tasks: int = 2) -> Path:
+def program(directory: Path, version: int, *, stateful: bool, tasks: int = 2, mode: str = "EFFECTIVELY_ONCE") -> Path:
     """The file of a version. Version 3 fails with its first tuple."""
     path = directory / f"v{version}-{tasks}" / "versioned.py"
     path.parent.mkdir()
-    text = _PROGRAM.format(version=version, keys=KEYS, stateful=stateful, directory=str(directory), tasks=tasks)
+    values = {"version": version, "keys": KEYS, "stateful": stateful, "directory": str(directory), "tasks": tasks}
+    text = _PROGRAM.format(**values, mode=mode, acked=mode == "ATLEAST_ONCE")
     path.write_text(text)
     return path
 
@@ -85,6 +94,14 @@ def counts_in(directory: Path) -> dict[str, list[int]]:
     for path in directory.glob("counts-*.json"):
         counts |= json.loads(path.read_text())["counts"]
     return counts
+
+
+def seen_in(directory: Path) -> dict[str, int]:
+    """Of each key, how many different numbers were counted; at least once only."""
+    seen: dict[str, int] = {}
+    for path in directory.glob("counts-*.json"):
+        seen |= json.loads(path.read_text())["seen"]
+    return seen
 
 
 def versions_in(directory: Path) -> list[int]:
