@@ -17,6 +17,7 @@ from test_yarn import Yarn
 from heronpy import loader
 from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.submit import submit
+from heronpy.testing import eventually_sync
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
 from heronpy.testing.yarn import YarnCluster, yarn_missing
 
@@ -92,7 +93,11 @@ def test_a_topology_is_exact_through_faults_and_updates_and_leaves_nothing(runni
     running.recovers_from("a host lost", lambda: cluster.lose_host(hosts[1]))
     running.check_exact()
     running.heron("kill")
-    assert cluster.left(running.launch) == []
+    eventually_sync(lambda: _none(cluster.left(running.launch)))  # NodeManagers remove files some heartbeats later
     assert [*find_by_environment({TOPOLOGY_ENV: running.launch.topology_id})] == []
     assert [path for path in (cluster.root / "packages").rglob("*") if path.is_file()] == []
     assert [path for path in (cluster.root / "checkpoints").rglob("*") if path.is_file()] == []
+
+
+def _none(left: list[str]) -> None:
+    assert left == []
