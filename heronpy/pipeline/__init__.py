@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heronpy.pipeline._progress import Progress
     from heronpy.pipeline._state_tables import StateTable, write_checkpoint
     from heronpy.pipeline._states import states
     from heronpy.pipeline.job import Job
     from heronpy.pipeline.manifest import Manifest
     from heronpy.pipeline.merged import Explained, MergedStore
+    from heronpy.pipeline.progress import Progress
     from heronpy.pipeline.running import RunReport, run
     from heronpy.pipeline.session import spark_session
     from heronpy.pipeline.state_source import read_state, state_pairs

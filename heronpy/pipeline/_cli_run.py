@@ -16,7 +16,6 @@ import typer
 from heronpy.cli.commands import Verbose, home
 from heronpy.cli.commands import verbose as verbose_is_on
 from heronpy.errors import DamagedInputError, UsageError
-from heronpy.pipeline._cli_progress import shown, steps
 from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.cli_job import (
     ArgsArgument,
@@ -28,6 +27,7 @@ from heronpy.pipeline.cli_job import (
     parse_batch,
     parse_time_ms,
 )
+from heronpy.pipeline.cli_progress import shown, steps
 from heronpy.pipeline.load import Loaded, enter, pickle_by_value_in_spark
 from heronpy.pipeline.running import RunReport
 from heronpy.pipeline.running import run as batch_run

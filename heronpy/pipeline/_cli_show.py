@@ -52,7 +52,7 @@ def status(
     verbose: Verbose = False,
 ) -> None:
     """Show how far batches are, what the archive and the live stores hold, and what was set aside."""
-    from heronpy.pipeline._status import collect, show
+    from heronpy.pipeline.status import collect, show
 
     found = collect(load(job, args, name).job)
     if as_json:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.files import sync
 from heronpy.hashing import stable_hash
-from heronpy.pipeline._progress import Progress, watched
 from heronpy.pipeline.execute import collected, pack, unpack
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Base, Manifest, Parts
 from heronpy.pipeline.outputs import merge_rows
 from heronpy.pipeline.parts import part_name, temporary, write_part
+from heronpy.pipeline.progress import Progress, watched
 from heronpy.pipeline.views import read_rows
 from heronpy.stores import decode_key
 from heronpy.streamlet.monoid import Monoid

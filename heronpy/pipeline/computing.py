@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import HeronError, UserCodeError
 from heronpy.pipeline._inputs import SPLIT_BYTES_MAX, ArchiveInput
-from heronpy.pipeline._progress import Progress, watched
 from heronpy.pipeline.duplicates import find_duplicate_candidates
 from heronpy.pipeline.exchange import layout_of
 from heronpy.pipeline.execute import JobContext, ScanTask, execute
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.memory import LIMIT_KEY, limit_of
 from heronpy.pipeline.plan import BatchPlan
+from heronpy.pipeline.progress import Progress, watched
 from heronpy.pipeline.task import Report
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from heronpy.pipeline._inputs import (
     still_unread,
     unread_files,
 )
-from heronpy.pipeline._progress import Progress
 from heronpy.pipeline._rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.computing import Batches, compute, cores
@@ -34,6 +33,7 @@ from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, Parts, lock
 from heronpy.pipeline.pending import Work, committed_watermark, decide, renew
 from heronpy.pipeline.plan import BatchPlan, plan_batch
+from heronpy.pipeline.progress import Progress
 from heronpy.pipeline.session import check_packages, spark_session
 from heronpy.pipeline.task import Report
 from heronpy.streamlet.graph import SinkNode, StoreNode

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 
 from heronpy.errors import UsageError
-from heronpy.pipeline import _cli_progress
-from heronpy.pipeline._progress import Progress
-from heronpy.pipeline._status import _next_line
+from heronpy.pipeline import cli_progress
 from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.cli_job import parse_batch
+from heronpy.pipeline.progress import Progress
+from heronpy.pipeline.status import next_line
 
 MINUTE_MS = 60_000
 AT_MS = int(datetime.datetime(2026, 11, 21, 10, 5, tzinfo=datetime.UTC).timestamp() * 1000)
@@ -54,12 +54,12 @@ def test_what_is_no_batch_is_refused(text: str) -> None:
 def test_the_next_batch_is_told_with_what_it_waits_for() -> None:
     end_ms = AT_MS + MINUTE_MS
     waits = {"batch": AT_MS // MINUTE_MS, "end_ms": end_ms, "complete_before_ms": end_ms - 13_000, "complete": 0}
-    assert _next_line(waits, MINUTE_MS) == (
+    assert next_line(waits, MINUTE_MS) == (
         "next: batch 2026-11-21 10:05, complete when all before 2026-11-21 10:06 is archived; "
         "the archive is at 2026-11-21 10:05:47"
     )
-    assert "nowhere yet" in _next_line(waits | {"complete_before_ms": -(2**63)}, MINUTE_MS)
-    assert "3 batches are complete" in _next_line(waits | {"complete": 3}, MINUTE_MS)
+    assert "nowhere yet" in next_line(waits | {"complete_before_ms": -(2**63)}, MINUTE_MS)
+    assert "3 batches are complete" in next_line(waits | {"complete": 3}, MINUTE_MS)
 
 
 def test_progress_in_a_log_is_a_line_of_its_own_each_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,9 +68,9 @@ def test_progress_in_a_log_is_a_line_of_its_own_each_and_few(monkeypatch: pytest
     def narrow(**_options: Any) -> Console:
         return Console(file=out, width=40)
 
-    monkeypatch.setattr(_cli_progress, "Console", narrow)
+    monkeypatch.setattr(cli_progress, "Console", narrow)
     batches = tuple(range(AT_MS // MINUTE_MS, AT_MS // MINUTE_MS + 3))
-    with _cli_progress.shown(MINUTE_MS) as progress:
+    with cli_progress.shown(MINUTE_MS) as progress:
         for done in range(5):
             progress(Progress("compute", done, 4, batches))
         progress(Progress("roll up", 1, 2))
@@ -86,8 +86,8 @@ def test_progress_on_a_terminal_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     def terminal(**_options: Any) -> Console:
         return Console(file=out, width=120, force_terminal=True)
 
-    monkeypatch.setattr(_cli_progress, "Console", terminal)
-    with _cli_progress.shown(MINUTE_MS) as progress:
+    monkeypatch.setattr(cli_progress, "Console", terminal)
+    with cli_progress.shown(MINUTE_MS) as progress:
         for phase in ("duplicates", "compute", "roll up"):
             progress(Progress(phase, 1, 4))
     assert "roll up" in out.getvalue()

@@ -146,7 +146,7 @@ def show(found: dict[str, Any]) -> None:
             f"lag {_signed(found['lag_ms'], duration)}, behind the archive {_signed(found['archive_lag_ms'], duration)}"
         )
     if found["next"] is not None:
-        console.print(_next_line(found["next"], length_ms))
+        console.print(next_line(found["next"], length_ms))
     archives = empty_table("archive", right=("state", "batches", "files", "rows", "bytes"))
     for archive in found["archives"]:
         for state in ("done", "waiting"):
@@ -169,7 +169,7 @@ def show(found: dict[str, Any]) -> None:
         console.print(f"batch {batch_name(batch, length_ms)} was computed without what is damaged: {what}")
 
 
-def _next_line(found: dict[str, Any], length_ms: int) -> str:
+def next_line(found: dict[str, Any], length_ms: int) -> str:
     name, end = batch_name(found["batch"], length_ms), time_name(found["end_ms"], length_ms)
     if found["complete"]:
         return f"next: batch {name}; {found['complete']:,} batches are complete: `heron pipeline run` computes them"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from heronpy.pipeline._progress import Progress as Moment
 from heronpy.pipeline.batch_times import batch_names
+from heronpy.pipeline.progress import Progress as Moment
 
 _LINE_EVERY_S = 30.0
 
