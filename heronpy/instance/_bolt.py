@@ -389,7 +389,7 @@ class BoltTask(Task):
         Any thread. A tuple that cannot be sent is reported later, by the task's own thread.
         """
         with self.core.lock:
-            if self._sending:
+            if self._sending or self.core.staging:
                 return  # emitted while a value was being serialized
             self._sending = True
             try:

@@ -120,8 +120,10 @@ class TaskCore:
         self.lock = threading.RLock()
         """Held by the thread that takes emitted tuples out and sends them: the task's, or one of user code."""
         self.outputs: Outputs
+        self.staging = False
+        """What waits is being serialized, with the lock."""
         self.staged_ns = 0
-        """What it has taken to serialize what waits."""
+        """What that has taken since the last were sent."""
         self._make_fan: Callable[..., Fan] = Fan
         self.logger = logging.getLogger(f"{self.component.name}.{self.task_id}")
         self._errors = ErrorLog(self.logger, self.component.name, self.clock)
@@ -226,8 +228,12 @@ class TaskCore:
     def stage(self) -> None:
         """Serialize what waits. With the lock."""
         began_ns = self.clock()
-        for pair in self.outputs.pairs:
-            pair.stage(self.serialize, self.config.frame_bytes)
+        self.staging = True
+        try:
+            for pair in self.outputs.pairs:
+                pair.stage(self.serialize, self.config.frame_bytes)
+        finally:
+            self.staging = False
         self.staged_ns += self.clock() - began_ns
 
     def malformed(self, error: MalformedBatch) -> None:

@@ -113,19 +113,21 @@ class Pair:
 
     def stage(self, serialize: Callable[[list[Values]], bytes], bytes_max: int) -> None:
         """Serialize what waits, unless that fails, or makes more bytes than that: then it is left to the sender."""
-        if not (waiting := self._take_items()):
+        # Nothing is taken out before it is serialized: whoever asks meanwhile must not hear that nothing waits.
+        waiting = self._items[:]
+        if not waiting:
             return
         values, tags, numbers = self._split(waiting)
         try:
             data = serialize(values)
         except Exception:  # it is tried again, tuple by tuple, where the user is told of it
-            data = None
-        if data is None or len(data) > bytes_max:
-            self._items[:0] = waiting
+            return
+        if len(data) > bytes_max:
             return
         self._parts.append((len(values), data))
         self._tags += tags
         self._numbers += numbers
+        del self._items[: len(waiting)]
 
     def _take_items(self) -> list[Any]:
         waiting = self._items[: len(self._items)]

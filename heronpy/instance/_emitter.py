@@ -74,7 +74,6 @@ def make_emitter(
     size = stage_tuples(len(outputs.pairs))
     full = room = min(size, batch.tuples)
     staged = 0
-    staging = False
     current: Tuple | None = None
     former: Outputs | None = None
 
@@ -169,7 +168,7 @@ def make_emitter(
         if signal.dozing:
             doze(False)
             core.wake()
-        elif staging:
+        elif core.staging:
             pass  # emitted while a value was being serialized
         elif staged + full < batch.tuples:
             stage()
@@ -177,17 +176,13 @@ def make_emitter(
             flush()
 
     def stage() -> None:
-        nonlocal full, room, staged, staging
+        nonlocal full, room, staged
         with core.lock:
-            if staging or room > 0:
+            if core.staging or room > 0:
                 return  # another thread was quicker
             staged += full - room
             full = room = max(1, min(size, batch.tuples - staged))
-            staging = True
-            try:
-                core.stage()
-            finally:
-                staging = False
+            core.stage()
 
     def drain() -> Sequence[Taken]:
         refill()

@@ -296,7 +296,7 @@ class SpoutTask(Task):
         if self.user_object is None:
             return  # it is emitting in its __init__; acks could not be reported yet
         with self.core.lock:
-            if self._sending:
+            if self._sending or self.core.staging:
                 return  # emitted while a value was being serialized
             self._sending = True
             try:

@@ -175,6 +175,34 @@ def test_a_value_may_emit_while_it_is_serialized() -> None:
         assert [n for value in found if value != "outer" for k, n in [value] if k == kind] == [*range(MANY)]
 
 
+class Asks:
+    """A value that asks, while it is serialized, whether the task may sleep, and how much waits."""
+
+    def __init__(self, spout: SpoutTask) -> None:
+        self.spout = spout
+
+    def __reduce__(self) -> Any:
+        asked.append((self.spout.doze(True), self.spout.pending > 0))
+        self.spout.doze(False)
+        self.spout.send_watermark(7)
+        return str, ("asked",)
+
+
+asked: list[tuple[bool, bool]] = []
+
+
+def test_what_is_being_serialized_waits_as_before() -> None:
+    run = Run()
+    asked.clear()
+    for n in range(MANY // 2):
+        run.emit(Asks(run.spout) if n == 0 else n, tup_id=n)
+    assert asked == [(False, True)], "once, early; a task that sleeps would send it with the next tuple, if ever"
+    assert not [batch for batch in run.sent if batch.kind == DATA]
+    run.sent.clear()
+    ((first, *rest),) = [[value for value, _ in received] for received in run.received().values()]
+    assert (first, rest) == ("asked", [*range(1, MANY // 2)])
+
+
 def test_the_order_of_every_thread_is_kept_while_others_emit_and_one_sends() -> None:
     run = Run()
     threads, count = 3, 3 * MANY
