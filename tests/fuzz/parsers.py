@@ -46,6 +46,7 @@ from heronpy.testing.checkpoints_kit import small_checkpoint
 from heronpy.wire import control_batch, decode_control, decode_roots, decode_tuples, root_batch, tuple_batch
 
 _LOG_TRAILER_BYTES = 16
+_FORMAT_1 = next((Path(__file__).parents[1] / "unit" / "checkpoint_format_1").rglob("*.delta"))
 REFUSALS = (HeronError, DecodeError)
 
 
@@ -89,6 +90,8 @@ def _directory(name: str) -> Path:
 
 def _tuples(data: bytes) -> None:
     tuples = decode_tuples(data)
+    found = tuples.deserialized(lambda part: [part])
+    assert sum(map(len, found)) == len(tuples.values)
     if tuples.count > 1 << 16:
         return  # whoever has deserialized the values refuses another number of them
     batch = InBatch(tuples, "component", "default", ("field",))
@@ -183,26 +186,31 @@ def _checkpoint_object(data: bytes) -> None:
     try:
         _read_object(data)
     except HeronError:
-        _read_object(_with_checksums(data))  # what lies behind them
+        _read_object(with_checksums(data))  # what lies behind them
 
 
 def _read_object(data: bytes) -> None:
-    for block in ObjectReader(BytesSource("fuzzed", data)).blocks():
-        len(block.keys)
+    reader = ObjectReader(BytesSource("fuzzed", data))
+    header = reader.header
+    for groups in (None, range(header.first_group, (header.first_group + header.end_group) // 2)):
+        for block in reader.blocks(groups=groups):
+            len(block.keys)
+    reader.bytes_by_group()
 
 
-def _with_checksums(data: bytes) -> bytes:
+def with_checksums(data: bytes) -> bytes:
     """The same object with the right checksums, as far as its lengths make sense."""
     sealed = bytearray(data)
     with contextlib.suppress(struct.error):
         offset, length = struct.unpack_from("<QI", data, len(data) - 24)
-        header_length = struct.unpack_from("<I", data, 10)[0]
+        version, header_length = struct.unpack_from("<HI", data, 8)
+        record = 28 if version == 1 else 32
         checksum = struct.pack("<I", crc32(data[18 : 18 + header_length]))
         sealed[14:18] = checksum
         sealed[offset : offset + 8] = data[10:14] + checksum
-        for at in range(offset + 8, min(offset + length, len(data) - 24) - 27, 28):
+        for at in range(offset + 8, min(offset + length, len(data) - 24) - record + 1, record):
             block, size = struct.unpack_from("<QI", data, at)
-            sealed[at + 24 : at + 28] = struct.pack("<I", crc32(data[block : block + size]))
+            sealed[at + record - 4 : at + record] = struct.pack("<I", crc32(data[block : block + size]))
         sealed[-12:-8] = struct.pack("<I", crc32(sealed[offset : offset + length]))
     return bytes(sealed)
 
@@ -269,6 +277,7 @@ def parsers() -> Mapping[str, Parser]:
         roots=ids,
         root_counts=np.array([2, 0, 1]),
     ).body
+    parts = tuple_batch(src_task=1, dest_task=2, streams=["s"], count=3, values=b"vww", part_sizes=[1, 2]).body
     plan = _seed_plan()
     topology = plan.topology.SerializeToString()
     report = metrics_pb2.MetricsReports(reports=[metrics_pb2.MetricsReport()])
@@ -277,7 +286,7 @@ def parsers() -> Mapping[str, Parser]:
     checkpoint, pieces = small_checkpoint(12, {"a": b"1", "b": b"22", "c": b""})
     logged, log = encode_log(_LOGGED, [LoggedBatch(3, b"abc", 1), LoggedBatch(4, b"")])
     return {
-        "tuples": Parser(_tuples, [one, many]),
+        "tuples": Parser(_tuples, [one, many, parts]),
         "acks": Parser(_acks, [root_batch(1, 1, ids, ids).body]),
         "control": Parser(decode_control, [control_batch(1, 2, watermark=7).body, control_batch(1, 2, held=3).body]),
         "logical-plan": Parser(_logical, [topology]),
@@ -291,7 +300,7 @@ def parsers() -> Mapping[str, Parser]:
         "manifest": Parser(
             _manifest, [b'{"batch_length_ms": 1000, "batches": {"3": {"version": "v", "fingerprint": "f"}}}']
         ),
-        "checkpoint-object": Parser(_checkpoint_object, [b"".join(pieces)]),
+        "checkpoint-object": Parser(_checkpoint_object, [b"".join(pieces), _FORMAT_1.read_bytes()]),
         "checkpoint-manifest": Parser(_checkpoint_manifest, [checkpoint.encode()]),
         "checkpoint-log": Parser(_checkpoint_log, [b"".join(logged)]),
         "checkpoint-reference": Parser(decode_ref, [encode_ref(log), encode_ref(checkpoint.objects[0])]),

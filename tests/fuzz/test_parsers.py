@@ -7,7 +7,7 @@ import resource
 import time
 
 import pytest
-from parsers import SCRATCH, Parser, parsers, survives
+from parsers import SCRATCH, Parser, parsers, survives, with_checksums
 
 RUNS = 1500
 GROWN_KB_MAX = 200 * 1024
@@ -54,6 +54,12 @@ def test_a_parser_refuses_what_it_does_not_understand(name: str) -> None:
             raise AssertionError(f"run {run}: {data!r}") from error
         assert time.thread_time() - began < LONGEST_S, data
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < GROWN_KB_MAX
+
+
+def test_objects_of_both_formats_get_the_checksums_that_their_writers_gave_them() -> None:
+    """Else all but the first bytes of what is behind them would be refused, and never parsed."""
+    for seed in _PARSERS["checkpoint-object"].seeds:
+        assert with_checksums(seed) == seed
 
 
 @pytest.fixture(scope="module", autouse=True)
