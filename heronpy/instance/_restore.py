@@ -263,7 +263,7 @@ class RestorableThread(TaskThread):
         with task.core.lock:  # other threads of user code may send just now
             self._number_from(to.epoch)
         try:
-            task.restored(to.checkpoint)
+            task.kept(to.checkpoint, to.saved)
         except TaskFailed:
             return None
         task.replan(to.plan)

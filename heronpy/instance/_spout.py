@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api.spout import Spout
 from heronpy.api.task_hook import SpoutAckInfo, SpoutFailInfo
@@ -24,6 +24,9 @@ from heronpy.instance._task import Task
 from heronpy.instance._tracking import SpoutTracker, Trees, TreesUntilCommit, UntilCommit, Untracked
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import CONTROL, DATA, MalformedBatch, decode_control
+
+if TYPE_CHECKING:
+    from heronpy.checkpoints import Saved
 
 CHUNK_MAX = 1024
 CHUNK_LONG_NS = 2_000_000
@@ -280,6 +283,19 @@ class SpoutTask(Task):
         self._ack_groups(acked)
         for finished in (*failed, pending):
             self._failed(finished)
+
+    def kept(self, checkpoint: int, saved: Saved) -> None:
+        """As `restored`, and the object of this one stays: if it has state, it is told what the checkpoint has of it.
+
+        Raises:
+            TaskFailed: user code failed.
+            CheckpointError: what was saved cannot be restored.
+        """
+        assert self.core.states is not None
+        if getattr(self.user_object, "kept_through_rollbacks", False) and hasattr(self.user_object, "go_back"):
+            state = self.core.states.saved_component_state(saved)
+            self._call("go_back()", self.user_object.go_back, checkpoint, state)
+        self.restored(checkpoint)
 
     def _ack_groups(self, groups: Sequence[Any]) -> None:
         for group in groups:

@@ -399,6 +399,15 @@ class TaskStates:
             self._abort()
         self._since, self._must_write = 0, True
 
+    def saved_component_state(self, saved: Saved) -> dict[Any, Any]:
+        """What a checkpoint has of the state of `init_state`, for this task as it is now.
+
+        Raises:
+            CheckpointError: it cannot be restored.
+        """
+        found = saved.states.get(COMPONENT_STATE)
+        return {} if found is None else restored_component(Schema(COMPONENT_STATE, Kind.TASK), self.place, found)
+
     def release(self, budget_s: float = SLICE_S, clock: Clock = perf_counter) -> bool:
         """Free memory that earlier checkpoints needed. Whether none is left."""
         deadline_s = clock() + budget_s

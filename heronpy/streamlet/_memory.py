@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from heronpy.api.state import HashMapState, State
@@ -66,6 +66,11 @@ class Memory:
     def of(self, name: str) -> State:
         """The state of an operator."""
         return OperatorState(self._state, name) if self._saved else HashMapState()
+
+    def go_back(self, name: str, saved: Mapping[Any, Any]) -> None:
+        """Have an operator remember what it did when the state of its task was saved."""
+        OperatorState(self._state, name).clear()
+        self._state.update({key: value for key, value in saved.items() if key[0] == name})
 
 
 __all__ = ["Memory", "OperatorState"]

@@ -7,14 +7,14 @@ record with the same id and time; what is left of its earlier trees counts no mo
 Effectively once there are no trees: positions in the source's splits are state. What a read has returned is emitted in
 one call, as snapshots are taken between two. At least once with checkpoints the spout stays through a rollback, and
 emits again what no commit covers; the engine acks a tree with the commit that covers it, and so is a record done that
-began none, because operators of this stage may have it in their state.
+began none, because operators of this stage may have it in their state. These go back, as those of all stages.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heronpy.api import (
@@ -69,6 +69,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         self._state_of_operators = state
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self._config = config
         definition = loads(config)
         self._task = task = StageTask(definition, context, self.logger, self._state_of_operators)
         task.exit_of = self._exit_of
@@ -296,6 +297,18 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
 
     def pre_restore(self, checkpoint_id: str) -> None:
         self._task.abort(int(checkpoint_id))
+
+    def go_back(self, checkpoint_id: int, saved: Mapping[Any, Any]) -> None:
+        """All others go back to a checkpoint, and so do operators of this stage: they would drop what comes again.
+
+        What they do not know any more comes again, too. What has a tree on its way is failed by the engine.
+        """
+        self._task.go_back(loads(self._config).stage, saved)
+        while self._uncommitted and self._uncommitted[-1][0] > checkpoint_id:
+            self._treeless += self._uncommitted.pop()[1]
+        forgotten, self._treeless = self._treeless, []
+        for pending in (*forgotten, *self._held):
+            self.fail(pending)
 
     def _chores(self) -> None:
         """What is done between two batches, if it is time."""

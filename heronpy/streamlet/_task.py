@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from heronpy.api import TopologyReliabilityMode, api_constants
@@ -19,7 +19,7 @@ from heronpy.errors import ConfigError, is_shortage
 from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
 from heronpy.streamlet._memory import Memory
-from heronpy.streamlet._stages import Exit
+from heronpy.streamlet._stages import Exit, Stage
 from heronpy.streamlet._watermark import Clock, Sent
 from heronpy.streamlet.chain import Place, Put
 from heronpy.streamlet.context import Context
@@ -105,6 +105,8 @@ class StageTask:
         self._outputs: list[CheckpointedOutput] = []
         self.exit_of: Callable[[Exit], Put] = self._nowhere
         """What sends elements on a stream. Whoever owns this sets it."""
+        self._transformers: dict[str, Callable[[Any], None]] = {}
+        """By stage: puts another operator into the place of a transform operator."""
         self._clocks: dict[str, Clock] = {}
         self._sent = Sent(WATERMARK_EVERY_MS)
         self._dead = CountMetric()
@@ -157,9 +159,16 @@ class StageTask:
     def transformer_of(self, stage: str, operator: Any) -> Callable[[Any], list[Any]]:
         """What gives all that a transform operator makes of an element."""
         made: list[Any] = []
-        operator.setup(TaskContext(stage, self.context, self.memory.of(stage), made))
         origin = Detached(self.context.get_component_id(), stage, self.context.get_task_id(), ("element",))
-        transform = operator.transform
+        transform: Callable[[Tuple], None]
+
+        def set_up(operator: Any) -> None:
+            nonlocal transform
+            operator.setup(TaskContext(stage, self.context, self.memory.of(stage), made))
+            transform = operator.transform
+
+        set_up(operator)
+        self._transformers[stage] = set_up
 
         def transformed(element: Any) -> list[Any]:
             try:
@@ -248,6 +257,18 @@ class StageTask:
         """
         for output in self._outputs:
             output.abort(checkpoint_id)
+
+    def go_back(self, stage: Stage, saved: Mapping[Any, Any]) -> None:
+        """Have new transform operators begin with what a checkpoint has of them; all else stays as it is.
+
+        Args:
+            stage: this one, unpickled anew.
+            saved: the state of the task.
+        """
+        for step in stage.head.steps():
+            if (set_up := self._transformers.get(step.name)) is not None:
+                self.memory.go_back(step.name, saved)
+                set_up(step.node.operator)  # type: ignore[attr-defined]  # transform operators are nodes that have one
 
     def close(self) -> None:
         """Let go of sinks and dead letters."""

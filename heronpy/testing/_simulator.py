@@ -225,9 +225,9 @@ class Simulator:
             self.plan = checkpoints.plan = _planned(self.plan.logical.with_parallelism(parallelism))
         checkpoints.epoch += 1
         self._inboxes = {task: deque(to.on_their_way.get(task, ())) for task in self.plan.tasks}
-        for task in kept.values():
+        for id, task in kept.items():
             task.core.context.restore_epoch = checkpoints.epoch
-            task.restored(to.id)
+            task.kept(to.id, checkpoints.saved(id))
             task.replan(self.plan)
         self.tasks = {id: kept.get(id) or make_task(self._core(id)) for id in self.plan.tasks}
         self._open({id: task for id, task in self.tasks.items() if id not in kept})

@@ -295,6 +295,40 @@ def test_a_source_keeps_what_it_has_to_emit_again(clock: Callable[[int], None]) 
         assert sum(values(simulator).values()) == NUMBERS
 
 
+def first_beside_their_source(builder: Builder) -> None:
+    numbers(builder).transform(First()).map(lambda n: (n % 4, n)).count_by_key().to_sink(Out())
+
+
+def test_an_operator_beside_its_source_passes_again_what_a_rollback_has_taken_from_others(
+    clock: Callable[[int], None],
+) -> None:
+    with simulated(first_beside_their_source) as simulator:
+        steps(simulator, clock, 2)
+        simulator.checkpoint()
+        steps(simulator, clock, 3)
+        assert sum(values(simulator).values())
+        simulator.restore()
+        steps(simulator, clock, 100)
+        assert sum(values(simulator).values()) == NUMBERS
+
+
+def test_operators_beside_their_source_see_again_what_a_rollback_has_them_forget(clock: Callable[[int], None]) -> None:
+    with simulated(totals_beside_their_source) as simulator:
+        for _ in range(2):  # some records are in a sink that is not flushed, and then all are done but for the commit
+            steps(simulator, clock, 3)
+            simulator.restore()
+            steps(simulator, clock, 100)
+            simulator.restore()
+        simulator.checkpoint(commit=False)
+        simulator.restore()
+        steps(simulator, clock, 100)
+        simulator.checkpoint()
+        steps(simulator, clock, 10)
+        assert Queue.acked == set(range(NUMBERS))
+        states = [spout._state_of_operators for spout in simulator.component("numbers")]
+        assert sum(n for state in states for n in dict(state).values()) == NUMBERS
+
+
 def test_a_sink_that_is_away_fails_the_checkpoint_and_nothing_else(clock: Callable[[int], None]) -> None:
     with simulated(operators) as simulator:
         steps(simulator, clock, 20)

@@ -15,7 +15,8 @@ class Spout(BaseSpout):
 
     kept_through_rollbacks = False
     """At least once with checkpoints: whether the object stays through a rollback, and emits again what it is told has
-    failed, though it declares state. One without state always does."""
+    failed, though it declares state. One without state always does. If it has `go_back(checkpoint_id, saved)`, that is
+    called with what the checkpoint has of the state of `init_state`."""
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         """Called once, before everything else.
