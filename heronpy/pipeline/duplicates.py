@@ -15,6 +15,7 @@ import numpy as np
 
 from heronpy.errors import HeronError, NotFoundError
 from heronpy.pipeline.execute import collected
+from heronpy.pipeline.task_errors import sendable_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -69,6 +70,10 @@ class _Hashes:
         self._count = count
 
     def __call__(self, tasks: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+        with sendable_errors():
+            yield from self._of(tasks)
+
+    def _of(self, tasks: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
         for files in tasks:
             for number, path in files:
                 for hashes in file_hashes(Path(path)):

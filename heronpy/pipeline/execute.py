@@ -39,6 +39,7 @@ from heronpy.pipeline.reductions import (
     emit,
 )
 from heronpy.pipeline.task import Report, Task, file_of
+from heronpy.pipeline.task_errors import sendable_errors
 from heronpy.streamlet.graph import (
     JoinNode,
     ReduceByKeyAndWindowNode,
@@ -174,11 +175,12 @@ class _Stage:
         gc.set_threshold(*_GC_THRESHOLDS)
         work = _Work(unpack(self._shared.value), index, self._level)
         try:
-            yield from self._run(work, rows)
-            for port in work.ports.values():
-                port.flush()
-            work.outbox.report(work.task.finished(), index)
-            yield from work.outbox.drain()
+            with sendable_errors():
+                yield from self._run(work, rows)
+                for port in work.ports.values():
+                    port.flush()
+                work.outbox.report(work.task.finished(), index)
+                yield from work.outbox.drain()
         finally:
             work.task.close()
 
@@ -359,9 +361,10 @@ class _Candidates:
             def note(where: str, row: Any, reason: str, files: set[str] = damaged) -> None:
                 files.add(file_of(where))  # the other reader sets the rows aside
 
-            for split in reading.splits:
-                for chunk in split.read(note):
-                    yield from self._rows(reading.stage, chunk, setting.candidates[reading.stage])
+            with sendable_errors():
+                for split in reading.splits:
+                    for chunk in split.read(note):
+                        yield from self._rows(reading.stage, chunk, setting.candidates[reading.stage])
             if damaged:
                 yield 0, (_DAMAGED, pickle.dumps(damaged))
 

@@ -7,12 +7,13 @@ it, and computes what is pending still.
 from __future__ import annotations
 
 import contextlib
+import pickle
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from heronpy.errors import DamagedInputError, StateError
+from heronpy.errors import DamagedInputError, HeronError, StateError
 from heronpy.pipeline._commit import commit, remove_leftovers
 from heronpy.pipeline._inputs import (
     ArchiveInput,
@@ -103,9 +104,13 @@ def run(
         UnavailableError: there is no Java, or no Spark.
     """
     check_packages()
-    plan = plan_batch(job)
-    with lock(job.directory):
-        return _Run(job, plan, master, dict(conf or {}), progress, accept_damage=accept_damage).run(until_ms, batches)
+    try:
+        plan = plan_batch(job)
+        with lock(job.directory):
+            running = _Run(job, plan, master, dict(conf or {}), progress, accept_damage=accept_damage)
+            return running.run(until_ms, batches)
+    except pickle.PicklingError as error:  # also for lack of memory
+        raise HeronError(f"the program cannot be sent to Spark's tasks: {error}; nothing was replaced") from error
 
 
 class _Run:

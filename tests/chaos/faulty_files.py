@@ -31,7 +31,10 @@ ACTIONS = {
     "RLIMIT_AS": LIMIT,
     "no memory": NO_MEMORY,
 }
-_RANDOM = re.compile(r"[0-9a-f]{10,}(-[0-9a-f]{8})?|(?<=-)[0-9a-f]{12}|(?<==)\d+|(?<=part-)\d+|(?<=@)[0-9a-z-]+")
+_RANDOM = re.compile(
+    r"[0-9a-f]{10,}(-[0-9a-f]{8})?|(?<=-)[0-9a-f]{12}|(?<==)\d+|(?<=part-)\d+|(?<=@)[0-9a-z-]+"
+    r"|(?<=-)[0-9a-f]{8}(?=[.-])"
+)
 
 
 class _Control(ctypes.Structure):
