@@ -75,8 +75,7 @@ def commit(
     manifest.save(job.directory)
     for directory in replaced:
         shutil.rmtree(directory, ignore_errors=True)  # what stays is removed as a leftover by the next run
-    if replaced:
-        remove_letters(job.directory, manifest)
+    remove_letters(job.directory, manifest, version)
 
 
 def _rename(parts: list[Part]) -> None:

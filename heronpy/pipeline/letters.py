@@ -22,13 +22,18 @@ def staged_name(batch: int | None, version: str) -> str:
     return f"batch={ANY if batch is None else batch}-{version}"
 
 
-def remove_letters(directory: Path, manifest: Manifest) -> None:
+def remove_letters(directory: Path, manifest: Manifest, newest: str = "") -> None:
     """Remove dead letters of batch runs that count no longer: the same events have them in a newer version.
+
+    Args:
+        directory: the job's.
+        manifest: names the versions that count, and
+        newest: one that counts though it may have nothing but dead letters.
 
     Raises:
         OSError: some stay, and their events are there twice until a run has removed them.
     """
-    versions = {batch.version for batch in manifest.batches.values()}
+    versions = {newest, *(batch.version for batch in manifest.batches.values())}
     for path in (directory / DEAD_LETTERS).glob("*/*batch=*"):
         if (named := _NAME.fullmatch(path.name)) is not None:
             done = None if named["batch"] == ANY else manifest.batches.get(int(named["batch"]))

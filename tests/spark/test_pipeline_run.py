@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pipeline_lists import Lists
 
+from heronpy.archive import dead_letter_counts
 from heronpy.connectors import Sink, SinkContext, SinkWriter, TextSink
 from heronpy.errors import AlreadyExistsError, TopologyError, UserCodeError
 from heronpy.pipeline import Job, Manifest, RunReport, ViewReader, run, states
@@ -247,6 +248,8 @@ def test_elements_that_a_sink_cannot_hold_are_set_aside(tmp_path: Path) -> None:
     assert (report.dead_letters, report.rows) == (1, {"sink-1": 19})
     (letter,) = ("".join(path.read_text() for path in (tmp_path / "dead-letter" / "sink-1").iterdir())).splitlines()
     assert json.loads(letter)["row"] == "\ud800"
+    run(job_of(builder, tmp_path))
+    assert dead_letter_counts(tmp_path) == {"sink-1": 1}, "the run before has left its own"
 
 
 def test_a_program_that_fails_for_most_elements_replaces_nothing(tmp_path: Path) -> None:

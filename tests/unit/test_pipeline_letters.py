@@ -55,6 +55,12 @@ def test_a_batch_that_is_computed_again_replaces_its_dead_letters(tmp_path: Path
         assert dead_letter_counts(tmp_path) == {"events": 1, "keyed": 1}
 
 
+def test_dead_letters_of_a_run_that_has_nothing_else_stay(tmp_path: Path) -> None:
+    publish_letters(attempt(tmp_path, SECOND).finished().letters)
+    remove_letters(tmp_path, Manifest(10_000), SECOND)
+    assert dead_letter_counts(tmp_path) == {"events": 1, "keyed": 1}
+
+
 def test_dead_letters_that_cannot_be_removed_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(path: Path, *, missing_ok: bool = False) -> None:
         raise OSError(errno.ESTALE, "Stale file handle", str(path))
