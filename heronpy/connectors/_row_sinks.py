@@ -114,14 +114,15 @@ class _CsvRows:
     def __init__(self, fields: tuple[str, ...], delimiter: str) -> None:
         self._fields = fields
         self._names = set(fields)
-        self._buffer = io.StringIO()
-        self._writer = csv.writer(self._buffer, delimiter=delimiter, lineterminator="")
+        self._buffer = io.StringIO(newline="")
+        # Ends lines by "\r\n": with another end it would leave these two unquoted in texts.
+        self._writer = csv.writer(self._buffer, delimiter=delimiter)
 
     def encode(self, element: Any) -> bytes:
         self._buffer.seek(0)
         self._buffer.truncate()
         self._writer.writerow(self._values(element))
-        return self._buffer.getvalue().encode()
+        return self._buffer.getvalue()[:-2].encode()
 
     def _values(self, element: Any) -> Sequence[Any]:
         if isinstance(element, dict):

@@ -88,6 +88,14 @@ class TestCsvSink(SinkKit):
             return list(csv.DictReader(f))
 
 
+@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\r\nb"])
+def test_csv_quotes_line_ends_within_texts(tmp_path: Path, text: str) -> None:
+    written = CsvSink(tmp_path, ["text"]).write_part(tmp_path / "part", iter([(text,), ("c",)]))
+    assert written.read_bytes().endswith(b"\nc\n")
+    with written.open(newline="") as f:
+        assert list(csv.DictReader(f)) == [{"text": text}, {"text": "c"}]
+
+
 class TestParquetSink(SinkKit):
     @pytest.fixture
     def sink(self, path: Path) -> Sink:
