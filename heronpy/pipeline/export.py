@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from typing import IO, Any, BinaryIO
 
 import msgspec
 
+from heronpy.archive import require_arrow
 from heronpy.errors import HeronError, UsageError
 from heronpy.files import replacing
 from heronpy.pipeline.reconcile import plain
@@ -35,11 +37,14 @@ def check_path(path: Path) -> None:
 
     Raises:
         UsageError: its name has no suffix of a known format, or its directory is missing.
+        ConfigError: its format needs pyarrow, which is not installed.
     """
     if path.suffix not in _WRITERS:
         raise UsageError(f"--out {path}: its suffix says the format: {', '.join(_WRITERS)}")
     if not path.parent.is_dir():
         raise UsageError(f"--out {path}: there is no directory {path.parent}")
+    if path.suffix == ".parquet":
+        require_arrow(f"--out {path}")
 
 
 def export(items: Iterable[tuple[Any, Any]], path: Path) -> int:
@@ -52,18 +57,28 @@ def export(items: Iterable[tuple[Any, Any]], path: Path) -> int:
         path: The file; its suffix is the format.
 
     Raises:
-        HeronError: the file cannot be written.
+        HeronError: the file, or the temporary one, cannot be written.
     """
-    with tempfile.TemporaryFile(prefix="heron-export-") as spool:
-        table = _Table(spool)
-        for key, value in items:
-            table.add(key, value)
-        try:
-            with replacing(path, durable=False) as file:
-                _WRITERS[path.suffix](table, file)
-        except OSError as e:
-            raise HeronError(f"{path} cannot be written: {e.strerror or e}") from e
-        return table.count
+    try:
+        with tempfile.TemporaryFile(prefix="heron-export-") as spool:
+            table = _Table(spool)
+            for key, value in items:
+                table.add(key, value)
+            spool.flush()  # else the table would be blamed for it
+            _write(table, path)
+    except OSError as e:
+        if e.filename is not None:  # of what is exported
+            raise
+        raise HeronError(f"rows cannot be collected in {tempfile.gettempdir()}: {e.strerror or e}") from e
+    return table.count
+
+
+def _write(table: _Table, path: Path) -> None:
+    try:
+        with replacing(path, durable=False) as file:
+            _WRITERS[path.suffix](table, file)
+    except OSError as e:
+        raise HeronError(f"{path} cannot be written: {e.strerror or e}") from e
 
 
 class _Table:
@@ -127,7 +142,17 @@ def _type(kinds: set[str]) -> str:
 
 
 def _plain_cell(cell: Any) -> Any:
-    return cell if _kind(cell) != "json" else None
+    """A cell as the plain type that it is a kind of (numpy's floats are floats); None where only JSON holds it."""
+    if _kind(cell) == "json":
+        return None
+    match cell:
+        case bool():
+            return cell
+        case int():
+            return int(cell)
+        case float():
+            return float(cell)
+    return str.__str__(cell)
 
 
 def _json(cell: Any) -> str:
@@ -157,11 +182,13 @@ def _parquet(table: _Table, file: BinaryIO) -> None:
 
 
 def _csv(table: _Table, file: BinaryIO) -> None:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.names)
-    writer.writerows(table.rows(table.types()))
-    text.detach()
+    line = io.StringIO(newline="")
+    writer = csv.writer(line)  # ends lines by "\r\n": with another end it would leave these two unquoted in texts
+    for row in itertools.chain([table.names], table.rows(table.types())):
+        line.seek(0)
+        line.truncate()
+        writer.writerow(row)
+        file.write(line.getvalue()[:-2].encode() + b"\n")
 
 
 def _json_lines(table: _Table, file: BinaryIO) -> None:

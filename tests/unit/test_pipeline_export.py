@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from heronpy.errors import UsageError
+from heronpy.errors import ConfigError, HeronError, UsageError
 from heronpy.pipeline.export import check_path, export
 from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.window import Window
@@ -38,6 +41,39 @@ def test_csv_and_json_lines_have_the_same(tmp_path: Path) -> None:
     assert export(ITEMS, tmp_path / "counts.jsonl") == 3
     rows = [json.loads(line) for line in (tmp_path / "counts.jsonl").read_text().splitlines()]
     assert [(row["key"], row["value"]) for row in rows] == ITEMS
+
+
+@pytest.mark.parametrize("text", ["a\rb", "a\nb", "a\r\nb", "", " a "])
+def test_csv_keeps_line_ends_within_texts(tmp_path: Path, text: str) -> None:
+    export([(text, text)], tmp_path / "v.csv")
+    assert (tmp_path / "v.csv").read_bytes().endswith(b"\n")
+    with (tmp_path / "v.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [["key", "value"], [text, text]]
+
+
+class _Text(str):
+    def __str__(self) -> str:
+        return "another"
+
+
+def test_kinds_of_plain_types_are_these_types(tmp_path: Path) -> None:
+    assert parquet(tmp_path / "v.parquet", [(_Text("a"), np.float64(1.5))]) == (
+        ["string", "double"],
+        [{"key": "a", "value": 1.5}],
+    )
+
+
+def test_a_temporary_directory_that_is_full_is_named_and_not_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: str) -> IO[bytes]:
+        return Path("/dev/full").open("r+b")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    for items in (ITEMS, [("a", "x" * 1_000_000)]):
+        with pytest.raises(HeronError, match=f"cannot be collected in {tempfile.gettempdir()}: No space left"):
+            export(items, tmp_path / "v.csv")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_windows_are_columns(tmp_path: Path) -> None:
@@ -94,3 +130,12 @@ def test_a_file_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path
         check_path(tmp_path / "counts.xlsx")
     with pytest.raises(UsageError, match="there is no directory"):
         check_path(tmp_path / "none" / "counts.csv")
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    check_path(tmp_path / "counts.csv")
+    with pytest.raises(ConfigError, match="needs pyarrow: pip install"):
+        check_path(tmp_path / "counts.parquet")
