@@ -19,7 +19,7 @@ from typing import Any
 from heronpy.archive.files import locked
 from heronpy.errors import AlreadyExistsError, StateError
 from heronpy.pipeline._states import states
-from heronpy.pipeline.batch_times import batch_name
+from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.reconcile import live_reader
@@ -50,10 +50,9 @@ class Bootstrapped:
     def __str__(self) -> str:
         live = ", ".join(f"{view} {rows:,} rows" for view, rows in self.live_rows.items()) or "none"
         state = ", ".join(f"{stage} {keys:,} keys" for stage, keys in self.states.items()) or "none"
-        return (
-            f"a topology begins after batch {self.committed_watermark}: live views: {live}; state: {state}; "
-            f"{self.seconds:.1f} s"
-        )
+        before = time_name(self.before_ms, 1000)
+        where = f"at {before} UTC" if before else f"after batch {self.committed_watermark}"
+        return f"a topology begins {where}: live views: {live}; state: {state}; {self.seconds:.1f} s"
 
 
 def refuse_if_running(home: Path, name: str) -> None:

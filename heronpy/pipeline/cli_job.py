@@ -80,7 +80,7 @@ def parse_time_ms(option: str, text: str) -> int:
     """
     if text == "now":
         return int(time.time() * 1000)
-    if re.fullmatch(r"-?\d+(\.\d*)?", text):
+    if re.fullmatch(r"-?\d{1,15}(\.\d*)?", text):
         return int(float(text) * 1000)
     try:
         at = datetime.datetime.fromisoformat(text)
@@ -99,7 +99,7 @@ def parse_batch(text: str, length_ms: int) -> int:
     Raises:
         UsageError: neither.
     """
-    if re.fullmatch(r"-?\d+", text):
+    if re.fullmatch(r"-?\d{1,18}", text):
         return int(text)
     try:
         return parse_time_ms("--batch", text) // length_ms

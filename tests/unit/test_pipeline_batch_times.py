@@ -45,7 +45,7 @@ def test_some_batches_are_named_by_the_first_and_the_last() -> None:
     assert batch_names([first, first + 2], MINUTE_MS) == "2 batches (2026-11-21 10:05 to 2026-11-21 10:07)"
 
 
-@pytest.mark.parametrize("text", ["soon", "", "12:00", "2026-13-01"])
+@pytest.mark.parametrize("text", ["soon", "", "12:00", "2026-13-01", "9" * 400, "9" * 5000])
 def test_what_is_no_batch_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no batch: use a time in it"):
         parse_batch(text, MINUTE_MS)
