@@ -35,7 +35,7 @@ CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes
 	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server yarn-server java constraints
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.installed ## count words on a local topology, and verify the counts (KEEP=1 leaves it running)
 	@$(BIN)/python -m heronpy.examples.demo --build $(BUILD)/demo $(if $(KEEP),--keep)
