@@ -61,7 +61,7 @@ class Taken:
 class Pair:
     """What waits for one task. Any thread may put, one at a time may take."""
 
-    __slots__ = ("_items", "_numbers", "_parts", "_streams", "_tagged", "_tags", "task")
+    __slots__ = ("_items", "_left", "_numbers", "_parts", "_streams", "_tagged", "_tags", "task")
 
     def __init__(self, task: int, *, tagged: bool = False) -> None:
         """Nothing waits.
@@ -78,6 +78,8 @@ class Pair:
         self._parts: list[tuple[int, bytes]] = []
         self._tags: list[Any] = []
         self._numbers: list[int] = []
+        self._left = False
+        """What waits is left to the sender: to try again with more after it would cost more each time."""
 
     def __len__(self) -> int:
         """Items, not tuples: 0 if nothing waits."""
@@ -102,6 +104,7 @@ class Pair:
         """All that waits, in the order in which it was put."""
         values, tags, numbers = self._split(self._take_items())
         parts: Sequence[tuple[int, bytes]] = ()
+        self._left = False
         if self._parts:
             parts, tags, numbers = self._parts, self._tags + tags, self._numbers + numbers
             self._parts, self._tags, self._numbers = [], [], []
@@ -115,15 +118,17 @@ class Pair:
         """Serialize what waits, unless that fails, or makes more bytes than that: then it is left to the sender."""
         # Nothing is taken out before it is serialized: whoever asks meanwhile must not hear that nothing waits.
         waiting = self._items[:]
-        if not waiting:
+        if self._left or not waiting:
             return
         values, tags, numbers = self._split(waiting)
+        self._left = True
         try:
             data = serialize(values)
         except Exception:  # it is tried again, tuple by tuple, where the user is told of it
             return
         if len(data) > bytes_max:
             return
+        self._left = False
         self._parts.append((len(values), data))
         self._tags += tags
         self._numbers += numbers

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.api.tuple import Tuple
 from heronpy.config import InstanceConfig
-from heronpy.instance.task import BoltTask, SpoutTask, TaskCore, apply_state, make_task
+from heronpy.instance.task import BoltTask, Pair, SpoutTask, TaskCore, apply_state, make_task
 from heronpy.packing import RoundRobinPacking
 from heronpy.plan import LogicalPlan, PhysicalPlan, TopologyState
 from heronpy.proto import stmgr_pb2
@@ -201,6 +201,29 @@ def test_what_is_being_serialized_waits_as_before() -> None:
     run.sent.clear()
     ((first, *rest),) = [[value for value, _ in received] for received in run.received().values()]
     assert (first, rest) == ("asked", [*range(1, MANY // 2)])
+
+
+@pytest.mark.parametrize("bytes_max", [10, 10_000])
+def test_what_is_left_to_the_sender_is_not_tried_again_with_each_tuple_after_it(bytes_max: int) -> None:
+    tried: list[int] = []
+
+    def serialize(values: list[Any]) -> bytes:
+        tried.append(len(values))
+        return pickle.dumps(values)
+
+    pair = Pair(2)
+    pair.stream("default")
+    put = pair.put_of("default")
+    put(["a long text" if bytes_max == 10 else threading.Lock()])
+    for n in range(5):
+        pair.stage(serialize, bytes_max)
+        put([n])
+    assert tried == [1]
+    assert len(pair.take().values) == 6
+    put([7])
+    pair.stage(serialize, 10_000)
+    assert tried == [1, 1]
+    assert [(count, pickle.loads(data)) for count, data in pair.take().parts] == [(1, [[7]])]
 
 
 def test_the_order_of_every_thread_is_kept_while_others_emit_and_one_sends() -> None:
