@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,7 @@ from typing import Final
 _LOCAL: Final = frozenset(
     ("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "ramfs", "tmpfs", "xfs", "zfs")
 )
+_MOUNTINFO = Path("/proc/self/mountinfo")
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -21,7 +23,7 @@ def on_local_disk(path: Path, mountinfo: str | None = None) -> bool:
     """
     if mountinfo is None:
         try:
-            mountinfo = Path("/proc/self/mountinfo").read_text()
+            mountinfo = os.fsdecode(_MOUNTINFO.read_bytes())  # a mount may have any name
         except OSError:  # not Linux
             return False
     path, best, kind = path.resolve(), Path(), ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -41,3 +42,10 @@ def test_a_link_is_followed(tmp_path: Path) -> None:
 
 def test_without_mounts_nothing_is_local() -> None:
     assert not on_local_disk(Path("/checkpoints"), "")
+
+
+def test_a_mount_may_have_a_name_that_is_not_utf_8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mountinfo").write_bytes(MOUNTS.encode() + b"35 22 0:49 / /media/Fotos\xe4 rw - vfat /dev/sde1 rw\n")
+    monkeypatch.setattr("heronpy.files._local_disk._MOUNTINFO", tmp_path / "mountinfo")
+    assert on_local_disk(Path("/checkpoints"))
+    assert not on_local_disk(Path(os.fsdecode(b"/media/Fotos\xe4/checkpoints")))
