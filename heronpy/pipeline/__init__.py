@@ -41,7 +41,7 @@ _IN = {
     "Explained": "merged",
     "Manifest": "manifest",
     "MergedStore": "merged",
-    "Progress": "_progress",
+    "Progress": "progress",
     "RunReport": "running",
     "StateTable": "_state_tables",
     "ViewReader": "views",

@@ -22,7 +22,9 @@ from typing import Protocol, Self
 _START_S = 240.0
 """For a busy machine: one that ended is noticed at once, so that only a hang takes so long."""
 ANSWER_S = 60.0
-"""How long a server that starts may take for an answer: its first one may be slow, and each new attempt starts anew."""
+"""How long a server that starts may take for an answer at most: its first one may be slow."""
+_FIRST_ANSWER_S = 2.0
+"""What it is given at first, and then twice as long each time: a connection that came too early is never answered."""
 _STOP_S = 60.0
 _POLL_S = 0.02
 _PORT_TRIES = 3
@@ -142,6 +144,8 @@ class Server(ABC):
         self._place = place
         self._fixed_port = port != 0
         self._process: ServerProcess | None = None
+        self._answer_s = ANSWER_S
+        """How long `_serving` is to wait for an answer."""
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
@@ -197,11 +201,14 @@ class Server(ABC):
         """None when it serves, else what went wrong."""
         process = self._started
         deadline_s = time.monotonic() + _START_S
-        while time.monotonic() < deadline_s:
+        self._answer_s = _FIRST_ANSWER_S
+        while (asked_s := time.monotonic()) < deadline_s:
             if not process.running():
                 return f"{self.name} ended while it started:\n{process.tail(20)}"
             if self._serving():
                 return None
+            if time.monotonic() - asked_s >= self._answer_s:
+                self._answer_s = min(2 * self._answer_s, ANSWER_S)
             time.sleep(_POLL_S)
         return f"{self.name} did not serve within {_START_S:g} s:\n{process.tail()}"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.address import join_address
-from heronpy.testing._server_process import ANSWER_S, LOOPBACK, Place, Server, free_port
+from heronpy.testing._server_process import LOOPBACK, Place, Server, free_port
 
 if TYPE_CHECKING:
     from heronpy.testing.hosts import Host
@@ -134,7 +134,7 @@ class ZookeeperServer(Server):
         return ["java", *options, "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
 
     def _serving(self) -> bool:
-        return bool(self.mode(within_s=ANSWER_S))
+        return bool(self.mode(within_s=self._answer_s))
 
     def mode(self, *, within_s: float = 2.0) -> str:
         """`standalone`, `leader` or `follower`; empty while it does not serve, or cannot be reached in time."""

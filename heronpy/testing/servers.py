@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.security import METRICS_DNS_NAME
-from heronpy.testing._server_process import ANSWER_S, Server, ServerProcess, free_port, listening
+from heronpy.testing._server_process import Server, ServerProcess, free_port, listening
 from heronpy.testing._zookeeper import (
     ZOOKEEPER_CLASSPATH_ENV,
     ZookeeperServer,
@@ -105,7 +105,8 @@ class RedisServer(Server):
         return ["redis-server", str(config)]
 
     def _serving(self) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_S) as s:
+        address, within_s = ("127.0.0.1", self.port), self._answer_s
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=within_s) as s:
             s.sendall(b"PING\r\n")
             return s.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         return False
@@ -149,7 +150,7 @@ class S3Server(Server):
 
     def _serving(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection(self.bind, self.port, timeout=ANSWER_S)
+            connection = http.client.HTTPConnection(self.bind, self.port, timeout=self._answer_s)
             with contextlib.closing(connection):
                 connection.request("GET", "/health")
                 return connection.getresponse().status == 200
@@ -253,7 +254,7 @@ class PrometheusServer(Server):
 
     def _serving(self) -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=self._answer_s)
             with contextlib.closing(connection):
                 connection.request("GET", "/-/ready")
                 return connection.getresponse().status == 200

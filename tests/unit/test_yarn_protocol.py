@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import socket
 import struct
@@ -187,6 +188,12 @@ def test_a_server_that_speaks_otherwise_is_named() -> None:
             with connection:
                 connection.recv(1)
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.shutdown(socket.SHUT_WR)
+                with contextlib.suppress(ConnectionError):
+                    while connection.recv(
+                        4096
+                    ):  # to close with something unread is a reset, which overtakes the answer
+                        pass
 
         thread = threading.Thread(target=serve)
         thread.start()
