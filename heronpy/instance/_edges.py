@@ -117,8 +117,7 @@ class Pair:
     def stage(self, serialize: Callable[[list[Values]], bytes], bytes_max: int) -> None:
         """Serialize what waits, unless that fails, or makes more bytes than that: then it is left to the sender."""
         # Nothing is taken out before it is serialized: whoever asks meanwhile must not hear that nothing waits.
-        waiting = self._items[:]
-        if self._left or not waiting:
+        if self._left or not (waiting := self._items[:]):
             return
         values, tags, numbers = self._split(waiting)
         self._left = True

@@ -275,8 +275,6 @@ class SpoutTask(Task):
         if not self.core.tracking:
             self.committed(checkpoint)
             return
-        assert self.core.states is not None
-        self.core.states.keep()
         with self.core.lock:
             pending = self._tracker.restored(self.core.clock())
         acked, failed = self._ledger.restored(checkpoint)
@@ -292,6 +290,7 @@ class SpoutTask(Task):
             CheckpointError: what was saved cannot be restored.
         """
         assert self.core.states is not None
+        self.core.states.keep(saved)
         if getattr(self.user_object, "kept_through_rollbacks", False) and hasattr(self.user_object, "go_back"):
             state = self.core.states.saved_component_state(saved)
             self._call("go_back()", self.user_object.go_back, checkpoint, state)

@@ -393,10 +393,15 @@ class TaskStates:
         if self._begun is not None and self._begun[0] == checkpoint_id:
             self._abort()
 
-    def keep(self) -> None:
-        """The others go back to a checkpoint, and these states stay as they are: the next object has all of them."""
+    def keep(self, saved: Saved) -> None:
+        """The others go back to a checkpoint, and these states stay as they are: the next object has all of them.
+
+        Args:
+            saved: What the checkpoint has of this task.
+        """
         if self._begun is not None:
             self._abort()
+        self._saved = replace(saved, states={})  # what is written belongs to the same generation as theirs
         self._since, self._must_write = 0, True
 
     def saved_component_state(self, saved: Saved) -> dict[Any, Any]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_kit import GROUPS, NAME, Component
 
-from heronpy.checkpoints import ObjectRef, read_saved
+from heronpy.checkpoints import BytesSource, ObjectReader, ObjectRef, read_saved
 from heronpy.errors import CheckpointError, UsageError
 from heronpy.state import Place, TaskStates
 
@@ -55,6 +55,29 @@ def test_two_to_three_to_eight_to_one_is_exact() -> None:
         component.checkpoint()
         component.restart(tasks)
         assert all_of(component) == {word: round_ * (2 if n % 2 == 0 else 1) for n, word in enumerate(WORDS)}
+
+
+def test_states_that_are_kept_belong_to_the_generation_of_the_checkpoint_that_others_go_back_to() -> None:
+    component = Component(lambda states: states.keyed_state("counts", default=0), 2)
+    for _ in range(2):
+        count(component, WORDS)
+        component.checkpoint()
+    component.restart(3)
+    older, newest = (read_saved(each, NAME, 0, 3, component.opened) for each in component.manifests[-2:])
+    assert older.generation != newest.generation, "the number of tasks has changed behind the one or the other"
+    states, expected = component.tasks[0], dict(component.declared[0])
+    states.keep(older)
+    assert states.begin(9, 0)
+    ref = None
+    data = []
+    while ref is None:
+        pieces, ref = states.write()
+        data += pieces
+    assert (ref.generation, ref.since) == (older.generation, 0)
+    found: dict[Any, Any] = {}
+    for block in ObjectReader(BytesSource(ref.name, b"".join(data))).blocks():
+        found.update(zip(block.keys, block.entries.values, strict=True))
+    assert found == expected
 
 
 def test_a_task_reads_only_the_groups_that_it_takes_over() -> None:

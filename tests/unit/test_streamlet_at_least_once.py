@@ -121,6 +121,10 @@ def operators_beside_their_source(builder: Builder) -> None:
     numbers(builder).transform(First()).map(lambda n: (n, 1)).to_sink(Out())
 
 
+def counts_behind_operators(builder: Builder) -> None:
+    numbers(builder).transform(First()).map(lambda n: (n % 4, n)).count_by_key().to_sink(Out())
+
+
 def totals_beside_their_source(builder: Builder) -> None:
     numbers(builder).transform(Total()).to_sink(Out())
 
@@ -143,6 +147,7 @@ PROGRAMS: dict[str, tuple[Callable[[Builder], None], Callable[[list[int]], int]]
     "operators": (operators, sum),
     "operators before windows": (operators_before_windows, sum),
     "operators beside their source": (operators_beside_their_source, sum),
+    "counts behind operators": (counts_behind_operators, max),
     "windows": (windows, sum),
     "joins": (joins, sum),
 }
@@ -295,14 +300,10 @@ def test_a_source_keeps_what_it_has_to_emit_again(clock: Callable[[int], None]) 
         assert sum(values(simulator).values()) == NUMBERS
 
 
-def first_beside_their_source(builder: Builder) -> None:
-    numbers(builder).transform(First()).map(lambda n: (n % 4, n)).count_by_key().to_sink(Out())
-
-
 def test_an_operator_beside_its_source_passes_again_what_a_rollback_has_taken_from_others(
     clock: Callable[[int], None],
 ) -> None:
-    with simulated(first_beside_their_source) as simulator:
+    with simulated(counts_behind_operators) as simulator:
         steps(simulator, clock, 2)
         simulator.checkpoint()
         steps(simulator, clock, 3)
