@@ -292,6 +292,7 @@ class SpoutTask(Task):
         assert self.core.states is not None
         self.core.states.keep(saved)
         if getattr(self.user_object, "kept_through_rollbacks", False) and hasattr(self.user_object, "go_back"):
+            self.flush()  # what waits is failed with the rest, as its component will not know it any more
             state = self.core.states.saved_component_state(saved)
             self._call("go_back()", self.user_object.go_back, checkpoint, state)
         self.restored(checkpoint)

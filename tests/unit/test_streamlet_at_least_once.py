@@ -330,6 +330,24 @@ def test_operators_beside_their_source_see_again_what_a_rollback_has_them_forget
         assert sum(n for state in states for n in dict(state).values()) == NUMBERS
 
 
+def totals_before_counts(builder: Builder) -> None:
+    numbers(builder).transform(Total()).count_by_key().to_sink(Out())
+
+
+def test_what_is_emitted_and_not_sent_at_a_rollback_is_in_the_state_of_operators(clock: Callable[[int], None]) -> None:
+    with simulated(totals_before_counts) as simulator:
+        steps(simulator, clock, 2)
+        for spout in simulator.component("numbers"):
+            spout.next_tuple()
+        simulator.restore()
+        steps(simulator, clock, 100)
+        simulator.checkpoint()
+        steps(simulator, clock, 10)
+        assert Queue.acked == set(range(NUMBERS))
+        states = [spout._state_of_operators for spout in simulator.component("numbers")]
+        assert sum(n for state in states for n in dict(state).values()) == NUMBERS
+
+
 def test_a_sink_that_is_away_fails_the_checkpoint_and_nothing_else(clock: Callable[[int], None]) -> None:
     with simulated(operators) as simulator:
         steps(simulator, clock, 20)
