@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from google.protobuf.message import DecodeError
+
 from heronpy.container._bootstrap import BYTES_MAX, Bootstrap
 from heronpy.container._directory import default_workdir, make_directory, remove_secrets
 from heronpy.container._ending import TRY_AGAIN, ending
@@ -151,7 +153,10 @@ def _take_incarnation(launch: Launch, container: int) -> state_pb2.ContainerReco
 def _running(state: StateManager, launch: Launch) -> str | None:
     """The id of the submission that has the topology's name; None: nobody has."""
     value = state.get(Kind.EXECUTIONSTATE, launch.topology)
-    return None if value is None else state_pb2.ExecutionState.FromString(value).topology_id
+    try:
+        return None if value is None else state_pb2.ExecutionState.FromString(value).topology_id
+    except DecodeError as e:
+        raise UnavailableError(f"the state of {launch.topology} in the state manager is damaged") from e
 
 
 def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ from heronpy.loader import PACKAGE
 from heronpy.plan import CodeVersion, PackingPlan
 from heronpy.proto import plan_pb2, state_pb2
 from heronpy.runtime import Launch, die_with_parent, own_incarnation
-from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr
 
 
 def main() -> None:
@@ -90,7 +90,7 @@ def _announce(state: StateManager, launch: Launch, container: int, found: list[s
     try:
         while True:
             value = state.get(Kind.CONTAINERS, node)
-            record = state_pb2.ContainerRecord.FromString(value or b"")
+            record = container_record(value)
             if (record.topology_id, record.incarnation) != (launch.topology_id, own_incarnation()):
                 return
             del record.codes[:]

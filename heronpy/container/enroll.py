@@ -26,7 +26,7 @@ from heronpy.proto.tmaster_pb2_grpc import TmasterStub
 from heronpy.rpc import channel
 from heronpy.runtime import Launch, die_with_parent, own_incarnation
 from heronpy.security import Security, authority, bootstrap_identity, container_identity, write_secret
-from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr
 
 WAIT_S = 300.0
 """How long a Topology Master is waited for: container 0 may wait for a host, and for its image."""
@@ -150,7 +150,7 @@ class Enrolling:
 
     def _replaced(self, state: StateManager) -> ReplacedError | None:
         value = state.get(Kind.CONTAINERS, container_node(self._launch.topology, self._container))
-        newest = state_pb2.ContainerRecord.FromString(value or b"")
+        newest = container_record(value)
         if newest.topology_id != self._launch.topology_id or newest.incarnation <= own_incarnation():
             return None  # a record of another submission says nothing of this one
         return ReplacedError(f"incarnation {newest.incarnation} on {newest.host} replaces this one")

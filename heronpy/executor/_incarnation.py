@@ -15,11 +15,13 @@ import socket
 import time
 from collections.abc import Callable
 
+from google.protobuf.message import DecodeError
+
 import heronpy
 from heronpy.errors import HeronError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, container_node
+from heronpy.statemgr import Kind, StateManager, container_node, container_record
 
 GONE_S = 300.0
 """How long a topology must be missing in the state manager before a container ends that shares nothing with its
@@ -51,7 +53,7 @@ def take_incarnation(
     record = _record(launch, container)
     while True:
         before = state.get(Kind.CONTAINERS, node)
-        previous = state_pb2.ContainerRecord.FromString(before or b"").incarnation
+        previous = container_record(before).incarnation
         started_s = now_s()
         record.incarnation, record.started_s = max(previous + 1, int(started_s)), int(started_s)
         if state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=before):
@@ -75,7 +77,7 @@ def hold_incarnation(
     """
     _check_submission(state, launch)
     value = state.get(Kind.CONTAINERS, container_node(launch.topology, container))
-    found = state_pb2.ContainerRecord.FromString(value or b"")
+    found = container_record(value)
     if found.topology_id == launch.topology_id:
         if found.incarnation > incarnation:
             raise ReplacedError(f"incarnation {found.incarnation} on {found.host} replaces this one, {incarnation}")
@@ -104,7 +106,7 @@ def remove_record(state: StateManager, launch: Launch, record: state_pb2.Contain
         StateError: the state manager cannot be read or written.
     """
     node = container_node(launch.topology, record.container)
-    found = state_pb2.ContainerRecord.FromString(state.get(Kind.CONTAINERS, node) or b"")
+    found = container_record(state.get(Kind.CONTAINERS, node))
     if found.incarnation == record.incarnation:
         state.delete(Kind.CONTAINERS, node)
 
@@ -118,7 +120,7 @@ def restore_record(state: StateManager, launch: Launch, record: state_pb2.Contai
     """
     node = container_node(launch.topology, record.container)
     found = state.get(Kind.CONTAINERS, node)
-    theirs = state_pb2.ContainerRecord.FromString(found or b"").topology_id
+    theirs = container_record(found).topology_id
     execution = state.get(Kind.EXECUTIONSTATE, launch.topology)
     if theirs != launch.topology_id and execution is not None and not _another(launch, execution):
         state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=found)
@@ -150,7 +152,7 @@ class Tenure:
 
     def record_changed(self, value: bytes | None) -> None:
         """The node of the container has this value."""
-        newest = state_pb2.ContainerRecord.FromString(value or b"")
+        newest = container_record(value)
         # Of another submission: an earlier one, that is back from the dead. Of a later one the execution state tells.
         self._lost = newest.topology_id != self.record.topology_id
         if self._lost:
@@ -188,7 +190,10 @@ def _another(launch: Launch, execution: bytes | None) -> str:
     """Why a topology is not this one; empty if it is, or if there is none."""
     if execution is None:
         return ""
-    found = state_pb2.ExecutionState.FromString(execution)
+    try:
+        found = state_pb2.ExecutionState.FromString(execution)
+    except DecodeError:
+        return ""  # damaged: it says nothing
     if found.topology_id == launch.topology_id:
         return f"topology {launch.topology} is being removed" if found.removed else ""
     return f"topology {launch.topology} is {found.topology_id} now, and this container is of {launch.topology_id}"

@@ -24,7 +24,15 @@ bounded time. Heartbeats and metrics never come here. ZooKeeper's is in `heronpy
 import who use it: `open_statemgr` does.
 """
 
-from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node, container_node, is_container_node
+from heronpy.statemgr._base import (
+    Kind,
+    StateManager,
+    check_condition,
+    check_node,
+    container_node,
+    container_record,
+    is_container_node,
+)
 from heronpy.statemgr._files import FileStateManager
 from heronpy.statemgr._follow import follow, on_loop, opened
 from heronpy.statemgr._open import open_statemgr
@@ -38,6 +46,7 @@ __all__ = [
     "check_condition",
     "check_node",
     "container_node",
+    "container_record",
     "follow",
     "is_container_node",
     "on_loop",

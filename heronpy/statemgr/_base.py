@@ -53,6 +53,17 @@ def container_node(topology: str, container: int) -> str:
     return f"{topology}__{container}"
 
 
+def container_record(value: bytes | None) -> state_pb2.ContainerRecord:
+    """The record that a node of `Kind.CONTAINERS` holds; an empty one if it is missing, or damaged.
+
+    A damaged record is as good as a lost one: its container writes it again, or takes the next incarnation.
+    """
+    try:
+        return state_pb2.ContainerRecord.FromString(value or b"")
+    except DecodeError:
+        return state_pb2.ContainerRecord()
+
+
 def is_container_node(node: str, topology: str) -> bool:
     """Whether a node of `Kind.CONTAINERS` is of a container of this topology."""
     owner, _, container = node.rpartition("__")

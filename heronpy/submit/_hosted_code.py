@@ -17,9 +17,8 @@ from typing import TypeVar
 from heronpy.errors import StateError, UnavailableError
 from heronpy.loader import PACKAGE
 from heronpy.plan import CodeVersion, LogicalPlan, PackingPlan
-from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, container_node, open_statemgr
+from heronpy.statemgr import Kind, container_node, container_record, open_statemgr
 from heronpy.submit._control import plans
 
 # heronpy.uploader is imported in functions: most commands need nothing of it.
@@ -94,7 +93,7 @@ def _waiting(launch: Launch, code: CodeVersion, packing: PackingPlan, deadline_s
             return {c.id: state.get(Kind.CONTAINERS, container_node(launch.topology, c.id)) for c in packing.containers}
 
     for container, value in _patiently(records, deadline_s).items():
-        record = state_pb2.ContainerRecord.FromString(value or b"")
+        record = container_record(value)
         found = next((one for one in record.codes if one.version == code.version), None)
         if record.topology_id != launch.topology_id or found is None:
             yield f"container {container} has not answered", True

@@ -12,10 +12,10 @@ import logging
 import time
 
 from heronpy.errors import FencedError, UntrustedError, UsageError
-from heronpy.proto import state_pb2, tmaster_pb2
+from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.security import bootstraps, container_identity, container_of, identity_of
-from heronpy.statemgr import Kind, StateManager, container_node
+from heronpy.statemgr import Kind, StateManager, container_node, container_record
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Enrollment:
 
     def _check_newest(self, state: StateManager, request: tmaster_pb2.EnrollRequest) -> None:
         value = state.get(Kind.CONTAINERS, container_node(self._launch.topology, request.container))
-        found = state_pb2.ContainerRecord.FromString(value or b"")
+        found = container_record(value)
         if (found.topology_id, found.incarnation) != (self._launch.topology_id, request.incarnation):
             raise FencedError(
                 f"the state manager has incarnation {found.incarnation} of container {request.container}, "

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, ReadFailedError
+from google.protobuf.message import DecodeError
+
+from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, ReadFailedError, StateError
 from heronpy.files import read_owned_file, replace_file
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
@@ -74,7 +76,10 @@ def gone_because(state: StateManager, launch: Launch, *, registered: bool, last:
         StateError: the state manager cannot be read.
     """
     value = state.get(Kind.EXECUTIONSTATE, launch.topology)
-    execution = state_pb2.ExecutionState.FromString(value or last or b"")
+    try:
+        execution = state_pb2.ExecutionState.FromString(value or last or b"")
+    except DecodeError as e:
+        raise StateError(f"the execution state of {launch.topology} is damaged") from e
     if execution.removed and execution.topology_id == launch.topology_id:
         return f"topology {launch.topology} is being removed"
     if value is not None:

@@ -23,7 +23,7 @@ from heronpy.plan import PackingPlan
 from heronpy.proto import plan_pb2, state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
 from heronpy.security import write_secret
-from heronpy.statemgr import Kind, StateManager, container_node, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def restart(launch: Launch, container: int | None, within_s: float) -> None:
 def _incarnation(statemgr: StateManager, launch: Launch, container: int) -> int:
     """The newest one of a container; 0: none is known."""
     value = statemgr.get(Kind.CONTAINERS, container_node(launch.topology, container))
-    record = state_pb2.ContainerRecord.FromString(value or b"")
+    record = container_record(value)
     return record.incarnation if record.topology_id == launch.topology_id else 0
 
 

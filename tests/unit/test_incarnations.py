@@ -214,6 +214,33 @@ def test_beside_its_submitter_a_container_goes_by_the_directory(launch: Launch) 
     assert one.ended(100 * GONE_S) == ""
 
 
+DAMAGED = b"\xff\xff\xff"
+
+
+def test_a_container_outlives_a_damaged_record_and_writes_it_again(state: StateManager, launch: Launch) -> None:
+    state.set(Kind.CONTAINERS, NODE, DAMAGED)
+    one = tenure(launch)
+    one.execution_changed(execution("words-1"), 0)
+    one.record_changed(DAMAGED)
+    assert (one.ended(0), one.lost) == ("", True)
+    assert hold_incarnation(state, launch, 1, 5).incarnation == 5
+    restore_record(state, launch, one.record)
+    assert state.get(Kind.CONTAINERS, NODE) == one.record.SerializeToString()
+
+
+def test_a_start_beside_a_damaged_record_takes_an_incarnation(state: StateManager, launch: Launch) -> None:
+    state.set(Kind.CONTAINERS, NODE, DAMAGED)
+    assert take(state, launch) == NOW_S
+
+
+def test_a_damaged_execution_state_ends_no_container(state: StateManager, launch: Launch) -> None:
+    one = tenure(launch)
+    one.execution_changed(DAMAGED, 0)
+    assert one.ended(2 * GONE_S) == ""
+    state.set(Kind.EXECUTIONSTATE, "words", DAMAGED)
+    assert take(state, launch) == NOW_S
+
+
 def test_what_others_add_to_the_record_is_kept(launch: Launch) -> None:
     one = tenure(launch)
     added = record(5)
