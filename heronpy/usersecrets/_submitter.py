@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Mapping
@@ -10,7 +11,11 @@ from heronpy.config import KIB
 from heronpy.errors import ConfigError, NotFoundError, StateError, UntrustedError
 from heronpy.runtime import USER_SECRETS_DIR, Launch
 from heronpy.security import private_directory, read_secret, write_secret
+from heronpy.usersecrets._references import kubernetes_reference
 
+_READ_HERE = ".read-here"
+"""Beside the values, where they were read: the references. It goes to no other machine, so what was submitted elsewhere
+has none: its references may be anything, and this machine's files are not brought to it."""
 FILES_BYTES_MAX = 256 * KIB
 """Of all secrets of a topology: they travel in a bootstrap file, and on Kubernetes in a Secret of at most 1 MiB."""
 
@@ -79,20 +84,36 @@ def store_secrets(launch: Launch, values: Mapping[str, str]) -> None:
     directory = private_directory(launch.dir / USER_SECRETS_DIR)
     for name, value in values.items():
         write_secret(directory / name, value.encode())
+    write_secret(directory / _READ_HERE, _read_here(launch))
+
+
+def _read_here(launch: Launch) -> bytes:
+    return json.dumps(dict(launch.secrets), sort_keys=True).encode()
+
+
+def _were_read_here(launch: Launch) -> bool:
+    try:
+        return read_secret(launch.dir / USER_SECRETS_DIR / _READ_HERE) == _read_here(launch)
+    except NotFoundError:
+        return False
 
 
 def renewed_secrets(launch: Launch) -> tuple[dict[str, tuple[str | None, str]], list[str]]:
     """Secrets whose files or variables have changed since they were brought to the topology, and why others stay.
 
     Returns:
-        The old and the new value of each; then a line for each that is not on this machine.
+        The old and the new value of each; then a line for each that is not on this machine, or was not read here.
 
     Raises:
         HeronError: as `read_secrets`, but for what is not on this machine: that stays as it is.
     """
     changed: dict[str, tuple[str | None, str]] = {}
     kept = []
+    read_here = _were_read_here(launch)
     for name, reference in launch.secrets.items():
+        if not read_here and kubernetes_reference(reference) is None:
+            kept.append(f"secret {name!r} was brought from elsewhere; it stays as it is")
+            continue
         try:
             values = read_secrets({name: reference})
         except NotFoundError as e:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -25,9 +26,10 @@ class Secrets(Mapping[str, str]):
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
         lines = {line.strip() for value in values.values() for line in (value, *value.splitlines())}
-        shown = {repr(line)[1:-1] for line in lines}  # as an exception quotes it
+        shown = lines | {repr(line)[1:-1] for line in lines}  # as an exception quotes it
+        shown |= {json.dumps(one, ensure_ascii=ascii)[1:-1] for one in shown for ascii in (True, False)}  # in JSON logs
         # The longest first: one may be part of another.
-        self._masked = sorted((m for m in lines | shown if len(m) >= _MASKED_CHARACTERS_MIN), key=len, reverse=True)
+        self._masked = sorted((m for m in shown if len(m) >= _MASKED_CHARACTERS_MIN), key=len, reverse=True)
 
     def __getitem__(self, name: str) -> str:
         if name not in self._values:

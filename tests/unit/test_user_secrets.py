@@ -17,6 +17,7 @@ from heronpy.errors import ConfigError, HeronError, NotFoundError, UntrustedErro
 from heronpy.host import child_environment
 from heronpy.loader import Definition
 from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.security import private_directory, write_secret
 from heronpy.submit import prepare
 from heronpy.submit.parts import renew_secrets
 from heronpy.testing import Simulator
@@ -169,6 +170,33 @@ def test_what_has_changed_is_renewed_and_what_is_not_here_stays(
     with pytest.raises(ConfigError, match="not here"):
         renew_secrets(launch)
     assert load_secrets(launch)["db"] == "new", "so that the next attempt sees the difference"
+
+
+def test_no_file_of_a_machine_is_read_for_what_was_submitted_elsewhere(tmp_path: Path, file: Path) -> None:
+    submitted = launch_of(tmp_path / "there", db=f"file:{file}", tls="kubernetes:s/k")
+    store_secrets(submitted, {"db": "of the submitter"})
+    adopted = launch_of(tmp_path / "here", db=f"file:{file}", tls="kubernetes:s/k")
+    (name,) = [name for name in Bootstrap.decode(bootstrap_document(submitted, 0)).files if "user-secrets" in name]
+    private_directory(adopted.dir / "user-secrets")
+    write_secret(adopted.dir / name, b"of the submitter")  # as a command on another machine is handed it
+    assert renew_secrets(adopted) == ["secret 'db' was brought from elsewhere; it stays as it is"]
+    assert (adopted.dir / "user-secrets/db").read_text() == "of the submitter"
+    pretended = dataclasses.replace(submitted, secrets={"db": f"file:{file.parent}/another"})
+    assert renew_secrets(pretended) == ["secret 'db' was brought from elsewhere; it stays as it is"]
+
+
+@pytest.mark.parametrize("ensure_ascii", [False, True])
+def test_secrets_are_hidden_in_logs_as_json_too(ensure_ascii: bool) -> None:
+    class Json(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return json.dumps({"message": record.getMessage()}, ensure_ascii=ensure_ascii)
+
+    value = 'say "wörd"\\7\nand more'
+    formatter = MaskedLogs(Json(), Secrets({"db": value}))
+    for said in (value, repr(value), f"in {value!r}, in {value}"):
+        line = formatter.format(logging.LogRecord("x", logging.INFO, "", 0, "%s", (said,), None))
+        assert "********" in json.loads(line)["message"]
+        assert not [part for part in ("wörd", "w\\u00f6rd", "and more") if part in line]
 
 
 class Words(Spout):
