@@ -152,9 +152,7 @@ class CheckpointClient:
             try:
                 try:
                     await upload.send(name, call)
-                except (
-                    StreamLost
-                ):  # the call says why, unless it was ended under a write: that is an internal error, too
+                except StreamLost:  # the call says why, unless it was ended under a write: an internal error, too
                     lost.add(grpc.StatusCode.INTERNAL)
                 await call
                 return
