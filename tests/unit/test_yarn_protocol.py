@@ -50,7 +50,9 @@ def test_a_cluster_that_wants_encryption_of_its_rpc_is_named() -> None:
         DigestClient(b"u", b"p", "/default").respond(CHALLENGE.replace(b'"auth"', b'"auth-conf"'))
 
 
-@pytest.mark.parametrize("challenge", [b"", b"\xff\x00", b'realm="x', b"=", b'realm="default",qop="auth"'])
+@pytest.mark.parametrize(
+    "challenge", [b"", b"\xff\x00", b'realm="x', b"=", b'realm="default",qop="auth"', b'nonce="\xff"']
+)
 def test_what_is_no_challenge_is_refused(challenge: bytes) -> None:
     with pytest.raises(UnavailableError):
         DigestClient(b"u", b"p", "/default").respond(challenge)
@@ -179,7 +181,11 @@ def test_a_login_and_a_call_are_what_hadoop_expects(server: tuple[Server, bool])
         assert refusal.value.kind == "ApplicationMasterNotRegisteredException"
 
 
-def test_a_server_that_speaks_otherwise_is_named() -> None:
+@pytest.mark.parametrize(
+    "said",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">I", 9) + b"\x80" * 9, struct.pack(">I", 2) + b"\x05\x00"],
+)
+def test_a_server_that_speaks_otherwise_is_named(said: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -187,7 +193,7 @@ def test_a_server_that_speaks_otherwise_is_named() -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.recv(1)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.sendall(said)
                 # To close with something unread is a reset, which overtakes the answer; the client may be first.
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_WR)
@@ -199,3 +205,24 @@ def test_a_server_that_speaks_otherwise_is_named() -> None:
         with pytest.raises(UnavailableError, match="does not speak Hadoop's RPC"):
             RpcClient("127.0.0.1", port, PROTOCOL, TOKEN)
         thread.join()
+
+
+def test_a_server_that_sends_a_byte_now_and_then_does_not_answer() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = threading.Event()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(struct.pack(">I", 1 << 20))
+                while not done.wait(0.05):
+                    connection.sendall(b"\x00")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            with pytest.raises(UnavailableError, match="does not answer: timed out"):
+                RpcClient("127.0.0.1", listener.getsockname()[1], PROTOCOL, TOKEN, timeout_s=0.5)
+        finally:
+            done.set()
+            thread.join()

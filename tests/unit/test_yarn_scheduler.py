@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.server
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -357,3 +358,20 @@ def test_the_next_resource_manager_is_asked_if_one_is_away(resource_manager: Any
     url = rest.page("").removesuffix("/cluster/app/")
     two = Rest(YarnConfig.of({f"{KEY}resourcemanager": f"http://127.0.0.1:1,{url}"}))
     assert two.tagged("x") == []
+
+
+def test_what_does_not_speak_http_is_no_resource_manager() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"hello\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match="does not speak HTTP"):
+            Rest(YarnConfig.of({f"{KEY}resourcemanager": url})).tagged("x")
+        thread.join()

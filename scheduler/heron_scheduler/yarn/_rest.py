@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import urllib.error
@@ -137,6 +138,8 @@ class Rest:
             except (OSError, ValueError) as e:
                 reason = getattr(e, "reason", e)
                 trouble = f"{url} does not answer: {getattr(reason, 'strerror', None) or reason}"
+            except http.client.HTTPException as e:
+                trouble = f"{url} does not speak HTTP ({type(e).__name__})"
         raise UnavailableError(f"no ResourceManager of YARN: {trouble}; see {PREFIX}resourcemanager")
 
 

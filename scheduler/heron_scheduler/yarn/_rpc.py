@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import struct
+import time
 import uuid
 from typing import Self, TypeVar
 
@@ -24,6 +25,8 @@ R = TypeVar("R", bound=Message)
 
 TIMEOUT_S = 20.0
 _FRAME_BYTES_MAX = 64 << 20
+_SHIFT_MAX = 28
+"""A length has 32 bits."""
 _PROTOCOL_BUFFERS = 2
 _SASL_CALL, _CONTEXT_CALL = -33, -3
 _SUCCESS, _NEGOTIATE, _INITIATE, _CHALLENGE, _RESPONSE = range(5)
@@ -41,17 +44,20 @@ class RemoteError(UnavailableError):
 class RpcClient:
     """One connection, logged in. A context manager."""
 
-    def __init__(self, host: str, port: int, protocol: str, token: hadoop_pb2.Token) -> None:
-        """Connect and log in.
+    def __init__(
+        self, host: str, port: int, protocol: str, token: hadoop_pb2.Token, *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        """Connect and log in. No answer takes longer than `timeout_s`.
 
         Raises:
             RemoteError: the server refuses the token.
             UnavailableError: it does not answer, or speaks otherwise.
         """
         self._where, self._protocol = f"{host}:{port}", protocol
+        self._timeout_s = timeout_s
         self._client_id, self._call = uuid.uuid4().bytes, 0
         try:
-            self._socket = socket.create_connection((host, port), timeout=TIMEOUT_S)
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as e:
             raise UnavailableError(f"{self._where} does not answer: {e.strerror or e}") from e
         try:
@@ -115,10 +121,11 @@ class RpcClient:
         self._send(struct.pack(">I", len(body)) + body)
 
     def _read(self, kind: type[R]) -> R:
-        (size,) = struct.unpack(">I", self._receive(4))
+        deadline_s = time.monotonic() + self._timeout_s  # for all of it: a byte now and then is no answer
+        (size,) = struct.unpack(">I", self._receive(4, deadline_s))
         if size > _FRAME_BYTES_MAX:
             raise UnavailableError(f"{self._where} does not speak Hadoop's RPC")
-        frame = self._receive(size)
+        frame = self._receive(size, deadline_s)
         try:
             header, at = _parsed(hadoop_pb2.RpcResponseHeader, frame, 0)
             if header.status:
@@ -129,14 +136,18 @@ class RpcClient:
 
     def _send(self, data: bytes) -> None:
         try:
+            self._socket.settimeout(self._timeout_s)
             self._socket.sendall(data)
         except OSError as e:
             raise UnavailableError(f"{self._where} does not answer: {e.strerror or e}") from e
 
-    def _receive(self, size: int) -> bytes:
+    def _receive(self, size: int, deadline_s: float) -> bytes:
         parts = bytearray()
         try:
             while len(parts) < size:
+                if (left_s := deadline_s - time.monotonic()) <= 0:
+                    raise TimeoutError("timed out")
+                self._socket.settimeout(left_s)
                 part = self._socket.recv(min(size - len(parts), 1 << 20))
                 if not part:
                     raise UnavailableError(f"{self._where} has closed the connection")
@@ -163,6 +174,8 @@ def _parsed(kind: type[R], frame: bytes, at: int) -> tuple[R, int]:
         at, shift = at + 1, shift + 7
         if frame[at - 1] < 128:
             break
+        if shift > _SHIFT_MAX:
+            raise DecodeError("no length")
     if at + size > len(frame):
         raise DecodeError("longer than the frame")
     message = kind()

@@ -24,7 +24,11 @@ def parse_challenge(challenge: bytes) -> dict[str, str]:
         if pair is None:
             raise UnavailableError("a server of Hadoop has sent a challenge that is not one of DIGEST-MD5")
         name, quoted, plain = pair.groups()
-        found[name.decode()] = (re.sub(rb"\\(.)", rb"\1", quoted) if quoted is not None else plain).decode()
+        value = re.sub(rb"\\(.)", rb"\1", quoted) if quoted is not None else plain
+        try:
+            found[name.decode()] = value.decode()
+        except UnicodeDecodeError:
+            raise UnavailableError("a server of Hadoop has sent a challenge that is not UTF-8") from None
         at = pair.end()
     return found
 
