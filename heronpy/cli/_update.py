@@ -43,7 +43,7 @@ def update(
             metavar="FILE", help="With --code: a requirements file of pip; else that of before.", show_default=False
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.")] = 120.0,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long it may take.", min=0)] = 120.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would change, and change nothing.", show_default=False)
     ] = False,
@@ -79,6 +79,9 @@ def update(
         where = {"config_path": config_path, "properties": properties}
         _update_code(words, code, class_name, arg or [], timeout_s=timeout, dry_run=dry_run, **where)
         return
+    of_code = {"--class": class_name != "-", "--arg": arg, "--requirements": requirements}
+    if other := next((option for option, value in of_code.items() if value), ""):
+        raise UsageError(f"{other} needs --code FILE")
     if not tasks and containers is None:
         raise UsageError("nothing to change: give --component-parallelism COMPONENT:N, --containers N or --code FILE")
     if service_url:

@@ -51,6 +51,25 @@ def test_properties_are_typed_as_in_the_files() -> None:
         read_properties(["a"])
 
 
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ("--requirements r.txt --containers 2", "--requirements needs --code FILE"),
+        ("--class Words --containers 2", "--class needs --code FILE"),
+        ("--code f.py --containers 2", "--containers does not work with --code"),
+        ("--containers 2 --timeout -1", "Invalid value for '--timeout'"),
+    ],
+)
+def test_options_of_update_that_would_have_no_effect_are_refused(
+    options: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(tmp_path))
+    command = [sys.executable, "-m", "heronpy.cli", "update", "words", *options.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, line[: len(error) + 7]) == (2, f"heron: {error}")
+
+
 def test_durations_have_two_units() -> None:
     assert [shown_duration(s) for s in (0, 59.9, 61, 3600, 90061)] == [
         "0 s",
