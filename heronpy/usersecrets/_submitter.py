@@ -47,7 +47,7 @@ def read_secrets(references: Mapping[str, str]) -> dict[str, str]:
 
 def _file(name: str, path: str) -> str:
     try:
-        with open(path, "rb") as f:  # links are fine: Kubernetes mounts files so
+        with open(path, "rb", opener=_at_once) as f:  # links are fine: Kubernetes mounts files so
             mode = os.fstat(f.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 raise ConfigError(f"secret {name!r}: {path} is not a file")
@@ -61,6 +61,11 @@ def _file(name: str, path: str) -> str:
         raise ConfigError(f"secret {name!r}: {path} cannot be read: {e.strerror}") from e
     except UnicodeDecodeError:
         raise ConfigError(f"secret {name!r}: {path} is not text in UTF-8") from None
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file; a pipe, too, that nobody writes, and that would be waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _variable(name: str, variable: str) -> str:

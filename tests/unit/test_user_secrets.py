@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, file: Path) -> None:
     (tmp_path / "binary").touch(mode=0o600)
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "empty").touch(mode=0o600)
+    os.mkfifo(tmp_path / "pipe", 0o600)
     file.chmod(0o644)
     for reference, kind, message in (
         (f"file:{tmp_path}/none", NotFoundError, "there is no file"),
@@ -92,6 +94,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, file: Path) -> None:
         (f"file:{tmp_path}", ConfigError, "secret 'db'"),
         (f"file:{tmp_path}/binary", ConfigError, "not text"),
         (f"file:{tmp_path}/empty", ConfigError, "is empty"),
+        (f"file:{tmp_path}/pipe", ConfigError, "is not a file"),
     ):
         with pytest.raises(kind, match=message) as refused:
             read_secrets({"db": reference})
