@@ -49,9 +49,10 @@ class Starter:
         self._file, self._workdir = ours / "bootstrap.json", ours / "work"
         write_secret(self._file, document)
         self._end_by_s: float | None = None
+        self._unwanted = False
 
     def run(self) -> int:
-        """Returns the exit code: 0 on purpose, 75 (or a signal) to be started again, else it failed."""
+        """Returns the exit code: 0 as ordered, or on purpose; 75 (or a signal) to be started again; else it failed."""
         child = self._spawn()
         signal.signal(signal.SIGTERM, lambda *_: self._end(child))
         while child.poll() is None:
@@ -64,9 +65,10 @@ class Starter:
             except StateError:  # the container itself says so, and needs it, too
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_RETRY_S)
-        if self._end_by_s is not None:
+        if self._unwanted:
             return 0
-        return child.returncode if child.returncode >= 0 else TRY_AGAIN
+        # A SIGTERM is YARN's: it wants the room, and the container back elsewhere.
+        return child.returncode if child.returncode >= 0 and self._end_by_s is None else TRY_AGAIN
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         environment = {name: value for name, value in os.environ.items() if name != LOCATION_ENV}
@@ -87,7 +89,8 @@ class Starter:
         self, child: subprocess.Popen[bytes], wanted: Callable[[], Orders | None], wait: Callable[[], object]
     ) -> None:
         while child.poll() is None:
-            if self._end_by_s is None and not self._is_wanted(wanted()):
+            if not self._unwanted and not self._is_wanted(wanted()):
+                self._unwanted = True
                 self._end(child)
             if self._end_by_s is not None and time.monotonic() > self._end_by_s:
                 child.kill()
