@@ -172,7 +172,8 @@ def show(found: dict[str, Any]) -> None:
 def next_line(found: dict[str, Any], length_ms: int) -> str:
     name, end = batch_name(found["batch"], length_ms), time_name(found["end_ms"], length_ms)
     if found["complete"]:
-        return f"next: batch {name}; {found['complete']:,} batches are complete: `heron pipeline run` computes them"
+        many = "1 batch is" if found["complete"] == 1 else f"{found['complete']:,} batches are"
+        return f"next: batch {name}; {many} complete, for `heron pipeline run`"
     reached = time_name(found["complete_before_ms"], 1000) or "nowhere yet"
     return f"next: batch {name}, complete when all before {end} is archived; the archive is at {reached}"
 

@@ -60,6 +60,7 @@ def test_the_next_batch_is_told_with_what_it_waits_for() -> None:
     )
     assert "nowhere yet" in next_line(waits | {"complete_before_ms": -(2**63)}, MINUTE_MS)
     assert "3 batches are complete" in next_line(waits | {"complete": 3}, MINUTE_MS)
+    assert "1 batch is complete" in next_line(waits | {"complete": 1}, MINUTE_MS)
 
 
 def test_progress_in_a_log_is_a_line_of_its_own_each_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
