@@ -375,3 +375,12 @@ def test_what_does_not_speak_http_is_no_resource_manager() -> None:
         with pytest.raises(UnavailableError, match="does not speak HTTP"):
             Rest(YarnConfig.of({f"{KEY}resourcemanager": url})).tagged("x")
         thread.join()
+
+
+@pytest.mark.parametrize("body", [None, {"apps": 7}, {"apps": {"app": [{"id": "x"}]}}, {"something": "else"}])
+def test_what_says_something_else_is_no_resource_manager(resource_manager: Any, body: Any) -> None:
+    rest, _, answers = resource_manager
+    answers["/ws/v1/cluster/apps"] = answers["/ws/v1/cluster/apps/new-application"] = (200, body)
+    for ask in (lambda: rest.tagged("x"), rest.new_application):
+        with pytest.raises(UnavailableError, match="is not a ResourceManager"):
+            ask()

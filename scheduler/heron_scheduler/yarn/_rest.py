@@ -10,10 +10,12 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from heron_scheduler.yarn._config import PREFIX, YarnConfig
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
+
+T = TypeVar("T")
 
 TIMEOUT_S = 10.0
 APPLICATION_TYPE = "HERON"
@@ -39,8 +41,8 @@ class Application:
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         return cls(
-            id=str(values["id"]),
-            state=str(values["state"]),
+            id=_part(values, "id", str),
+            state=_part(values, "state", str),
             queue=str(values.get("queue", "")),
             diagnostics=one_line(str(values.get("diagnostics") or "")),
             has_container=bool(values.get("amHostHttpAddress")),
@@ -60,8 +62,9 @@ class Rest:
     def new_application(self) -> tuple[str, int, int]:
         """An id for an application, and the largest container that there can be: its MiB and vcores."""
         found = self._call("POST", "/ws/v1/cluster/apps/new-application", body={})
-        largest = found["maximum-resource-capability"]
-        return str(found["application-id"]), int(largest["memory"]), int(largest["vCores"])
+        largest = _part(found, "maximum-resource-capability", dict)
+        memory, vcores = (int(str(_part(largest, name, object))) for name in ("memory", "vCores"))
+        return _part(found, "application-id", str), memory, vcores
 
     def submit(self, document: Mapping[str, Any]) -> None:
         """Submit an application.
@@ -73,19 +76,19 @@ class Rest:
 
     def application(self, id: str) -> Application:
         """Raises NotFoundError: there is no such application any more."""
-        return Application.of(self._call("GET", f"/ws/v1/cluster/apps/{id}")["app"])
+        return Application.of(_part(self._call("GET", f"/ws/v1/cluster/apps/{id}"), "app", dict))
 
     def tagged(self, tag: str) -> list[Application]:
         """The applications with a tag that are not over, the newest last."""
         query = urllib.parse.urlencode({"applicationTypes": APPLICATION_TYPE, "applicationTags": tag})
-        found = self._call("GET", f"/ws/v1/cluster/apps?{query}")["apps"] or {}
+        found = _part(self._call("GET", f"/ws/v1/cluster/apps?{query}"), "apps", dict, {})
         alive = (Application.of(one) for one in found.get("app", []))
         return sorted((one for one in alive if not one.over), key=lambda one: one.id)
 
     def failed_attempt(self, id: str) -> str:
         """Why an application master has ended by itself; empty: none has. One that was lost or killed is run again."""
         attempts = f"/ws/v1/cluster/apps/{id}/appattempts"
-        found = self._call("GET", attempts)["appAttempts"] or {}
+        found = _part(self._call("GET", attempts), "appAttempts", dict, {})
         for attempt in found.get("appAttempt", []):
             if attempt.get("appAttemptState") == "FAILED":
                 told = str(self._call("GET", f"{attempts}/{attempt['appAttemptId']}").get("diagnosticsInfo") or "")
@@ -141,6 +144,18 @@ class Rest:
             except http.client.HTTPException as e:
                 trouble = f"{url} does not speak HTTP ({type(e).__name__})"
         raise UnavailableError(f"no ResourceManager of YARN: {trouble}; see {PREFIX}resourcemanager")
+
+
+def _part(values: Mapping[str, Any], name: str, kind: type[T], if_null: T | None = None) -> T:
+    """A part of an answer; a ResourceManager says null where there is nothing of a kind.
+
+    Raises:
+        UnavailableError: the answer has none: it is no ResourceManager's.
+    """
+    value = values.get(name, ...) or if_null
+    if value is ... or not isinstance(value, kind):
+        raise UnavailableError(f"what answers is not a ResourceManager of YARN: it says nothing of {name}")
+    return value
 
 
 def _refusal(url: str, error: urllib.error.HTTPError) -> Exception:
