@@ -116,6 +116,11 @@ def check_times(file: Any, batch: int, batch_length_ms: int) -> None:
     """
     column = file.schema.names.index("time_ms")  # among the leaves; before `value`, which may have one of that name
     for group in range(file.num_row_groups):
+        try:  # pyarrow's statistics end the process where a column's metadata are damaged; to read from it is an error
+            next(file.iter_batches(batch_size=1, row_groups=[group], columns=["time_ms"]), None)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            as_unreadable(error)
+            continue  # whoever reads the row group finds it
         times = file.metadata.row_group(group).column(column).statistics
         for time_ms in () if times is None or not times.has_min_max else (times.min, times.max):
             if time_ms // batch_length_ms != batch:

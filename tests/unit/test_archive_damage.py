@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,22 @@ def test_a_file_among_those_of_another_batch_is_damaged(tmp_path: Path) -> None:
     good, bad = again.check([file for files in again.batches().values() for file in files])
     assert [file.batch for file in good] == [0]
     assert list(bad.values()) == ["the file cannot be read: it has rows of batch 0, and is among those of 1"]
+
+
+def test_damaged_metadata_of_a_column_do_not_end_the_process(tmp_path: Path) -> None:
+    (file,) = archive(tmp_path).batches()[0]
+    data = file.path.read_bytes()
+    program = (
+        "import sys; from pathlib import Path; from heronpy.archive import Archive\n"
+        "found = Archive(Path(sys.argv[1])); path = Path(sys.argv[2]); data = path.read_bytes()\n"
+        "for at in range(len(data) - 8 - int.from_bytes(data[-8:-4], 'little'), len(data)):\n"
+        "    path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])\n"
+        "    Archive(found.directory).check(found.batches()[0])\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path), str(file.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(data) == file.size_bytes
 
 
 def test_a_column_that_no_archive_has_is_damage(tmp_path: Path) -> None:
