@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,20 +91,24 @@ class ProcessScheduler(Scheduler):
             start_on_a_new_host(self.launch, container, self.root)
 
     def on_kill(self) -> None:
-        for host in hosts(self.root):
-            executor(host, signal.SIGTERM)
-        deadline_s = time.monotonic() + END_S
-        while any(host.processes() for host in hosts(self.root)):
-            if time.monotonic() > deadline_s:
-                for host in hosts(self.root):
-                    host.send(signal.SIGKILL)
-            time.sleep(0.1)
+        self._end(hosts(self.root))
 
     def on_restart(self, container: int | None) -> None:
-        for host in hosts(self.root):
-            if host.processes() and container in (None, host.container):
-                host.send(signal.SIGKILL)
-                start_on_a_new_host(self.launch, host.container, self.root)
+        running = [host for host in hosts(self.root) if host.processes() and container in (None, host.container)]
+        self._end(running)
+        for host in running:
+            start_on_a_new_host(self.launch, host.container, self.root)
+
+    def _end(self, running: Sequence[Host]) -> None:
+        """In order, so that nothing secret is left there; by force if that takes too long."""
+        for host in running:
+            executor(host, signal.SIGTERM)
+        deadline_s = time.monotonic() + END_S
+        while any(host.processes() for host in running):
+            if time.monotonic() > deadline_s:
+                for host in running:
+                    host.send(signal.SIGKILL)
+            time.sleep(0.1)
 
     def on_secrets(self) -> None:
         """Each start makes its bootstrap file anew."""
