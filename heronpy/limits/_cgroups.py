@@ -244,7 +244,7 @@ def _remove(group: Path, *, within_s: float) -> None:
     """Kill the processes of a group and of those below it, and remove them, if that is done in time."""
     try:
         below = [path for path in group.iterdir() if path.is_dir()]
-    except OSError:
+    except OSError:  # it is gone already, or not ours to remove
         return
     for path in below:
         _remove(path, within_s=within_s)
