@@ -59,6 +59,10 @@ TOPOLOGY_COMPONENT_HOLDS_TUPLES = "topology.component.holds.tuples"
 TOPOLOGY_COMPONENT_TASK_TIMEOUT_SECS = "topology.component.task.timeout.secs"
 """Not in Heron: how long one call of the component's code may take before its instance is killed and started again.
 0: for ever. Without it `heron.instance.task.timeout.ms` holds."""
+TOPOLOGY_COMPONENT_WATERMARK_FIELD = "topology.component.watermark.field"
+"""Not in Heron: the field of the component's tuples that its watermarks speak of. Bolts with this timestamp field
+follow them. A bolt without event time passes on those of its inputs; a spout calls `send_watermark()`. See
+docs/guarantees.md."""
 TOPOLOGY_COMPONENT_OUTPUT_TPS = "topology.component.output.tps"
 
 # Windowed bolts, as in Storm (see `heronpy.api.bolt.BaseWindowedBolt`). The last two are not in Storm.

@@ -17,7 +17,7 @@ failure, and go along with their keys when the number of tasks changes. Times ar
 goes backwards; a timer whose time has passed fires once, soon.
 
 Event time is that of the field `topology.bolts.tuple.timestamp.field.name` of the component's configuration, or of an
-extractor; its watermark is derived as that of windowed bolts is, by the same keys. Without either it stands still.
+extractor; its watermark is that of windowed bolts, by the same keys. Without either it stands still.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from heronpy.api.bolt.window_settings import TimeSettings, time_ms
-from heronpy.windows import END, Watermarks
+from heronpy.api.followed_watermarks import FollowedWatermarks
+from heronpy.windows import END, Sent, Watermarks
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -83,7 +84,9 @@ class Timers:
         settings = TimeSettings(**TimeSettings.values(config))
         self._interval_ms, self._timestamp = settings.interval_ms, settings.timestamp
         self._look_at_ms = 0
-        self._watermarks = settings.watermarks(context, self._now_ms)
+        self._followed = FollowedWatermarks(context)
+        self._watermarks = settings.watermarks(context, self._now_ms, self._followed)
+        self._sent = Sent(every_ms=0) if self._timestamp is not None and context.sends_watermarks() else None
         if self._clocks.value is not None:
             now_ms, watermarks = self._clocks.value
             self._now_ms = max(self._now_ms, now_ms)
@@ -145,6 +148,17 @@ class Timers:
             process(tup)
 
         return observed
+
+    def receive_watermark(self, task: int, watermark: int) -> None:
+        """A task before this one has sent its watermark."""
+        self._followed.mark(task, watermark)
+
+    def watermark_due(self) -> int | None:
+        """The watermark to send to the tasks after this one, when timers have fired; None: not now."""
+        if self._sent is None:
+            return None
+        watermark = END if self._watermarks.idle else self.watermark
+        return watermark if self._sent.due(watermark, self.now_ms) else None
 
     def due(self) -> Iterator[Timer]:
         """Timers whose time has come, each to be fired before the next is asked for; at most `AT_ONCE_MAX`."""

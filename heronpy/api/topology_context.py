@@ -172,6 +172,18 @@ class TopologyContext(StateContext):
         inputs = self._plan.logical.components[self._component].inputs
         return frozenset((i.component, i.stream) for i in inputs if (i.component, self._component) in back)
 
+    def watermark_sources(self) -> frozenset[tuple[str, str]]:
+        """Those of the inputs (component, stream) whose watermarks the event time of this bolt follows."""
+        from heronpy.plan import followed_inputs  # by bolts with event time
+
+        return followed_inputs(self._plan.logical, self._component)
+
+    def sends_watermarks(self) -> bool:
+        """Whether this component sends watermarks that somebody follows; see `topology.component.watermark.field`."""
+        from heronpy.plan import sends_watermarks
+
+        return sends_watermarks(self._plan.logical, self._component)
+
     def get_component_tasks(self, component_id: str) -> list[int] | None:
         """Task ids of a component, ascending; None for an unknown one."""
         tasks = self._plan.component_tasks.get(component_id)

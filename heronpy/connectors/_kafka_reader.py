@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from heronpy.connectors._kafka_splits import PartitionReader, Partitions
 from heronpy.connectors.spi import Record, SourceContext, SourceReader
@@ -71,6 +71,12 @@ class KafkaReader(SourceReader):
             if partition in self._mine:  # else it is of a reader before this one, with other partitions
                 self._mine[partition].out.pop(offset, None)
         self._commit_if_due()
+
+    def splits(self) -> Collection[str]:
+        return [*map(str, self._mine)]
+
+    def split_of(self, record: Record) -> str:
+        return str(record.token[0])
 
     @property
     def ended(self) -> bool:

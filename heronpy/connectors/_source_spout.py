@@ -12,8 +12,13 @@ from typing import Any, Final
 import cloudpickle
 
 from heronpy.api import HeronComponentSpec, ITwoPhaseStatefulComponent, Spout, State, Stream, TopologyContext
-from heronpy.api.api_constants import TOPOLOGY_RELIABILITY_MODE, TopologyReliabilityMode
+from heronpy.api.api_constants import (
+    TOPOLOGY_COMPONENT_WATERMARK_FIELD,
+    TOPOLOGY_RELIABILITY_MODE,
+    TopologyReliabilityMode,
+)
 from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
+from heronpy.connectors._source_times import SourceTimes
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UserCodeError
@@ -23,6 +28,7 @@ SOURCE_KEY: Final = "connectors.source"
 """Configuration key of a component: its pickled source and options."""
 DEAD_LETTERS: Final = "dead_letters"
 """Stream of malformed rows."""
+TIME_FIELD: Final = "time_ms"
 READ_LIMIT: Final = 100
 """Records that are emitted together."""
 
@@ -36,6 +42,8 @@ class SourceSpout:
     Effectively once, positions are state: after a rollback each split goes on where the checkpoint had it, also with
     another number of tasks. At least once, a record is acked to its source when its tuples are, and replayed when they
     fail.
+
+    Of a source with event times it sends watermarks of `time_ms`, which bolts with this timestamp field follow.
     """
 
     def __init__(
@@ -54,7 +62,7 @@ class SourceSpout:
                 Without it a restarted task begins anew, unless its source remembers what was acked.
             discover_every_s: Effectively once: how often to look for new splits, and for more in those that had ended;
                 None: as the source does, most of them only when the task begins.
-            idle_after_s: A split without records for so long is idle.
+            idle_after_s: A split without records for so long is idle: no watermark waits for it.
         """
         self.source = source
         self.directory = None if directory is None else local_path("the directory of positions", directory)
@@ -73,6 +81,8 @@ class SourceSpout:
     ) -> HeronComponentSpec:
         """Use it in a topology; as of `Spout.spec`."""
         given = {**(config or {}), SOURCE_KEY: cloudpickle.dumps(self)}
+        if self.source.timed:
+            given[TOPOLOGY_COMPONENT_WATERMARK_FIELD] = TIME_FIELD
         if not self.source.rewindable:
             given[INEXACT_KEY] = f"{self.source!r} has no positions to go back to"
         return SourceTask.spec(name, par, given, optional_outputs)
@@ -82,7 +92,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
     """One task of a `SourceSpout`."""
 
     kept_through_rollbacks = True
-    outputs = ["value", "time_ms", "id", Stream(["where", "row", "reason"], name=DEAD_LETTERS)]  # noqa: RUF012
+    outputs = ["value", TIME_FIELD, "id", Stream(["where", "row", "reason"], name=DEAD_LETTERS)]  # noqa: RUF012
 
     def init_state(self, state: State) -> None:
         pass  # it declares its own
@@ -106,6 +116,9 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         )
         self._splits: SplitSet | None = None
         self._reader: SourceReader | None = None
+        self._times: SourceTimes | None = None
+        if context.sends_watermarks():
+            self._times = SourceTimes(spout.idle_after_s, lambda watermark: self.send_watermark(watermark))
         exact = mode == TopologyReliabilityMode.EFFECTIVELY_ONCE
         if exact and not spout.source.rewindable and is_set(config, ALLOW_LOSSY_SPOUTS):
             exact = False  # records are acked to the source as they are emitted
@@ -137,15 +150,23 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
                 self.emit([value, time_ms, id])
             if name is not None and position is not None:
                 self._positions[name] = position
+            if self._times is not None:
+                apart = self._source.interleaved
+                self._times.emitted(name if apart else None, records)
+                self._times.asked(self._splits.names() if apart else None, ended=self._splits.ended)
             return
         assert self._reader is not None
         if not self._queue:
             if self._share() != (self._source_context.task_index, self._source_context.num_tasks):
                 self._reader = self._opened_anew(self._reader)
             self._queue.extend(self._reader.read(READ_LIMIT))
+            if self._times is not None:
+                self._times.asked(self._reader.splits(), ended=not self._queue and self._reader.ended)
             if not self._queue:
                 return
         record = self._queue.popleft()
+        if self._times is not None:
+            self._times.emitted(self._reader.split_of(record), (record,))
         if self._tracking:
             self._out[record.id] = record
             self.emit([record.value, record.time_ms, record.id], tup_id=record.id)
@@ -184,7 +205,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
 
     def fail(self, tup_id: Any) -> None:
         if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:
-            self._queue.append(record)
+            self._queue.append(record)  # before the next watermark: it may be for a bolt that has lost what came of it
 
     def close(self) -> None:
         if self._splits is not None:

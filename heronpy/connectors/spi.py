@@ -6,7 +6,7 @@ A source and a sink are descriptions: small, picklable, opened where they are us
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -54,6 +54,14 @@ class SourceReader(ABC):
 
     def ack(self, records: Sequence[Record]) -> None:
         """These are processed, with all that came of them; in no order. The engine replays others by itself."""
+
+    def splits(self) -> Collection[str] | None:
+        """The splits that are read in turn, where each has a watermark of its own; None: all records have one."""
+        return None
+
+    def split_of(self, record: Record) -> str:
+        """Where `splits` has some: that of a record."""
+        return ""
 
     @property
     def ended(self) -> bool:

@@ -77,9 +77,8 @@ class BoltTask(Task):
         self._acks.settles = core.states is not None and not core.tracking and settles_tuples(type(self.user_object))
         anchors = bool(getattr(self.user_object, "auto_anchor", False))
         self._loop = self._emitter.bolt_loop(anchors, self._acks.ack if acks else None)
-        self._receive_watermark: Callable[[int, int], None] | None = getattr(
-            self.user_object, "receive_watermark", None
-        )
+        received = getattr(self.user_object, "receive_watermark", None)
+        self._watermark_receivers: list[Callable[[int, int], None]] = [] if received is None else [received]
 
     def _since_start_ms(self) -> float:
         return (self.core.clock() - self._process_began_ns) / 1e6
@@ -102,7 +101,12 @@ class BoltTask(Task):
         if hasattr(self.user_object, "on_timer"):
             from heronpy.instance._timers import TaskTimers  # by those who have them
 
-            self._timers = TaskTimers(core, self.user_object.on_timer, self._user_error)
+            self._timers = TaskTimers(core, self.user_object.on_timer, self._user_error, self.send_watermark)
+            self._watermark_receivers.append(self._timers.receive_watermark)
+        elif not self._watermark_receivers and core.context.sends_watermarks():
+            from heronpy.instance._relay import WatermarkRelay
+
+            self._watermark_receivers.append(WatermarkRelay(core, self.send_watermark).receive)
         core.initialize(self.user_object)
         for hook in core.hooks:
             hook.prepare(core.user_config, core.context)
@@ -156,9 +160,10 @@ class BoltTask(Task):
             self.core.malformed(error)
 
     def _control(self, control: stmgr_pb2.ControlBatch) -> None:
-        if control.WhichOneof("control") == "watermark" and self._receive_watermark is not None:
+        if control.WhichOneof("control") == "watermark":
             try:
-                self._receive_watermark(control.src_task, control.watermark)
+                for receive in self._watermark_receivers:
+                    receive(control.src_task, control.watermark)
             except Exception as error:
                 self._user_error("receive_watermark()", error)
 

@@ -15,7 +15,11 @@ class TaskTimers:
     """The timers of one component object. Used by the task's thread."""
 
     def __init__(
-        self, core: TaskCore, on_timer: Callable[[Timer], None], user_error: Callable[[str, Exception], None]
+        self,
+        core: TaskCore,
+        on_timer: Callable[[Timer], None],
+        user_error: Callable[[str, Exception], None],
+        send_watermark: Callable[[int], None],
     ) -> None:
         """Declare them, before the component is initialized.
 
@@ -23,9 +27,11 @@ class TaskTimers:
             core: the task's.
             on_timer: the user's.
             user_error: reports what it raises, and ends the task if that is the policy.
+            send_watermark: sends one to the tasks after this one.
         """
         offset_ns = time.time_ns() - core.clock()
         self._core, self._on_timer, self._user_error = core, on_timer, user_error
+        self._send_watermark = send_watermark
         self._timers = Timers(
             core.context,
             core.user_config,
@@ -33,6 +39,7 @@ class TaskTimers:
             wall_ms=lambda: (offset_ns + core.clock()) // 1_000_000,
         )
         core.context.declare_timers(self._timers)
+        self.receive_watermark = self._timers.receive_watermark
         core.context.before_snapshot(self._timers.save)
 
     @property
@@ -53,3 +60,5 @@ class TaskTimers:
                 self._core.logger.warning("on_timer() raised FailedException: a timer cannot be failed")
             except Exception as error:
                 self._user_error("on_timer()", error)
+        if (watermark := self._timers.watermark_due()) is not None:
+            self._send_watermark(watermark)

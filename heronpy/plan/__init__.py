@@ -14,11 +14,19 @@ from heronpy.plan._operators import OPERATORS_KEY, Operator, chain, operators_of
 from heronpy.plan._packing import MASTER, ContainerPacking, InstancePacking, PackingPlan, Resources
 from heronpy.plan._physical import PhysicalPlan, StmgrLocation, TopologyState
 from heronpy.plan._values import Pickled, as_plain, key_value, read_config
+from heronpy.plan._watermarks import (
+    WATERMARK_FIELD_KEY,
+    followed_inputs,
+    passed_on,
+    sends_watermarks,
+    watermark_fields,
+)
 
 __all__ = [
     "DEFAULT_STREAM",
     "MASTER",
     "OPERATORS_KEY",
+    "WATERMARK_FIELD_KEY",
     "CodeTrial",
     "CodeVersion",
     "Component",
@@ -38,8 +46,12 @@ __all__ = [
     "as_plain",
     "chain",
     "feedback_edges",
+    "followed_inputs",
     "key_value",
     "operators_of",
+    "passed_on",
     "read_config",
+    "sends_watermarks",
+    "watermark_fields",
     "write_operators",
 ]

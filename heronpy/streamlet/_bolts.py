@@ -25,10 +25,10 @@ from heronpy.hashing import KEY_GROUPS, index_of_group, key_group
 from heronpy.streamlet._definition import loads
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
-from heronpy.streamlet._watermark import Upstream
 from heronpy.streamlet.bootstrap import read_cut, read_states
 from heronpy.streamlet.chain import Put, after, directed, from_bolt, node
 from heronpy.streamlet.graph import ELEMENTWISE, ReduceByKeyNode
+from heronpy.windows import Upstream
 
 OVERFULL = 10
 """So many times the tuples of a commit may be held while nothing can be committed; then the stage takes its time."""

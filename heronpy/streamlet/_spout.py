@@ -31,13 +31,11 @@ from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.streamlet._definition import loads
 from heronpy.streamlet._generated import GeneratorSource, SupplierSource
-from heronpy.streamlet._split_clocks import SplitClocks
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
-from heronpy.streamlet._watermark import Clock
 from heronpy.streamlet.chain import Put, after, directed, from_spout
 from heronpy.streamlet.graph import SourceNode
-from heronpy.windows import END
+from heronpy.windows import END, Clock, SplitClocks
 
 READ_LIMIT = 256
 EMIT_LIMIT = 100
@@ -121,6 +119,8 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
                 self._reader = node.source.open_saved(source_context, memory.of(stage.name), memory.of(ids))
             else:
                 self._reader = node.source.open(source_context)
+            if self._reader.splits() is not None:
+                self._split_clocks = SplitClocks(clock)
             return
         self.next_tuple = self._next_read  # type: ignore[method-assign]  # no test of the mode for each tuple
         if not can_go_back(node.source):
@@ -219,6 +219,9 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
     def _process(self, record: Record) -> bool:
         """Send a record through the stage. Returns whether it emitted anything."""
         place, clock = self._task.place, self._clock
+        if self._split_clocks is not None:
+            assert self._reader is not None
+            clock = self._split_clocks.of(self._reader.split_of(record))
         value, time_ms, id, _ = record
         if time_ms > clock.latest_ms:
             clock.observe(time_ms)
@@ -367,8 +370,10 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
     def _source_watermark(self) -> int:
         if self._split_clocks is None:
             return self._clock.watermark(now_ms())
-        assert self._splits is not None
-        return self._split_clocks.watermark(self._splits.names(), now_ms())
+        if self._splits is not None:
+            return self._split_clocks.watermark(self._splits.names(), now_ms())
+        assert self._reader is not None
+        return self._split_clocks.watermark(self._reader.splits() or (), now_ms())
 
     def _exit_of(self, exit: Exit) -> Put:
         task = self._task

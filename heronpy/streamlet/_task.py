@@ -20,10 +20,9 @@ from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
 from heronpy.streamlet._memory import Memory
 from heronpy.streamlet._stages import Exit, Stage
-from heronpy.streamlet._watermark import Clock, Sent
 from heronpy.streamlet.chain import Place, Put
 from heronpy.streamlet.context import Context
-from heronpy.windows import END
+from heronpy.windows import END, Clock, Sent
 
 log = logging.getLogger(__name__)
 

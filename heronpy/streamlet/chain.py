@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 from heronpy.errors import TupleError
 from heronpy.streamlet._stages import Exit, Step
-from heronpy.streamlet._watermark import Clock
 from heronpy.streamlet.event_time import event_time_ms
 from heronpy.streamlet.graph import (
     ConsumeNode,
@@ -24,6 +23,7 @@ from heronpy.streamlet.graph import (
     SinkNode,
     TransformNode,
 )
+from heronpy.windows import Clock
 
 Put = Callable[[Any], None]
 Failed = Callable[[str, Any, Exception], None]

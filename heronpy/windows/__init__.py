@@ -22,8 +22,9 @@ is left when a window closes is fired then; nothing is dropped silently.
 **Lateness.** A window closes when the watermark is `lateness_ms` past its end. An element whose windows have all
 closed is returned as `Late`. With `FOREVER` there are none; see `Windowing.lateness_ms`.
 
-**Watermarks** come from outside, or from `Watermarks`, which derives them from the elements' times. Idle inputs do not
-hold it back, and one element with a time far in the future does not advance it.
+**Watermarks** come from outside, or from `Watermarks`, which follows those of the tasks before this one, and derives
+them from the elements' times where these send none. Idle inputs do not hold it back, and one element with a time far in
+the future does not advance it. `Clock`, `SplitClocks`, `Sent` and `Upstream` are for those who send and receive them.
 
 **State.** `engine.state` maps each key to a plain value: lists, dicts, tuples, numbers, None and the fold's
 accumulators. It is all there is; an engine that is given the state and the watermark of another continues in its
@@ -49,6 +50,8 @@ from heronpy.windows._durable import DeclaresState, with_state
 from heronpy.windows._effects import Closed, Effect, FoldFailed, Late, Pane, Placed, Timing
 from heronpy.windows._engine import WindowEngine
 from heronpy.windows._folds import Collect, Fold, KeepLast, KeepWithin, Reduce
+from heronpy.windows._in_band import REPEAT_MS as WATERMARK_REPEAT_MS
+from heronpy.windows._in_band import Clock, Sent, SplitClocks, Upstream
 from heronpy.windows._panes import PaneEngine
 from heronpy.windows._saved_elements import SavedElements, saved_elements
 from heronpy.windows._sessions import SessionEngine
@@ -101,9 +104,11 @@ __all__ = [
     "FOREVER",
     "MAX_ADVANCE_MS",
     "NEVER",
+    "WATERMARK_REPEAT_MS",
     "AfterCount",
     "AfterProcessingTime",
     "AfterWatermark",
+    "Clock",
     "Closed",
     "Collect",
     "Count",
@@ -123,13 +128,16 @@ __all__ = [
     "Placed",
     "Reduce",
     "SavedElements",
+    "Sent",
     "Session",
     "Sliding",
     "Span",
+    "SplitClocks",
     "Timing",
     "TrailingWindows",
     "Trigger",
     "Tumbling",
+    "Upstream",
     "Watermarks",
     "WindowEngine",
     "Windowing",

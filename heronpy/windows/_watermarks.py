@@ -3,6 +3,9 @@
 A watermark w says that no element of a time before w is expected: the latest time seen, less the lag by which elements
 may be out of order; of several inputs, the least (Akidau et al., MillWheel, VLDB 2013, §4).
 
+An input whose tasks send watermarks is followed: it is where the least of them is, whatever the times of its elements,
+and idle if all of them say `END`.
+
 Three things must not spoil it. An input that is idle is not waited for. One that closes a cycle is ignored: what comes
 round is made of what has been here, and would be waited for before it can be sent. And one element with a time far in
 the future must not make all others late: a clock does not advance by more than a bound at once before the next element
@@ -12,11 +15,15 @@ one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from heronpy.windows._spans import NEVER
+from heronpy.windows._spans import END, NEVER
+
+if TYPE_CHECKING:
+    from heronpy.windows._in_band import Upstream
 
 MAX_ADVANCE_MS = 24 * 3600 * 1000
 """What a clock believes of a single element."""
@@ -78,6 +85,7 @@ class Watermarks:
         max_advance_ms: int = MAX_ADVANCE_MS,
         now_ms: int = 0,
         ignored: Collection[Hashable] = (),
+        followed: Mapping[Any, Upstream] = MappingProxyType({}),
     ) -> None:
         """Nothing is known yet.
 
@@ -88,7 +96,9 @@ class Watermarks:
             max_advance_ms: see the file.
             now_ms: processing time, of any clock; what goes back is taken for standing still.
             ignored: inputs whose elements do not move it, as those that close a cycle.
+            followed: inputs with watermarks of their own, which the lag is subtracted from, too.
         """
+        self._followed = {one: upstream for one, upstream in followed.items() if one not in ignored}
         self._ignored = frozenset(ignored)
         self._lag_ms = lag_ms
         self._idle_after_ms = idle_after_ms
@@ -115,7 +125,7 @@ class Watermarks:
                 return True
             clock = self._clocks[source] = EventClock(self._max_advance_ms)
         self._seen_at_ms[source] = self._now_ms
-        if time_ms <= clock.latest_ms or clock.observe(time_ms):
+        if time_ms <= clock.latest_ms or clock.observe(time_ms) or source in self._followed:
             return True
         self.outliers += 1
         return False
@@ -124,7 +134,7 @@ class Watermarks:
         """The watermark now. Of idle inputs only the foremost counts, and only while all are idle."""
         if now_ms > self._now_ms:
             self._now_ms = now_ms
-        awake = [clock.latest_ms for one, clock in self._clocks.items() if not self._idle(one)]
+        awake = [self._reached(one, clock) for one, clock in self._clocks.items() if not self._idle(one)]
         low = min(awake) if awake else max((clock.latest_ms for clock in self._clocks.values()), default=NEVER)
         if low != NEVER:
             self.watermark = max(self.watermark, low - self._lag_ms)
@@ -149,7 +159,18 @@ class Watermarks:
         """What was saved of the same inputs in several places: what came farthest."""
         return max((one for one in saved if one is not None), key=itemgetter(0), default=None)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is waited for."""
+        return all(self._idle(one) for one in self._clocks)
+
+    def _reached(self, source: Hashable, clock: EventClock) -> int:
+        followed = self._followed.get(source)
+        return clock.latest_ms if followed is None else followed.low
+
     def _idle(self, source: Hashable) -> bool:
+        if (followed := self._followed.get(source)) is not None:
+            return followed.low == END
         return self._idle_after_ms is not None and self._now_ms - self._seen_at_ms[source] >= self._idle_after_ms
 
 

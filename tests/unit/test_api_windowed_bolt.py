@@ -65,6 +65,12 @@ class Context:
     def feedback_sources(self) -> frozenset[tuple[str, str]]:
         return frozenset()
 
+    def watermark_sources(self) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
+    def sends_watermarks(self) -> bool:
+        return False
+
     def get_this_streams(self) -> list[str]:
         return self.streams
 

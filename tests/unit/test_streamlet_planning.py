@@ -12,15 +12,8 @@ from streamlet_kit import ListSink, ListSource
 
 from heronpy.streamlet import Builder, Streamlet, WindowConfig
 from heronpy.streamlet.graph import ELEMENTWISE, ArchiveNode, StoreNode
-from heronpy.streamlet.parts import (
-    WATERMARK_REPEAT_MS,
-    Clock,
-    Sent,
-    Stage,
-    Upstream,
-    plan_stages,
-)
-from heronpy.windows import END, NEVER
+from heronpy.streamlet.parts import Stage, plan_stages
+from heronpy.windows import END, NEVER, WATERMARK_REPEAT_MS, Clock, Sent, Upstream
 
 OPERATIONS: dict[str, Any] = {
     "map": lambda s: s.map(str),

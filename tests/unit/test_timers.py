@@ -216,6 +216,12 @@ class Declaring:
     def feedback_sources(self) -> frozenset[Any]:
         return frozenset()
 
+    def watermark_sources(self) -> frozenset[tuple[str, str]]:
+        return frozenset()
+
+    def sends_watermarks(self) -> bool:
+        return False
+
 
 def test_an_input_is_not_idle_because_the_watermark_is_looked_at_seldom() -> None:
     now_ms = 0

@@ -11,10 +11,13 @@ from heronpy.api.bolt.window_bolt import wall_clock_s
 from heronpy.api.bolt.window_settings import TimeSettings, time_ms
 from heronpy.api.bolt.window_state import WATERMARKS
 from heronpy.api.component.component_spec import HeronComponentSpec
+from heronpy.api.followed_watermarks import FollowedWatermarks
 from heronpy.api.metrics import CountMetric
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
+from heronpy.config import takes_checkpoints
 from heronpy.errors import ConfigError
+from heronpy.windows import END, Sent
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -63,16 +66,21 @@ class EventTimeBolt(Bolt):
         self._clock_ms: Callable[[], int] = lambda: int(clock() * 1000)
         config[keys.TOPOLOGY_TICK_TUPLE_FREQ_MS] = settings.tick_ms
         mode = config.get(keys.TOPOLOGY_RELIABILITY_MODE)
-        self._durable = mode == keys.TopologyReliabilityMode.EFFECTIVELY_ONCE
+        self._durable = takes_checkpoints(config)
         """Whether windows are in checkpoints, and tuples acked on arrival."""
-        self._tracking = not self._durable and mode != keys.TopologyReliabilityMode.ATMOST_ONCE
+        self._tracked = mode == keys.TopologyReliabilityMode.ATLEAST_ONCE
+        self._tracking = self._tracked and not self._durable
+        """Whether tuples are held until they have left their last window."""
         self._anchors: Sequence[Tuple] | None = None
         self._late, self._outliers = CountMetric(), CountMetric()
+        self._sent: Sent | None = None
         if settings.timestamp is None:
             return
         context.register_metric(LATE_TUPLES, self._late, 10)
         context.register_metric(OUTLIER_TUPLES, self._outliers, 10)
-        self._watermarks = settings.watermarks(context, self._clock_ms())
+        self._followed = FollowedWatermarks(context)
+        self._watermarks = settings.watermarks(context, self._clock_ms(), self._followed)
+        self._sent = Sent(every_ms=0) if context.sends_watermarks() else None
         if self._durable:
             marks = context.split_state(WATERMARKS, index=int)  # by task: another one may be behind
             self._saved_marks, self._index = marks, context.get_this_task_index()
@@ -106,6 +114,18 @@ class EventTimeBolt(Bolt):
         """How far time has come, by the watermark or the clock; `NEVER` if that is not known."""
         return self._clock_ms() if self._timestamp is None else self._watermarks.advance(self._clock_ms())
 
+    def receive_watermark(self, task: int, watermark: int) -> None:
+        """Take the watermark of a task before this one; called by the engine."""
+        if self._timestamp is not None:
+            self._followed.mark(task, watermark)
+
+    def send_watermark(self) -> None:
+        """Send those after this bolt how far its time has come, when all is emitted that is due by then."""
+        if self._sent is not None:
+            watermark = END if self._watermarks.idle else self._watermarks.watermark
+            if self._sent.due(watermark, self._clock_ms()):
+                self.delegate.send_watermark(watermark)
+
     def came_late(self, tup: Tuple, at_ms: int) -> None:
         """Set a late tuple aside."""
         self._late.incr()
@@ -124,7 +144,7 @@ class EventTimeBolt(Bolt):
 
     def _set_aside(self, tup: Tuple, reason: str) -> None:
         if self._late_stream is not None:
-            self.emit([tup], stream=self._late_stream, anchors=[tup] if self._tracking else None)
+            self.emit([tup], stream=self._late_stream, anchors=[tup] if self._tracked else None)
         else:
             self.logger.info("left out, because it %s: %.200r", reason, tup)
         self.ack(tup)

@@ -17,7 +17,7 @@ The key is what all inputs are grouped by: the value of one field, or the tuple 
 otherwise, windows belong to the task, and the key of a pane means nothing.
 
 A window keeps what its fold makes of the tuples. At least once they are held besides, and acked when their last window
-is closed; effectively once they are acked on arrival, because windows are state, which goes along with its keys when
+is closed; with checkpoints they are acked on arrival, because windows are state, which goes along with its keys when
 the number of tasks changes.
 """
 
@@ -146,6 +146,7 @@ class KeyedWindowBolt(EventTimeBolt):
 
     def process_tick(self, tup: Tuple) -> None:
         self._carry_out(self._engine.advance(self.watermark_now(), self._clock_ms()))
+        self.send_watermark()
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
         for effect in effects:

@@ -21,6 +21,7 @@ from heronpy.api.bolt.window_state import TaskWindows
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
+from heronpy.config import takes_checkpoints
 from heronpy.errors import ConfigError
 from heronpy.windows import Duration, Evaluated, Expired, SavedElements, TrailingWindows
 
@@ -91,8 +92,7 @@ class _WindowBolt(Bolt):
         # The engine reads the tick interval after initialize(), so that spans from the topology's configuration work.
         config.update(_ticks(self.slide_interval))
         self._clock = wall_clock_s()
-        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
-        self._durable = mode == api_constants.TopologyReliabilityMode.EFFECTIVELY_ONCE
+        self._durable = takes_checkpoints(config)
         self._windows = TaskWindows(self._made, context, durable=self._durable)
         self._warn_of_timeouts(config)
 
@@ -131,7 +131,8 @@ class _WindowBolt(Bolt):
     def _warn_of_timeouts(self, config: Mapping[str, Any]) -> None:
         mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
         timeout = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
-        if mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE and self.window_duration >= timeout:
+        held = mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE and not self._durable
+        if held and self.window_duration >= timeout:
             self.logger.warning(
                 "tuples stay %g s in a window but time out after %g s: raise %s",
                 self.window_duration,

@@ -13,6 +13,7 @@ from heronpy.errors import ConfigError
 from heronpy.windows import MAX_ADVANCE_MS, Count, Duration, TrailingWindows, Watermarks
 
 if TYPE_CHECKING:
+    from heronpy.api.followed_watermarks import FollowedWatermarks
     from heronpy.api.topology_context import TopologyContext
 
 WATERMARK_INTERVAL_MS = 1000
@@ -70,7 +71,7 @@ class TimeSettings:
         """How often time has to be looked at."""
         return self.interval_ms
 
-    def watermarks(self, context: TopologyContext, now_ms: int) -> Watermarks:
+    def watermarks(self, context: TopologyContext, now_ms: int, followed: FollowedWatermarks) -> Watermarks:
         """The watermark of all inputs of a task."""
         return Watermarks(
             [(source.component_name, source.id) for source in context.get_this_sources()],
@@ -79,6 +80,7 @@ class TimeSettings:
             max_advance_ms=self.max_advance_ms,
             now_ms=now_ms,
             ignored=context.feedback_sources(),
+            followed=followed.inputs,
         )
 
 

@@ -1,7 +1,7 @@
 """The windows of window bolts as state.
 
-Effectively once, a tuple is acked on arrival: what it is needed for is in the state of the task, which a failure gives
-back. In the other modes a tuple is acked when it leaves its last window, and a failure has it replayed.
+With checkpoints, a tuple is acked on arrival: what it is needed for is in the state of the task, which a failure gives
+back. Without, a tuple is acked when it leaves its last window, and a failure has it replayed.
 """
 
 from __future__ import annotations

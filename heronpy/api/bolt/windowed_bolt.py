@@ -12,11 +12,13 @@
 Everything is in the component's configuration, under Storm's keys, and may be set there instead. A window is of one
 task: the tuples that its grouping sends there.
 
-By event time, a window is due when the watermark has passed its end; tuples behind the watermark are late, and those
-whose time is far ahead of their stream's are outliers (see `heronpy.windows`). Both go to the late stream, if there is
-one, else they are logged; they are acked and counted, and so are those without a usable timestamp. Tuples of a window
-are anchors of what is emitted in `execute()`, and acked when no window to come can have them. Effectively once they are
-acked on arrival, because the windows are state then: a failure neither loses nor repeats one.
+By event time, a window is due when the watermark has passed its end. It is that of the inputs that send watermarks of
+the timestamp field (a `SourceSpout` of a source with event times does, of `time_ms`), less the lag, and else derived
+from the tuples; see docs/guarantees.md. Tuples behind the watermark are late, and those whose time is far ahead of
+their stream's are outliers, if that sends no watermarks (see `heronpy.windows`). Both go to the late stream, if there
+is one, else they are logged; they are acked and counted, and so are those without a usable timestamp. Tuples of a
+window are anchors of what is emitted in `execute()`, and acked when no window to come can have them. With checkpoints
+they are acked on arrival, and anchors of nothing, because the windows are state then: a failure loses none.
 """
 
 from __future__ import annotations
@@ -161,6 +163,7 @@ class BaseWindowedBolt(EventTimeBolt):
         watermark = self.watermark_now()
         if watermark != NEVER:
             self._carry_out(self._windows.advance(watermark))
+        self.send_watermark()
 
     def _carry_out(self, effects: Sequence[Evaluated | Expired]) -> None:
         for effect in effects:
@@ -180,8 +183,7 @@ class BaseWindowedBolt(EventTimeBolt):
             extent.value for extent in (self._settings.length, self._settings.slide) if type(extent) is Duration
         )
         timeout_s = float(config.get(keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
-        mode = config.get(keys.TOPOLOGY_RELIABILITY_MODE)
-        if mode == keys.TopologyReliabilityMode.ATLEAST_ONCE and held_ms + self._settings.lag_ms >= timeout_s * 1000:
+        if self._tracking and held_ms + self._settings.lag_ms >= timeout_s * 1000:
             self.logger.warning(
                 "tuples stay %g s in windows but time out after %g s: raise %s",
                 (held_ms + self._settings.lag_ms) / 1000,

@@ -52,3 +52,11 @@ class BaseSpout(BaseComponent):
         """
         task_ids: list[int] = self.delegate.emit(tup, tup_id, stream, direct_task, need_task_ids)
         return task_ids
+
+    def send_watermark(self, watermark_ms: int) -> None:
+        """Say that no tuple of an earlier time will come from this task, as far as it knows; behind what was emitted.
+
+        For a spout that declares `topology.component.watermark.field`. Repeat it every second, since none is replayed;
+        `heronpy.windows.END` says that nobody need wait for this task now.
+        """
+        self.delegate.send_watermark(watermark_ms)

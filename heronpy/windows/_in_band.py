@@ -1,7 +1,7 @@
-"""Watermarks: how far event time has come. Pure.
+"""Watermarks that tasks send to those after them: how far event time has come.
 
 A watermark w of a task says that it will send no element of a time before w, as far as it knows. Sources and event-time
-nodes make them: the latest time seen, less the lateness that is allowed. A stage's is the least of its upstream tasks'
+nodes make them: the latest time seen, less the lateness that is allowed. A task's is the least of its upstream tasks'
 (Akidau et al., MillWheel, VLDB 2013, §4). A source that has ended, or is silent, holds up nobody: its watermark is END,
 until data comes. So watermarks may go back; an element behind the watermark is late, not lost.
 
@@ -11,9 +11,10 @@ place among the tuples for each task (`proto/heronpy/proto/stmgr.proto`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from heronpy.windows import END, MAX_ADVANCE_MS, NEVER, EventClock
+from heronpy.windows._spans import END, NEVER
+from heronpy.windows._watermarks import MAX_ADVANCE_MS, EventClock
 
 REPEAT_MS = 1000
 """A watermark that stays as it is is sent again so often: a task that was started anew has heard of none, and what was
@@ -60,6 +61,33 @@ class Clock(EventClock):
         self._seen_at_ms += for_ms
 
 
+class SplitClocks:
+    """The event time of a source that reads several splits in turn, as the partitions of a topic.
+
+    Each has a clock of its own: after a pause the partition that is read first would make all others late.
+    """
+
+    def __init__(self, make: Callable[[], Clock]) -> None:
+        """Take what makes a clock that has seen nothing."""
+        self._make = make
+        self._clocks: dict[str, Clock] = {}
+
+    def of(self, split: str) -> Clock:
+        """The clock of a split."""
+        if (clock := self._clocks.get(split)) is None:
+            clock = self._clocks[split] = self._make()
+        return clock
+
+    def watermark(self, splits: Iterable[str], now_ms: int) -> int:
+        """How far event time has come in all of these splits; one without elements holds it up until it is idle."""
+        return min((self.of(split).watermark(now_ms) for split in splits), default=END)
+
+    def paused(self, for_ms: int) -> None:
+        """As of each clock."""
+        for clock in self._clocks.values():
+            clock.paused(for_ms)
+
+
 class Upstream:
     """The watermarks of the tasks before this one."""
 
@@ -96,6 +124,10 @@ class Sent:
         self.last: int | None = None
         """None: nothing yet. NEVER is sent, too: it takes back what an earlier life of the task has said."""
 
+    def ready(self, now_ms: int) -> bool:
+        """Whether the last was sent long enough ago for another."""
+        return now_ms - self._at_ms >= self._every_ms
+
     def due(self, watermark: int, now_ms: int, *, hurry: bool = False) -> bool:
         """Whether to send this one now; if so it counts as sent. `hurry`: also if the last was just sent."""
         age_ms = now_ms - self._at_ms
@@ -103,3 +135,6 @@ class Sent:
             return False
         self.last, self._at_ms = watermark, now_ms
         return True
+
+
+__all__ = ["REPEAT_MS", "Clock", "Sent", "SplitClocks", "Upstream"]
