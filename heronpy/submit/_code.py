@@ -16,6 +16,7 @@ from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan
 from heronpy.runtime import Launch
 from heronpy.submit._control import defined_plans, plans
 from heronpy.submit._plan import prepare
+from heronpy.usersecrets import KEY as SECRETS_KEY
 
 if TYPE_CHECKING:
     from heronpy.loader import Definition
@@ -24,7 +25,7 @@ _FIXED: Final = {
     "topology.reliability.mode": "ATMOST_ONCE",
     "topology.stateful.checkpoint.interval.seconds": None,
     "topology.state.key.groups": None,
-    "topology.secrets": None,
+    SECRETS_KEY: None,
 }
 """Configuration that a topology keeps for as long as it runs, and its defaults."""
 
@@ -112,16 +113,16 @@ def plan_code_update(
             f"{launch.topology} was submitted without heron.uploader.url, so its hosts cannot be given other code: "
             "take a savepoint with `heron kill --keep-state`, and submit the new code with `heron submit --from`"
         )
+    running, packing = defined_plans(launch)
     submitted = prepare(
         definition,
         cluster=launch.cluster,
         role=launch.role,
         environ=launch.environ,
         home=home,
-        properties=properties,
+        properties=_with_secrets_of(running, properties or {}),
         config_path=config_path,
     )
-    running, packing = defined_plans(launch)
     if misfits := [*misfits_of(running, submitted.logical, packing.parallelism)]:
         raise TopologyError(f"the new code does not fit the running {launch.topology}: {'; '.join(misfits)}")
     with tempfile.TemporaryDirectory(prefix="heron-code-") as scratch:
@@ -129,6 +130,15 @@ def plan_code_update(
         after = loader.version_of(Path(scratch))
     requirements = submitted.launch.config.package.requirements or launch.config.package.requirements
     return CodeUpdate(launch, definition, submitted.logical, packing, version_of(launch, packing), after, requirements)
+
+
+def _with_secrets_of(running: LogicalPlan, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """With the secrets that the topology was submitted with: they are where they were, whatever the new code says."""
+    secrets = running.config.get(SECRETS_KEY)
+    given = properties.get(SECRETS_KEY) or {}
+    if not isinstance(secrets, dict) or not isinstance(given, dict):
+        return dict(properties)
+    return {**properties, SECRETS_KEY: {**secrets, **given}}
 
 
 def refuse_on_trial(packing: PackingPlan) -> None:

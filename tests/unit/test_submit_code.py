@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.errors import TopologyError
-from heronpy.loader import Definition, version_of
+from heronpy.loader import Definition, define, version_of
 from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
 from heronpy.proto import plan_pb2, tmaster_pb2
-from heronpy.submit import prepare
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit import plan_code_update, prepare
 from heronpy.submit.parts import CodeHealth, misfits_of
 
 TASKS = {"words": 1, "count": 2}
@@ -82,6 +84,43 @@ def test_other_classes_and_values_fit(new: dict[str, Any]) -> None:
 )
 def test_what_does_not_fit_is_named(new: dict[str, Any], misfits: list[str]) -> None:
     assert [*misfits_of(plan(), plan(**new), TASKS)] == misfits
+
+
+_WITH_A_SECRET = """
+from heronpy.api import Spout, TopologyBuilder
+
+class Words(Spout):
+    outputs = ("word",)
+
+builder = TopologyBuilder("counting")
+builder.add_spout("words", Words, 1)
+builder.set_config({config})
+builder.build_and_submit()
+"""
+
+
+@pytest.mark.parametrize(
+    ("declared", "misfit"),
+    [
+        ({}, ""),  # `heron submit --secret` has
+        ({"db": "file:/elsewhere"}, ""),  # which comes from where it was said to be at submit
+        ({"db": "file:/db", "other": "file:/other"}, "topology.secrets is {'db': 'env:DB'}, and {"),
+    ],
+)
+def test_new_code_has_the_secrets_that_the_topology_was_submitted_with(
+    tmp_path: Path, declared: dict[str, str], misfit: str
+) -> None:
+    program = tmp_path / "counting.py"
+    program.write_text(_WITH_A_SECRET.format(config={"my.url": "${secret:db}"}))
+    submitted = prepare(define(str(program), "-", []), home=tmp_path, properties={"topology.secrets": {"db": "env:DB"}})
+    with open_statemgr(submitted.launch.statemgr) as state:
+        state.set(Kind.TOPOLOGIES, "counting", submitted.logical.proto.SerializeToString())
+        state.set(Kind.PACKINGPLANS, "counting", submitted.packing.to_proto().SerializeToString())
+    config = {"my.url": "x://${secret:db}", **({"topology.secrets": declared} if declared else {})}
+    program.write_text(_WITH_A_SECRET.format(config=config))
+    with pytest.raises(TopologyError, match=misfit) if misfit else nullcontext():
+        planned = plan_code_update(submitted.launch, define(str(program), "-", []), home=tmp_path)
+        assert planned.logical.config["topology.secrets"] == {"db": "env:DB"}
 
 
 @pytest.fixture
