@@ -12,20 +12,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
 import socket
 import subprocess
-import tempfile
-import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from heronpy.host import find_by_environment
 from heronpy.testing._eventually import eventually_sync
-from heronpy.testing._server_process import ServerProcess, free_port
+from heronpy.testing._server_cluster import START_S, ServerCluster
+from heronpy.testing._server_process import free_port
 
-_START_S = 60.0
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 
 # Short times, so that tests need not wait: a node is down when it has been silent for five seconds, and a job that is
@@ -74,52 +69,44 @@ def slurm_missing() -> str | None:
     return f"no Slurm: {', '.join(absent)} missing; install Debian's package slurm-wlm" if absent else None
 
 
-class SlurmCluster:
-    """slurmctld and nodes. A context manager: runs for the duration of the block; nothing of it is left then."""
+class SlurmCluster(ServerCluster):
+    """slurmctld and nodes."""
+
+    up = ("idle", "mixed", "allocated")
 
     def __init__(self, nodes: int = 2, *, cpus: int = 8, memory_mb: int = 8000) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="hs-"))  # short, because a socket is in it
+        super().__init__("hs-", [f"n{i + 1}" for i in range(nodes)])
         self.config = self.directory / "slurm.conf"
-        self.nodes = [f"n{i + 1}" for i in range(nodes)]
         self._cpus, self._memory_mb = cpus, memory_mb
-        self._daemons: dict[str, ServerProcess] = {}
+
+    def lost_files(self, host: str) -> Path:
+        return self.host_dir(host)
 
     def host_dir(self, node: str) -> Path:
         """Where the jobs of a node keep their files."""
         return self.directory / node / "tmp"
 
     def start(self) -> None:
-        """Start all daemons. Returns when all nodes are idle.
-
-        Raises:
-            RuntimeError: they do not come up; with the end of their output.
-        """
         self._write_config()
         munge = [f"--{name}-file={self.directory}/munge.{name}" for name in ("key", "pid", "log", "seed")]
-        self._daemon("munged", "munged", "--foreground", "--force", f"--socket={self.directory}/munge.sock", *munge)
-        eventually_sync(lambda: _exists(self.directory / "munge.sock"), within_s=_START_S)
-        self._daemon("slurmctld", "slurmctld", "-D", "-c", "-f", str(self.config))
-        for node in self.nodes:
-            self.start_node(node)
-        self.wait_idle(*self.nodes)
+        self._start("munged", "munged", "--foreground", "--force", f"--socket={self.directory}/munge.sock", *munge)
+        eventually_sync(lambda: _exists(self.directory / "munge.sock"), within_s=START_S)
+        self._start("slurmctld", "slurmctld", "-D", "-c", "-f", str(self.config))
+        for host in self.hosts:
+            self.start_host(host)
+        self.wait_idle(*self.hosts)
 
-    def start_node(self, node: str) -> None:
-        """Start a node's slurmd."""
-        self._daemon(node, "slurmd", "-D", "-N", node, "-f", str(self.config))
+    def start_host(self, host: str) -> None:
+        self.host_dir(host).mkdir(exist_ok=True)
+        self._start(host, "slurmd", "-D", "-N", host, "-f", str(self.config))
 
-    def wait_idle(self, *nodes: str) -> None:
-        """Return when the nodes take jobs."""
-        eventually_sync(lambda: self._check_up(nodes, {"idle"}), within_s=_START_S)
+    def wait_idle(self, *hosts: str) -> None:
+        """Return when the nodes take jobs and have none."""
+        self._wait(hosts, ("idle",))
 
-    def wait_up(self, *nodes: str) -> None:
-        """Return when the nodes run, with or without jobs."""
-        eventually_sync(lambda: self._check_up(nodes, {"idle", "mixed", "allocated"}), within_s=_START_S)
-
-    def vanish(self, node: str) -> None:
-        """End a node's slurmd and all processes of its jobs at once, as when its machine loses power."""
-        self._daemons.pop(node).kill()
-        self._kill_jobs(node)
-        shutil.rmtree(self.host_dir(node), ignore_errors=True)
+    def states(self) -> dict[str, str]:
+        lines = self.run("sinfo", "-h", "-N", "-p", "p", "-o", "%N %T").splitlines()
+        return dict(line.split() for line in lines)
 
     def run(self, *command: str) -> str:
         """A command of Slurm's, and what it prints."""
@@ -132,81 +119,37 @@ class SlurmCluster:
         """What a user's commands need in their environment."""
         return {"SLURM_CONF": str(self.config)}
 
-    def job_processes(self, node: str) -> list[int]:
+    def processes(self, host: str) -> list[int]:
+        """The processes of the jobs of a node, and the slurmstepds above them, which outlive their slurmd."""
+        return sorted({*_owners_of_sockets(self.directory / host), *self.job_processes(host)})
+
+    def job_processes(self, host: str) -> list[int]:
         """The processes of the jobs of a node, without the slurmstepds above them."""
-        mark = {"SLURM_CONF": str(self.config), "SLURMD_NODENAME": node}
+        mark = {"SLURM_CONF": str(self.config), "SLURMD_NODENAME": host}
         return sorted(process.pid for process, _ in find_by_environment(mark))
 
-    def stop(self) -> None:
-        """End all jobs and daemons, and remove the directory."""
-        for node in self.nodes:
-            daemon = self._daemons.pop(node, None)
-            if daemon is not None:
-                daemon.kill()
-            self._kill_jobs(node)
-        for name in ("slurmctld", "munged"):
-            if name in self._daemons:
-                self._daemons.pop(name).kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def _write_config(self) -> None:
-        for directory in ("state", *(f"{node}/{name}" for node in self.nodes for name in ("spool", "tmp"))):
+        for directory in ("state", *(f"{node}/{name}" for node in self.hosts for name in ("spool", "tmp"))):
             (self.directory / directory).mkdir(parents=True)
         key = self.directory / "munge.key"
         key.touch(mode=0o400)
         key.write_bytes(os.urandom(1024))
         (self.directory / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
         host = socket.gethostname().partition(".")[0]
-        ports = _distinct_ports(len(self.nodes) + 1)
+        ports = _distinct_ports(len(self.hosts) + 1)
         nodes = "\n".join(
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} "
             f"RealMemory={self._memory_mb}"
-            for node, port in zip(self.nodes, ports[1:], strict=True)
+            for node, port in zip(self.hosts, ports[1:], strict=True)
         )
         self.config.write_text(
             _CONFIG.format(
-                host=host, directory=self.directory, controller_port=ports[0], nodes=nodes, names=",".join(self.nodes)
+                host=host, directory=self.directory, controller_port=ports[0], nodes=nodes, names=",".join(self.hosts)
             )
         )
 
-    def _daemon(self, name: str, *command: str) -> None:
-        self._daemons[name] = ServerProcess(
-            ["env", f"SLURM_CONF={self.config}", *command], self.directory / f"{name}.out"
-        )
-
-    def _check_up(self, nodes: tuple[str, ...], wanted: set[str]) -> None:
-        for name, daemon in self._daemons.items():
-            if not daemon.running():
-                raise RuntimeError(f"{name} ended while it started:\n{daemon.tail(20)}")
-        try:
-            states = dict(line.split() for line in self.run("sinfo", "-h", "-N", "-p", "p", "-o", "%N %T").splitlines())
-        except subprocess.SubprocessError as e:
-            raise AssertionError(f"slurmctld does not answer: {e}") from None
-        assert {states.get(node) for node in nodes} <= wanted, states
-
-    def _kill_jobs(self, node: str) -> None:
-        """The processes of the node's jobs, and the slurmstepds above them, which outlive their slurmd."""
-        deadline_s = time.monotonic() + _START_S
-        while (left := {*_owners_of_sockets(self.directory / node), *self.job_processes(node)}) and (
-            time.monotonic() < deadline_s
-        ):
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
+    def _start(self, name: str, *command: str) -> None:
+        self._daemon(name, self.env, command, self.directory / f"{name}.out")
 
 
 def _owners_of_sockets(directory: Path) -> set[int]:

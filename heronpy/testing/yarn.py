@@ -15,27 +15,21 @@ import functools
 import json
 import os
 import shutil
-import signal
-import tempfile
-import time
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 from xml.sax.saxutils import escape
 
 import psutil
 
 from heronpy.host import find_by_environment
-from heronpy.testing._eventually import eventually_sync
-from heronpy.testing._server_process import ServerProcess, free_port
+from heronpy.testing._server_cluster import ServerCluster
+from heronpy.testing._server_process import free_port
 
 YARN_JARS_ENV: Final = "HERON_TEST_YARN_JARS"
 HOST_ENV: Final = "HERON_TEST_YARN_HOST"
 """Which host a process belongs to."""
-_START_S = 300.0
-"""For a busy machine: a daemon that ends is noticed at once."""
 _JAVA = (
     "java",
     "-Xmx256m",
@@ -83,15 +77,15 @@ def yarn_missing() -> str | None:
     return None
 
 
-class YarnCluster:
-    """ResourceManager and NodeManagers. A context manager: nothing of it is left after the block."""
+class YarnCluster(ServerCluster):
+    """ResourceManager and NodeManagers."""
+
+    up = ("RUNNING",)
 
     def __init__(self, hosts: int = 2, *, vcores: int = 16, memory_mb: int = 8192) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="hyn-"))
-        self.hosts = [f"127.0.0.{n + 2}" for n in range(hosts)]
+        super().__init__("hyn-", [f"127.0.0.{n + 2}" for n in range(hosts)])
         self.vcores, self.memory_mb = vcores, memory_mb
         self._ports = {name: free_port() for name in ("rpc", "scheduler", "tracker", "admin", "web")}
-        self._daemons: dict[str, ServerProcess] = {}
 
     @property
     def url(self) -> str:
@@ -103,18 +97,12 @@ class YarnCluster:
         found = self._get("apps")["apps"] or {"app": []}
         return sorted(found["app"], key=lambda app: str(app["id"]))
 
-    def nodes(self) -> dict[str, str]:
-        """The state of each host, as the ResourceManager sees it."""
+    def states(self) -> dict[str, str]:
         nodes = (self._get("nodes")["nodes"] or {"node": []})["node"]
         nodes.sort(key=lambda node: str(node["state"]) == "RUNNING")  # one that was lost is told of, too
         return {str(node["nodeHostName"]): str(node["state"]) for node in nodes}
 
     def start(self) -> None:
-        """Returns when all hosts take containers.
-
-        Raises:
-            RuntimeError: they do not come up; with the end of their output.
-        """
         self.start_master()
         for host in self.hosts:
             self.start_host(host)
@@ -137,10 +125,9 @@ class YarnCluster:
             "yarn.acl.enable": "true",
             "yarn.admin.acl": " ",
         }
-        self._daemon("master", "resourcemanager.ResourceManager", settings, {})
+        self._start("master", "resourcemanager.ResourceManager", settings, {})
 
     def start_host(self, host: str) -> None:
-        """Start a host's NodeManager."""
         where = self.directory / host
         settings = {
             "yarn.nodemanager.hostname": host,
@@ -158,74 +145,25 @@ class YarnCluster:
             "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "99.5",
             "yarn.nodemanager.admin-env": f"MALLOC_ARENA_MAX=4,{HOST_ENV}={where}",
         }
-        self._daemon(host, "nodemanager.NodeManager", settings, {HOST_ENV: str(where)})
-
-    def wait_up(self, *hosts: str) -> None:
-        """Return when the hosts take containers."""
-
-        def check() -> None:
-            for name, daemon in self._daemons.items():
-                if not daemon.running():
-                    raise RuntimeError(f"{name} ended while it started:\n{daemon.tail(20)}")
-            try:
-                states = self.nodes()
-            except OSError as e:
-                raise AssertionError(f"the ResourceManager does not answer: {e}") from None
-            assert all(states.get(host) == "RUNNING" for host in hosts), states
-
-        eventually_sync(check, within_s=_START_S)
-
-    def vanish(self, host: str) -> None:
-        """End all processes of a host at once, as when its machine loses power."""
-        deadline_s = time.monotonic() + _START_S
-        while (left := self.processes(host)) and time.monotonic() < deadline_s:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            time.sleep(0.05)
-        if host in self._daemons:
-            self._daemons.pop(host).kill()
-        shutil.rmtree(self.directory / host, ignore_errors=True)
+        self._start(host, "nodemanager.NodeManager", settings, {HOST_ENV: str(where)})
 
     def kill_master(self) -> None:
         """End the ResourceManager with SIGKILL."""
         self._daemons.pop("master").kill()
 
     def processes(self, host: str) -> list[int]:
-        """All processes of a host."""
         found = {process.pid for process, _ in find_by_environment({HOST_ENV: f"{self.directory}/{host}"})}
         for pid in [*found]:  # the shells between a NodeManager and its containers have an environment of their own
             with contextlib.suppress(psutil.NoSuchProcess):
                 found |= {child.pid for child in psutil.Process(pid).children(recursive=True)}
         return sorted(found)
 
-    def stop(self) -> None:
-        """End all daemons, and what runs on the hosts, and remove the directory."""
-        for host in self.hosts:
-            self.vanish(host)
-        if "master" in self._daemons:
-            self.kill_master()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def _get(self, what: str) -> dict[str, Any]:
         with urllib.request.urlopen(f"{self.url}/ws/v1/cluster/{what}", timeout=10) as reply:
             found: dict[str, Any] = json.loads(reply.read())
         return found
 
-    def _daemon(self, name: str, cls: str, settings: Mapping[str, str], ours: Mapping[str, str]) -> None:
+    def _start(self, name: str, cls: str, settings: Mapping[str, str], ours: Mapping[str, str]) -> None:
         where, jars = self.directory / name, yarn_jars()
         assert jars is not None, yarn_missing()
         conf, logs = where / "conf", where / "logs"
@@ -256,21 +194,9 @@ class YarnCluster:
         java = Path(os.path.realpath(shutil.which("java") or "java")).parents[1]
         homes = {f"HADOOP_{one}HOME": str(jars) for one in ("", "COMMON_", "HDFS_", "YARN_", "MAPRED_")}
         values = {"JAVA_HOME": str(java), "HADOOP_CONF_DIR": str(conf), **homes, **ours}
-        self._daemons[name] = ServerProcess(
-            [
-                "env",
-                "-C",
-                str(where),
-                *(f"{key}={value}" for key, value in values.items()),
-                *_JAVA,
-                f"-Dyarn.log.dir={logs}",
-                f"-Dhadoop.log.dir={logs}",
-                "-cp",
-                f"{conf}:{jars}/*",
-                f"org.apache.hadoop.yarn.server.{cls}",
-            ],
-            where / "output.log",
-        )
+        command = [*_JAVA, f"-Dyarn.log.dir={logs}", f"-Dhadoop.log.dir={logs}", "-cp", f"{conf}:{jars}/*"]
+        command = ["env", "-C", str(where), *command, f"org.apache.hadoop.yarn.server.{cls}"]
+        self._daemon(name, values, command, where / "output.log")
 
 
 def _write(path: Path, values: Mapping[str, str]) -> None:

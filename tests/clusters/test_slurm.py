@@ -54,15 +54,14 @@ class Slurm(Cluster):
 
     def left(self, launch: Launch) -> list[str]:
         names = self.slurm.run("squeue", "--noheader", "--format=%j").split()
-        files = [str(path) for node in self.slurm.nodes for path in self.slurm.host_dir(node).glob("*")]
+        files = [str(path) for node in self.slurm.hosts for path in self.slurm.host_dir(node).glob("*")]
         return [name for name in names if launch.topology_id in name] + files
 
     def lose_host(self, host: str) -> None:
         self.slurm.vanish(host)
 
     def heal_host(self, host: str) -> None:
-        self.slurm.host_dir(host).mkdir(exist_ok=True)
-        self.slurm.start_node(host)
+        self.slurm.start_host(host)
         self.slurm.wait_up(host)
 
     def environment(self) -> dict[str, str]:
