@@ -65,13 +65,27 @@ def stage(definition: Definition, directory: Path) -> Staged:
     )
 
 
-def version_of(directory: Path) -> str:
-    """The version of the package that was staged into `directory`: the same files make the same one."""
+def version_of(directory: Path, requirements: str = "") -> str:
+    """The version of the package that was staged into `directory`: the same files make the same one.
+
+    Args:
+        directory: Where it was staged.
+        requirements: The requirements file of pip that comes with it, of which the content counts; empty: none.
+
+    Raises:
+        NotFoundError: there is no such file, or it cannot be read.
+    """
     package, digest = directory / PACKAGE, hashlib.sha256()
     for path in sorted(path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         with path.open("rb") as file:
             content = hashlib.file_digest(file, "sha256").digest()
         digest.update(repr((path.relative_to(package).as_posix(), content)).encode())
+    if requirements:
+        path = Path(requirements).expanduser()
+        try:
+            digest.update(repr(("requirements", path.read_bytes())).encode())
+        except OSError as e:
+            raise NotFoundError(f"the requirements file {path} cannot be read: {e.strerror}") from e
     return digest.hexdigest()[:VERSION_DIGITS]
 
 

@@ -125,10 +125,10 @@ def plan_code_update(
     )
     if misfits := [*misfits_of(running, submitted.logical, packing.parallelism)]:
         raise TopologyError(f"the new code does not fit the running {launch.topology}: {'; '.join(misfits)}")
+    requirements = submitted.launch.config.package.requirements or launch.config.package.requirements
     with tempfile.TemporaryDirectory(prefix="heron-code-") as scratch:
         loader.stage(definition, Path(scratch))
-        after = loader.version_of(Path(scratch))
-    requirements = submitted.launch.config.package.requirements or launch.config.package.requirements
+        after = loader.version_of(Path(scratch), requirements)
     return CodeUpdate(launch, definition, submitted.logical, packing, version_of(launch, packing), after, requirements)
 
 

@@ -268,5 +268,5 @@ def _staged(submission: Submission) -> Launch:
         submission.launch,
         package_paths=staged.package_paths,
         main_file=staged.main_file,
-        code=loader.version_of(submission.launch.dir),
+        code=loader.version_of(submission.launch.dir, submission.launch.config.package.requirements),
     )

@@ -254,7 +254,7 @@ def _staged(planned: CodeUpdate) -> CodeVersion:
         target.parent.mkdir(mode=0o700, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
         staged = loader.stage(planned.definition, scratch)
-        if loader.version_of(scratch) != planned.after:
+        if loader.version_of(scratch, planned.requirements) != planned.after:
             raise StateError("the package has changed since it was planned: ask again")
         scratched = replace(launch, dir=scratch, package_paths=staged.package_paths)
         paths = add_requirements(scratched, planned.requirements).package_paths
