@@ -11,6 +11,7 @@ HeronError                      what a user can act on; one line, an exit code, 
 ├── TupleError                  a value that cannot travel: unpicklable, too large, ungroupable
 ├── StateError                  the state manager, or a topology's directory, cannot be read or written
 │   ├── CheckpointError         a checkpoint that cannot be taken, or is damaged, incomplete or another topology's
+│   ├── DamagedStateError       what the state manager holds of a topology is damaged
 │   ├── DamagedInputError       a batch has input that cannot be read, so it is not done
 │   ├── FencedError             a newer incarnation has taken over, so this one may not write any more
 │   ├── ReadFailedError         a file that may be whole, and cannot be read now
@@ -95,6 +96,10 @@ class StateError(HeronError):
 
 class CheckpointError(StateError):
     """A checkpoint that cannot be taken, or one that must not be restored: damaged, incomplete, another topology's."""
+
+
+class DamagedStateError(StateError):
+    """A node of the state manager, which the message names, has a value that makes no sense."""
 
 
 class DamagedInputError(StateError):

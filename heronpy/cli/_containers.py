@@ -8,12 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from google.protobuf.message import DecodeError
-
-from heronpy.errors import HeronError, StateError, UnavailableError
-from heronpy.proto import state_pb2
+from heronpy.errors import HeronError, UnavailableError
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, container_node, is_container_node, open_statemgr
+from heronpy.statemgr import Kind, container_node, container_record, is_container_node, open_statemgr
 
 if TYPE_CHECKING:
     from heronpy.shell import Shell
@@ -50,10 +47,7 @@ def remote_containers(launch: Launch) -> list[RemoteContainer]:
         nodes = [node for node in state.list(Kind.CONTAINERS) if is_container_node(node, launch.topology)]
         numbers = sorted(int(node.rpartition("__")[2]) for node in nodes)
         values = {n: state.get(Kind.CONTAINERS, container_node(launch.topology, n)) for n in numbers}
-    try:
-        records = {n: state_pb2.ContainerRecord.FromString(value or b"") for n, value in values.items()}
-    except DecodeError as e:
-        raise StateError(f"a container's record of {launch.topology} in the state manager is damaged") from e
+    records = {n: container_record(value) for n, value in values.items()}
     return [
         RemoteContainer(n, record.host, record.shell_endpoint, record.incarnation)
         for n, record in records.items()

@@ -1,5 +1,6 @@
 """What the commands of `heron` compute and show, without a terminal and a topology: for the tests of each."""
 
+from heronpy.cli._containers import remote_containers
 from heronpy.cli._dry_run import Format as DryRunFormat
 from heronpy.cli._dry_run import show as show_plan
 from heronpy.cli._durations import seconds as seconds_of
@@ -78,6 +79,7 @@ __all__ = [
     "plan_stages",
     "read_properties",
     "readable_line",
+    "remote_containers",
     "resolve_target",
     "scheduler_lines",
     "seconds_of",

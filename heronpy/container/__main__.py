@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from heronpy.container._bootstrap import BYTES_MAX, Bootstrap
 from heronpy.container._directory import default_workdir, make_directory, remove_secrets
 from heronpy.container._ending import TRY_AGAIN, ending
@@ -24,7 +22,7 @@ from heronpy.host import CONTAINER_ENV, EXECUTOR, child_environment, python_modu
 from heronpy.plan import CodeVersion
 from heronpy.proto import state_pb2
 from heronpy.runtime import INCARNATION_ENV, PARENT_ENV, Launch
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import StateManager, open_statemgr, records
 
 _POLL_S = 0.5
 _TOPOLOGY_WAIT_S = 30.0
@@ -152,11 +150,7 @@ def _take_incarnation(launch: Launch, container: int) -> state_pb2.ContainerReco
 
 def _running(state: StateManager, launch: Launch) -> str | None:
     """The id of the submission that has the topology's name; None: nobody has."""
-    value = state.get(Kind.EXECUTIONSTATE, launch.topology)
-    try:
-        return None if value is None else state_pb2.ExecutionState.FromString(value).topology_id
-    except DecodeError as e:
-        raise UnavailableError(f"the state of {launch.topology} in the state manager is damaged") from e
+    return records.submission(state, launch.topology)
 
 
 def _enroll(launch: Launch, container: int, ours: dict[str, str]) -> None:

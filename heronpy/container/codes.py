@@ -18,9 +18,9 @@ from heronpy.environment import install
 from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateError, UnavailableError
 from heronpy.loader import PACKAGE
 from heronpy.plan import CodeVersion, PackingPlan
-from heronpy.proto import plan_pb2, state_pb2
+from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, die_with_parent, own_incarnation
-from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr, records
 
 
 def main() -> None:
@@ -49,10 +49,10 @@ def packing_plan(state: StateManager, launch: Launch) -> PackingPlan | None:
     """The packing plan; None: the state manager has none.
 
     Raises:
-        StateError: it cannot be read.
+        StateError: it cannot be read, or is damaged.
     """
     value = state.get(Kind.PACKINGPLANS, launch.topology)
-    return None if value is None else PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+    return None if value is None else records.packing_plan(launch.topology, value)
 
 
 def needed_codes(plan: PackingPlan, container: int) -> list[CodeVersion | None]:

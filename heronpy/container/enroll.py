@@ -26,7 +26,7 @@ from heronpy.proto.tmaster_pb2_grpc import TmasterStub
 from heronpy.rpc import channel
 from heronpy.runtime import Launch, die_with_parent, own_incarnation
 from heronpy.security import Security, authority, bootstrap_identity, container_identity, write_secret
-from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr, records
 
 WAIT_S = 300.0
 """How long a Topology Master is waited for: container 0 may wait for a host, and for its image."""
@@ -117,7 +117,7 @@ class Enrolling:
 
     def _master(self, state: StateManager) -> state_pb2.TmasterLocation | None:
         value = state.get(Kind.TMASTERS, self._launch.topology)
-        return None if value is None else state_pb2.TmasterLocation.FromString(value)
+        return records.tmaster_location(self._launch.topology, value)
 
     async def _ask(
         self, state: StateManager, master: state_pb2.TmasterLocation, security: Security, request: bytes

@@ -40,7 +40,7 @@ from heronpy.limits import Limiter, remove_cgroups
 from heronpy.plan import PackingPlan
 from heronpy.proto import loglevels_pb2, plan_pb2
 from heronpy.runtime import Launch, LevelSwitch
-from heronpy.statemgr import Kind, StateManager, Watch, container_node, on_loop, open_statemgr
+from heronpy.statemgr import Kind, StateManager, Watch, container_node, on_loop, open_statemgr, records
 from heronpy.supervision import (
     DumpStacks,
     Event,
@@ -266,12 +266,13 @@ class Executor:
             # The topology is being killed; whoever does that also ends this executor.
             log.info("the packing plan is gone")
             return
-        self._plan = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
-        self._follow_plans(self._plan)
-        self.started.set()
+        self._plan = records.readable(records.packing_plan, self._launch.topology, value, before=self._plan)
+        if self._plan is not None:
+            self._follow_plans(self._plan)
+            self.started.set()
 
     def _on_next(self, value: bytes | None) -> None:
-        self._next = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value)) if value else None
+        self._next = records.readable(records.next_packing_plan, self._launch.topology, value, before=self._next)
         if self._plan is not None:
             self._follow_plans(self._plan)
 
@@ -292,7 +293,8 @@ class Executor:
             self._apply(RestartRequested(changed, _now_ms()))
 
     def _on_levels(self, value: bytes | None) -> None:
-        self._level.follow(loglevels_pb2.LogLevels.FromString(value or b""))
+        self._levels = records.readable(records.log_levels, self._launch.topology, value, before=self._levels)
+        self._level.follow(self._levels)
 
     def _find_hung(self) -> None:
         phases = self._supervision.phases

@@ -15,13 +15,11 @@ import socket
 import time
 from collections.abc import Callable
 
-from google.protobuf.message import DecodeError
-
 import heronpy
-from heronpy.errors import HeronError
+from heronpy.errors import DamagedStateError, HeronError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, container_node, container_record
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, records
 
 GONE_S = 300.0
 """How long a topology must be missing in the state manager before a container ends that shares nothing with its
@@ -191,8 +189,8 @@ def _another(launch: Launch, execution: bytes | None) -> str:
     if execution is None:
         return ""
     try:
-        found = state_pb2.ExecutionState.FromString(execution)
-    except DecodeError:
+        found = records.execution_state(launch.topology, execution)
+    except DamagedStateError:
         return ""  # damaged: it says nothing
     if found.topology_id == launch.topology_id:
         return f"topology {launch.topology} is being removed" if found.removed else ""

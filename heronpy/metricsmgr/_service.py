@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from heronpy.address import join_address
-from heronpy.errors import ReadFailedError
+from heronpy.errors import DamagedStateError, ReadFailedError
 from heronpy.files import replace_file
 from heronpy.health import OVER_RAM_METRIC, RECENT_RESTARTS_METRIC, RESTART_WINDOW_S, RESTARTS_METRIC
 from heronpy.host import EXECUTOR, HostProcess, read_pids
@@ -27,12 +27,11 @@ from heronpy.metricsmgr._process import other_process_metrics, process_metrics
 from heronpy.metricsmgr._reporter import PUBLISH_TIMEOUT_MIN_S, SOCKET_NAME
 from heronpy.metricsmgr._scrape import PrometheusEndpoint
 from heronpy.metricsmgr._sinks import Sinks
-from heronpy.plan import PackingPlan
-from heronpy.proto import loglevels_pb2, metrics_pb2, metrics_pb2_grpc, plan_pb2, state_pb2, tmaster_pb2_grpc
+from heronpy.proto import loglevels_pb2, metrics_pb2, metrics_pb2_grpc, state_pb2, tmaster_pb2_grpc
 from heronpy.rpc import CONTROL_BYTES_MAX, UnixServer, channel, listen
 from heronpy.runtime import PARENT_ENV, Launch, LevelSwitch, essential, until_one_ends
 from heronpy.security import container_identity
-from heronpy.statemgr import Kind, StateManager, follow, opened
+from heronpy.statemgr import Kind, StateManager, follow, opened, records
 
 log = logging.getLogger(__name__)
 
@@ -168,16 +167,21 @@ class MetricsManager(metrics_pb2_grpc.MetricsmgrServicer):
             changed(value)
 
     def _tmaster_changed(self, value: bytes | None) -> None:
-        self._tmaster = None if value is None else state_pb2.TmasterLocation.FromString(value)
+        self._tmaster = records.readable(records.tmaster_location, self._launch.topology, value, before=self._tmaster)
 
     def _levels_changed(self, value: bytes | None) -> None:
-        self._log_levels = loglevels_pb2.LogLevels.FromString(value or b"")
-        self._own_level.follow(self._log_levels)
+        self._log_levels = records.readable(records.log_levels, self._launch.topology, value, before=self._log_levels)
+        if self._log_levels is not None:
+            self._own_level.follow(self._log_levels)
 
     def _packing_changed(self, value: bytes | None) -> None:
         if value is None:
             return
-        packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+        try:
+            packing = records.packing_plan(self._launch.topology, value)
+        except DamagedStateError as e:
+            log.error("%s; what was there before stands", e)
+            return
         container = packing.container(self._container)
         instances = container.instances if container is not None else ()
         self._packed = frozenset(i.instance_id(self._container) for i in instances)

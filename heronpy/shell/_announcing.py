@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from google.protobuf.message import DecodeError
-
 from heronpy.errors import StateError
-from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, container_node, follow, opened
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, follow, opened
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +25,7 @@ async def announce(launch: Launch, container: int, incarnation: int, address: st
 
 def _announced(value: bytes | None, topology_id: str, incarnation: int, address: str) -> bytes | None:
     """The record with the address; None: there is nothing to be written."""
-    try:
-        record = state_pb2.ContainerRecord.FromString(value or b"")
-    except DecodeError:
-        log.warning("the record of the container is damaged: its address is announced in the next one")
-        return None
+    record = container_record(value)
     if (record.topology_id, record.incarnation) != (topology_id, incarnation) or record.shell_endpoint == address:
         return None
     record.shell_endpoint = address

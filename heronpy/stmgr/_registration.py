@@ -18,13 +18,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from heronpy.address import join_address
+from heronpy.errors import DamagedStateError
 from heronpy.plan import PhysicalPlan, StmgrLocation
-from heronpy.proto import checkpoint_pb2, plan_pb2, state_pb2, tmaster_pb2
+from heronpy.proto import checkpoint_pb2, state_pb2, tmaster_pb2
 from heronpy.proto.tmaster_pb2_grpc import TmasterStub
 from heronpy.rpc import channel, read_message, write_message
 from heronpy.runtime import Launch, StreamLost, sleep_until, until_one_ends
 from heronpy.security import container_identity
-from heronpy.statemgr import Kind, StateManager, follow, opened
+from heronpy.statemgr import Kind, StateManager, follow, opened, records
 from heronpy.stmgr._core import StmgrCore
 from heronpy.stmgr._plans import PlanIntake
 
@@ -86,14 +87,19 @@ class Registration:
 
     async def _find_master(self, state: StateManager) -> None:
         async for value in follow(state, Kind.TMASTERS, self._launch.topology):
-            self._master = state_pb2.TmasterLocation.FromString(value) if value else None
+            topology = self._launch.topology
+            self._master = records.readable(records.tmaster_location, topology, value, before=self._master)
             self._changed.set()
 
     async def _follow_saved_plan(self, state: StateManager) -> None:
         async for value in follow(state, Kind.PPLANS, self._launch.topology):
             if value is None:
                 continue
-            saved = PhysicalPlan.from_proto(plan_pb2.PhysicalPlan.FromString(value))
+            try:
+                saved = records.physical_plan(self._launch.topology, value)
+            except DamagedStateError as e:
+                log.error("%s; what was there before stands", e)
+                continue
             self._take(self._intake.saved(saved, time.monotonic()))
             if (due_s := self._intake.due_s) is not None:
                 await sleep_until(due_s)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from heronpy.errors import CheckpointError, HeronError, NotFoundError, StateError, UsageError
-from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, open_statemgr, records
 
 if TYPE_CHECKING:
     from heronpy.checkpoints import CheckpointStorage
@@ -69,7 +68,7 @@ def checkpoints(
         )
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
         value = state.get(Kind.STATEFULCHECKPOINTS, launch.topology)
-    committed = frozenset(state_pb2.Checkpoints.FromString(value or b"").committed)
+    committed = frozenset(records.checkpoints(launch.topology, value).committed)
     with open_storage(launch.checkpoints) as storage:
         names = {of: name for name in storage.names(MANIFESTS) if (of := manifest_id(name)) is not None}
         intact = {one.id: one for one in known if not one.error}

@@ -20,7 +20,7 @@ from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
 from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, tmaster_pb2, topology_pb2
 from heronpy.runtime import Launch
 from heronpy.security import container_identity
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, open_statemgr, records
 from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._listed import check_owner
 from heronpy.submit._packages import remove_packages
@@ -209,9 +209,7 @@ def defined_plans(launch: Launch) -> tuple[LogicalPlan, PackingPlan]:
         packing = state.get(Kind.PACKINGPLANS, launch.topology)
     if topology is None or packing is None:
         raise NotFoundError(f"the state manager at {launch.statemgr.root} does not know topology {launch.topology}")
-    packed = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(packing))
-    logical = LogicalPlan.from_proto(packed.definition(topology_pb2.Topology.FromString(topology)))
-    return logical, packed
+    return records.plans(launch.topology, records.definition(launch.topology, topology), packing)
 
 
 def end_trial(launch: Launch) -> bool:
@@ -320,7 +318,8 @@ def ask(launch: Launch, method: str, request: Any = None, *, timeout_s: float = 
 def _ask_all(launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TIMEOUT_S) -> list[Any]:
     with contextlib.closing(open_statemgr(launch.statemgr)) as state:
         raw = state.get(Kind.TMASTERS, launch.topology)
-    if raw is None:
+    location = records.tmaster_location(launch.topology, raw)
+    if location is None:
         raise UnavailableError(f"the Topology Master of {launch.topology} is not up: try again, or see `heron logs`")
     location = state_pb2.TmasterLocation.FromString(raw)
     return asyncio.run(_call(launch, join_address(location.host, location.port), calls, timeout_s))

@@ -18,7 +18,7 @@ import heron_scheduler
 from heronpy.errors import HeronError, StateError, UnavailableError
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager, open_statemgr, records
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,7 @@ def trouble_of(launch: Launch) -> str | None:
     """
     try:
         with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as state:
-            value = state.get(Kind.EXECUTIONSTATE, launch.topology)
-            running = state_pb2.ExecutionState.FromString(value).topology_id if value is not None else ""
+            running = records.submission(state, launch.topology)
             if running == launch.topology_id:
                 return "" if heron_scheduler.means_to_run(state, launch) else INCOMPLETE
         if not running and heron_scheduler.containers(launch):

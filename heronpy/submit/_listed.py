@@ -8,6 +8,7 @@ other purposes such a topology does not run, and its `trouble` says why.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ import heron_scheduler
 
 from heronpy.config import check_name
 from heronpy.config.cluster import clusters, load_cluster
-from heronpy.errors import ConfigError, NotFoundError, StateError, UntrustedError
+from heronpy.errors import ConfigError, DamagedStateError, NotFoundError, StateError, UntrustedError
 from heronpy.host import (
     DIRECTORY_ENV,
     TOPOLOGY_ENV,
@@ -30,9 +31,11 @@ from heronpy.host import (
 )
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
-from heronpy.statemgr import Kind, StateManager, open_statemgr
-from heronpy.submit._copies import INCOMPLETE, has_copy, launch_in_state, trouble_of
+from heronpy.statemgr import Kind, StateManager, open_statemgr, records
+from heronpy.submit._copies import INCOMPLETE, directory_of, has_copy, launch_in_state, trouble_of
 from heronpy.submit._plan import default_role
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +178,33 @@ def _in_state(spec: StatemgrSpec, home: Path, *, everywhere: bool) -> list[Liste
     found = []
     with contextlib.closing(open_statemgr(spec)) as state:
         for name in state.list(Kind.EXECUTIONSTATE):
-            if raw := state.get(Kind.EXECUTIONSTATE, name):
-                execution = state_pb2.ExecutionState.FromString(raw)
-                if everywhere or home in Path(execution.topology_dir).parents:
-                    found.append(_of_execution(state, execution, spec, home))
+            if (raw := state.get(Kind.EXECUTIONSTATE, name)) is None:
+                continue
+            execution = _execution(state, name, raw, home)
+            if execution is not None and (everywhere or home in Path(execution.topology_dir).parents):
+                found.append(_of_execution(state, execution, spec, home))
     return [one for one in found if one is not None]
+
+
+def _execution(state: StateManager, name: str, raw: bytes, home: Path) -> state_pb2.ExecutionState | None:
+    """An execution state; where it is damaged, what the launch values of the topology say of it, or None."""
+    try:
+        return records.execution_state(name, raw)
+    except DamagedStateError as e:
+        log.warning("%s", e)
+    try:
+        launch = Launch.decode(state.get(Kind.LAUNCHES, name) or b"", home)
+    except StateError:
+        return None
+    place = launch.cluster, launch.role, launch.environ, launch.topology
+    return state_pb2.ExecutionState(
+        topology=launch.topology,
+        topology_id=launch.topology_id,
+        cluster=launch.cluster,
+        role=launch.role,
+        environ=launch.environ,
+        topology_dir=str(directory_of(home, *place)),
+    )
 
 
 def _of_execution(

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from heronpy.errors import CheckpointError, NotFoundError, StateError, UsageError
-from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager, open_statemgr, records
 
 if TYPE_CHECKING:
     from heronpy.checkpoints import CheckpointStorage, Manifest
@@ -129,7 +128,7 @@ def _read_newest(
 
 
 def _newest(statemgr: StateManager, launch: Launch) -> int:
-    record = state_pb2.Checkpoints.FromString(statemgr.get(Kind.STATEFULCHECKPOINTS, launch.topology) or b"")
+    record = records.checkpoints(launch.topology, statemgr.get(Kind.STATEFULCHECKPOINTS, launch.topology))
     if record.topology_id != launch.topology_id or not record.committed:
         raise NotFoundError(f"{launch.topology} has no checkpoint yet")
     return record.committed[-1]

@@ -26,11 +26,11 @@ import heron_scheduler
 import heronpy
 from heronpy import loader
 from heronpy.address import bare_host, listening_socket
-from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, StateError, UnavailableError
+from heronpy.errors import AlreadyExistsError, ConfigError, DamagedStateError, HeronError, StateError, UnavailableError
 from heronpy.host import begin_submission, end_submission, in_submission
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager, open_statemgr, records
 from heronpy.submit._checkpoints import remove_checkpoints
 from heronpy.submit._copies import has_copy, trouble_of
 from heronpy.submit._listed import load
@@ -178,7 +178,11 @@ def _clear_leftovers(launch: Launch) -> None:
 def _check_free(state: StateManager, launch: Launch) -> None:
     raw = state.get(Kind.EXECUTIONSTATE, launch.topology)
     if raw is not None:
-        running = state_pb2.ExecutionState.FromString(raw)
+        try:
+            running = records.execution_state(launch.topology, raw)
+        except DamagedStateError as e:
+            where = f"{launch.cluster}/{launch.role}/{launch.environ}"
+            raise DamagedStateError(f"{e}; `heron kill {where} {launch.topology}` removes it") from e
         where = f"{running.cluster}/{running.role}/{running.environ}"
         raise AlreadyExistsError(
             f"topology {launch.topology} is already running: end it with `heron kill {where} {launch.topology}`"

@@ -15,14 +15,13 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
-from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from heronpy.config import CheckpointsConfig
 from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateError, TopologyError
-from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
-from heronpy.proto import plan_pb2, topology_pb2
-from heronpy.statemgr import Kind
+from heronpy.plan import PhysicalPlan, TopologyState
+from heronpy.proto import topology_pb2
+from heronpy.statemgr import Kind, records
 from heronpy.tmaster import _durable
 from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls, problem_of
 from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
@@ -178,10 +177,10 @@ class Core:
             retained: So many committed checkpoints are kept.
             copy: The values of earlier `KeepCopy` effects; the error in place of one that cannot be read now.
         """
-        self.leadership = Leadership(topology_id, location)
+        self.leadership = Leadership(topology, topology_id, location)
         self._topology, self._topology_id = topology, topology_id
         self._stmgr_timeout_s, self._retained = stmgr_timeout_s, retained
-        self._copy, self._unreadable = _of_submission(copy or {}, topology_id)
+        self._copy, self._unreadable = _of_submission(copy or {}, topology, topology_id)
         self._state: State | None = None
         self._publisher = PlanPublisher(None)
         self._nodes = DurableNodes({}, {})
@@ -190,6 +189,8 @@ class Core:
         self._loading = False
         self._load_s = 0.0
         self._plan_write: tuple[WriteNode, PhysicalPlan] | None = None
+        self._plan_saved: bytes | None = None
+        """What the state manager holds of the physical plan, as far as is known."""
         self.stop_reason = ""
         """Why a Stream Manager has had the topology paused; empty: none has."""
         self._requests: deque[StateRequested] = deque()
@@ -383,7 +384,7 @@ class Core:
             change = self._change = None
         if change is None and self._requests:
             request = self._requests.popleft()
-            topology = topology_pb2.Topology.FromString(self._nodes.values[Kind.TOPOLOGIES])
+            topology = records.definition(self._topology, self._nodes.values[Kind.TOPOLOGIES])
             topology.state = request.runtime.name  # type: ignore[assignment]  # the setter takes names
             value = topology.SerializeToString()
             write = WriteNode(Kind.TOPOLOGIES, value, self.leadership.fence, Kind.EPOCHS)
@@ -539,13 +540,15 @@ class Core:
             if error:
                 self._publisher.failed(error, now_s)
                 return []
+            self._plan_saved = write.value
             return self._published(self._publisher.saved(plan, now_s))
         if (update := self._update) is not None and write == update.write:
             if error:
                 update.failed(error, now_s)
                 return []
             update.write = None
-            return self._keep(Kind.PACKINGPLANS, write.value) + self._repacked(write.value, now_s)
+            repacked = self._repacked(self._topology_message(), write.value, now_s)
+            return self._keep(Kind.PACKINGPLANS, write.value) + self._topology_event(repacked)
         change = self._change
         if change is None or write != change.write or change.durable:
             return []
@@ -564,21 +567,18 @@ class Core:
         return effects
 
     def _loaded(self, values: Mapping[Kind, bytes | None], now_s: float) -> list[Effect]:
-        self._check_readable(values)
-        self._nodes = DurableNodes(values, self._copy)
+        sound, damaged = self._sorted_out(values)
+        self._nodes = DurableNodes(sound, self._copy, damaged)
         self._preparation = Preparation(values.get(NEXT) or b"")
         topology = self._topology_message()
         raw = self._nodes.values.get(Kind.PACKINGPLANS)
         if raw is None:
             raise NotFoundError(f"the state manager has no packing plan of {self._topology!r}: submit it again")
-        saved = None
-        if (value := values.get(Kind.PPLANS)) is not None:
-            saved = PhysicalPlan.from_proto(plan_pb2.PhysicalPlan.FromString(value))
-            if saved.logical.id != topology.id:
-                saved = None  # left behind by an earlier topology of the same name
+        saved = self._saved_plan(values.get(Kind.PPLANS))
+        if saved is not None and saved.logical.id != topology.id:
+            saved = None  # left behind by an earlier topology of the same name
         self._publisher = PlanPublisher(saved)
-        packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(raw))
-        logical = LogicalPlan.from_proto(packing.definition(topology))
+        logical, packing = records.plans(self._topology, topology, raw)
         check_fits(logical, packing)
         self._state, effects = start(
             logical.with_parallelism(packing.parallelism),
@@ -597,18 +597,45 @@ class Core:
         follow = (*_durable.KINDS, Kind.PPLANS, NEXT, *([CHECKPOINTS] if self.checkpoints is not None else []))
         return [*copies, Activated(follow), *self._applied(effects, now_s)]
 
-    def _check_readable(self, values: Mapping[Kind, bytes | None]) -> None:
-        """Refuse to begin without a copy that is needed and may be there: the next incarnation may read it."""
+    def _sorted_out(self, values: Mapping[Kind, bytes | None]) -> tuple[dict[Kind, bytes], dict[Kind, bytes]]:
+        """What is sound, and what is damaged and can be written again.
+
+        Refuses to begin without a copy that is needed and may be there: the next incarnation may read it.
+        """
+        sound: dict[Kind, bytes] = {}
+        damaged: dict[Kind, bytes] = {}
         for kind in _durable.KINDS:
-            if values.get(kind) is None and kind in self._unreadable:
-                error = self._unreadable[kind]
-                raise StateError(f"the state manager has no {kind.value} of {self._topology!r}, and the copy: {error}")
+            value = values.get(kind)
+            why = _durable.damage(kind, self._topology, value) if value is not None else None
+            if value is not None and why is None:
+                sound[kind] = value
+                continue
+            if error := self._unreadable.get(kind):
+                missing = why or f"the state manager has no {kind.value} of {self._topology!r}"
+                raise StateError(f"{missing}, and the copy: {error}")
+            if value is not None and why is not None:
+                if kind not in self._copy and kind in (Kind.TOPOLOGIES, Kind.PACKINGPLANS):
+                    raise StateError(f"{why}; there is no copy of it: kill the topology and submit it again")
+                log.error("%s; %s", why, "the copy is used" if kind in self._copy else "there is no copy of it")
+                damaged[kind] = value
+        return sound, damaged
+
+    def _saved_plan(self, value: bytes | None) -> PhysicalPlan | None:
+        """The physical plan of a node. One that is damaged is as good as lost: it is made again."""
+        self._plan_saved = value
+        if value is None:
+            return None
+        try:
+            return records.physical_plan(self._topology, value)
+        except StateError as e:
+            log.error("%s; it is written again", e)
+            return None
 
     def _topology_message(self) -> topology_pb2.Topology:
         value = self._nodes.values.get(Kind.TOPOLOGIES)
         if value is None:
             raise NotFoundError(f"the state manager has no topology {self._topology!r}: submit it again")
-        topology = topology_pb2.Topology.FromString(value)
+        topology = records.definition(self._topology, value)
         if topology.id != self._topology_id:
             raise StateError(f"the state manager has {topology.id!r}, another submission of {self._topology!r}")
         return topology
@@ -617,26 +644,42 @@ class Core:
         if self._state is None or self._preparation.take(event):
             return []
         if event.kind is Kind.PPLANS:
-            return self._published(self._publisher.vanished(event.now_s)) if event.value is None else []
+            return self._plan_changed(event)
         if event.kind not in _durable.KINDS:
             return [*self.checkpoints.answered(event)] if self.checkpoints is not None else []
-        self._nodes.changed(event)
-        effects = [] if event.value is None else self._keep(event.kind, event.value)
-        if event.kind is Kind.PACKINGPLANS and event.value is not None:
-            effects += self._repacked(event.value, event.now_s)
-        return effects
-
-    def _repacked(self, value: bytes, now_s: float) -> list[Effect]:
-        """Put a packing plan to the test, and then into the state."""
+        if event.value is None:
+            self._nodes.changed(event)
+            return []
+        if (why := _durable.damage(event.kind, self._topology, event.value)) is not None:
+            self._nodes.damaged(event.kind, event.value, why)
+            return []
+        if event.kind is not Kind.PACKINGPLANS:
+            self._nodes.changed(event)
+            return self._keep(event.kind, event.value)
+        defined = self._topology_message()
         try:
-            packing = PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
-            check_fits(self.state.logical, packing)
-            logical = LogicalPlan.from_proto(packing.definition(self._topology_message()))
-            logical = logical.with_parallelism(packing.parallelism)
-        except (TopologyError, DecodeError) as e:
+            repacked = self._repacked(defined, event.value, event.now_s)
+        except (TopologyError, StateError) as e:
             log.error("the new packing plan is not used: %s", e)
             return []
-        return self._topology_event(PackingChanged(logical, packing, now_s))
+        self._nodes.changed(event)
+        return self._keep(event.kind, event.value) + self._topology_event(repacked)
+
+    def _plan_changed(self, event: NodeChanged) -> list[Effect]:
+        known = (self._plan_saved, self._plan_write[0].value if self._plan_write is not None else None)
+        if event.value is not None and (event.value in known or self._saved_plan(event.value) is not None):
+            return []
+        return self._published(self._publisher.vanished(event.now_s))
+
+    def _repacked(self, defined: topology_pb2.Topology, value: bytes, now_s: float) -> PackingChanged:
+        """Put a packing plan to the test.
+
+        Raises:
+            TopologyError, StateError: it is not one of this topology.
+        """
+        logical, packing = records.plans(self._topology, defined, value)
+        check_fits(self.state.logical, packing)
+        return PackingChanged(logical.with_parallelism(packing.parallelism), packing, now_s)
 
     def _keep(self, kind: Kind, value: bytes) -> list[Effect]:
         self._nodes.values[kind] = value
@@ -647,16 +690,18 @@ class Core:
 
 
 def _of_submission(
-    copy: Mapping[Kind, bytes | ReadFailedError], topology_id: str
+    copy: Mapping[Kind, bytes | ReadFailedError], topology: str, topology_id: str
 ) -> tuple[dict[Kind, bytes], dict[Kind, ReadFailedError]]:
     """What was read of the copy and what could not be, unless it is of an earlier submission in the same directory."""
     read = {kind: value for kind, value in copy.items() if isinstance(value, bytes)}
+    for kind in _durable.KINDS:
+        if kind in read and (why := _durable.damage(kind, topology, read[kind])) is not None:
+            log.warning("the copy of %s is damaged, too, and not used: %s", kind.value, why)
+            del read[kind]
     unread = {kind: error for kind, error in copy.items() if isinstance(error, ReadFailedError)}
     if Kind.TOPOLOGIES in unread:  # then of which submission the others are is unknown, too
         return {}, dict.fromkeys(copy, unread[Kind.TOPOLOGIES])
-    try:
-        topology = topology_pb2.Topology.FromString(read.get(Kind.TOPOLOGIES, b""))
-    except DecodeError as e:
-        log.warning("the copy of the topology is damaged: %s", e)
+    defined = read.get(Kind.TOPOLOGIES)
+    if defined is None or records.definition(topology, defined).id != topology_id:
         return {}, {}
-    return (read, unread) if topology.id == topology_id else ({}, {})
+    return read, unread

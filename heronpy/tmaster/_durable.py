@@ -1,16 +1,18 @@
-"""The nodes that the active Topology Master writes again when the state manager has lost them: decisions only.
+"""The nodes that the active Topology Master writes again when they are lost or damaged: decisions only.
 
 A state manager may come back empty: ZooKeeper without its data directory, a files root that was removed. Others wrote
 most nodes of a topology (submit, the scheduler service) and may be long gone, so the active Topology Master remembers
 the newest value of each. A killed topology is not brought back: its processes end before its nodes are removed.
+A damaged value is never remembered: the last good one is written over it, while it is still the damaged one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from heronpy.statemgr import Kind
+from heronpy.errors import HeronError, StateError
+from heronpy.statemgr import Kind, records
 from heronpy.tmaster._store_effects import NodeChanged, NodeWritten, StoreFailed, WriteNode
 
 log = logging.getLogger(__name__)
@@ -25,49 +27,89 @@ KINDS = (
 """What is remembered. The physical plan is the publisher's, the epoch and the ephemeral node are the leadership's."""
 RETRY_S = 1.0
 
+_PARSERS: dict[Kind, Callable[[str, bytes], object]] = {
+    Kind.TOPOLOGIES: records.definition,
+    Kind.PACKINGPLANS: records.packing_plan,
+    Kind.EXECUTIONSTATE: records.execution_state,
+    Kind.SCHEDULERS: records.scheduler_location,
+    Kind.LOGLEVELS: records.log_levels,
+}
+
+
+def damage(kind: Kind, topology: str, value: bytes) -> StateError | None:
+    """What is wrong with the value of a node; None: nothing."""
+    try:
+        _PARSERS[kind](topology, value)
+    except StateError as e:
+        return e
+    return None
+
 
 class DurableNodes:
     """The newest values of a topology's nodes."""
 
-    def __init__(self, values: Mapping[Kind, bytes | None], copy: Mapping[Kind, bytes]) -> None:
-        """Begin with what the state manager holds; what it lacks is taken from the copy, and is missing there."""
+    def __init__(
+        self,
+        values: Mapping[Kind, bytes | None],
+        copy: Mapping[Kind, bytes],
+        damaged: Mapping[Kind, bytes] | None = None,
+    ) -> None:
+        """Begin with what the state manager holds; what it lacks is taken from the copy, and is missing there.
+
+        Args:
+            values: What is there and sound.
+            copy: What it was last.
+            damaged: What is there, and not to be used.
+        """
         found = {kind: value for kind in KINDS if (value := values.get(kind)) is not None}
         self.values: dict[Kind, bytes] = {kind: copy[kind] for kind in KINDS if kind in copy} | found
-        self._missing = self.values.keys() - found.keys()
+        there = damaged or {}
+        self._missing = {kind: there.get(kind) for kind in self.values if kind not in found}
+        """What is to be written again, with what it replaces: a damaged value, or none."""
         self._writing: set[Kind] = set()
         self._due_s = 0.0
 
     @property
     def due_s(self) -> float | None:
         """When `advance` has something to do next; None: nothing is missing."""
-        return self._due_s if self._missing - self._writing else None
+        return self._due_s if self._missing.keys() - self._writing else None
 
     def advance(self, now_s: float) -> list[WriteNode]:
         """Write again what is missing."""
         if now_s < self._due_s:
             return []
-        missing = [kind for kind in KINDS if kind in self._missing - self._writing]
+        missing = [kind for kind in KINDS if kind in self._missing.keys() - self._writing]
         self._writing |= set(missing)
-        return [WriteNode(kind, self.values[kind], None, kind) for kind in missing]
+        return [WriteNode(kind, self.values[kind], self._missing[kind], kind) for kind in missing]
 
     def changed(self, event: NodeChanged) -> None:
         """A node has another value, or has vanished."""
         if event.value is not None:
             self.values[event.kind] = event.value
-            self._missing.discard(event.kind)
+            self._missing.pop(event.kind, None)
         elif event.kind in self.values:
             log.warning("%s has vanished from the state manager: it is written again", event.kind.value)
-            self._missing.add(event.kind)
+            self._missing[event.kind] = None
+
+    def damaged(self, kind: Kind, value: bytes, why: HeronError) -> None:
+        """A node has a value that is not to be used."""
+        if kind in self.values:
+            log.error("%s; it is written again", why)
+            self._missing[kind] = value
+        else:
+            log.error("%s; nobody knows what it was", why)
 
     def answered(self, event: NodeWritten | StoreFailed) -> bool:
         """Take the answer to one of our writes. False if it is not one of ours."""
         write = event.write if isinstance(event, NodeWritten) else event.effect
-        if not isinstance(write, WriteNode) or write.expected is not None or write.kind not in self._writing:
+        if not isinstance(write, WriteNode) or write.of is not write.kind or write.kind not in self._writing:
             return False
         self._writing.discard(write.kind)
         if isinstance(event, StoreFailed):
             log.warning("%s cannot be written again yet: %s", write.kind.value, event.reason)
             self._due_s = event.now_s + RETRY_S
-        elif write.value == self.values[write.kind] or not event.done:
-            self._missing.discard(write.kind)  # refused: somebody else was quicker, and a watch will report it
+        elif write.expected == self._missing.get(write.kind) and (
+            write.value == self.values[write.kind] or not event.done
+        ):
+            self._missing.pop(write.kind, None)  # refused: somebody else was quicker, and a watch will report it
         return True

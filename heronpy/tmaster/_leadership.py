@@ -14,8 +14,9 @@ from __future__ import annotations
 import enum
 import logging
 
+from heronpy.errors import StateError
 from heronpy.proto import state_pb2
-from heronpy.statemgr import Kind
+from heronpy.statemgr import Kind, records
 from heronpy.tmaster._store_effects import (
     ClaimNode,
     NodeChanged,
@@ -51,10 +52,10 @@ class Role(enum.Enum):
 class Leadership:
     """Acquires and maintains the leadership of one Topology Master. At most one request is under way at a time."""
 
-    def __init__(self, topology_id: str, location: bytes) -> None:
+    def __init__(self, topology: str, topology_id: str, location: bytes) -> None:
         self.role = Role.STANDBY
         self.deposed_because = ""
-        self._topology_id = topology_id
+        self._topology, self._topology_id = topology, topology_id
         self._claim = ClaimNode(location)
         self._epoch = state_pb2.Epoch(topology_id=topology_id, leader=location)
         self._fence = b""
@@ -147,21 +148,29 @@ class Leadership:
     def _read(self, value: bytes | None) -> list[StoreEffect]:
         if self.role is Role.LEADER:
             self._check = False
-            if value is None:
-                return self._write_epoch(self._raised(), None)
-            found = state_pb2.Epoch.FromString(value)
+            found = self._parsed(value)
+            if value is None or found is None:
+                return self._write_epoch(self._raised(), value)
             if (found.term, found.leader) != (self._epoch.term, self._epoch.leader):
                 self._depose("another Topology Master has the next term")
             else:
                 self._adopt(value)  # raised by a write whose answer was lost
             return []
-        before = state_pb2.Epoch.FromString(value or b"")
+        before = self._parsed(value) or state_pb2.Epoch()
         mine = state_pb2.Epoch()
         mine.CopyFrom(self._epoch)
         mine.term = max(mine.term, before.term) + 1
         if before.topology_id == self._topology_id:  # else left behind by an earlier topology of the same name
             mine.restore_epoch = max(mine.restore_epoch, before.restore_epoch)
         return self._write_epoch(mine, value)
+
+    def _parsed(self, value: bytes | None) -> state_pb2.Epoch | None:
+        """The epoch of a node; None: it is damaged, which is as good as lost."""
+        try:
+            return records.epoch(self._topology, value)
+        except StateError as e:
+            log.error("%s; it is written again", e)
+            return None
 
     def _written(self, event: NodeWritten) -> None:
         if event.done:

@@ -18,7 +18,7 @@ from heronpy.errors import NotFoundError, StateError, UsageError, nearest
 from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.proto import loglevels_pb2, tmaster_pb2
 from heronpy.runtime import ENGINE, LEVELS
-from heronpy.statemgr import Kind, StateManager
+from heronpy.statemgr import Kind, StateManager, records
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,9 @@ class LogLevelKeeper:
         """
         if self._levels is None:
             raw = await asyncio.to_thread(self._state.get, Kind.LOGLEVELS, self._topology)
-            self._levels = self._levels or loglevels_pb2.LogLevels.FromString(raw or b"")
+            unchanged = loglevels_pb2.LogLevels()
+            found = records.readable(records.log_levels, self._topology, raw, before=unchanged)
+            self._levels = self._levels or found
         return in_force(self._levels, _now_ms())
 
     async def set(self, request: tmaster_pb2.LogLevelRequest) -> loglevels_pb2.LogLevels:

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from google.protobuf.message import DecodeError
-
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError, ReadFailedError, StateError
 from heronpy.files import read_owned_file, replace_file
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager
+from heronpy.statemgr import Kind, StateManager, records
 from heronpy.tmaster._store_effects import (
     ClaimNode,
     NodeClaimed,
@@ -41,10 +39,12 @@ def carry_out(
         state: The state manager.
         topology: Its name there.
         effect: What is asked for.
-        gone_because: Asked before a node is created that is not there: says why it must not be, empty if it may.
+        gone_because: Asked before a node is written again that is lost or damaged: says why it must not be, empty if it
+            may.
+        topology_id: Its id: a submission that was killed gets no Topology Master again.
     """
     try:
-        if isinstance(effect, WriteNode) and effect.expected is None and (why := gone_because()):
+        if isinstance(effect, WriteNode) and _brings_back(effect) and (why := gone_because()):
             return StoreFailed(effect, why, time.monotonic())
         match effect:
             case ClaimNode(location):
@@ -63,6 +63,10 @@ def gone_because(state: StateManager, launch: Launch, *, registered: bool, last:
     """Why a vanished node must not be written again; empty if it may be.
 
     A topology that is removed says so first. Beside that, a Topology Master that was cut off while its topology was
+def _brings_back(write: WriteNode) -> bool:
+    return write.expected is None or (write.of is write.kind and write.kind is not Kind.EPOCHS)
+
+
     killed finds the same as one whose state manager has lost its data: nothing. Where the topology's directory is its
     submitter's, that tells the two apart. Elsewhere a topology that has a Stream Manager is not dead.
 
@@ -76,10 +80,7 @@ def gone_because(state: StateManager, launch: Launch, *, registered: bool, last:
         StateError: the state manager cannot be read.
     """
     value = state.get(Kind.EXECUTIONSTATE, launch.topology)
-    try:
-        execution = state_pb2.ExecutionState.FromString(value or last or b"")
-    except DecodeError as e:
-        raise StateError(f"the execution state of {launch.topology} is damaged") from e
+    execution = _execution(launch.topology, value, last)
     if execution.removed and execution.topology_id == launch.topology_id:
         return f"topology {launch.topology} is being removed"
     if value is not None:
@@ -90,7 +91,18 @@ def gone_because(state: StateManager, launch: Launch, *, registered: bool, last:
     return f"topology {launch.topology} is gone from the state manager, and has no Stream Manager: it may be killed"
 
 
-def _claim(state: StateManager, topology: str, location: bytes) -> bool:
+def _execution(topology: str, value: bytes | None, last: bytes | None) -> state_pb2.ExecutionState:
+    """The execution state; of a damaged one, what it was last."""
+    if value is not None:
+        try:
+            return records.execution_state(topology, value)
+        except StateError:
+            if last is None:
+                raise
+    return records.execution_state(topology, last) if last is not None else state_pb2.ExecutionState()
+
+
+def _claim(state: StateManager, topology: str, location: bytes, topology_id: str) -> bool:
     """Create the node unless it exists; whether it is ours."""
     found = state.get(Kind.TMASTERS, topology)
     if found is not None:

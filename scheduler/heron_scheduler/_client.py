@@ -39,7 +39,7 @@ from heronpy.plan import PackingPlan
 from heronpy.proto import scheduler_pb2, state_pb2
 from heronpy.runtime import Launch
 from heronpy.security import SCHEDULER
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, open_statemgr, records
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +262,7 @@ def job_links(launch: Launch) -> Sequence[str]:
 def _location(launch: Launch) -> state_pb2.SchedulerLocation | None:
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         value = statemgr.get(Kind.SCHEDULERS, launch.topology)
-    return None if value is None else state_pb2.SchedulerLocation.FromString(value)
+    return records.readable(records.scheduler_location, launch.topology, value, before=None)
 
 
 def _process(launch: Launch, location: state_pb2.SchedulerLocation) -> HostProcess | None:

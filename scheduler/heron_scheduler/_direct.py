@@ -23,7 +23,7 @@ from heronpy.plan import PackingPlan
 from heronpy.proto import plan_pb2, state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
 from heronpy.security import write_secret
-from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr
+from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr, records
 
 log = logging.getLogger(__name__)
 
@@ -201,4 +201,4 @@ def _plan(statemgr: StateManager, launch: Launch) -> PackingPlan:
     value = statemgr.get(Kind.PACKINGPLANS, launch.topology)
     if value is None:
         raise StateError(f"the state manager has no packing plan of {launch.topology}")
-    return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+    return records.packing_plan(launch.topology, value)

@@ -8,10 +8,10 @@ import logging
 import shutil
 from pathlib import Path
 
-from heronpy.errors import StateError
-from heronpy.proto import state_pb2
+from heron_scheduler._spi import scheduler_of
+from heronpy.errors import DamagedStateError, StateError
 from heronpy.runtime import Launch
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import StateManager, open_statemgr, records
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +43,12 @@ def remove_nodes(statemgr: StateManager, launch: Launch) -> None:
 
 def is_ours(statemgr: StateManager, launch: Launch) -> bool:
     """Whether the state under the topology's name is of this submission, not of a later one with the same name."""
-    value = statemgr.get(Kind.EXECUTIONSTATE, launch.topology)
-    return value is None or state_pb2.ExecutionState.FromString(value).topology_id == launch.topology_id
+    try:
+        running = records.submission(statemgr, launch.topology)
+    except DamagedStateError as e:
+        log.warning("%s; it is taken for that of %s", e, launch.topology_id)
+        return True
+    return running in (None, launch.topology_id)
 
 
 def _remove_tree(path: Path) -> None:

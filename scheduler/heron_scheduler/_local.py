@@ -43,9 +43,8 @@ from heronpy.host import (
 )
 from heronpy.limits import remove_cgroups
 from heronpy.plan import PackingPlan
-from heronpy.proto import plan_pb2
 from heronpy.runtime import HEARTBEAT_ENV, Launch
-from heronpy.statemgr import Kind, open_statemgr
+from heronpy.statemgr import Kind, open_statemgr, records
 from heronpy.supervision import (
     DumpStacks,
     Effect,
@@ -273,7 +272,7 @@ class LocalScheduler(Scheduler):
             statemgr.close()
         if value is None:
             raise NotFoundError(f"topology {self.launch.topology} has no packing plan: it is not running")
-        return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))
+        return records.packing_plan(self.launch.topology, value)
 
 
 def _containers(plan: PackingPlan) -> dict[str, int]:

@@ -25,7 +25,7 @@ from heronpy.proto import plan_pb2, scheduler_pb2, scheduler_pb2_grpc, state_pb2
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, until_one_ends
 from heronpy.security import CLI, TRACKER, container_identity
-from heronpy.statemgr import Kind, follow, open_statemgr, opened
+from heronpy.statemgr import Kind, follow, open_statemgr, opened, records
 
 log = logging.getLogger(__name__)
 
@@ -139,14 +139,15 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             async for value in follow(statemgr, Kind.PACKINGPLANS, self._launch.topology):
                 if value is None:
                     continue  # killed, or the state manager has lost it: the Topology Master writes it again
-                self._plan = _packing(value)
+                self._plan = records.readable(records.packing_plan, self._launch.topology, value, before=self._plan)
                 await self._update()
 
     async def _follow_next(self) -> None:
         """Start containers that an update is going to need."""
         async with opened(self._launch.statemgr) as statemgr:
             async for value in follow(statemgr, Kind.NEXTPACKINGPLANS, self._launch.topology):
-                self._next = _packing(value) if value else None
+                topology = self._launch.topology
+                self._next = records.readable(records.next_packing_plan, topology, value, before=self._next)
                 await self._update()
 
     def _with_next(self) -> PackingPlan:
@@ -235,7 +236,9 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             value = statemgr.get(Kind.PACKINGPLANS, topology)
             if value is None:
                 raise NotFoundError(f"topology {topology} has no packing plan: it was not submitted, or it was killed")
-            following = statemgr.get(Kind.NEXTPACKINGPLANS, topology)
+            plan = records.packing_plan(topology, value)
+            value = statemgr.get(Kind.NEXTPACKINGPLANS, topology)
+            following = records.readable(records.next_packing_plan, topology, value, before=None)
             statemgr.set(Kind.SCHEDULERS, topology, location.SerializeToString())
         return _packing(value), _packing(following) if following else None
 

@@ -12,7 +12,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,9 @@ class Container:
         value = plan(*components).to_proto().SerializeToString() if components else b""
         self._statemgr.set(Kind.NEXTPACKINGPLANS, self.launch.topology, value)
 
+    def damage(self, kind: Kind) -> None:
+        self._statemgr.set(kind, self.launch.topology, b"\xff\xfe not a record")
+
     def execute(self, **env: str) -> subprocess.Popen[bytes]:
         self._executors.append(
             subprocess.Popen(
@@ -111,6 +115,10 @@ class Container:
 def stop_timeout_ms() -> int:
     """Long: whoever ends by itself does so, however late it gets to run."""
     return 60_000
+
+
+def _contains(text: Callable[[], str], part: str, times: int = 1) -> None:
+    assert text().count(part) >= times
 
 
 @pytest.fixture
@@ -317,6 +325,26 @@ def test_a_new_packing_plan_starts_and_ends_instances_and_leaves_the_others_alon
     assert after["stmgr-1"] == before["stmgr-1"]
     eventually_sync(lambda: _equal(container.ended(), ["container_1_sleeps_2"]))
     eventually_sync(lambda: _equal("container_1_sleeps_2" in read_pids(container.launch.container_dir(1)), False))
+
+
+def test_an_executor_goes_on_beside_damaged_plans(container: Container) -> None:
+    container.damage(Kind.PACKINGPLANS)
+    executor = container.execute()
+    eventually_sync(lambda: _contains(container.log, "node packingplans/words of the state manager is damaged"))
+    container.pack("sleeps")
+    before = container.up("container_1_sleeps_1")
+    container.damage(Kind.PACKINGPLANS)
+    eventually_sync(lambda: _contains(container.log, "node packingplans/", times=2))
+    for kind in (Kind.NEXTPACKINGPLANS, Kind.LOGLEVELS):
+        container.damage(kind)
+        eventually_sync(partial(_contains, container.log, f"node {kind.value}/"))
+    container.pack("sleeps", "sleeps")
+    assert (
+        container.up("container_1_sleeps_1", "container_1_sleeps_2")["container_1_sleeps_1"]
+        == before["container_1_sleeps_1"]
+    )
+    assert executor.poll() is None
+    assert "Traceback" not in container.log()
 
 
 def test_what_is_being_prepared_is_started_and_ends_if_nothing_comes_of_it(container: Container) -> None:

@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from google.protobuf.message import DecodeError
-
 from heron_tracker._circuit_breaker import CircuitBreaker
 from heron_tracker._tmasters import iso_time
 from heron_tracker._topology import Topology
@@ -28,6 +26,7 @@ from heronpy.security import TRACKER
 from heronpy.shell import Container, FileThreads, LocalShell, NotHereError, Shell
 from heronpy.shell.client import RemoteShell, ShellUnreachableError
 from heronpy.shell.stored import StoredLogs
+from heronpy.statemgr import container_record
 
 T = TypeVar("T")
 
@@ -178,8 +177,8 @@ class Shells:
         if time.monotonic() - link.read_s < RECORD_AGE_S:
             return
         try:
-            record = state_pb2.ContainerRecord.FromString(await self._read_record(topology, link.number) or b"")
-        except (HeronError, DecodeError) as e:
+            record = container_record(await self._read_record(topology, link.number))
+        except HeronError as e:
             link.unread = f"its record in the state manager cannot be read: {e}"
             return
         if record.topology_id not in ("", topology.id):
