@@ -121,10 +121,12 @@ def _wait_for_topology(launch: Launch) -> None:
     Raises:
         UnavailableError: it is not there. Whether it was killed or its data was lost, nobody can say; a kill ends the
             cluster's jobs before it removes the data, so what is still started belongs to a topology that should run.
-        ReplacedError: another submission has its name.
+        ReplacedError: it was killed, or another submission has its name.
     """
     deadline_s = time.monotonic() + _TOPOLOGY_WAIT_S
     with _opened(launch) as state:
+        if state.is_buried(launch.topology_id):
+            raise ReplacedError(f"topology {launch.topology} was killed")
         while (running := _running(state, launch)) is None and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
     if running is None:

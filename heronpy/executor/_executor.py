@@ -38,7 +38,7 @@ from heronpy.host import (
 )
 from heronpy.limits import Limiter, remove_cgroups
 from heronpy.plan import PackingPlan
-from heronpy.proto import loglevels_pb2, plan_pb2
+from heronpy.proto import loglevels_pb2
 from heronpy.runtime import Launch, LevelSwitch
 from heronpy.statemgr import Kind, StateManager, Watch, container_node, on_loop, open_statemgr, records
 from heronpy.supervision import (
@@ -115,6 +115,7 @@ class Executor:
         self._dir = launch.container_dir(container)
         self._supervision = Supervision(launch.config.executor)
         self._level = LevelSwitch(process=f"executor-{container}", component="__executor__")
+        self._levels = loglevels_pb2.LogLevels()
         self._children = Children(launch, container)
         self._commands: dict[str, Command] = {}
         self._plan: PackingPlan | None = None
@@ -155,7 +156,11 @@ class Executor:
             topology = self._launch.topology
             try:
                 await self._take_incarnation(statemgr)
+                followed: list[tuple[Kind, str, Callable[[bytes | None], None]]] = []
+                if not self._launch.shares_files:  # else the directory says that the topology was killed
+                    followed.append((Kind.TOMBSTONES, self._launch.topology_id, self._tenure.tombstone_changed))
                 for kind, node, changed in (
+                    *followed,
                     (Kind.CONTAINERS, container_node(topology, self._container), self._tenure.record_changed),
                     (Kind.EXECUTIONSTATE, topology, self._on_execution),
                     (Kind.LOGLEVELS, topology, self._on_levels),

@@ -120,6 +120,8 @@ def restore_record(state: StateManager, launch: Launch, record: state_pb2.Contai
     found = state.get(Kind.CONTAINERS, node)
     theirs = container_record(found).topology_id
     execution = state.get(Kind.EXECUTIONSTATE, launch.topology)
+    if state.is_buried(launch.topology_id):
+        return
     if theirs != launch.topology_id and execution is not None and not _another(launch, execution):
         state.set_if(Kind.CONTAINERS, node, record.SerializeToString(), expected=found)
 
@@ -171,6 +173,11 @@ class Tenure:
         elif self._gone_since_s is None:
             self._gone_since_s = now_s
 
+    def tombstone_changed(self, value: bytes | None) -> None:
+        """The mark of this submission as killed has this value."""
+        if value is not None:
+            self._end = self._end or _killed(self._launch)
+
     def ended(self, now_s: float) -> str:
         """Why the container has to end; empty while it has not to."""
         since_s = self._gone_since_s
@@ -180,8 +187,14 @@ class Tenure:
 
 
 def _check_submission(state: StateManager, launch: Launch) -> None:
+    if state.is_buried(launch.topology_id):
+        raise ReplacedError(_killed(launch))
     if another := _another(launch, state.get(Kind.EXECUTIONSTATE, launch.topology)):
         raise ReplacedError(another)
+
+
+def _killed(launch: Launch) -> str:
+    return f"topology {launch.topology} was killed"
 
 
 def _another(launch: Launch, execution: bytes | None) -> str:

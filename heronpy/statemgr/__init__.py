@@ -18,6 +18,7 @@ ZooKeeper (`zookeeper`), in etcd (`etcd`) or in Kubernetes' own objects (`kubern
     <root>/launches/<topology>              launch.json, which holds nothing secret: for a CLI on another machine
     <root>/driverorders/<topology>          what a driver (of Spark, YARN) is to run: see heron_scheduler.driven
     <root>/drivers/<topology>               what that driver says, ephemeral: gone when it is
+    <root>/tombstones/<topology id>         when the topology was killed, in seconds: kept for a week after that
 
 Sync and thread-safe; from asyncio, call through `asyncio.to_thread`, and follow nodes with `follow`. Every call takes a
 bounded time. Heartbeats and metrics never come here. ZooKeeper's is in `heronpy.statemgr.zookeeper`, which only those
@@ -25,6 +26,7 @@ import who use it: `open_statemgr` does.
 """
 
 from heronpy.statemgr._base import (
+    TOMBSTONE_S,
     Kind,
     StateManager,
     check_condition,
@@ -39,6 +41,7 @@ from heronpy.statemgr._open import open_statemgr
 from heronpy.statemgr._watch import Watch
 
 __all__ = [
+    "TOMBSTONE_S",
     "FileStateManager",
     "Kind",
     "StateManager",

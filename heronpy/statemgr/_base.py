@@ -6,6 +6,7 @@ import contextlib
 import enum
 import logging
 import os
+import random
 import socket
 import time
 import uuid
@@ -25,6 +26,12 @@ log = logging.getLogger(__name__)
 NAME_BYTES_MAX = 180
 LOCK_BYTES_MAX = 60
 CONTAINER_BYTES_MAX = 20
+ID_BYTES_MAX = 40
+"""What a topology's id has more than its name."""
+TOMBSTONE_S = 7 * 24 * 3600.0
+"""How long a mark of a killed topology is kept: for longer, no container is cut off and comes back."""
+_TOMBSTONES_LOOKED_AT = 32
+"""So many marks a kill looks at, to remove old ones. More than one is enough for their number to be bounded."""
 _LOCK_RETRY_S = 0.05
 
 
@@ -46,6 +53,7 @@ class Kind(enum.Enum):
     LAUNCHES = "launches"
     DRIVERORDERS = "driverorders"
     DRIVERS = "drivers"
+    TOMBSTONES = "tombstones"
 
 
 def container_node(topology: str, container: int) -> str:
@@ -94,6 +102,8 @@ def check_node(kind: Kind, name: str) -> str:
         return check_name(name, "lock", NAME_BYTES_MAX + 2 + LOCK_BYTES_MAX)
     if kind is Kind.CONTAINERS:
         return check_name(name, "container", NAME_BYTES_MAX + 2 + CONTAINER_BYTES_MAX)
+    if kind is Kind.TOMBSTONES:
+        return check_name(name, "topology id", NAME_BYTES_MAX + ID_BYTES_MAX)
     return check_name(name)
 
 
@@ -199,10 +209,26 @@ class StateManager(ABC):
         self._mark_removed(topology)
         self._remove_containers(topology)
         for kind in Kind:
-            if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS, Kind.CONTAINERS):
+            if kind not in (Kind.EXECUTIONSTATE, Kind.LOCKS, Kind.CONTAINERS, Kind.TOMBSTONES):
                 self.delete(kind, topology)
         self.delete(Kind.EXECUTIONSTATE, topology)
         self._remove_containers(topology)
+
+    def bury(self, topology_id: str, now_s: Callable[[], float] = time.time) -> None:
+        """Mark a submission as killed, for those of its processes that are cut off now: they must not bring it back.
+
+        Marks that are older than `TOMBSTONE_S` are removed.
+        """
+        self.set(Kind.TOMBSTONES, topology_id, str(int(now_s())).encode())
+        others = self.list(Kind.TOMBSTONES)
+        for other in random.sample(others, min(len(others), _TOMBSTONES_LOOKED_AT)):
+            value = self.get(Kind.TOMBSTONES, other)
+            if value is not None and not (value.isdigit() and now_s() - int(value) <= TOMBSTONE_S):
+                self.delete(Kind.TOMBSTONES, other)
+
+    def is_buried(self, topology_id: str) -> bool:
+        """Whether a submission was killed, not longer than `TOMBSTONE_S` ago."""
+        return self.get(Kind.TOMBSTONES, topology_id) is not None
 
     def _mark_removed(self, topology: str) -> None:
         value = self.get(Kind.EXECUTIONSTATE, topology)

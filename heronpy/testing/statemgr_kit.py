@@ -24,6 +24,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import IO
@@ -33,7 +34,7 @@ import pytest
 from heronpy.errors import AlreadyExistsError, StateError, UnavailableError, UsageError
 from heronpy.proto import state_pb2
 from heronpy.runtime import PARENT_ENV, StatemgrSpec, die_with_parent
-from heronpy.statemgr import Kind, StateManager, container_node, follow, open_statemgr
+from heronpy.statemgr import TOMBSTONE_S, Kind, StateManager, container_node, follow, open_statemgr
 from heronpy.testing import eventually, eventually_sync
 
 SESSION_TIMEOUT_S = 8.0
@@ -346,7 +347,27 @@ class StatemgrKit:
         sm.remove_topology("words")
         assert sm.list(Kind.CONTAINERS) == sorted(["words", *others])
         assert sm.list(Kind.TOPOLOGIES) == ["words__1"]
-        assert [kind for kind in Kind if sm.get(kind, "words") is not None] == [Kind.LOCKS, Kind.CONTAINERS]
+        assert [kind for kind in Kind if sm.get(kind, "words") is not None] == [
+            Kind.LOCKS,
+            Kind.CONTAINERS,
+            Kind.TOMBSTONES,
+        ]
+
+    def test_a_killed_topology_is_marked_for_a_week_and_no_longer(self, sm: StateManager, open_: Open) -> None:
+        id = f"{'x' * 180}-{uuid.uuid4()}"
+        sm.bury(id, lambda: 1000.0)
+        assert open_().is_buried(id)
+        assert not sm.is_buried("words-1")
+        sm.bury("words-1", lambda: 1000.0 + TOMBSTONE_S)
+        assert sm.is_buried(id)
+        sm.bury("words-1", lambda: 1001.0 + TOMBSTONE_S)
+        assert sm.list(Kind.TOMBSTONES) == ["words-1"]
+
+    def test_a_mark_that_is_damaged_does_not_stay(self, sm: StateManager) -> None:
+        sm.set(Kind.TOMBSTONES, "words-1", b"\xff")
+        assert sm.is_buried("words-1"), "who wrote it meant something by it"
+        sm.bury("words-2")
+        assert sm.list(Kind.TOMBSTONES) == ["words-2"]
 
     def test_a_removal_says_so_before_anything_vanishes(
         self, sm: StateManager, monkeypatch: pytest.MonkeyPatch

@@ -244,7 +244,9 @@ class TopologyMaster:
         registered = self.core.active and bool(self.core.state.stmgrs)
         last = self.core.execution
         refuse = functools.partial(gone_because, self._statemgr, self._launch, registered=registered, last=last)
-        self.feed(await asyncio.to_thread(carry_out, self._statemgr, self._topology, effect, refuse))
+        self.feed(
+            await asyncio.to_thread(carry_out, self._statemgr, self._topology, effect, refuse, self._launch.topology_id)
+        )
 
     async def _write(self, kind: Kind, value: bytes) -> None:
         """Write a node for as long as this Topology Master is the leader.

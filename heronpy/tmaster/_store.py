@@ -31,7 +31,11 @@ Answer = NodeClaimed | NodesRead | NodeWritten | StoreFailed
 
 
 def carry_out(
-    state: StateManager, topology: str, effect: StoreEffect, gone_because: Callable[[], str] = lambda: ""
+    state: StateManager,
+    topology: str,
+    effect: StoreEffect,
+    gone_because: Callable[[], str] = lambda: "",
+    topology_id: str = "",
 ) -> Answer:
     """Do what an effect asks for; takes a bounded time. For a thread: it blocks.
 
@@ -48,7 +52,7 @@ def carry_out(
             return StoreFailed(effect, why, time.monotonic())
         match effect:
             case ClaimNode(location):
-                return NodeClaimed(effect, _claim(state, topology, location), time.monotonic())
+                return NodeClaimed(effect, _claim(state, topology, location, topology_id), time.monotonic())
             case ReadNodes(kinds):
                 values = {kind: state.get(kind, topology) for kind in kinds}
                 return NodesRead(effect, values, time.monotonic())
@@ -59,16 +63,17 @@ def carry_out(
         return StoreFailed(effect, str(e), time.monotonic())
 
 
-def gone_because(state: StateManager, launch: Launch, *, registered: bool, last: bytes | None = None) -> str:
-    """Why a vanished node must not be written again; empty if it may be.
-
-    A topology that is removed says so first. Beside that, a Topology Master that was cut off while its topology was
 def _brings_back(write: WriteNode) -> bool:
     return write.expected is None or (write.of is write.kind and write.kind is not Kind.EPOCHS)
 
 
-    killed finds the same as one whose state manager has lost its data: nothing. Where the topology's directory is its
-    submitter's, that tells the two apart. Elsewhere a topology that has a Stream Manager is not dead.
+def gone_because(state: StateManager, launch: Launch, *, registered: bool, last: bytes | None = None) -> str:
+    """Why a vanished node must not be written again; empty if it may be.
+
+    A topology that is removed says so first, and a mark stays of one that was killed. Where the state manager has lost
+    that, too, a Topology Master that was cut off while its topology was killed finds nothing, as if all data was lost.
+    Where the topology's directory is its submitter's, that tells the two apart. Elsewhere a topology that has a Stream
+    Manager is not dead.
 
     Args:
         state: The state manager.
@@ -79,6 +84,8 @@ def _brings_back(write: WriteNode) -> bool:
     Raises:
         StateError: the state manager cannot be read.
     """
+    if state.is_buried(launch.topology_id):
+        return f"topology {launch.topology} was killed"
     value = state.get(Kind.EXECUTIONSTATE, launch.topology)
     execution = _execution(launch.topology, value, last)
     if execution.removed and execution.topology_id == launch.topology_id:
@@ -107,6 +114,8 @@ def _claim(state: StateManager, topology: str, location: bytes, topology_id: str
     found = state.get(Kind.TMASTERS, topology)
     if found is not None:
         return found == location
+    if topology_id and state.is_buried(topology_id):
+        raise StateError(f"topology {topology} was killed")
     try:
         state.create(Kind.TMASTERS, topology, location, ephemeral=True)
     except AlreadyExistsError:

@@ -46,6 +46,8 @@ def is_ours(statemgr: StateManager, launch: Launch) -> bool:
     try:
         running = records.submission(statemgr, launch.topology)
     except DamagedStateError as e:
+    if not scheduler_of(launch.scheduler).has_service:  # else all its containers see its directory
+        statemgr.bury(launch.topology_id)
         log.warning("%s; it is taken for that of %s", e, launch.topology_id)
         return True
     return running in (None, launch.topology_id)

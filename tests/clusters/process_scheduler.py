@@ -64,6 +64,10 @@ class Host:
         for process in self.processes():
             process.send(signum)
 
+    def lose(self) -> None:
+        """The cluster gives the host up: it does not command it any more."""
+        (self.directory / "bootstrap.json").unlink()
+
     def topology(self) -> Path:
         """The directory of its topology."""
         (found,) = (path.parent for path in self.directory.glob("work/*/*/launch.json"))

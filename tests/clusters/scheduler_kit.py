@@ -206,9 +206,10 @@ class Cluster(ABC):
         assert self.state_left(launch.statemgr) == []
 
     def state_left(self, spec: StatemgrSpec) -> list[str]:
-        """What the state manager has of any topology, but for locks, which are their holders'."""
+        """What the state manager has of any topology, but for locks, which are their holders', and tombstones."""
+        stay = (Kind.LOCKS, Kind.TOMBSTONES)
         with open_statemgr(spec) as state:
-            return [f"{kind.value}/{name}" for kind in Kind if kind is not Kind.LOCKS for name in state.list(kind)]
+            return [f"{kind.value}/{name}" for kind in Kind if kind not in stay for name in state.list(kind)]
 
 
 class SchedulerKit:

@@ -139,8 +139,8 @@ def running(
         yield made
     finally:
         kill(launch)
-        for host in hosts(root):
-            host.send(signal.SIGKILL)
+        for directory in root.iterdir():
+            Host(directory).send(signal.SIGKILL)
 
 
 def test_counts_are_exact_and_nothing_is_left_when_it_is_killed(running: Running, tmp_path: Path) -> None:
@@ -159,7 +159,8 @@ def test_counts_are_exact_and_nothing_is_left_when_it_is_killed(running: Running
     assert [path for host in hosts(running.root) for name in secrets for path in host.directory.rglob(name)] == []
     assert all("the container ends" in host.log() or "incarnation" in host.log() for host in hosts(running.root))
     with open_statemgr(running.launch.statemgr) as state:
-        assert {kind: names for kind in Kind if (names := state.list(kind))} == {}
+        found = {kind: names for kind in Kind if (names := state.list(kind))}
+        assert found == {Kind.TOMBSTONES: [running.launch.topology_id]}
     assert list((tmp_path / "packages").rglob("*.tar.gz")) == []
 
 
@@ -218,14 +219,38 @@ def test_a_stranger_and_a_bootstrap_certificate_open_nothing(running: Running) -
         assert _plain(port) == b"" or _plain(port)[:1] == b"\x15", f"port {port} answers without TLS"
 
 
-def test_a_container_that_starts_after_a_kill_asks_to_be_tried_again(running: Running) -> None:
-    document_host = running.host(1)
-    document = (document_host.directory / "bootstrap.json").read_bytes()
+def test_a_container_that_starts_after_a_kill_is_not_needed(running: Running) -> None:
+    document = (running.host(1).directory / "bootstrap.json").read_bytes()
     kill(running.launch)
     late = Host(running.root / "1-late")
-    assert late.start(document).wait(WITHIN_S) == TRY_AGAIN, "a lost state manager looks the same"
-    assert "was killed, or" in late.said()
+    assert late.start(document).wait(WITHIN_S) == 0
+    assert f"topology {running.launch.topology} was killed" in late.said()
     assert late.said().count("\n") == 1
+    with open_statemgr(running.launch.statemgr) as state:
+        assert state.delete(Kind.TOMBSTONES, running.launch.topology_id)
+    later = Host(running.root / "1-later")
+    assert later.start(document).wait(WITHIN_S) == TRY_AGAIN, "a lost state manager looks the same"
+    assert "was killed, or" in later.said()
+    assert later.said().count("\n") == 1
+
+
+def test_what_was_stopped_while_its_topology_was_killed_brings_nothing_back(running: Running) -> None:
+    running.wait_for_progress()
+    cut_off = [running.host(0), running.host(1)]
+    for host in cut_off:
+        host.send(signal.SIGSTOP)
+        host.lose()
+    kill(running.launch)
+    with open_statemgr(running.launch.statemgr) as state:
+        before = {kind: names for kind in Kind if (names := state.list(kind))}
+        assert before == {Kind.TOMBSTONES: [running.launch.topology_id]}
+        for host in cut_off:
+            host.send(signal.SIGCONT)
+        for host in cut_off:
+            eventually_sync(lambda h=host: _equal(h.processes(), []), within_s=WITHIN_S)
+            assert "was killed" in host.log()
+            assert not list(host.directory.rglob("token")), "it leaves no secret"
+        eventually_sync(lambda: _equal({kind: names for kind in Kind if (names := state.list(kind))}, before))
 
 
 def test_what_a_container_cannot_do_now_is_tried_again_and_says_why(running: Running, tmp_path: Path) -> None:

@@ -146,6 +146,19 @@ async def test_a_topology_master_that_lives_while_its_topology_is_removed_writes
         assert left(sm) <= {Kind.TMASTERS}, "which is gone as soon as it is"
 
 
+@pytest.mark.parametrize("with_stmgr", [False, True])
+async def test_a_topology_master_that_was_cut_off_while_its_topology_was_killed_writes_nothing_again(
+    launch: Launch, with_stmgr: bool
+) -> None:
+    async with on_its_own_host(launch, with_stmgr=with_stmgr) as (tmaster, sm):
+        refusals = Refusals(tmaster)
+        await asyncio.to_thread(sm.bury, "words-1")
+        for kind in KEPT:  # without the mark of a removal, which it has not seen
+            await asyncio.to_thread(sm.delete, kind, "words")
+        await refusals.until("was killed", times=2)
+        assert left(sm) == set()
+
+
 @contextlib.asynccontextmanager
 async def on_its_own_host(launch: Launch, *, with_stmgr: bool) -> AsyncIterator[tuple[TopologyMaster, StateManager]]:
     """A Topology Master whose directory is not the submitter's, and perhaps a Stream Manager that is registered."""

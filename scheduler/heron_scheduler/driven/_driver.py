@@ -32,13 +32,17 @@ class OrdersFollower:
         """Set when something else may be wanted."""
 
     def __enter__(self) -> Self:
-        self._watch = self._state.watch(Kind.DRIVERORDERS, self._launch.topology, self._ordered)
+        self._watches = (
+            self._state.watch(Kind.TOMBSTONES, self._launch.topology_id, self._buried),
+            self._state.watch(Kind.DRIVERORDERS, self._launch.topology, self._ordered),
+        )
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._watch.cancel()
+        for watch in self._watches:
+            watch.cancel()
 
     def stop(self) -> None:
         """From now on nothing is wanted. Safe in a signal handler."""
@@ -51,6 +55,11 @@ class OrdersFollower:
         if self._stopping or gone:
             return Orders(topology_id=self._launch.topology_id, stop=True)
         return self._orders
+
+    def _buried(self, value: bytes | None) -> None:
+        """The topology was killed. Called by the state manager's thread."""
+        if value is not None:
+            self.stop()
 
     def _ordered(self, value: bytes | None) -> None:
         """Called by the state manager's thread."""
