@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dheronpy/proto/scheduler.proto\x12\x07heronpy\"#\n\x0eRestartRequest\x12\x11\n\tcontainer\x18\x01 \x01(\x05\"\x12\n\x10SchedulerRequest\"#\n\x0eSchedulerReply\x12\x11\n\tjob_links\x18\x01 \x03(\t2\xc4\x01\n\tScheduler\x12:\n\x04Kill\x12\x19.heronpy.SchedulerRequest\x1a\x17.heronpy.SchedulerReply\x12;\n\x07Restart\x12\x17.heronpy.RestartRequest\x1a\x17.heronpy.SchedulerReply\x12>\n\x08JobLinks\x12\x19.heronpy.SchedulerRequest\x1a\x17.heronpy.SchedulerReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dheronpy/proto/scheduler.proto\x12\x07heronpy\"#\n\x0eRestartRequest\x12\x11\n\tcontainer\x18\x01 \x01(\x05\"&\n\x10SchedulerRequest\x12\x12\n\nkeep_state\x18\x01 \x01(\x08\"#\n\x0eSchedulerReply\x12\x11\n\tjob_links\x18\x01 \x03(\t2\xc4\x01\n\tScheduler\x12:\n\x04Kill\x12\x19.heronpy.SchedulerRequest\x1a\x17.heronpy.SchedulerReply\x12;\n\x07Restart\x12\x17.heronpy.RestartRequest\x1a\x17.heronpy.SchedulerReply\x12>\n\x08JobLinks\x12\x19.heronpy.SchedulerRequest\x1a\x17.heronpy.SchedulerReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,9 +34,9 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESTARTREQUEST']._serialized_start=42
   _globals['_RESTARTREQUEST']._serialized_end=77
   _globals['_SCHEDULERREQUEST']._serialized_start=79
-  _globals['_SCHEDULERREQUEST']._serialized_end=97
-  _globals['_SCHEDULERREPLY']._serialized_start=99
-  _globals['_SCHEDULERREPLY']._serialized_end=134
-  _globals['_SCHEDULER']._serialized_start=137
-  _globals['_SCHEDULER']._serialized_end=333
+  _globals['_SCHEDULERREQUEST']._serialized_end=117
+  _globals['_SCHEDULERREPLY']._serialized_start=119
+  _globals['_SCHEDULERREPLY']._serialized_end=154
+  _globals['_SCHEDULER']._serialized_start=157
+  _globals['_SCHEDULER']._serialized_end=353
 # @@protoc_insertion_point(module_scope)

@@ -13,8 +13,10 @@ class RestartRequest(_message.Message):
     def __init__(self, container: _Optional[int] = ...) -> None: ...
 
 class SchedulerRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("keep_state",)
+    KEEP_STATE_FIELD_NUMBER: _ClassVar[int]
+    keep_state: bool
+    def __init__(self, keep_state: _Optional[bool] = ...) -> None: ...
 
 class SchedulerReply(_message.Message):
     __slots__ = ("job_links",)

@@ -17,7 +17,7 @@ from heronpy.address import join_address
 from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError, UsageError
 from heronpy.host import DIRECTORY_ENV, service_record, sweep
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
-from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, tmaster_pb2, topology_pb2
+from heronpy.proto import loglevels_pb2, tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.security import container_identity
 from heronpy.statemgr import Kind, open_statemgr, records
@@ -108,11 +108,20 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
     if spec.type == "file" and not Path(spec.root).exists():  # gone too, and not to be made again
         _end(launch)
         shutil.rmtree(launch.dir, ignore_errors=True)
-        _remove_state(launch, keep_state)
+        _remove_stored(launch, keep_state)
         return
+    left: list[HeronError] = []
+
+    def remove_stored() -> None:
+        try:
+            _remove_stored(launch, keep_state)
+        except HeronError as e:  # said at the end: the rest of the topology is removed all the same
+            left.append(e)
+
+    stores = bool(launch.config.package.url or (launch.checkpoints and not keep_state))
     try:
         with contextlib.closing(open_statemgr(spec)) as state, state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S):
-            heron_scheduler.kill(launch)
+            heron_scheduler.kill(launch, remove_stored if stores else None)
             if heron_scheduler.has_service(launch):
                 _end(launch)
     except StateError as e:
@@ -121,7 +130,8 @@ def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = No
             f"all processes of {launch.topology} were ended, but not all of its state is removed: {e}; "
             "kill it again when that is mended"
         ) from e
-    _remove_state(launch, keep_state)
+    if left:
+        raise left[0]
 
 
 def _take_last_checkpoint(launch: Launch, timeout_s: float, *, divisible: bool) -> None:
@@ -144,7 +154,7 @@ def _runs(launch: Launch) -> bool:
     return record is not None and record.alive
 
 
-def _remove_state(launch: Launch, keep: bool) -> None:
+def _remove_stored(launch: Launch, keep: bool) -> None:
     with contextlib.ExitStack() as also:
         also.callback(remove_packages, launch)
         if not keep:
@@ -321,7 +331,6 @@ def _ask_all(launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TI
     location = records.tmaster_location(launch.topology, raw)
     if location is None:
         raise UnavailableError(f"the Topology Master of {launch.topology} is not up: try again, or see `heron logs`")
-    location = state_pb2.TmasterLocation.FromString(raw)
     return asyncio.run(_call(launch, join_address(location.host, location.port), calls, timeout_s))
 
 

@@ -169,9 +169,12 @@ def _clear_leftovers(launch: Launch) -> None:
         return
     log.warning("clearing what an interrupted submission of %s left in %s", launch.topology, launch.dir)
     if (earlier := load(launch.dir)) is not None:  # else it did not come to the launch file, and nothing was started
-        heron_scheduler.kill(earlier)
-        remove_checkpoints(earlier)
-        remove_packages(earlier)
+
+        def remove_stored() -> None:
+            remove_checkpoints(earlier)
+            remove_packages(earlier)
+
+        heron_scheduler.kill(earlier, remove_stored)
     _remove_directory(launch)
 
 

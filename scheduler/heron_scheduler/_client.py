@@ -13,11 +13,11 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from heron_scheduler import _direct
-from heron_scheduler._engine_state import remove_engine_state, remove_nodes
+from heron_scheduler._engine_state import remove_directories, remove_engine_state, remove_nodes
 from heron_scheduler._spi import ALL_CONTAINERS, ContainerStatus, scheduler_of
 from heronpy.errors import NotFoundError, UnavailableError
 from heronpy.executor import stop_limit_s
@@ -175,34 +175,44 @@ def revive(launch: Launch) -> bool:
     return True
 
 
-def kill(launch: Launch) -> None:
+def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:
     """End a topology. On return no process, state, socket or file of it is left; safe to repeat.
 
-    The service does it; if there is none, it is dead, or does not answer, it is done here.
+    The service ends the processes; if there is none, it is dead, or does not answer, it is done here.
+
+    Args:
+        launch: The topology.
+        ended: Called when all processes have ended, to remove what only they needed. By the state, which is removed
+            afterwards, the next kill finds the topology again if this one is interrupted.
 
     Raises:
         StateError: the state manager cannot be written.
         UnavailableError: the executors do not end.
     """
     if not has_service(launch):
-        _direct.kill(launch)
+        _direct.kill(launch, ended)
         return
     location = _location(launch) if launch.dir.exists() else None  # without its token the service cannot be asked
     if location is not None and _answers(launch, location):
         service = _process(launch, location)
         # Twice the time that an executor may take: killed ones have to be noticed too.
         timeout_s = 2 * stop_limit_s(launch) + 20
-        # Opened before: the service removes what it is opened with.
+        # Opened before: a service that runs since before an upgrade removes what it is opened with.
         with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
             try:
-                _ask(launch, location, "Kill", scheduler_pb2.SchedulerRequest(), timeout_s)
+                _ask(launch, location, "Kill", scheduler_pb2.SchedulerRequest(keep_state=ended is not None), timeout_s)
             except UnavailableError as e:
                 log.info("%s; killing %s from here", e, launch.topology)
             else:
                 _wait_for_end(service)
-                remove_nodes(statemgr, launch)  # a service that runs since before an upgrade does not know all of them
+                if ended is not None:
+                    ended()
+                remove_nodes(statemgr, launch)
+                remove_directories(launch)
                 return
     end_processes(launch)
+    if ended is not None:
+        ended()
     remove_engine_state(launch)
 
 

@@ -13,6 +13,7 @@ import logging
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from heron_scheduler._engine_state import is_ours, remove_engine_state
@@ -20,7 +21,7 @@ from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
 from heronpy.errors import StateError, UnavailableError
 from heronpy.host import end_submission
 from heronpy.plan import PackingPlan
-from heronpy.proto import plan_pb2, state_pb2
+from heronpy.proto import state_pb2
 from heronpy.runtime import LAUNCH_FILE, TOKEN_FILE, Launch
 from heronpy.security import write_secret
 from heronpy.statemgr import Kind, StateManager, container_node, container_record, open_statemgr, records
@@ -51,8 +52,12 @@ def schedule(launch: Launch, plan: PackingPlan) -> None:
         statemgr.set(Kind.SCHEDULERS, launch.topology, location.SerializeToString())
 
 
-def kill(launch: Launch) -> None:
+def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:
     """End all containers, then remove the engine's state. Safe to repeat.
+
+    Args:
+        launch: The topology.
+        ended: Called in between.
 
     Raises:
         StateError: the state manager cannot be written; the containers have ended all the same.
@@ -68,6 +73,8 @@ def kill(launch: Launch) -> None:
     _scheduler(launch).on_kill()
     if unmarked is not None:
         raise unmarked
+    if ended is not None:
+        ended()
     remove_engine_state(launch)
 
 

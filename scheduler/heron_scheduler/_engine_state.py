@@ -24,6 +24,15 @@ def remove_engine_state(launch: Launch) -> None:
     """
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         remove_nodes(statemgr, launch)
+    remove_directories(launch)
+
+
+def remove_directories(launch: Launch) -> None:
+    """Remove what is on this host of a topology that is gone from the state manager.
+
+    Raises:
+        StateError: a directory cannot be removed.
+    """
     root = launch.socket_root()
     _remove_tree(root)
     _remove_if_empty(root.parent)
@@ -37,6 +46,8 @@ def remove_nodes(statemgr: StateManager, launch: Launch) -> None:
     Raises:
         StateError: it cannot be written.
     """
+    if not scheduler_of(launch.scheduler).has_service:  # else all its containers see its directory
+        statemgr.bury(launch.topology_id)
     if is_ours(statemgr, launch):
         statemgr.remove_topology(launch.topology)
 
@@ -46,8 +57,6 @@ def is_ours(statemgr: StateManager, launch: Launch) -> bool:
     try:
         running = records.submission(statemgr, launch.topology)
     except DamagedStateError as e:
-    if not scheduler_of(launch.scheduler).has_service:  # else all its containers see its directory
-        statemgr.bury(launch.topology_id)
         log.warning("%s; it is taken for that of %s", e, launch.topology_id)
         return True
     return running in (None, launch.topology_id)

@@ -21,7 +21,7 @@ from heron_scheduler._spi import ALL_CONTAINERS, Scheduler
 from heronpy.errors import AlreadyExistsError, HeronError, NotFoundError
 from heronpy.host import SERVICE, DirectoryWatch, HostProcess, end_submission, is_killed, write_pid
 from heronpy.plan import PackingPlan
-from heronpy.proto import plan_pb2, scheduler_pb2, scheduler_pb2_grpc, state_pb2
+from heronpy.proto import scheduler_pb2, scheduler_pb2_grpc, state_pb2
 from heronpy.rpc import CONTROL_BYTES_MAX, listen
 from heronpy.runtime import Launch, until_one_ends
 from heronpy.security import CLI, TRACKER, container_identity
@@ -99,8 +99,8 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
                 await grpc_server.stop(grace=1.0)  # time for the reply to the kill
 
     async def Kill(self, request: scheduler_pb2.SchedulerRequest, context: Context) -> scheduler_pb2.SchedulerReply:
-        """End the topology; answers when nothing of it but this service is left."""
-        return await self._answer(context, self._kill())
+        """End the topology; answers when nothing of it but this service is left, and its state if that is to stay."""
+        return await self._answer(context, self._kill(keep_state=request.keep_state))
 
     async def Restart(self, request: scheduler_pb2.RestartRequest, context: Context) -> scheduler_pb2.SchedulerReply:
         """Restart one container, or all; answers when the new executors run."""
@@ -189,12 +189,13 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             ),
         )
 
-    async def _kill(self) -> None:
+    async def _kill(self, *, keep_state: bool = False) -> None:
         loop = asyncio.get_running_loop()
 
         def kill() -> None:
             self._scheduler.on_kill()
-            remove_engine_state(self._launch)
+            if not keep_state:
+                remove_engine_state(self._launch)
             loop.call_soon_threadsafe(self._killed.set)  # also when nobody waits for the end any more
 
         await self._in_turn(kill)
@@ -240,7 +241,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             value = statemgr.get(Kind.NEXTPACKINGPLANS, topology)
             following = records.readable(records.next_packing_plan, topology, value, before=None)
             statemgr.set(Kind.SCHEDULERS, topology, location.SerializeToString())
-        return _packing(value), _packing(following) if following else None
+        return plan, following
 
     @contextlib.contextmanager
     def _only_one(self) -> Iterator[None]:
@@ -255,7 +256,3 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             assert me is not None
             write_pid(self._launch.dir, SERVICE, me)
             yield
-
-
-def _packing(value: bytes) -> PackingPlan:
-    return PackingPlan.from_proto(plan_pb2.PackingPlan.FromString(value))

@@ -15,7 +15,8 @@ import pytest
 import yaml
 from numbers_topology import Numbers
 
-from heronpy import loader
+from heronpy import loader, uploader
+from heronpy.checkpoints import manifest_name, open_storage
 from heronpy.cli.parts import collect_status, scheduler_lines
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UnavailableError
 from heronpy.plan import PackingPlan
@@ -59,9 +60,10 @@ class Farm:
         return [one.container for one in heron_scheduler.containers(launch)]
 
     def left(self) -> list[str]:
-        """All that is left of any topology, but for locks, on the cluster and in the state manager."""
+        """All that is left of any topology, but for locks and tombstones, on the cluster and in the state manager."""
         found = [path.name for path in self.shelf.glob("Numbers*")]
-        return found + [str(path) for path in (self.root / "state").rglob("Numbers*") if path.is_file()]
+        nodes = [path for path in (self.root / "state").rglob("Numbers*") if path.is_file()]
+        return found + [str(path) for path in nodes if path.parent.name != Kind.TOMBSTONES.value]
 
     def log(self) -> list[str]:
         path = self.shelf / "log"
@@ -121,6 +123,56 @@ def test_a_refusal_of_the_cluster_leaves_nothing(farm: Farm) -> None:
     assert farm.left() == []
     assert farm.listed(farm.machine("a")) == []
     assert not [*(farm.machine("a") / "topologies").rglob("launch.json")]
+
+
+class Died(BaseException):
+    """The command is killed here."""
+
+
+@pytest.mark.parametrize("from_elsewhere", [False, True])
+def test_a_kill_that_dies_before_packages_and_checkpoints_are_removed_is_finished_by_the_next(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch, from_elsewhere: bool
+) -> None:
+    urls = {"heron.uploader.url": str(farm.root / "packages"), "heron.statefulstorage.url": str(farm.root / "stored")}
+    mode = {"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.state.allow.lossy.spouts": True}
+    launch = farm.submit(farm.machine("a"), **urls, **mode)
+    with open_storage(launch.checkpoints) as storage:
+        storage.create(manifest_name(1), b"x")
+    assert [*(farm.root / "packages").rglob("*.tar.gz")]
+
+    def die(url: str) -> Any:
+        raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(uploader, "open_uploader", die)
+        with pytest.raises(Died):
+            kill(launch)
+    assert farm.containers(launch) == []
+    home = farm.machine("b" if from_elsewhere else "a")
+    assert [name for name, trouble in farm.listed(home) if "interrupted" in trouble] == ["Numbers"]
+    kill(farm.find(home, troubled=True))
+    assert farm.left() == []
+    assert [*(farm.root / "packages").rglob("*.tar.gz")] == []
+    assert [path for path in (farm.root / "stored").rglob("*") if path.is_file()] == []
+
+
+def test_a_kill_says_what_it_could_not_remove_and_removes_the_rest(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = farm.submit(farm.machine("a"), **{"heron.uploader.url": str(farm.root / "packages")})
+
+    def refuse(url: str) -> Any:
+        raise UnavailableError("it is away")
+
+    monkeypatch.setattr(uploader, "open_uploader", refuse)
+    with pytest.raises(StateError, match=r"its package .*packages.* is not removed: it is away"):
+        kill(launch)
+    assert farm.left() == []
+
+
+def test_a_killed_topology_leaves_a_mark(farm: Farm) -> None:
+    launch = farm.submit(farm.machine("a"))
+    kill(launch)
+    with open_statemgr(launch.statemgr) as state:
+        assert state.list(Kind.TOMBSTONES) == [launch.topology_id]
 
 
 def test_a_misspelt_key_of_the_scheduler_is_refused(farm: Farm) -> None:
