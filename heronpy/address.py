@@ -51,6 +51,14 @@ def bare_host(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
+def is_loopback(host: str) -> bool:
+    """Whether an address, or a name, is by itself known to be reached from this host alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(bare_host(host)).is_loopback
+    except ValueError:
+        return False
+
+
 def listening_socket(host: str, port: int, *, backlog: int | None = None) -> socket.socket:
     """A TCP socket that listens; port 0: a free one. `::` takes connections over IPv4, too, as gRPC's servers do.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import ipaddress
 import json
 import logging
 import os
@@ -12,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from heronpy.address import bare_host
+from heronpy.address import is_loopback
 from heronpy.cli.commands import ConfigPath, Verbose, home
 from heronpy.errors import UsageError
 
@@ -63,7 +62,7 @@ def apiserver(
         return
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key belong together: give both")
-    if tls_cert is None and not no_tls and not _is_loopback(host):
+    if tls_cert is None and not no_tls and not is_loopback(host):
         raise UsageError(f"tokens would travel to {host} in the clear: give --tls-cert and --tls-key, or --no-tls")
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     # Its memory and its environment are not for other processes of this user, such as user code.
@@ -86,10 +85,3 @@ def apiserver(
     with listen(host, port, "the API server") as listening:
         certificate = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
         serve(app, listening, host, ready, certificate=certificate)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(bare_host(host)).is_loopback
-    except ValueError:
-        return False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import ipaddress
 import json
 import os
 import ssl
@@ -21,6 +20,7 @@ from typing import IO, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from heronpy import errors
+from heronpy.address import is_loopback
 from heronpy.cli._options import home
 from heronpy.cli._target import Place
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError, UsageError, UserCodeError
@@ -57,7 +57,7 @@ class Service:
             port_is_one = False
         if not port_is_one or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise UsageError(f"--service-url {url!r} must have the form https://HOST[:PORT]")
-        if parts.scheme == "http" and not _is_loopback(parts.hostname):
+        if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise UsageError(f"--service-url {url}: the token would travel in the clear: use https")
         path = Path(os.environ.get(TOKEN_FILE_ENV) or home() / "service.token").expanduser()
         try:
@@ -237,10 +237,3 @@ def _error(values: Mapping[str, Any], message: str, status: int) -> HeronError:
     if isinstance(kind, type) and issubclass(kind, HeronError):
         return kind(message)
     return UsageError(message) if status < 500 else HeronError(message)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from heron_scheduler import scheduler_of
 
 from heronpy import packing as packings
+from heronpy.address import is_loopback
 from heronpy.api import validate_config, without_effect
 from heronpy.api.api_constants import TOPOLOGY_KEYS
 from heronpy.api.topology import TopologyType
@@ -156,7 +157,23 @@ def prepare(
         start_checkpoint=_starting_checkpoint(logical, start_from),
         origins=origins,
     )
+    if not scheduler.has_service:
+        _check_reachable(launch)
     return Submission(definition, launch, logical, packing_of(logical, config.packing).pack())
+
+
+def _check_reachable(launch: Launch) -> None:
+    """Refuse servers that containers of other hosts cannot reach.
+
+    Raises:
+        ConfigError: they would bind loopback, and the state manager says that there are other hosts.
+    """
+    bind, server = launch.config.network.bind, launch.statemgr.first_server()
+    if is_loopback(bind) and server is not None and not is_loopback(server[0]):
+        raise ConfigError(
+            f"heron.network.bind.address is {bind}, which containers on other hosts do not reach: set it to 0.0.0.0 or "
+            "::, or to a name that each host takes for its own"
+        )
 
 
 def _components(logical: LogicalPlan) -> Iterator[tuple[Mapping[str, Any], str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import ipaddress
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from heron_scheduler.kubernetes._manifests import (
 )
 from heron_scheduler.kubernetes._settings import Settings
 from heron_scheduler.kubernetes._status import HOPELESS, status_of, trouble_of
+from heronpy.address import is_loopback
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
 from heronpy.kubernetes import Api, KubernetesError, load_access
 from heronpy.plan import PackingPlan
@@ -147,7 +147,7 @@ class KubernetesScheduler(Scheduler):
                 "set it to NAMESPACE, or CONTEXT/NAMESPACE"
             )
         bind = self.launch.config.network.bind
-        if _is_loopback(bind):
+        if is_loopback(bind):
             raise ConfigError(
                 f"heron.network.bind.address is {bind}, which other pods do not reach: set it to 0.0.0.0 or ::"
             )
@@ -354,10 +354,3 @@ class KubernetesScheduler(Scheduler):
 
 class _MayNotError(Exception):
     """This user may not make pods: what they would be refused for is known later."""
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -49,6 +49,7 @@ cat > "$dir/bootstrap.json" <<'{delimiter}'
 {delimiter}
 if [ -z "${{HERON_ADVERTISE_ADDRESS:-}}" ]; then
   address=$(scontrol show node --oneliner "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
+  case "$address" in 127.* | ::1 | localhost) address= ;; esac  # of use to this node alone
   [ -n "$address" ] && export HERON_ADVERTISE_ADDRESS="$address"
 fi
 cd "$dir" || exit 73
