@@ -86,6 +86,14 @@ def status(launch: Launch) -> tmaster_pb2.StatusReply:
     return reply
 
 
+def newest_exception(reply: tmaster_pb2.StatusReply, since_ms: int) -> str:
+    """The process that had the newest exception since a time (since 1970), and its last line; empty: none had any."""
+    new = [each for each in reply.exceptions if each.report.last_time_ms >= since_ms]
+    newest = max(new, key=lambda each: each.report.last_time_ms, default=None)
+    lines = newest.report.stacktrace.strip().splitlines() if newest is not None else []
+    return f"{newest.source}: {lines[-1]}" if newest is not None and lines else ""
+
+
 def kill(launch: Launch, *, keep_state: bool = False, final_s: float | None = None) -> None:
     """End a topology, or what is left of one. On return no process, node, socket or file of it is left.
 

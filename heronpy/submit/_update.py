@@ -15,7 +15,7 @@ from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.submit._code import refuse_on_trial
-from heronpy.submit._control import ask, plans, status
+from heronpy.submit._control import ask, newest_exception, plans, status
 from heronpy.submit._plan import check_divisible, packing_of
 from heronpy.submit._submit import check_ports
 from heronpy.submit._update_containers import updated_containers
@@ -119,7 +119,7 @@ def update(planned: Update, *, timeout_s: float = TIMEOUT_S, on_step: Callable[[
 
 
 def _carry_out(planned: Update, timeout_s: float, deadline_s: float, on_step: Callable[[str], None]) -> int:
-    launch = planned.launch
+    launch, began_ms = planned.launch, int(time.time() * 1000)
     request = tmaster_pb2.UpdateRequest(
         base=planned.before.to_proto(), packing=planned.after.to_proto(), timeout_s=timeout_s
     )
@@ -140,7 +140,8 @@ def _carry_out(planned: Update, timeout_s: float, deadline_s: float, on_step: Ca
                 return now.plan_version
             missing = [i.id for i in now.instances if not i.attached]
             waits_for = ", ".join(missing[:5]) or now.checkpoints.phase or "Stream Managers"
-            waits_for += _newest_exception(now)
+            if why := newest_exception(now, began_ms):
+                waits_for += f" ({why})"
         except UnavailableError:
             pass  # it is being started again
         if time.monotonic() > deadline_s:
@@ -149,10 +150,3 @@ def _carry_out(planned: Update, timeout_s: float, deadline_s: float, on_step: Ca
                 f"for {waits_for}; see `heron status {launch.topology}`"
             )
         time.sleep(_POLL_S)
-
-
-def _newest_exception(status: tmaster_pb2.StatusReply) -> str:
-    """The last line of the newest exception, as the end of a sentence; empty: there is none."""
-    newest = max(status.exceptions, key=lambda e: e.report.last_time_ms, default=None)
-    lines = newest.report.stacktrace.strip().splitlines() if newest is not None else []
-    return f" ({newest.source}: {lines[-1]})" if newest is not None and lines else ""

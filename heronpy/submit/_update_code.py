@@ -26,7 +26,7 @@ from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import open_statemgr
 from heronpy.submit._code import CodeUpdate, version_of
-from heronpy.submit._control import ask, end_trial, plans, status
+from heronpy.submit._control import ask, end_trial, newest_exception, plans, status
 from heronpy.submit._hosted_code import plans_by, remove_stored, stored, wait_until_hosted
 from heronpy.submit._packages import add_requirements
 from heronpy.submit._submit import uninterrupted
@@ -101,7 +101,7 @@ def update_code(
         StateError: the old code runs; says why, with the last error of user code.
         UnavailableError: the Topology Master does not answer; or somebody else updates the code.
     """
-    launch = planned.launch
+    launch, began_ms = planned.launch, int(time.time() * 1000)
     with contextlib.closing(open_statemgr(launch.statemgr)) as state, state.lock(launch.topology, _LOCK, _LOCK_S):
         if end_trial(launch):
             on_step("rolling back what an interrupted update has left")
@@ -118,9 +118,9 @@ def update_code(
                 _bring_to_hosts(launch, code, timeout_s, on_step)
             trial = CodeTrial(base.containers[0].code, timeout_s + MARGIN_S)
             for containers in planned.steps:
-                _try(planned, code, containers, trial, timeout_s, on_step)
+                _try(planned, code, containers, trial, timeout_s, began_ms, on_step)
             packing = plans(launch)[1]
-            _refuse_rolled_back(launch, packing, code, "")
+            _refuse_rolled_back(launch, packing, code, began_ms)
             _change(launch, packing, packing.accepted(), timeout_s)
         except BaseException as e:
             on_step("rolling back")
@@ -145,13 +145,14 @@ def _try(
     containers: tuple[int, ...],
     trial: CodeTrial,
     timeout_s: float,
+    began_ms: int,
     on_step: Callable[[str], None],
 ) -> None:
     launch, packing = planned.launch, plans(planned.launch)[1]
     if packing.trial is None and packing.versions != {trial.fallback}:
         raise StateError(f"{launch.topology} was changed by somebody else")
     if containers != planned.steps[0]:
-        _refuse_rolled_back(launch, packing, code, "")
+        _refuse_rolled_back(launch, packing, code, began_ms)
     on_step("taking a checkpoint" if launch.checkpoints else f"restarting container {containers[0]}")
     _change(launch, packing, packing.on_trial(code, containers, trial), timeout_s)
     on_step("waiting for the new code to be healthy")
@@ -166,7 +167,7 @@ def _try(
     while not healthy:
         with contextlib.suppress(UnavailableError, StateError):  # it, or the state manager, is being started again
             healthy = health.observed(status(launch), time.monotonic())
-        _refuse_rolled_back(launch, plans_by(launch, deadline_s)[1], code, health.failure)
+        _refuse_rolled_back(launch, plans_by(launch, deadline_s)[1], code, began_ms, health.failure)
         if health.failure:
             raise StateError(f"code {code.version} of {launch.topology} is rolled back: {health.failure}")
         if time.monotonic() > deadline_s and not healthy:
@@ -196,21 +197,17 @@ def _change(launch: Launch, base: PackingPlan, packing: PackingPlan, timeout_s: 
             raise
 
 
-def _refuse_rolled_back(launch: Launch, packing: PackingPlan, code: CodeVersion, why: str) -> None:
+def _refuse_rolled_back(launch: Launch, packing: PackingPlan, code: CodeVersion, began_ms: int, why: str = "") -> None:
     if code.version not in packing.versions:
-        why = why or _newest_error(launch) or "user code has failed"
+        why = why or _newest_error(launch, began_ms) or "user code has failed"
         raise StateError(f"code {code.version} of {launch.topology} is rolled back: {why}")
 
 
-def _newest_error(launch: Launch) -> str:
+def _newest_error(launch: Launch, began_ms: int) -> str:
     """What the Topology Master, or user code, says."""
     with contextlib.suppress(HeronError):
         reply = status(launch)
-        if reply.code_failure:
-            return reply.code_failure
-        newest = max(reply.exceptions, key=lambda e: e.report.last_time_ms, default=None)
-        lines = newest.report.stacktrace.strip().splitlines() if newest is not None else []
-        return f"{newest.source}: {lines[-1]}" if newest is not None and lines else ""
+        return str(reply.code_failure) or newest_exception(reply, began_ms)
     return ""
 
 
