@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import time
@@ -13,7 +14,7 @@ import typer
 from heronpy.cli._options import AsJson, ConfigPath, ConfigProperty, Verbose, Words, home, read_properties
 from heronpy.cli._show import WIDTH, duration, empty_table
 from heronpy.cli._target import resolve
-from heronpy.errors import UsageError
+from heronpy.errors import HeronError, UsageError
 from heronpy.redaction import redacted
 from heronpy.submit import StoredCheckpoint
 
@@ -34,10 +35,14 @@ def checkpoints(
     found = submit.checkpoints(launch)
     if as_json:
         print(json.dumps([_plain(one) for one in found], indent=2))
-    elif found:
+        return
+    if found:
         _print(found, time.time())
     else:
         print(f"{launch.topology} has no checkpoint yet")
+    with contextlib.suppress(HeronError):  # it does not run
+        if obstacle := submit.status(launch).checkpoints.obstacle:
+            print(f"now: {obstacle}")
 
 
 def checkpoint(

@@ -153,7 +153,8 @@ def checkpoints_line(found: dict[str, Any]) -> str:
     else:
         last = f"the last {duration(found['age_ms'] / 1000)} ago in {found['duration_ms'] / 1000:.1f} s"
     counts = f"{found['committed']} committed, {found['failed']} failed, {found['restores']} rollbacks"
-    return f"checkpoints: {found['phase']}, {last}, {wanted}; {counts}"
+    why = f"; {found['obstacle']}" if found["obstacle"] else ""
+    return f"checkpoints: {found['phase']}, {last}, {wanted}; {counts}{why}"
 
 
 def exception_lines(exceptions: Iterable[dict[str, Any]]) -> list[str]:

@@ -85,6 +85,7 @@ def checkpoints_of(reply: tmaster_pb2.StatusReply) -> dict[str, Any] | None:
         "failed": told.failed,
         "restores": told.restores,
         "last_failure": told.last_failure or None,
+        "obstacle": (told.obstacle or None) if told.age_ms > 2 * told.interval_ms else None,
         "problem": told.problem or None,
         "fallback": told.fallback or None,
     }

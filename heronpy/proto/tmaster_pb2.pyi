@@ -212,7 +212,7 @@ class BegunRestore(_message.Message):
     def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., began_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CheckpointStatus(_message.Message):
-    __slots__ = ("phase", "restore_epoch", "newest", "in_progress", "missing_tasks", "last_failure", "last_took_s", "problem", "fallback", "interval_ms", "age_ms", "in_progress_ms", "committed", "failed", "restores", "ended", "restored")
+    __slots__ = ("phase", "restore_epoch", "newest", "in_progress", "missing_tasks", "last_failure", "last_took_s", "problem", "fallback", "interval_ms", "age_ms", "in_progress_ms", "committed", "failed", "restores", "ended", "restored", "obstacle")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     RESTORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
@@ -230,6 +230,7 @@ class CheckpointStatus(_message.Message):
     RESTORES_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLE_FIELD_NUMBER: _ClassVar[int]
     phase: str
     restore_epoch: int
     newest: int
@@ -247,7 +248,8 @@ class CheckpointStatus(_message.Message):
     restores: int
     ended: _containers.RepeatedCompositeFieldContainer[EndedCheckpoint]
     restored: _containers.RepeatedCompositeFieldContainer[BegunRestore]
-    def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ..., problem: _Optional[str] = ..., fallback: _Optional[str] = ..., interval_ms: _Optional[int] = ..., age_ms: _Optional[int] = ..., in_progress_ms: _Optional[int] = ..., committed: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., ended: _Optional[_Iterable[_Union[EndedCheckpoint, _Mapping]]] = ..., restored: _Optional[_Iterable[_Union[BegunRestore, _Mapping]]] = ...) -> None: ...
+    obstacle: str
+    def __init__(self, phase: _Optional[str] = ..., restore_epoch: _Optional[int] = ..., newest: _Optional[int] = ..., in_progress: _Optional[int] = ..., missing_tasks: _Optional[_Iterable[int]] = ..., last_failure: _Optional[str] = ..., last_took_s: _Optional[float] = ..., problem: _Optional[str] = ..., fallback: _Optional[str] = ..., interval_ms: _Optional[int] = ..., age_ms: _Optional[int] = ..., in_progress_ms: _Optional[int] = ..., committed: _Optional[int] = ..., failed: _Optional[int] = ..., restores: _Optional[int] = ..., ended: _Optional[_Iterable[_Union[EndedCheckpoint, _Mapping]]] = ..., restored: _Optional[_Iterable[_Union[BegunRestore, _Mapping]]] = ..., obstacle: _Optional[str] = ...) -> None: ...
 
 class StatusReply(_message.Message):
     __slots__ = ("topology", "state", "ready", "plan_version", "tmaster_started_ms", "stmgrs", "instances", "exceptions", "tmaster_pid", "stop_reason", "code_failure", "health", "checkpoints", "prometheus", "restarts", "recent_restarts")

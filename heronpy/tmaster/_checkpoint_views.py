@@ -27,6 +27,7 @@ def checkpoint_status(coordinator: CheckpointCoordinator, now_s: float, now_ms: 
         last_failure=counts.last_failure,
         last_took_s=counts.last_took_s,
         problem=coordinator.fallback.problem,
+        obstacle=_obstacle(coordinator, now_s),
         fallback=coordinator.fallback.used,
         interval_ms=int(coordinator.interval_s * 1000),
         age_ms=int((now_s - counts.since_s) * 1000) if counts.since_s is not None else -1,
@@ -70,13 +71,14 @@ def checkpoint_progress(coordinator: CheckpointCoordinator, now_s: float) -> Che
 
 def _obstacle(coordinator: CheckpointCoordinator, now_s: float) -> str:
     ended, began_s, missing = coordinator.counts.ended, coordinator.began_s, coordinator.missing
-    failed = bool(ended) and bool(ended[-1].failure)
-    # One that has just begun would hide why those before it have failed.
-    if missing and began_s is not None and (not failed or now_s - began_s > coordinator.interval_s):
+    failure = coordinator.counts.last_failure if ended and ended[-1].failure else ""
+    # One that has just begun would hide why those before it have failed, and all after a task that fails wait, too.
+    if missing and began_s is not None and (not failure or now_s - began_s > coordinator.interval_s):
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        tasks = ", ".join(map(str, missing[:_SHOWN]))
-        return f"checkpoint {coordinator.in_progress} waits for the snapshots of tasks {tasks}{more}"
-    return coordinator.counts.last_failure if failed else ""
+        tasks = ", ".join(f"{task} ({coordinator.component_of(task)})" for task in missing[:_SHOWN])
+        waits = f"checkpoint {coordinator.in_progress} waits for the snapshots of tasks {tasks}{more}"
+        return f"{waits}; {failure}" if failure else waits
+    return failure
 
 
 class CheckpointMetrics:

@@ -188,6 +188,10 @@ class CheckpointCoordinator:
         """Tasks that have not reported their snapshots."""
         return sorted(self._current.missing) if self._current is not None else []
 
+    def component_of(self, task: int) -> str:
+        """The component of a task of the plan."""
+        return self._members.component_of.get(task, "")
+
     @property
     def due_s(self) -> float | None:
         """When `TimePassed` has something to do next."""
