@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from heronpy.checkpoints import (
@@ -206,8 +206,15 @@ class Catalog:
 
     # --- Merges
 
-    def merge(self, storage: CheckpointStorage, wanted: Merge) -> ObjectRef | None:
+    def merge(
+        self, storage: CheckpointStorage, wanted: Merge, wait: Callable[[], None] = lambda: None
+    ) -> ObjectRef | None:
         """Merge the objects of a task, for the next manifest. None if that was done already, or is not wanted any more.
+
+        Args:
+            storage: Where they are.
+            wanted: Which.
+            wait: Called before each part; returns when it is to go on.
 
         Raises:
             CheckpointError: an object is missing or damaged.
@@ -223,12 +230,15 @@ class Catalog:
         merged: list[ObjectRef] = []
 
         def pieces() -> Iterator[bytes]:
+            wait()
             for some, ref in compact(
                 manifest, component, wanted.index, wanted.epoch, lambda ref: open_object(storage, ref)
             ):
                 yield from some
                 if ref is not None:
                     merged.append(ref)
+                else:
+                    wait()
 
         try:
             storage.put(name, pieces())

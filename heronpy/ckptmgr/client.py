@@ -43,6 +43,7 @@ SAVE_TIMEOUT_S: Final = 600.0
 MANIFEST_TIMEOUT_S: Final = 60.0
 DISCARD_TIMEOUT_S: Final = 300.0
 INTACT_TIMEOUT_S: Final = 300.0
+HOLD_TIMEOUT_S: Final = 5.0
 RETRY_S: Final = 0.2
 KEPT_BYTES: Final = 4 * MIB
 """Of a snapshot that is being stored, so that a small one is sent again when the Checkpoint Manager was restarted."""
@@ -347,6 +348,11 @@ class CheckpointClient:
         request = checkpoint_pb2.IntactRequest(committed=committed, tasks=tasks)
         reply = await self._repeated(self._stub.FindIntact, request, timeout_s, "the checkpoints are not looked at")
         return Intact(int(reply.checkpoint), tuple(reply.refused), dict(reply.logged_tasks))
+
+    async def hold_merges(self, for_s: float, *, timeout_s: float = HOLD_TIMEOUT_S) -> None:
+        """Have no merge compete with what tasks do, for so long from now on; 0: it is done."""
+        request = checkpoint_pb2.HoldRequest(for_ms=int(for_s * 1000))
+        await self._repeated(self._stub.HoldMerges, request, timeout_s, "merges are not held")
 
     async def _repeated(self, method: Callable[..., Awaitable[Any]], request: Any, timeout_s: float, what: str) -> Any:
         """Call until it is answered, or time is up."""

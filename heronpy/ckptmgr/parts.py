@@ -2,6 +2,7 @@
 
 from heronpy.ckptmgr._calls import StorageCalls
 from heronpy.ckptmgr._catalog import Catalog, Merge, Wanted
+from heronpy.ckptmgr._merge_hold import HOLD_MAX_S, MergeHold
 from heronpy.ckptmgr._pieces import Pieces
 
-__all__ = ["Catalog", "Merge", "Pieces", "StorageCalls", "Wanted"]
+__all__ = ["HOLD_MAX_S", "Catalog", "Merge", "MergeHold", "Pieces", "StorageCalls", "Wanted"]

@@ -15,6 +15,7 @@ import grpc.aio
 from heronpy.checkpoints import CheckpointStorage, find_intact, open_storage
 from heronpy.ckptmgr._calls import StorageCalls
 from heronpy.ckptmgr._catalog import Catalog, Merge, Wanted
+from heronpy.ckptmgr._merge_hold import MergeHold
 from heronpy.ckptmgr._pieces import Pieces
 from heronpy.ckptmgr.client import SOCKET_NAME
 from heronpy.config import MIB
@@ -75,6 +76,7 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
         self._catalog = Catalog(launch.topology_id)
         self._writing = asyncio.Lock()
         self._discarding = asyncio.Lock()
+        self._merge_hold = MergeHold()
         self._merges: asyncio.Queue[list[Merge]] = asyncio.Queue(1)
         self._counts = dict.fromkeys(("__save-count", "__save-bytes", "__read-bytes", "__merge-count"), 0)
         self._counts |= dict.fromkeys(("__discard-count", "__storage-failure-count"), 0)
@@ -94,6 +96,7 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
                 tasks.create_task(essential(self._reporter.run()), name=f"{self._id}/metrics")
                 self.started.set()
         finally:
+            self._merge_hold.hold(0)
             await server.stop(grace=0.5)
             self._calls.close()
             self._start_calls.close()
@@ -216,6 +219,11 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
             logged_tasks=next((each.logged_tasks for each in refused if each.logged_tasks), {}),
         )
 
+    async def HoldMerges(self, request: checkpoint_pb2.HoldRequest, context: _Context) -> checkpoint_pb2.HoldReply:
+        """Have merges wait, because tasks restore."""
+        self._merge_hold.hold(request.for_ms / 1000)
+        return checkpoint_pb2.HoldReply()
+
     # --- In the background
 
     async def _merge(self) -> None:
@@ -224,7 +232,8 @@ class CheckpointManager(checkpoint_pb2_grpc.CkptmgrServicer):
             for due in await self._merges.get():
                 what = f"the merge of {due.component!r}, task {due.index}"
                 try:
-                    merge = partial(self._catalog.merge, wanted=due)
+                    self._merge_hold.begin()
+                    merge = partial(self._catalog.merge, wanted=due, wait=self._merge_hold.wait)
                     ref = await self._calls.run(merge, timeout_s=MERGE_TIMEOUT_S, what=what)
                 except HeronError as e:
                     self._failed(e)

@@ -320,3 +320,13 @@ class IntactReply(_message.Message):
     refused: _containers.RepeatedScalarFieldContainer[str]
     logged_tasks: _containers.ScalarMap[str, int]
     def __init__(self, checkpoint: _Optional[int] = ..., refused: _Optional[_Iterable[str]] = ..., logged_tasks: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class HoldRequest(_message.Message):
+    __slots__ = ("for_ms",)
+    FOR_MS_FIELD_NUMBER: _ClassVar[int]
+    for_ms: int
+    def __init__(self, for_ms: _Optional[int] = ...) -> None: ...
+
+class HoldReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

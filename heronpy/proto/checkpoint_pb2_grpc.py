@@ -66,6 +66,11 @@ class CkptmgrStub:
                 request_serializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactRequest.SerializeToString,
                 response_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactReply.FromString,
                 _registered_method=True)
+        self.HoldMerges = channel.unary_unary(
+                '/heronpy.Ckptmgr/HoldMerges',
+                request_serializer=heronpy_dot_proto_dot_checkpoint__pb2.HoldRequest.SerializeToString,
+                response_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.HoldReply.FromString,
+                _registered_method=True)
 
 
 class CkptmgrServicer:
@@ -109,6 +114,12 @@ class CkptmgrServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def HoldMerges(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CkptmgrServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -141,6 +152,11 @@ def add_CkptmgrServicer_to_server(servicer, server):
                     servicer.FindIntact,
                     request_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactRequest.FromString,
                     response_serializer=heronpy_dot_proto_dot_checkpoint__pb2.IntactReply.SerializeToString,
+            ),
+            'HoldMerges': grpc.unary_unary_rpc_method_handler(
+                    servicer.HoldMerges,
+                    request_deserializer=heronpy_dot_proto_dot_checkpoint__pb2.HoldRequest.FromString,
+                    response_serializer=heronpy_dot_proto_dot_checkpoint__pb2.HoldReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -307,6 +323,33 @@ class Ckptmgr:
             '/heronpy.Ckptmgr/FindIntact',
             heronpy_dot_proto_dot_checkpoint__pb2.IntactRequest.SerializeToString,
             heronpy_dot_proto_dot_checkpoint__pb2.IntactReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HoldMerges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/heronpy.Ckptmgr/HoldMerges',
+            heronpy_dot_proto_dot_checkpoint__pb2.HoldRequest.SerializeToString,
+            heronpy_dot_proto_dot_checkpoint__pb2.HoldReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from heronpy.errors import CheckpointError, HeronError
+from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch
 from heronpy.tmaster.checkpoints import (
     CheckpointSize,
@@ -27,6 +29,29 @@ Answer = ManifestWritten | ManifestFailed | IntactFound | IntactUnknown
 
 log = logging.getLogger(__name__)
 
+HOLD_S: Final = 15.0
+"""So long merges wait for a restore, unless it is said again."""
+HOLD_EVERY_S: Final = 5.0
+
+
+class RestoreHold:
+    """When to say that merges are to wait, because tasks restore. Pure."""
+
+    def __init__(self) -> None:
+        self._held_s: float | None = None
+        """When it was said; None: they go on."""
+
+    def ordered(self, order: checkpoint_pb2.CheckpointOrder, now_s: float) -> float | None:
+        """An order is sent. For how many seconds they are to wait, 0: no more; None: nothing is to be said."""
+        if order.HasField("resume"):
+            held, self._held_s = self._held_s is not None, None
+            return 0.0 if held else None
+        due = self._held_s is None or now_s - self._held_s >= HOLD_EVERY_S
+        if not (order.HasField("restore") and order.restore.checkpoint and due):
+            return None
+        self._held_s = now_s
+        return HOLD_S
+
 
 class Manifests:
     """Calls to the Checkpoint Manager of one container. All have a deadline, and none ends the Topology Master."""
@@ -34,6 +59,14 @@ class Manifests:
     def __init__(self, launch: Launch, container: int, answered: Callable[[Answer], None]) -> None:
         """Prepare to call the Checkpoint Manager of `container`; `answered` is called with what became of manifests."""
         self._launch, self._container, self._answered = launch, container, answered
+
+    async def hold_merges(self, for_s: float) -> None:
+        """Have merges wait while tasks restore, or go on. If that fails, they compete."""
+        from heronpy.ckptmgr.client import CheckpointClient
+
+        with contextlib.suppress(HeronError):
+            async with CheckpointClient(self._launch, container=self._container, process="tmaster") as client:
+                await client.hold_merges(for_s)
 
     async def carry_out(self, effect: WriteManifest | DiscardCheckpoints | FindIntact) -> None:
         """Do what an effect asks for. What cannot be deleted now is named again with the next commit."""

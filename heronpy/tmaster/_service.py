@@ -31,7 +31,7 @@ from heronpy.tmaster._core import Activated, Core, Effect, Event, Finish, Reply,
 from heronpy.tmaster._enrolling import Enrollment
 from heronpy.tmaster._health import HealthMonitor, health_metrics
 from heronpy.tmaster._log_levels import LogLevelKeeper
-from heronpy.tmaster._manifests import Manifests
+from heronpy.tmaster._manifests import Manifests, RestoreHold
 from heronpy.tmaster._servicer import TmasterServicer
 from heronpy.tmaster._sessions import Sessions
 from heronpy.tmaster._state import CloseSession, SendPlan, TimePassed
@@ -66,6 +66,7 @@ class TopologyMaster:
         self._security = launch.security("tmaster")
         self._timeout_s = launch.config.tmaster.stmgr_timeout_ms / 1000
         self._manifests = Manifests(launch, container, self.feed)
+        self._restore_hold = RestoreHold()
         self._copies = NodeCopies(launch.container_dir(container) / _COPY_DIR)
         self._health = HealthMonitor(launch.config.metrics.interval_ms / 1000, time.monotonic())
         self._reporter = Reporter(
@@ -216,6 +217,8 @@ class TopologyMaster:
             case SendPlan(session, plan):
                 self.sessions.send(session, plan)
             case SendOrder(session, order):
+                if (for_s := self._restore_hold.ordered(order, time.monotonic())) is not None:
+                    self._tasks.create_task(self._manifests.hold_merges(for_s), name="tmaster/hold-merges")
                 self.sessions.order(session, order)
             case WriteManifest() | DiscardCheckpoints() | FindIntact():
                 self._tasks.create_task(self._manifests.carry_out(effect), name=f"tmaster/{type(effect).__name__}")

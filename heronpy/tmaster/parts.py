@@ -8,6 +8,7 @@ from heronpy.tmaster._history import MINUTE_MS, MINUTES
 from heronpy.tmaster._log_levels import changed as changed_levels
 from heronpy.tmaster._log_levels import check as check_level
 from heronpy.tmaster._log_levels import in_force as levels_in_force
+from heronpy.tmaster._manifests import HOLD_EVERY_S, HOLD_S, RestoreHold
 from heronpy.tmaster._queries import answer as answer_metrics
 from heronpy.tmaster._sessions import Session
 from heronpy.tmaster._state import Effect as StateEffect
@@ -16,6 +17,8 @@ from heronpy.tmaster._state import PackingChanged, PublishPlan, StateChanged, st
 from heronpy.tmaster._status import Metrics
 
 __all__ = [
+    "HOLD_EVERY_S",
+    "HOLD_S",
     "MINUTES",
     "MINUTE_MS",
     "CheckpointAsked",
@@ -24,6 +27,7 @@ __all__ = [
     "Metrics",
     "PackingChanged",
     "PublishPlan",
+    "RestoreHold",
     "Rule",
     "Session",
     "StateChanged",
