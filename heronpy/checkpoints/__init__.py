@@ -64,7 +64,7 @@ from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, check
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
 from heronpy.checkpoints._s3 import S3Storage
 from heronpy.checkpoints._spooled import SpooledSource
-from heronpy.checkpoints._storage import CheckpointStorage, StoredObject, open_storage, storage_below
+from heronpy.checkpoints._storage import CheckpointStorage, Listed, StoredObject, open_storage, storage_below
 
 __all__ = [
     "DELETED",
@@ -81,6 +81,7 @@ __all__ = [
     "Entries",
     "Header",
     "Kind",
+    "Listed",
     "LogHeader",
     "LogRef",
     "LoggedBatch",

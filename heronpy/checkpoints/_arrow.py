@@ -18,7 +18,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from heronpy.checkpoints._names import MANIFESTS, OBJECTS
-from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
+from heronpy.checkpoints._storage import CheckpointStorage, Listed, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError, UnavailableError
 
 _CREATED = "content"
@@ -115,11 +115,19 @@ class ArrowStorage(CheckpointStorage):
             return bytes(f.read_at(rest if length is None else min(length, rest), offset)) if rest else b""
 
     def names(self, prefix: str = "") -> list[str]:
+        return [one.name for one in self.listed(prefix)]
+
+    def listed(self, prefix: str = "") -> list[Listed]:
         start = f"{self.directory}/{prefix.rpartition('/')[0]}".rstrip("/")
         with self._errors(prefix, ReadFailedError):
-            files = [info.path.partition(f"{self.directory}/")[2] for info in self._below(start) if info.is_file]
-        names = [name.removesuffix(f"/{_CREATED}") for name in files if "/." not in f"/{name}"]
-        return sorted(name for name in names if name.startswith(prefix))
+            files = [info for info in self._below(start) if info.is_file]
+        found = []
+        for info in files:
+            name = info.path.partition(f"{self.directory}/")[2]
+            if "/." not in f"/{name}" and name.startswith(prefix):
+                name, stamp = name.removesuffix(f"/{_CREATED}"), f"{info.size}:{info.mtime_ns}"
+                found.append(Listed(name, info.size, stamp, info.mtime_ns / 1e9))
+        return sorted(found, key=lambda one: one.name)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:

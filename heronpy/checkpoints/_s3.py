@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from heronpy.checkpoints._storage import CheckpointStorage, check_storage_name
+from heronpy.checkpoints._storage import CheckpointStorage, Listed, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
 
 PART_BYTES = 8 * 1024 * 1024
@@ -135,14 +135,19 @@ class S3Storage(CheckpointStorage):
                 raise
 
     def names(self, prefix: str = "") -> list[str]:
+        return [one.name for one in self.listed(prefix)]
+
+    def listed(self, prefix: str = "") -> list[Listed]:
         found = []
         with self._errors(prefix):
             pages = self._client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket, Prefix=self._prefix + prefix
             )
             for page in pages:
-                found += [one["Key"][len(self._prefix) :] for one in page.get("Contents", ())]
-        return sorted(found)
+                for one in page.get("Contents", ()):
+                    name, modified_s = one["Key"][len(self._prefix) :], one["LastModified"].timestamp()
+                    found.append(Listed(name, one["Size"], one["ETag"], modified_s))
+        return sorted(found, key=lambda one: one.name)
 
     def delete(self, names: Iterable[str]) -> None:
         keys = [{"Key": self._of(name)["Key"]} for name in names]

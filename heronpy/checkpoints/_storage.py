@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -11,12 +12,25 @@ from typing import Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from heronpy.checkpoints._names import MANIFESTS, OBJECTS
-from heronpy.errors import ConfigError
+from heronpy.errors import ConfigError, NotFoundError
 
-_NAME = re.compile(r"[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*(?:/[A-Za-z0-9_%~-][A-Za-z0-9._%~-]*)*")
+_NAME = re.compile(r"[A-Za-z0-9_%~@-][A-Za-z0-9._%~=@-]*(?:/[A-Za-z0-9_%~@-][A-Za-z0-9._%~=@-]*)*")
 _NAME_CHARACTERS_MAX = 800
 REDIS_PREFIX = "heron-checkpoints"
 REDIS_SCHEMES = ("redis", "rediss", "unix")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object as a listing has found it."""
+
+    name: str
+    size: int
+    """In bytes."""
+    stamp: str
+    """Another one when it is replaced by another content, as far as the storage knows."""
+    modified_s: float = 0.0
+    """When it was stored, in seconds since the epoch; 0: not known."""
 
 
 class CheckpointStorage(ABC):
@@ -62,6 +76,15 @@ class CheckpointStorage(ABC):
     @abstractmethod
     def names(self, prefix: str = "") -> list[str]:
         """All names that begin so, sorted."""
+
+    def listed(self, prefix: str = "") -> list[Listed]:
+        """All objects whose names begin so, sorted by name. What is deleted meanwhile may be left out."""
+        found = []
+        for name in self.names(prefix):
+            with contextlib.suppress(NotFoundError):
+                size = self.size(name)
+                found.append(Listed(name, size, str(size)))
+        return found
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:

@@ -148,6 +148,9 @@ class CheckpointStorageKit:
         assert storage.names("manifests/") == names[:2]
         assert storage.names("objects/a") == names[2:]
         assert storage.names("objects/a/") == ["objects/a/1.base"]
+        assert [(one.name, one.size) for one in storage.listed("objects/a")] == [
+            (name, len(name)) for name in names[2:]
+        ]
         assert storage.names("objects/none/") == []
         assert storage.names("none/") == []
 
