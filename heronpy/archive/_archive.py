@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from heronpy.archive import _progress
@@ -15,6 +13,7 @@ from heronpy.archive._schema import Schema, read_schema
 from heronpy.archive._split import ArchiveSplit, Part
 from heronpy.archive.footer import Footer, UnreadableError, check_codec, check_times, footer_of, opened
 from heronpy.errors import HeronError, NotFoundError
+from heronpy.filesystem import Found, Location, files_of, location
 
 MERGED = "-merged-"
 """In the names of files that replace others."""
@@ -27,17 +26,19 @@ class ArchiveFile:
     """A file of an archive: it is never changed, only replaced by another."""
 
     batch: int
-    path: Path
+    path: Location
     size_bytes: int
+    stamp: str = ""
+    """Another one when somebody has put another content in its place, as who repairs it does."""
 
 
 class Archive:
     """The master data set of a job: read, while it is written."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Location) -> None:
         """Name an archive; it need not exist yet."""
-        self.directory = Path(directory)
-        self._footers: dict[tuple[Path, int], Footer] = {}
+        self.directory = location("the archive", directory)
+        self._footers: dict[tuple[Location, int], Footer] = {}
         self._codec = ""
         self._batch_length_ms = 0
 
@@ -74,18 +75,16 @@ class Archive:
 
     def batches(self) -> dict[int, list[ArchiveFile]]:
         """Its files by batch id, both ascending; without those that a compaction has replaced."""
-        return {batch: files for batch in self._batch_ids() if (files := self._current(self._listed(batch)))}
+        return {batch: files for batch, listed in self._listed() if (files := self._current(listed))}
 
     def replaced(self, older_than_s: float = 0.0) -> list[ArchiveFile]:
         """Files that are still there though a compaction has replaced them, at least so long ago."""
         files = []
-        for batch in self._batch_ids():
-            listed = self._listed(batch)
+        for _, listed in self._listed():
             names: set[str] = set()
             for file in listed:
-                with contextlib.suppress(FileNotFoundError):
-                    if MERGED in file.path.name and time.time() - file.path.stat().st_mtime >= older_than_s:
-                        names |= self._replaces(file)
+                if MERGED in file.path.name and time.time() - _published_s(file) >= older_than_s:
+                    names |= self._replaces(file)
             files += [file for file in listed if file.path.name in names]
         return files
 
@@ -112,7 +111,7 @@ class Archive:
         if footer is None:
             if len(self._footers) >= _CACHED_FOOTERS:
                 self._footers.clear()
-            with opened(file.path) as parquet:
+            with opened(file.path, file.size_bytes) as parquet:
                 footer = footer_of(parquet)
                 check_codec(footer, self.codec)
                 check_times(parquet, file.batch, self.batch_length_ms)
@@ -181,23 +180,13 @@ class Archive:
             splits.append(ArchiveSplit(tuple(waiting), waiting_bytes, codec))
         return splits
 
-    def _batch_ids(self) -> list[int]:
+    def _listed(self) -> list[tuple[int, list[ArchiveFile]]]:
         batches = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory) as entries:
-            for entry in entries:
-                if entry.name.startswith(_PREFIX):
-                    with contextlib.suppress(ValueError):
-                        batches.append(int(entry.name.removeprefix(_PREFIX)))
+        for name, listed in files_of(self.directory).folders(self.directory, _PREFIX):
+            with contextlib.suppress(ValueError):
+                batch = int(name.removeprefix(_PREFIX))
+                batches.append((batch, [_archive_file(batch, found) for found in listed if _counts(found.path.name)]))
         return sorted(batches)
-
-    def _listed(self, batch: int) -> list[ArchiveFile]:
-        files = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.directory / f"{_PREFIX}{batch}") as entries:
-            for entry in entries:
-                if entry.name.endswith(".parquet") and not entry.name.startswith((".", "_")):
-                    with contextlib.suppress(FileNotFoundError):
-                        files.append(ArchiveFile(batch, Path(entry.path), entry.stat().st_size))
-        return sorted(files)
 
     def _current(self, files: list[ArchiveFile]) -> list[ArchiveFile]:
         if len(files) < 2:  # alone, nothing of it is replaced: no footer need be read
@@ -215,17 +204,30 @@ class Archive:
         return set()
 
 
+def _counts(name: str) -> bool:
+    return name.endswith(".parquet") and name[0] not in "._"
+
+
+def _archive_file(batch: int, found: Found[Any]) -> ArchiveFile:
+    return ArchiveFile(batch, found.path, found.size_bytes, found.stamp)
+
+
+def _published_s(file: ArchiveFile) -> float:
+    time_ms = file.path.name.partition("-")[0]
+    return int(time_ms) / 1000 if time_ms.isdecimal() else time.time()
+
+
 def _parts(file: ArchiveFile, target_bytes: int) -> Sequence[tuple[Part, int]]:
-    whole = [(Part(file.path), file.size_bytes)]
+    whole = [(Part(file.path, None, file.size_bytes), file.size_bytes)]
     if file.size_bytes <= target_bytes:
         return whole
     try:
-        with opened(file.path) as parquet:
+        with opened(file.path, file.size_bytes) as parquet:
             metadata = parquet.metadata
             sizes = [_group_bytes(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
     except (FileNotFoundError, UnreadableError):
         return whole  # whoever reads it says so
-    return [(Part(file.path, (group,)), size) for group, size in enumerate(sizes)]
+    return [(Part(file.path, (group,), file.size_bytes), size) for group, size in enumerate(sizes)]
 
 
 def _group_bytes(group: Any) -> int:

@@ -10,15 +10,22 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from heronpy.errors import ConfigError, HeronError
+from heronpy.filesystem import Location, files_of, location
 
 FOLDER = "dead-letter"
 """In a job's directory."""
+STAGED = (".", "~")
+"""How the names of files begin that do not count yet: in a directory, in a store."""
 _ROW_CHARS = 64 * 1024
+_STORED_BYTES = 256 * 1024
+"""Of a file in a store, where nothing can be appended: it is written again with each row."""
+_STAGED_BYTES = 8 * 1024 * 1024
+"""Of a staged one, which is in memory until it is closed."""
 _ORIGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
@@ -31,7 +38,7 @@ class DeadLetters:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Location,
         origin: str,
         *,
         file_bytes: int = 64 * 1024 * 1024,
@@ -45,27 +52,28 @@ class DeadLetters:
             origin: who sets aside, as a stage's name; part of the path.
             file_bytes: a file that is larger is followed by the next.
             files_per_process: rows beyond these are counted only, in `<name>.left-out`.
-            staged: how the files' names begin. They count for nothing, and have a dot before that, until
-                `publish_letters`.
+            staged: how the files' names begin. They count for nothing, and have a dot before that (a tilde in a
+                store), until `publish_letters`. In a store they are not durable before `close`.
 
         Raises:
             ConfigError: `origin` cannot be part of a path.
         """
         if not _ORIGIN.fullmatch(origin):
             raise ConfigError(f"dead letters: {origin!r} cannot name a folder: use letters, digits, '_', '-' and '.'")
-        self.directory = Path(directory)
+        self.directory = location("the job's directory", directory)
         self.origin = origin
         self.count = 0
         """How many rows and files this object has set aside, in this process."""
-        self.files: list[Path] = []
+        self.files: list[Location] = []
         """Those that it has created, in this process."""
         self._staged = staged
         self._file_bytes = file_bytes
         self._files_per_process = files_per_process
+        self._stored = not isinstance(self.directory, Path)
         self._start()
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
         """The folder with this origin's files."""
         return self.directory / FOLDER / self.origin
 
@@ -93,8 +101,8 @@ class DeadLetters:
     def close(self) -> None:
         """Close the file of this process, if there is one. The next row opens another."""
         with self._lock:
-            if self._fd is not None and self._pid == os.getpid():
-                os.close(self._fd)
+            if self._out is not None and self._pid == os.getpid():
+                self._out.close()
             self._start(keep_lock=True)
 
     def __enter__(self) -> DeadLetters:
@@ -113,33 +121,34 @@ class DeadLetters:
         if not keep_lock:
             self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._fd: int | None = None
+        self._out: _File | _StoredFile | None = None
         self._bytes = 0
         self._files = 0
         self._left_out = 0
-        before = f".{self._staged}" if self._staged else f"{socket.gethostname()}-{self._pid}"
+        before = f"{STAGED[self._stored]}{self._staged}" if self._staged else f"{socket.gethostname()}-{self._pid}"
         self._stem = f"{before}-{secrets.token_hex(4)}"
 
     def _write(self, line: bytes) -> None:
-        if self._fd is None or self._bytes + len(line) > self._file_bytes:
-            if self._files >= self._files_per_process:
+        file_bytes, files = self._file_bytes, self._files_per_process
+        if self._stored:
+            most = _STAGED_BYTES if self._staged else _STORED_BYTES
+            file_bytes, files = min(file_bytes, most), files * max(1, file_bytes // most)
+        if self._out is None or self._bytes + len(line) > file_bytes:
+            if self._files >= files:
                 self._leave_out()
                 return
             self._next_file()
-        assert self._fd is not None
+        assert self._out is not None
         self._bytes += len(line)
-        while line:
-            line = line[os.write(self._fd, line) :]
+        self._out.write(line)
 
     def _next_file(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
-        self.path.mkdir(parents=True, exist_ok=True)
+        if self._out is not None:
+            self._out.close()
+            self._out = None
         suffix = f"-{self._files}" if self._files else ""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         path = self.path / f"{self._stem}{suffix}.jsonl"
-        self._fd = os.open(path, flags, 0o644)
+        self._out = _File(path) if isinstance(path, Path) else _StoredFile(path, each=not self._staged)
         self.files.append(path)
         self._files += 1
         self._bytes = 0
@@ -149,42 +158,85 @@ class DeadLetters:
         path = self.path / f"{self._stem}.left-out"
         if self._left_out == 1:
             self.files.append(path)
-        path.write_text(str(self._left_out), encoding="ascii")
+        if isinstance(path, Path):
+            path.write_text(str(self._left_out), encoding="ascii")
+        else:
+            files_of(path).write(path, str(self._left_out).encode("ascii"))
 
 
-def _of(directory: Path, origin: str, file_bytes: int, files_per_process: int, staged: str) -> DeadLetters:
+class _File:
+    """Lines appended to a file: they are with the operating system at once."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o644)
+
+    def write(self, line: bytes) -> None:
+        while line:
+            line = line[os.write(self._fd, line) :]
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class _StoredFile:
+    """Lines of a file in a store, which is written as a whole: with each line, or when it is closed."""
+
+    def __init__(self, path: Location, *, each: bool) -> None:
+        self._path, self._each = path, each
+        self._lines: list[bytes] = []
+
+    def write(self, line: bytes) -> None:
+        self._lines.append(line)
+        if self._each:
+            self._store()
+
+    def close(self) -> None:
+        if not self._each:
+            self._store()
+
+    def _store(self) -> None:
+        files_of(self._path).write(self._path, b"".join(self._lines))
+
+
+def _of(directory: Location, origin: str, file_bytes: int, files_per_process: int, staged: str) -> DeadLetters:
     return DeadLetters(directory, origin, file_bytes=file_bytes, files_per_process=files_per_process, staged=staged)
 
 
-def publish_letters(files: Iterable[Path]) -> None:
+def publish_letters(files: Iterable[Location]) -> None:
     """Have staged dead letters count.
 
     Raises:
-        OSError: they cannot be renamed; some may count.
+        OSError, HeronError: they cannot be renamed; some may count.
     """
     for path in files:
-        path.rename(path.with_name(path.name.removeprefix(".")))
+        name = path.name[1:]
+        if isinstance(path, Path):
+            path.rename(path.with_name(name))
+        else:
+            store = files_of(path)
+            store.write(path.with_name(name), store.read(path))
+            store.delete([path])
 
 
-def dead_letter_counts(directory: Path) -> dict[str, int]:
+def dead_letter_counts(directory: Location) -> dict[str, int]:
     """How many rows and files each origin has set aside in a job's directory, also those that were only counted."""
     counts: dict[str, int] = {}
-    for origin in _folders(Path(directory) / FOLDER):
+    for name, files in sorted(files_of(directory).folders(directory / FOLDER)):
         with contextlib.suppress(FileNotFoundError):  # someone tidies up meanwhile
-            counts[origin.name] = sum(_lines(path) for path in origin.iterdir() if path.name[0] != ".")
+            counts[name] = sum(_lines(file.path) for file in files if file.path.name[0] not in STAGED)
     return counts
 
 
-def _folders(path: Path) -> Iterator[Path]:
-    with contextlib.suppress(FileNotFoundError):
-        yield from sorted(folder for folder in path.iterdir() if folder.is_dir())
-
-
-def _lines(path: Path) -> int:
+def _lines(path: Location) -> int:
+    files = files_of(path)
     if path.suffix == ".left-out":
-        return int(path.read_text() or 0)
+        return int(files.read(path) or 0)
     if path.suffix != ".jsonl":
         return 0
+    if not isinstance(path, Path):
+        return files.read(path).count(b"\n")
     with path.open("rb") as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 

@@ -12,11 +12,11 @@ import contextlib
 import json
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 from heronpy.archive.files import write_json
 from heronpy.errors import HeronError
+from heronpy.filesystem import Location, files_of
 
 NOTHING = -(2**63)
 """Before this time an archive is complete whose writers have said nothing."""
@@ -26,7 +26,7 @@ _FOLDER = "_progress"
 class Progress:
     """What one task of a run records."""
 
-    def __init__(self, directory: Path, task: str, run: str, tasks: int) -> None:
+    def __init__(self, directory: Location, task: str, run: str, tasks: int) -> None:
         self._directory = directory
         self._path = directory / _FOLDER / f"{run}@{task}.json"
         self._tasks = tasks
@@ -34,7 +34,7 @@ class Progress:
         self._before_ms: int | None = None
         self._written: tuple[int | None, bool] | None = None
         with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
-            content = json.loads(self._path.read_text())  # of the process that this one replaces
+            content = json.loads(files_of(self._path).read(self._path))  # of the process that this one replaces
             self._began_ms, self._before_ms = content["began_ms"], content["before_ms"]
             self._written = (self._before_ms, content["ended"])
         # Whoever reads must know from the start that there is a writer: a run before may have ended with "that is all".
@@ -57,7 +57,7 @@ class Progress:
         self._written = state
 
 
-def complete_before_ms(directory: Path) -> int | None:
+def complete_before_ms(directory: Location) -> int | None:
     """Before which time every element is in the archive; None: all are, and no more will come.
 
     Raises:
@@ -72,11 +72,12 @@ def complete_before_ms(directory: Path) -> int | None:
     return max(_least(tasks) for tasks in runs.values())
 
 
-def _runs(directory: Path) -> dict[str, list[dict[str, Any]]]:
+def _runs(directory: Location) -> dict[str, list[dict[str, Any]]]:
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for path in (directory / _FOLDER).glob("*.json"):
+    files = files_of(directory)
+    for path in [file.path for file in files.listed(directory / _FOLDER) if file.path.suffix == ".json"]:
         try:
-            runs[path.name.partition("@")[0]].append(_task(json.loads(path.read_text())))
+            runs[path.name.partition("@")[0]].append(_task(json.loads(files.read(path))))
         except (OSError, ValueError, RecursionError) as error:
             raise HeronError(f"{path} cannot be read: {error}") from error
     return runs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from heronpy.archive.decode import decode, hashes_of, one_array
 from heronpy.archive.footer import Footer, UnreadableError, as_unreadable, check_codec, footer_of, opened
 from heronpy.connectors.spi import Chunk
 from heronpy.errors import HeronError, NotFoundError, is_shortage
+from heronpy.filesystem import Location
 
 DeadLetter = Callable[[str, Any, str], None]
 _CHUNK_ROWS = 16_384
@@ -26,8 +26,10 @@ DAMAGED = (ValueError, TypeError, LookupError, AttributeError, pa.ArrowException
 class Part:
     """Some row groups of a file, or all of them."""
 
-    path: Path
+    path: Location
     row_groups: tuple[int, ...] | None = None
+    size_bytes: int | None = None
+    """Of the file, if that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class ArchiveSplit:
 
 
 def _read_part(part: Part, codec: str, dead_letter: DeadLetter) -> Iterator[Chunk]:
-    with opened(part.path) as file:
+    with opened(part.path, part.size_bytes) as file:
         footer = footer_of(file)
         check_codec(footer, codec)
         for group in range(file.num_row_groups) if part.row_groups is None else part.row_groups:
@@ -96,7 +98,7 @@ def read_row_group(file: Any, group: int) -> Any:
     return table
 
 
-def id_hash_groups(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.int64]] | None]:
+def id_hash_groups(path: Location) -> Iterator[np.ndarray[Any, np.dtype[np.int64]] | None]:
     """The column `id_hash` of a file, row group by row group; None for each that is damaged.
 
     Raises:

@@ -22,6 +22,7 @@ from heronpy.archive.id_hash import hash_sum, id_hashes
 from heronpy.archive.mixed import OTHER, widen
 from heronpy.errors import ConfigError, HeronError, TupleError, is_shortage
 from heronpy.files import sync
+from heronpy.filesystem import Location, files_of, location
 
 DeadLetter = Callable[[str, Any, str], None]
 _TASK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
@@ -52,7 +53,7 @@ class ArchiveWriter:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Location,
         *,
         task: str,
         batch_length_ms: int,
@@ -79,7 +80,8 @@ class ArchiveWriter:
         for name in (task, run or "_"):
             if not _TASK.fullmatch(name):
                 raise ConfigError(f"archive {directory}: {name!r} cannot be part of a file name")
-        self._directory = Path(directory)
+        self._directory = location("the archive", directory)
+        self._files = files_of(self._directory)
         self._task = task
         self._batch_length_ms = batch_length_ms
         self._dead_letter = dead_letter
@@ -88,9 +90,11 @@ class ArchiveWriter:
         self.waiting = 0
         """How many elements wait for `commit`."""
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            if isinstance(self._directory, Path):
+                self._directory.mkdir(parents=True, exist_ok=True)
             self._schema = agree(self._directory, codec, batch_length_ms)
-            remove_stale(self._directory)
+            if isinstance(self._directory, Path):
+                remove_stale(self._directory)
         except OSError as error:
             raise HeronError(f"cannot write archive {directory}: {error.strerror or error}") from error
         self._progress = Progress(self._directory, task, run, tasks)
@@ -146,13 +150,8 @@ class ArchiveWriter:
                 path = self._write(batch, rows)
                 if path is not None:
                     written.append((path, self._directory / f"batch={batch}"))
-            for tmp, folder in written:
-                folder.mkdir(exist_ok=True)
-                os.rename(tmp, folder / self._name())
-            for _, folder in written:
-                sync(folder)
-            if written:
-                sync(self._directory)
+            if isinstance(self._directory, Path):
+                self._rename(written)
         except OSError as error:
             # Files that are renamed already stay: their rows will be there twice, under one id, as after a kill.
             raise HeronError(f"cannot write archive {self._directory}: {error.strerror or error}") from error
@@ -160,6 +159,15 @@ class ArchiveWriter:
         self._taken += self.waiting
         self.waiting = 0
         return len(written)
+
+    def _rename(self, written: Sequence[tuple[Location, Location]]) -> None:
+        for tmp, folder in written:
+            assert isinstance(tmp, Path)
+            assert isinstance(folder, Path)
+            folder.mkdir(exist_ok=True)
+            os.rename(tmp, folder / self._name())
+        for folder in [folder for _, folder in written] + ([self._directory] if written else []):
+            sync(folder)  # type: ignore[arg-type]  # as above
 
     def progress(self, watermark_ms: int | None) -> None:
         """Record that every element before `watermark_ms` of this task is committed; None: every one there will be.
@@ -199,8 +207,8 @@ class ArchiveWriter:
     def _name(self) -> str:
         return f"{time.time_ns() // 1_000_000}-{self._task}-{secrets.token_hex(6)}.parquet"
 
-    def _write(self, batch: int, rows: _Rows) -> Path | None:
-        """Write a batch's rows to a temporary file; None if none of them can be archived."""
+    def _write(self, batch: int, rows: _Rows) -> Location | None:
+        """Write rows to a temporary file, or to their place in a store; None if none of them can be archived."""
         if self._pickles:
             element: Type = "null"
             columns = {"pickled": pa.array(rows.values, pa.binary())}
@@ -216,10 +224,14 @@ class ArchiveWriter:
         footer = Footer(codec, element, len(rows.ids), hash_sum(hashes), mixed=OTHER in columns)
         table = pa.table({"id": ids, "id_hash": pa.array(hashes), "time_ms": times} | columns)
         table = table.replace_schema_metadata(footer.metadata())
-        tmp = tmp_path(self._directory)
-        pq.write_table(table, tmp, row_group_size=rows_per_group(table), **write_options())
-        sync(tmp)
-        return tmp
+        path: Location
+        if isinstance(self._directory, Path):
+            path = tmp_path(self._directory)
+        else:
+            path = self._directory / f"batch={batch}" / self._name()
+        with self._files.writing(path) as to:
+            pq.write_table(table, to, row_group_size=rows_per_group(table), **write_options())
+        return path
 
     def _encoded(self, values: Sequence[Any]) -> tuple[Type, dict[str, Any]]:
         """The type of the columns of values, and the columns.

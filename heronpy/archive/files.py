@@ -17,6 +17,7 @@ from typing import Any
 
 from heronpy.errors import UnavailableError
 from heronpy.files import sync
+from heronpy.filesystem import Location, files_of
 from heronpy.host import pid_space
 
 TMP = "_tmp"
@@ -61,21 +62,29 @@ def remove_stale(directory: Path) -> int:
 def _alive(entry: os.DirEntry[str]) -> bool:
     if time.time() - entry.stat().st_mtime > _STALE_S:
         return False
-    host, _, rest = entry.name.partition("@")
+    return not is_dead_here(entry.name)
+
+
+def is_dead_here(owner: str) -> bool:
+    """Whether it is known that the process is gone whose `this_process` a name begins with."""
+    host, _, rest = owner.partition("@")
     pid = rest.partition("@")[0]
     if host != _host() or not pid.isdigit():
-        return True
+        return False
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:
-        return False
-    except PermissionError:
         return True
-    return True
+    except PermissionError:
+        return False
+    return False
 
 
-def write_json(directory: Path, path: Path, content: Any) -> None:
+def write_json(directory: Location, path: Location, content: Any) -> None:
     """Replace a small file; a reader sees the old one or the new one."""
+    if not isinstance(directory, Path) or not isinstance(path, Path):
+        files_of(path).write(path, json.dumps(content, indent=1).encode())
+        return
     tmp = tmp_path(directory)
     with tmp.open("w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)

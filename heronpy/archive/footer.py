@@ -6,13 +6,13 @@ import errno
 import json
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from heronpy.archive._arrow import pa, pq
 from heronpy.archive.element_types import Type
 from heronpy.archive.encode import arrow_type
 from heronpy.archive.mixed import OTHER
+from heronpy.filesystem import Location, files_of
 
 CODECS = ("columns", "pickle")
 NOTES = ("absent", "ints", OTHER)
@@ -57,7 +57,7 @@ class Footer:
         return {_KEY: json.dumps({"format": format_, **content}).encode()}
 
 
-def read_footer(path: Path) -> Footer:
+def read_footer(path: Location) -> Footer:
     """The footer of a file.
 
     Raises:
@@ -142,16 +142,17 @@ def _check_columns(file: Any, expected: dict[str, Any], optional: Collection[str
         raise UnreadableError(f"its column {unknown[0]!r:.40} is none that an archive has")
 
 
-def opened(path: Path) -> Any:
-    """An open `pyarrow.parquet.ParquetFile`.
+def opened(path: Location, size_bytes: int | None = None) -> Any:
+    """An open `pyarrow.parquet.ParquetFile`; of a store quicker, if the size of the file is known.
 
     Raises:
         FileNotFoundError: no such file.
         UnreadableError: it is not Parquet, or its footer is damaged.
         OSError, MemoryError: it cannot be determined, see `as_unreadable`.
+        HeronError: its store does not answer.
     """
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True)
+        return pq.ParquetFile(files_of(path).input(path, size_bytes), page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         raise as_unreadable(error) from error
 

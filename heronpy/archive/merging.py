@@ -86,7 +86,7 @@ def plan_merges(
         bins[-1].append(file)
         size_bytes += file.size_bytes
     return [
-        MergePlan(directory, batch, tuple(file.path for file in group), this_process())
+        MergePlan(directory, batch, tuple(Path(str(file.path)) for file in group), this_process())
         for group in bins
         if len(group) > 1
     ]

@@ -38,7 +38,9 @@ def archive_in(directory: Path) -> Path:
     """Where the program has its archive."""
     job = job_in(directory)
     (node,) = job.archives().values()
-    return job.archive_path(node)
+    found = job.archive_path(node)
+    assert isinstance(found, Path)
+    return found
 
 
 def engine(session: Any, directory: Path, out: Path) -> None:

@@ -17,7 +17,8 @@ from types import MappingProxyType
 from heronpy.archive import Archive
 from heronpy.archive.files import locked, remove_stale
 from heronpy.archive.merging import Merged, MergePlan, merge_files, plan_merges, publish
-from heronpy.errors import HeronError
+from heronpy.errors import ConfigError, HeronError
+from heronpy.filesystem import files_of
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.session import spark_session
 
@@ -71,6 +72,7 @@ def compact(
         progress: called with what happens, line by line.
 
     Raises:
+        ConfigError: an archive is not in a directory.
         UnavailableError: an archive is being compacted already.
         HeronError: an archive cannot be read or written.
     """
@@ -78,17 +80,28 @@ def compact(
     began_s = time.monotonic()
     with ExitStack() as locks:
         plans = []
-        for name, node in job.archives().items():
-            directory = job.archive_path(node)
+        for name, directory in _directories(job).items():
             if Archive(directory).exists:
                 locks.enter_context(locked(directory / _LOCK, f"archive {name} is being compacted already", wait_s=0))
                 report.removed += _tidy(directory, keep_replaced_s)
-                plans += _plans(Archive(directory), min_files, target_bytes)
+                plans += _plans(directory, min_files, target_bytes)
         if plans:
             progress(f"{sum(len(plan.files) for plan in plans)} files to merge into {len(plans)}")
             _run(plans, f"compact {job.name}", master, conf, report, progress)
     report.seconds = time.monotonic() - began_s
     return report
+
+
+def _directories(job: Job) -> dict[str, Path]:
+    found = {}
+    for name, node in job.archives().items():
+        directory = job.archive_path(node)
+        if not isinstance(directory, Path):
+            raise ConfigError(
+                f"the archive {name} is in {directory}: only archives in directories are compacted so far"
+            )
+        found[name] = directory
+    return found
 
 
 def _tidy(directory: Path, keep_replaced_s: float) -> int:
@@ -97,20 +110,21 @@ def _tidy(directory: Path, keep_replaced_s: float) -> int:
     replaced = Archive(directory).replaced(keep_replaced_s)
     for file in replaced:
         try:
-            file.path.unlink(missing_ok=True)
+            files_of(directory).delete([file.path])
         except OSError as error:
             raise HeronError(f"cannot remove {file.path}: {error.strerror or error}") from error
     return len(replaced)
 
 
-def _plans(archive: Archive, min_files: int, target_bytes: int) -> list[MergePlan]:
+def _plans(directory: Path, min_files: int, target_bytes: int) -> list[MergePlan]:
+    archive = Archive(directory)
     before_ms = archive.complete_before_ms()
     length_ms = archive.batch_length_ms
     return [
         plan
         for batch, files in archive.batches().items()
         if before_ms is None or (batch + 1) * length_ms <= before_ms
-        for plan in plan_merges(archive.directory, batch, files, min_files=min_files, target_bytes=target_bytes)
+        for plan in plan_merges(directory, batch, files, min_files=min_files, target_bytes=target_bytes)
     ]
 
 

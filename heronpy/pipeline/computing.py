@@ -6,14 +6,14 @@ import secrets
 import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import HeronError, UserCodeError
-from heronpy.pipeline._inputs import SPLIT_BYTES_MAX, ArchiveInput
+from heronpy.filesystem import Location
 from heronpy.pipeline.duplicates import find_duplicate_candidates
 from heronpy.pipeline.exchange import layout_of
 from heronpy.pipeline.execute import JobContext, ScanTask, execute
+from heronpy.pipeline.inputs import SPLIT_BYTES_MAX, ArchiveInput
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.memory import LIMIT_KEY, limit_of
 from heronpy.pipeline.plan import BatchPlan
@@ -120,11 +120,11 @@ def cores(sc: SparkContext) -> int:
 
 def _duplicate_candidates(
     sc: SparkContext, archives: Sequence[ArchiveInput], batches: Container[int]
-) -> tuple[dict[str, Any], list[ScanTask], set[Path]]:
+) -> tuple[dict[str, Any], list[ScanTask], set[Location]]:
     """Hashes of ids that are there twice, by archive; readings of the files that they are in; damaged files."""
     candidates: dict[str, Any] = {}
     with_candidates: list[ScanTask] = []
-    damaged: set[Path] = set()
+    damaged: set[Location] = set()
     for one in archives:
         files = {file.path: file for file in one.chosen(batches)}
         if not files:

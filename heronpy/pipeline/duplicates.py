@@ -8,12 +8,12 @@ the others, *candidates*, are compared by their real ids.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heronpy.errors import HeronError, NotFoundError
+from heronpy.filesystem import Location
 from heronpy.pipeline.execute import collected
 from heronpy.pipeline.task_errors import sendable_errors
 
@@ -25,8 +25,8 @@ _HASHES_PER_PARTITION = 8_000_000
 
 
 def find_duplicate_candidates(
-    sc: SparkContext, files: Sequence[tuple[Path, int]], parallelism: int
-) -> tuple[np.ndarray[Any, Any], set[Path], set[Path]]:
+    sc: SparkContext, files: Sequence[tuple[Location, int]], parallelism: int
+) -> tuple[np.ndarray[Any, Any], set[Location], set[Location]]:
     """Hashes of ids that occur more than once, sorted; the files that they are in; and those that are damaged.
 
     Of damaged files the rest is read: whoever reads their elements must find the same damage, else some count twice.
@@ -51,14 +51,14 @@ def find_duplicate_candidates(
     return np.sort(hashes), {paths[i] for _, numbers, _ in found for i in numbers}, damaged
 
 
-def _tasks(files: Sequence[tuple[Path, int]], target_bytes: int) -> list[list[tuple[int, str]]]:
-    tasks: list[list[tuple[int, str]]] = [[]]
+def _tasks(files: Sequence[tuple[Location, int]], target_bytes: int) -> list[list[tuple[int, Location]]]:
+    tasks: list[list[tuple[int, Location]]] = [[]]
     filled = 0
     for number, (path, size) in enumerate(files):
         if filled + size > target_bytes and tasks[-1]:
             tasks.append([])
             filled = 0
-        tasks[-1].append((number, str(path)))
+        tasks[-1].append((number, path))
         filled += size
     return tasks
 
@@ -69,14 +69,14 @@ class _Hashes:
     def __init__(self, count: int) -> None:
         self._count = count
 
-    def __call__(self, tasks: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    def __call__(self, tasks: Iterable[list[tuple[int, Location]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
         with sendable_errors():
             yield from self._of(tasks)
 
-    def _of(self, tasks: Iterable[list[tuple[int, str]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
+    def _of(self, tasks: Iterable[list[tuple[int, Location]]]) -> Iterator[tuple[int, tuple[int, bytes]]]:
         for files in tasks:
             for number, path in files:
-                for hashes in file_hashes(Path(path)):
+                for hashes in file_hashes(path):
                     if hashes is None:
                         yield 0, (number, b"")
                         continue
@@ -88,7 +88,7 @@ class _Hashes:
                         yield p, (number, hashes[places == p].tobytes())
 
 
-def file_hashes(path: Path) -> Iterator[np.ndarray[Any, Any] | None]:
+def file_hashes(path: Location) -> Iterator[np.ndarray[Any, Any] | None]:
     """The hashes of a file's ids, by row group; None for what is damaged.
 
     Raises:

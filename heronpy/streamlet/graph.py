@@ -12,13 +12,13 @@ import enum
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from heronpy.errors import TopologyError
 
 if TYPE_CHECKING:
     from heronpy.connectors import Sink, Source
+    from heronpy.filesystem import Location
     from heronpy.stores import Store
     from heronpy.streamlet.monoid import Monoid
     from heronpy.streamlet.windowconfig import WindowConfig
@@ -241,7 +241,7 @@ class ArchiveNode(Node):
 
     archive_name: str
     """Part of paths, unique in the program."""
-    path: Path | None
+    path: Location | None
     """The archive's directory; None: `archive/<archive_name>` in the job's directory."""
     codec: str = "columns"
     """How elements become Parquet columns; see `heronpy.archive`."""

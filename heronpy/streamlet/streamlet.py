@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.config import check_name
 from heronpy.connectors import Sink
 from heronpy.errors import TopologyError
-from heronpy.files import local_path
+from heronpy.filesystem import Location, location
 from heronpy.streamlet.graph import (
     ArchiveNode,
     ConsumeNode,
@@ -270,18 +269,21 @@ class Streamlet:
             store=store,
         )
 
-    def archive(self, path: str | Path | None = None, *, name: str | None = None, codec: str = "columns") -> Streamlet:
+    def archive(
+        self, path: str | Location | None = None, *, name: str | None = None, codec: str = "columns"
+    ) -> Streamlet:
         """Write each element to the archive, from which batch jobs compute their views; returns the same elements.
 
         Args:
-            path: the archive's directory; `archive/<name>` in the job's directory without it.
+            path: the archive's directory, or a URL (`s3://bucket/prefix?endpoint=…&region=…`, `hdfs://host:port/path`);
+                `archive/<name>` in the job's directory without it.
             name: unique in the program; `events` without it.
             codec: `columns` (dicts of plain values, text, numbers, bytes) or `pickle` (anything).
         """
         return self._then(
             ArchiveNode,
             archive_name=check_name("archive name", name or "events"),
-            path=None if path is None else local_path("the archive", path),
+            path=None if path is None else location("the archive", path),
             codec=codec,
         )
 
