@@ -7,23 +7,26 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
-from pathlib import Path
 
 import msgspec
 
 from heronpy.connectors._files import damage
-from heronpy.connectors._saved import save_json
+from heronpy.connectors._saved import save_json, saved_files
+from heronpy.errors import HeronError
+from heronpy.filesystem import Location, files_of
 
 _log = logging.getLogger(__name__)
 _SAVE_INTERVAL_S = 1.0
+_NAME = re.compile(r"[0-9]+\.json")
 Entry = tuple[int, int]
 
 
 class Positions:
     """The positions of one task's parts. Without a directory they last as long as this object."""
 
-    def __init__(self, directory: Path | None, task_index: int) -> None:
+    def __init__(self, directory: Location | None, task_index: int) -> None:
         """Read what all tasks have written so far."""
         self._directory = directory
         self._path = None if directory is None else directory / f"{task_index}.json"
@@ -67,21 +70,20 @@ class Positions:
             return
         try:
             save_json(self._path, self._mine)
-        except OSError as e:
-            _log.warning("cannot save positions to %s: %s", self._path, e.strerror or e)
+        except (OSError, HeronError) as e:
+            _log.warning("cannot save positions to %s: %s", self._path, getattr(e, "strerror", None) or e)
             return
         self._changed = False
 
 
-def _read_all(directory: Path) -> dict[str, Entry]:
+def _read_all(directory: Location) -> dict[str, Entry]:
     known: dict[str, Entry] = {}
-    for path in directory.glob("[0-9]*.json"):
-        if path.name.endswith(".times.json"):
-            continue
+    files = files_of(directory)
+    for path in [file.path for file in saved_files(directory, _NAME)]:
         try:
-            entries = msgspec.json.decode(path.read_bytes(), type=dict[str, Entry])
+            entries = msgspec.json.decode(files.read(path), type=dict[str, Entry])
         except (OSError, msgspec.MsgspecError) as e:
-            damage(path, e)
+            damage(str(path), e)
             _log.warning("cannot read positions from %s, so what they cover is read again: %s", path, e)
             continue
         for key, entry in entries.items():

@@ -9,16 +9,19 @@ from __future__ import annotations
 import bisect
 import itertools
 import logging
+import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
 from heronpy.connectors._files import damage
-from heronpy.connectors._saved import save_json
+from heronpy.connectors._saved import save_json, saved_files
+from heronpy.errors import HeronError
+from heronpy.filesystem import Location, files_of
 
 _log = logging.getLogger(__name__)
 _SUFFIX = ".times.json"
+_NAME = re.compile(rf"[0-9]+{re.escape(_SUFFIX)}")
 Span = tuple[int, int]
 """(place, time in ms): rows that begin before the place, and not in an earlier span, have this time."""
 
@@ -44,7 +47,7 @@ def times_at(spans: Sequence[Span], starts: Sequence[int]) -> list[int]:
 class Times:
     """The spans of one task's parts. Without a directory they last as long as this object."""
 
-    def __init__(self, directory: Path | None, task_index: int) -> None:
+    def __init__(self, directory: Location | None, task_index: int) -> None:
         """Read what all tasks have written so far."""
         self._path = None if directory is None else directory / f"{task_index}{_SUFFIX}"
         self._known = {} if directory is None else _read_all(directory)
@@ -65,25 +68,18 @@ class Times:
             return
         try:
             save_json(self._path, self._mine)
-        except OSError as e:
-            _log.warning("cannot save the times of files to %s: %s", self._path, e.strerror or e)
+        except (OSError, HeronError) as e:
+            _log.warning("cannot save the times of files to %s: %s", self._path, getattr(e, "strerror", None) or e)
 
 
-def _read_all(directory: Path) -> dict[str, list[Span]]:
+def _read_all(directory: Location) -> dict[str, list[Span]]:
     known: dict[str, list[Span]] = {}
     # The task that reads a part may be another one after a restart. The newest file counts: a part may be shorter now.
-    for path in sorted(directory.glob(f"[0-9]*{_SUFFIX}"), key=_changed):
+    files = files_of(directory)
+    for path in [file.path for file in sorted(saved_files(directory, _NAME), key=lambda file: file.modified_s)]:
         try:
-            known |= msgspec.json.decode(path.read_bytes(), type=dict[str, list[Span]])
+            known |= msgspec.json.decode(files.read(path), type=dict[str, list[Span]])
         except (OSError, msgspec.MsgspecError) as e:
-            damage(path, e)
+            damage(str(path), e)
             _log.warning("cannot read the times of files from %s: %s", path, e)
     return known
-
-
-def _changed(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns
-    except OSError as e:
-        damage(path, e)
-        return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from heronpy.errors import ConfigError
+from heronpy.filesystem import Location
 
 
 class Record(NamedTuple):
@@ -39,7 +40,7 @@ class SourceContext:
     """How many there are: together they must read every record once."""
     config: dict[str, Any]
     """The topology's configuration."""
-    directory: Path | None
+    directory: Location | None
     """For what must outlive the process, as positions (`directory/positions/<name>/…`); None: nothing can."""
     dead_letter: Callable[[str, Any, str], None]
     """`dead_letter(where, row, reason)`: sets a malformed row aside. `where` names file and row."""

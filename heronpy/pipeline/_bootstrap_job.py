@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.archive.files import locked
-from heronpy.errors import AlreadyExistsError, StateError
+from heronpy.errors import AlreadyExistsError, ConfigError, StateError
 from heronpy.pipeline._states import states
 from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
@@ -112,27 +112,30 @@ def bootstrap(
         progress: called with what happens.
 
     Raises:
+        ConfigError: the job's files are in a store.
         StateError: no batch is closed.
         HeronError: Spark, a view or a store fails; what there was before still counts.
     """
     began_s = time.monotonic()
+    if not isinstance(job.directory, Path):
+        raise ConfigError(f"{job.directory}: only jobs in directories are bootstrapped so far")
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     if manifest.committed_watermark is None:
         raise StateError(f"{job.name} has no closed batch to begin with: there is nothing to bootstrap from")
     done = Bootstrapped(manifest.committed_watermark, (manifest.committed_watermark + 1) * job.batch_length_ms)
     with locked(job.directory / f"{_FOLDER}.lock", f"another bootstrap of {job.name} runs", wait_s=0):
         done.live_rows = load_live_views(job, manifest, progress=progress)
-        done.states = _write_initial(job, done, master, conf, progress)
+        done.states = _write_initial(job, job.directory, done, master, conf, progress)
     done.seconds = time.monotonic() - began_s
     return done
 
 
 def _write_initial(
-    job: Job, done: Bootstrapped, master: str, conf: Mapping[str, str], progress: Callable[[str], None]
+    job: Job, directory: Path, done: Bootstrapped, master: str, conf: Mapping[str, str], progress: Callable[[str], None]
 ) -> dict[str, int]:
     """Compute states, write them and the cut, and have topologies begin with them: all of it, or nothing."""
     counted = {}
-    target = job.directory / _FOLDER / f"{done.committed_watermark}-{secrets.token_hex(4)}"
+    target = directory / _FOLDER / f"{done.committed_watermark}-{secrets.token_hex(4)}"
     try:
         target.mkdir(parents=True)
         with states(job, master=master, conf=conf) as found:
@@ -144,7 +147,7 @@ def _write_initial(
         if Manifest.load(job.directory, job.batch_length_ms).committed_watermark != done.committed_watermark:
             raise StateError(f"a batch run of {job.name} closed further batches meanwhile: run the bootstrap again")
         write_cut(target, done.before_ms)
-        _switch(job.directory, target)
+        _switch(directory, target)
     except BaseException as e:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(e, OSError):

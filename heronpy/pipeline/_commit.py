@@ -10,10 +10,12 @@ from pathlib import Path
 
 from heronpy.archive import publish_letters
 from heronpy.files import sync
+from heronpy.filesystem import Location, files_of
 from heronpy.pipeline.exchange import output_directory, output_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.letters import remove_letters
 from heronpy.pipeline.manifest import Batch, Manifest, Parts
+from heronpy.pipeline.parts import part_name
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.reductions import STATES
 from heronpy.pipeline.task import Part, Report
@@ -74,14 +76,17 @@ def commit(
     manifest.committed_watermark = committed_watermark()
     manifest.save(job.directory)
     for directory in replaced:
-        shutil.rmtree(directory, ignore_errors=True)  # what stays is removed as a leftover by the next run
+        files_of(directory).delete_folder(directory)  # what stays is removed as a leftover by the next run
     remove_letters(job.directory, manifest, version)
 
 
 def _rename(parts: list[Part]) -> None:
-    for part in parts:
-        part.written.replace(part.written.parent / part.final)
     folder = parts[0].written.parent
+    if not isinstance(folder, Path):
+        return  # they have their names: nothing is renamed in a store
+    for part in parts:
+        assert isinstance(part.written, Path)
+        part.written.replace(folder / part.final)
     for path in (folder, folder.parent, folder.parent.parent):
         sync(path)
 
@@ -90,11 +95,16 @@ def _parts(node: Node, parts: list[Part]) -> Parts:
     rows = [0] * (max((part.number for part in parts), default=-1) + 1)
     for part in parts:
         rows[part.number] = part.rows
-    files = sorted(part.final for part in parts) if isinstance(node, SinkNode) else []
-    return Parts(sum(rows), rows, files)
+    if isinstance(node, SinkNode):
+        return Parts(sum(rows), rows, sorted(part.final for part in parts))
+    files = [""] * len(rows)
+    for part in parts:
+        files[part.number] = part.final
+    named = any(part.final != part_name(part.number) for part in parts)
+    return Parts(sum(rows), rows, files if named else [])
 
 
-def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[Path]:
+def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[Location]:
     for name in plan.outputs:
         yield output_directory(job.directory, plan.nodes[name], batch, old.version)
 
@@ -103,6 +113,9 @@ def remove_leftovers(job: Job, manifest: Manifest) -> None:
     """Remove versions that the manifest does not name: of runs that died, of programs that had other views."""
     remove_letters(job.directory, manifest)
     kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
+    if not isinstance(job.directory, Path):
+        _remove_stored(job.directory, kept, manifest)
+        return
     for folder in _folders(job.directory):
         if folder.name.startswith(STATES):
             shutil.rmtree(folder, ignore_errors=True)
@@ -114,6 +127,19 @@ def remove_leftovers(job: Job, manifest: Manifest) -> None:
                     name = f"{batch.name}/{version.name}"
                     if name not in kept and (base is None or name != f"base/{base.version}"):
                         shutil.rmtree(version, ignore_errors=True)
+
+
+def _remove_stored(directory: Location, kept: set[str], manifest: Manifest) -> None:
+    files = files_of(directory)
+    for kind in ("views", "sinks"):
+        stale = []
+        for path in files.below(directory / kind):
+            *_, output, batch, version, _ = path.parts
+            base = manifest.bases.get(output)
+            name = f"{batch}/{version}"
+            if name not in kept and (base is None or name != f"base/{base.version}"):
+                stale.append(path)
+        files.delete(stale)
 
 
 def _folders(path: Path) -> list[Path]:

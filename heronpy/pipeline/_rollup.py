@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pickle
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.files import sync
+from heronpy.filesystem import Location, files_of
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.execute import collected, pack, unpack
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Base, Manifest, Parts
 from heronpy.pipeline.outputs import merge_rows
-from heronpy.pipeline.parts import part_name, temporary, write_part
+from heronpy.pipeline.parts import part_name, unused, write_part
 from heronpy.pipeline.progress import Progress, watched
 from heronpy.pipeline.views import read_rows
 from heronpy.stores import decode_key
@@ -68,7 +68,7 @@ def _roll_up(sc: SparkContext, job: Job, manifest: Manifest, view: str, monoid: 
     folder = job.directory / "views" / view
     sources = [(folder / "base" / valid.version, valid.parts)] if valid else []
     sources += [(folder / f"batch={n}" / manifest.batches[n].version, manifest.batches[n].views[view]) for n in batches]
-    files = [folder / part_name(i) for folder, parts in sources for i, n in enumerate(parts.part_rows) if n]
+    files = [folder / parts.file_of(i) for folder, parts in sources for i, n in enumerate(parts.part_rows) if n]
     rows = sum(parts.rows for _, parts in sources)
     count = max(1, -(-rows // ROWS_PER_PART))
     version = f"{time.time_ns() // 1_000_000:x}-{secrets.token_hex(4)}"
@@ -77,10 +77,10 @@ def _roll_up(sc: SparkContext, job: Job, manifest: Manifest, view: str, monoid: 
     manifest.bases[view] = Base(version, upto, current, parts)
     manifest.save(job.directory)
     if old is not None:
-        shutil.rmtree(folder / "base" / old.version, ignore_errors=True)
+        files_of(folder).delete_folder(folder / "base" / old.version)
 
 
-def _merged(sc: SparkContext, files: Sequence[Path], monoid: Monoid, count: int, folder: Path) -> Parts:
+def _merged(sc: SparkContext, files: Sequence[Location], monoid: Monoid, count: int, folder: Location) -> Parts:
     shared = sc.broadcast(pack(monoid))
     try:
         tasks = [list(files[i::16]) for i in range(min(16, len(files)))]
@@ -88,10 +88,14 @@ def _merged(sc: SparkContext, files: Sequence[Path], monoid: Monoid, count: int,
         written = collected(rdd.mapPartitionsWithIndex(_Write(shared, folder)))
     finally:
         shared.destroy()
-    rows = [0] * count
+    rows, names = [0] * count, [""] * count
     for index, number, path in written:
-        path.replace(folder / part_name(index))
+        if isinstance(path, Path):
+            path.replace(path.with_name(part_name(index)))
+        names[index] = path.name
         rows[index] = number
+    if not isinstance(folder, Path):
+        return Parts(sum(rows), rows, names)
     if written:
         for path in (folder, folder.parent):
             sync(path)
@@ -104,7 +108,7 @@ class _Read:
     def __init__(self, shared: Any, count: int) -> None:
         self._shared, self._count = shared, count
 
-    def __call__(self, tasks: Iterable[list[Path]]) -> Iterator[tuple[int, bytes]]:
+    def __call__(self, tasks: Iterable[list[Location]]) -> Iterator[tuple[int, bytes]]:
         monoid: Monoid = unpack(self._shared.value)
         table: dict[bytes, Any] = {}
         for files in tasks:
@@ -126,16 +130,16 @@ class _Read:
 class _Write:
     """Writes a part: (index, rows, path)."""
 
-    def __init__(self, shared: Any, folder: Path) -> None:
+    def __init__(self, shared: Any, folder: Location) -> None:
         self._shared, self._folder = shared, folder
 
-    def __call__(self, index: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int, Path]]:
+    def __call__(self, index: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int, Location]]:
         monoid: Monoid = unpack(self._shared.value)
         table: dict[bytes, Any] = {}
         for _, data in blocks:
             merge_rows(table, [(key, monoid.decode(value)) for key, value in pickle.loads(data)], monoid)
         if table:
-            path = temporary(self._folder, index)
+            path = unused(self._folder, index)
             rows = [(key, decode_key(key), acc) for key, acc in sorted(table.items())]
             yield index, write_part(path, rows, monoid, _raise), path
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heronpy.errors import NotFoundError
-from heronpy.pipeline._inputs import archive_readings, open_archives, sizes, source_readings
+from heronpy.errors import ConfigError, NotFoundError
 from heronpy.pipeline.computing import Batches, compute, cores
+from heronpy.pipeline.inputs import archive_readings, open_archives, sizes, source_readings
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.plan import BatchPlan, plan_batch
@@ -44,9 +44,12 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
     Values are pickled in the job's own directory meanwhile.
 
     Raises:
+        ConfigError: the job's files are in a store.
         NotFoundError: no batch is closed yet.
         TopologyError: a stage has no batch side.
     """
+    if not isinstance(job.directory, Path):
+        raise ConfigError(f"{job.directory}: states of reductions are computed only for jobs in directories so far")
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     nodes = [node for node in job.graph.nodes() if isinstance(node, ReduceByKeyNode)]
     if not nodes:
@@ -58,7 +61,8 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
     with spark_session(f"heronpy {job.name}", master, conf or {}) as session:
         report, version = _computed(session.sparkContext, job, plan, manifest.committed_watermark)
     try:
-        yield {node.stage: State([part.written for part in report.parts if part.stage == node.stage]) for node in nodes}
+        files = {node.stage: [Path(str(p.written)) for p in report.parts if p.stage == node.stage] for node in nodes}
+        yield {stage: State(found) for stage, found in files.items()}
     finally:
         shutil.rmtree(state_directory(job.directory, version), ignore_errors=True)
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import numpy as np
 
+from heronpy.filesystem import Location
 from heronpy.hashing import stable_hash
 from heronpy.pipeline._regions import Times
 from heronpy.pipeline.plan import BatchPlan
@@ -57,7 +57,7 @@ class Layout:
     """Files of each batch's outputs."""
     default_parts: int
     """Files of a batch that is not in `parts`."""
-    directory: Path
+    directory: Location
     version: str
     together: bool = False
     """Whether one task does all exchanges of a level, as it suffices for little input; each has one partition then."""
@@ -97,7 +97,7 @@ def layout_of(
     batch_bytes: dict[int, int],
     total_bytes: int,
     parallelism: int,
-    directory: Path,
+    directory: Location,
     version: str,
 ) -> Layout:
     """Decide how many partitions everything has: so many that one fits in a worker's memory, and no more."""
@@ -261,7 +261,7 @@ def output_name(node: Node) -> str:
     return node.store_name if isinstance(node, StoreNode) else node.stage
 
 
-def output_directory(directory: Path, node: Node, batch: int, version: str) -> Path:
+def output_directory(directory: Location, node: Node, batch: int, version: str) -> Location:
     """Where the files of an output's batch are."""
     kind = "sinks" if isinstance(node, SinkNode) else "views"
     return directory / kind / output_name(node) / f"batch={batch}" / version

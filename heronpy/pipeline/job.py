@@ -15,9 +15,9 @@ manifest.json                            which batches are done; replaced atomic
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from heronpy.errors import ConfigError
+from heronpy.filesystem import Location
 from heronpy.streamlet.config import Config
 from heronpy.streamlet.graph import ArchiveNode, Graph, StoreNode
 from heronpy.streamlet.runner import Program
@@ -30,7 +30,7 @@ class Job:
     name: str
     config: Config
     graph: Graph
-    directory: Path
+    directory: Location
 
     @classmethod
     def of(cls, program: Program) -> Job:
@@ -59,6 +59,6 @@ class Job:
         """Its archives by name."""
         return {node.archive_name: node for node in self.graph.nodes() if isinstance(node, ArchiveNode)}
 
-    def archive_path(self, node: ArchiveNode) -> Path:
+    def archive_path(self, node: ArchiveNode) -> Location:
         """Where an archive is."""
         return node.path or self.directory / "archive" / node.archive_name

@@ -10,11 +10,12 @@ import re
 from pathlib import Path
 
 from heronpy.archive import DEAD_LETTERS
+from heronpy.filesystem import Location, files_of
 from heronpy.pipeline.manifest import Manifest
 
 ANY = "any"
 """Instead of a batch id: it is not known."""
-_NAME = re.compile(rf"(?P<staged>\.?)batch=(?P<batch>-?\d+|{ANY})-(?P<version>[0-9a-f]+-[0-9a-f]{{8}})-.*")
+_NAME = re.compile(rf"(?P<staged>[.~]?)batch=(?P<batch>-?\d+|{ANY})-(?P<version>[0-9a-f]+-[0-9a-f]{{8}})-.*")
 
 
 def staged_name(batch: int | None, version: str) -> str:
@@ -22,7 +23,7 @@ def staged_name(batch: int | None, version: str) -> str:
     return f"batch={ANY if batch is None else batch}-{version}"
 
 
-def remove_letters(directory: Path, manifest: Manifest, newest: str = "") -> None:
+def remove_letters(directory: Location, manifest: Manifest, newest: str = "") -> None:
     """Remove dead letters of batch runs that count no longer: the same events have them in a newer version.
 
     Args:
@@ -34,9 +35,16 @@ def remove_letters(directory: Path, manifest: Manifest, newest: str = "") -> Non
         OSError: some stay, and their events are there twice until a run has removed them.
     """
     versions = {newest, *(batch.version for batch in manifest.batches.values())}
-    for path in (directory / DEAD_LETTERS).glob("*/*batch=*"):
+    files = files_of(directory)
+    for path in _letters(directory / DEAD_LETTERS):
         if (named := _NAME.fullmatch(path.name)) is not None:
             done = None if named["batch"] == ANY else manifest.batches.get(int(named["batch"]))
             counts = named["version"] == done.version if done is not None else named["version"] in versions
             if named["staged"] or not counts:
-                path.unlink(missing_ok=True)
+                files.delete([path])
+
+
+def _letters(folder: Location) -> list[Location]:
+    if isinstance(folder, Path):  # also staged ones, which are hidden there
+        return list(folder.glob("*/*batch=*"))
+    return [file.path for _, files in files_of(folder).folders(folder) for file in files]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,9 @@ import msgspec
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
 from heronpy.files import replace_file
+from heronpy.filesystem import Location
+from heronpy.pipeline import _manifest_log as log
+from heronpy.pipeline.parts import part_name
 
 MANIFEST_FILE = "manifest.json"
 LOCK_FILE = "manifest.lock"
@@ -29,7 +33,12 @@ class Parts:
     part_rows: list[int] = field(default_factory=list)
     """Rows of part 0, 1, …; a part without rows has no file. Of views, keys are in part `stable_hash(key) % len`."""
     files: list[str] = field(default_factory=list)
-    """Names of the files, where they do not follow from `part_rows` (sinks choose their suffix)."""
+    """Names of the files, where they do not follow from `part_rows`: of sinks, which choose their suffix, those that
+    there are; in stores, where nothing is renamed, one of each part of a view, empty if it has no file."""
+
+    def file_of(self, index: int) -> str:
+        """The name of a part of a view that has rows."""
+        return self.files[index] if self.files else part_name(index)
 
 
 @dataclass
@@ -81,10 +90,15 @@ class Manifest:
     """By view."""
     unread: dict[str, str] = field(default_factory=dict)
     """Files of archives of which something could not be read, and `stamp` of each: repaired, they are read again."""
+    run: str = ""
+    """In a store: the run that wrote it. Of two that wrote the same, only one can be the newest."""
     format: int = FORMAT
 
+    def __post_init__(self) -> None:
+        self.number = 0  # in a store, of the version that this one was loaded from; no field, so not in the file
+
     @classmethod
-    def load(cls, directory: Path, batch_length_ms: int | None = None) -> Manifest:
+    def load(cls, directory: Location, batch_length_ms: int | None = None) -> Manifest:
         """Read a job's manifest; a new one if there is none.
 
         Args:
@@ -95,12 +109,21 @@ class Manifest:
             ConfigError: it was made with another batch length.
             StateError: it cannot be read.
         """
-        path = directory / MANIFEST_FILE
+        path, number = directory / MANIFEST_FILE, 0
         try:
-            raw = msgspec.json.decode(path.read_bytes())
+            if isinstance(path, Path):
+                content: bytes | None = path.read_bytes()
+            else:
+                number, path, content = log.newest(path)
+            if content is None:
+                manifest = cls(batch_length_ms or 0)
+                manifest.number = number
+                return manifest
+            raw = msgspec.json.decode(content)
             if isinstance(raw, dict) and raw.get("format") == _FORMER:
                 raw |= {"format": FORMAT, "committed_watermark": raw.pop("closed_upto", None)}
             manifest = msgspec.convert(raw, cls, str_keys=True)
+            manifest.number = number
         except FileNotFoundError:
             return cls(batch_length_ms or 0)
         except (OSError, msgspec.DecodeError, ValueError, RecursionError) as e:
@@ -132,9 +155,27 @@ class Manifest:
         closed = sorted((n for n in self.batches if n <= self.committed_watermark), reverse=True)
         return closed[keep - 1] if len(closed) >= keep else None
 
-    def save(self, directory: Path) -> None:
-        """Replace the manifest on disk: atomically, and durably on return."""
-        replace_file(directory / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(self), indent=1))
+    def claim(self, directory: Location) -> None:
+        """In a store: take over from all other runs. None that began before can save a manifest from now on.
+
+        Raises:
+            FencedError: another run was faster.
+        """
+        if not isinstance(directory, Path):
+            self.run = secrets.token_hex(8)
+            self.number = log.claim(directory / MANIFEST_FILE, self.number, self.run)
+
+    def save(self, directory: Location) -> None:
+        """Replace the manifest: atomically, and durably on return.
+
+        Raises:
+            FencedError: another run has taken over.
+        """
+        path = directory / MANIFEST_FILE
+        if isinstance(path, Path):
+            replace_file(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
+        else:
+            self.number = log.append(path, self.number, msgspec.json.encode(self))
 
     def base_of(self, view: str, upto: int | None = None) -> Base | None:
         """The roll-up to begin a read with: None if there is none that counts, or it reaches beyond `upto`."""
@@ -145,22 +186,36 @@ class Manifest:
         return base if current == base.batches else None
 
 
-def stamp(path: Path) -> str:
-    """Size and time of change of a file: another one when it is replaced or repaired; `` when it is gone."""
+def manifest_stamp(directory: Location) -> object:
+    """Changes whenever a job's manifest is replaced; None: there is none.
+
+    Raises:
+        OSError, HeronError: it cannot be determined.
+    """
+    path = directory / MANIFEST_FILE
+    if not isinstance(path, Path):
+        return log.newest_number(path)
     try:
         found = path.stat()
     except FileNotFoundError:
-        return ""
-    return f"{found.st_size}:{found.st_mtime_ns}"
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @contextlib.contextmanager
-def lock(directory: Path) -> Iterator[None]:
+def lock(directory: Location) -> Iterator[None]:
     """Inside, no other process changes the job's batch side. The kernel frees it when the process dies.
+
+    In a store it is a lease: who has slept through its end can be followed by another run, which `claim` keeps from
+    being overwritten.
 
     Raises:
         AlreadyExistsError: another run holds it.
     """
+    if not isinstance(directory, Path):
+        with log.lease(directory / LOCK_FILE, f"another batch run works on {directory}"):
+            yield
+        return
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOCK_FILE).open("w") as f:
         try:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from heronpy.errors import NotFoundError, StateError, UnavailableError, nearest
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.manifest import MANIFEST_FILE, Manifest
+from heronpy.pipeline.manifest import Manifest, manifest_stamp
 from heronpy.stores import SqliteStore, StoreContext, StoreReader, StoreWriter
 from heronpy.streamlet.graph import (
     ArchiveNode,
@@ -248,12 +248,9 @@ class MergedStore:
     def _stamp_now(self) -> object:
         """Changes whenever the manifest is replaced."""
         try:
-            stat = (self._directory / MANIFEST_FILE).stat()
-        except FileNotFoundError:
-            return None
+            return manifest_stamp(self._directory)
         except OSError as e:
             raise UnavailableError(f"{self._directory} cannot be read: {e}") from e
-        return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
     def _let_go(self) -> None:
         self._stamp = ()

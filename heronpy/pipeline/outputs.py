@@ -11,16 +11,19 @@ import heapq
 import inspect
 import operator
 import pickle
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from heronpy.files import sync
+from heronpy.filesystem import Location, files_of
 from heronpy.hashing import stable_hash
 from heronpy.pipeline._regions import Times
 from heronpy.pipeline.exchange import Layout, Outbox, by_batch, output_directory
 from heronpy.pipeline.memory import Memory, SpillFile
-from heronpy.pipeline.parts import Row, encoded_key, once, part_name, sorted_rows, temporary, write_part
+from heronpy.pipeline.parts import Row, encoded_key, once, part_name, sorted_rows, unused, write_part
 from heronpy.pipeline.reductions import TABLE_KEYS_MAX
 from heronpy.pipeline.task import Part, Task
 from heronpy.streamlet.chain import as_tuple
@@ -141,9 +144,10 @@ class StoreReducer:
                 runs = [self._read(run) for run in self._runs.pop(at)]
                 rows = once(heapq.merge(rows, *runs, key=encoded_key), self._node.monoid)
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
-            path = temporary(directory, part)
+            path = unused(directory, part)
             count = write_part(path, rows, self._node.monoid, failed)
-            self._task.report.parts.append(Part(self._node.stage, batch, part, count, path, part_name(part)))
+            final = part_name(part) if isinstance(path, Path) else path.name
+            self._task.report.parts.append(Part(self._node.stage, batch, part, count, path, final))
         if self._file is not None:
             self._file.close()
 
@@ -245,27 +249,42 @@ class SinkReducer:
         """Write what has come: the sink pulls elements, one part after the other."""
         for batch, part in sorted(self._blocks):
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
-            path = temporary(directory, part)
             counter = _Counter(self._read(self._blocks.pop((batch, part))))
-            written = self._write(path, counter, batch * self._layout.batch_length_ms)
-            assert written is not None, f"{self._node.stage}: supports_batch, but write_part() wrote nothing"
-            sync(written)
-            final = f"part-{part:05d}" + written.name.removeprefix(path.name)
+            time_ms = batch * self._layout.batch_length_ms
+            path = unused(directory, part, "")
+            if isinstance(path, Path):
+                written: Location = self._write(path, counter, time_ms)
+                final = f"part-{part:05d}" + written.name.removeprefix(path.name)
+            else:
+                written = self._upload(path, counter, time_ms)
+                final = written.name
             self._task.report.parts.append(Part(self._node.stage, batch, part, counter.count, written, final))
         if self._file is not None:
             self._file.close()
 
-    def _write(self, path: Path, counter: _Counter, time_ms: int) -> Path | None:
+    def _upload(self, path: Location, counter: _Counter, time_ms: int) -> Location:
+        """Have the sink write a part on this host, and store it with the suffix that the sink has chosen."""
+        with tempfile.TemporaryDirectory(prefix="heron-sink-", dir=self._scratch) as scratch:
+            local = self._write(Path(scratch) / path.name, counter, time_ms)
+            final = path.with_name(path.name + local.name.removeprefix(path.name))
+            with local.open("rb") as file, files_of(final).writing(final) as to:
+                assert not isinstance(to, Path)
+                shutil.copyfileobj(file, to)
+        return final
+
+    def _write(self, path: Path, counter: _Counter, time_ms: int) -> Path:
         """Have the sink write a part; what it refuses is set aside, as in a topology, if it says what that is."""
         write: Callable[..., Path | None] = self._node.sink.write_part
-        if "refused" not in inspect.signature(write).parameters:
-            return write(path, iter(counter))
 
         def refused(element: Any, error: Exception) -> None:
             counter.count -= 1
             self._task.failed(self._node.stage, element, time_ms, error)
 
-        return write(path, iter(counter), refused)
+        takes_refused = "refused" in inspect.signature(write).parameters
+        written = write(path, iter(counter), refused) if takes_refused else write(path, iter(counter))
+        assert written is not None, f"{self._node.stage}: supports_batch, but write_part() wrote nothing"
+        sync(written)
+        return written
 
     def _spill(self) -> None:
         if self._file is None:

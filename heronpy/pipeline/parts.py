@@ -8,6 +8,7 @@ Columns: `key` and `value` as bytes (`heronpy.stores.encode_key`, `Monoid.encode
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from heronpy.files import sync
+from heronpy.filesystem import Location, files_of
 from heronpy.stores import encode_key, key_label
 from heronpy.streamlet.monoid import Monoid
 
@@ -25,6 +26,7 @@ _ROW_GROUP_BYTES = 4 * 1024 * 1024
 _ZSTD_LEVEL = 1
 
 _NAME = b"heronpy.part"
+_NUMBER = re.compile(r"\.?part-(\d+)")
 
 Row = tuple[bytes, Any, Any]
 """(encoded key, key, accumulator)"""
@@ -37,13 +39,19 @@ def part_name(index: int) -> str:
     return f"part-{index:05d}.parquet"
 
 
-def temporary(directory: Path, index: int) -> Path:
-    """A name for a part while it is written, which no other attempt uses. Readers ignore it."""
+def unused(directory: Location, index: int, suffix: str = ".parquet") -> Location:
+    """A name for a part that no other attempt has used: in a directory one that readers ignore, while it is written.
+
+    In a store it is final, for nothing is renamed there: the manifest says whose part counts.
+    """
+    name = f"part-{index:05d}-{secrets.token_hex(6)}"
+    if not isinstance(directory, Path):
+        return directory / f"{name}{suffix}"
     directory.mkdir(parents=True, exist_ok=True)
-    return directory / f".part-{index:05d}-{secrets.token_hex(6)}"
+    return directory / f".{name}"
 
 
-def opened_part(path: Path) -> Any:
+def opened_part(path: Location) -> Any:
     """A part as an open `pyarrow.parquet.ParquetFile`.
 
     Raises:
@@ -52,7 +60,7 @@ def opened_part(path: Path) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(path, page_checksum_verification=True)
+    file = pq.ParquetFile(files_of(path).input(path), page_checksum_verification=True)
     name = (file.metadata.metadata or {}).get(_NAME)  # an earlier heronpy wrote none
     wrong = ""
     if name is not None and name != _name_of(path).encode():
@@ -81,10 +89,10 @@ def read_group(file: Any, group: int) -> Any:
     return table
 
 
-def _name_of(path: Path) -> str:
-    """View, batch (or `base`), version and part, also of one that is `temporary`."""
-    final = part_name(int(path.name.split("-")[1])) if path.name.startswith(".") else path.name
-    return "/".join((*path.parts[-4:-1], final))
+def _name_of(path: Location) -> str:
+    """View, batch (or `base`), version and part, also of a name that is `unused`."""
+    number = _NUMBER.match(path.name)
+    return "/".join((*path.parts[-4:-1], path.name if number is None else part_name(int(number[1]))))
 
 
 def sorted_rows(
@@ -121,30 +129,32 @@ def encoded_key(row: Row) -> bytes:
     return row[0]
 
 
-def write_part(path: Path, rows: Iterable[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]) -> int:
-    """Write a part to a path of `temporary`, durably; how many rows it has. One row group is in memory."""
+def write_part(
+    path: Location, rows: Iterable[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None]
+) -> int:
+    """Write a part to a path of `unused`, durably; how many rows it has. One row group is in memory."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _schema().with_metadata(
-        {_NAME: _name_of(path.with_name(part_name(int(path.name.split("-")[1])))).encode()}
-    )
+    schema = _schema().with_metadata({_NAME: _name_of(path).encode()})
     written = 0
-    with pq.ParquetWriter(
-        path,
-        schema,
-        compression="zstd",
-        compression_level=_ZSTD_LEVEL,
-        use_dictionary=False,
-        write_statistics=["key"],
-        write_page_index=True,
-        write_page_checksum=True,
-        sorting_columns=[pq.SortingColumn(0)],
-    ) as writer:
+    with (
+        files_of(path).writing(path) as to,
+        pq.ParquetWriter(
+            to,
+            schema,
+            compression="zstd",
+            compression_level=_ZSTD_LEVEL,
+            use_dictionary=False,
+            write_statistics=["key"],
+            write_page_index=True,
+            write_page_checksum=True,
+            sorting_columns=[pq.SortingColumn(0)],
+        ) as writer,
+    ):
         for group in _row_groups(_encoded_rows(rows, monoid, failed)):
             written += len(group)
             writer.write_table(pa.table(list(map(list, zip(*group, strict=True))), schema=schema))
-    sync(path)
     return written
 
 

@@ -17,11 +17,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from heronpy.filesystem import Location
 from heronpy.hashing import mix
 from heronpy.pipeline._regions import Push, Times
 from heronpy.pipeline.exchange import Layout, Outbox, by_number
 from heronpy.pipeline.memory import frames
-from heronpy.pipeline.parts import temporary
+from heronpy.pipeline.parts import unused
 from heronpy.pipeline.task import Part, Task
 from heronpy.streamlet.chain import as_tuple
 from heronpy.streamlet.graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
@@ -231,16 +232,18 @@ class StateReducer(KeyReducer):
 
     def finish(self) -> None:
         """Write them, after `results`."""
-        path = temporary(state_directory(self._layout.directory, self._layout.version), self._task.index)
+        path = unused(state_directory(self._layout.directory, self._layout.version), self._task.index)
         items = list(self.state.items())
+        assert isinstance(path, Path)
         with path.open("wb") as f:
             for i in range(0, len(items), _RESULTS):
                 f.write(cloudpickle.dumps(items[i : i + _RESULTS]))
         self._task.report.parts.append(Part(self._node.stage, 0, self._task.index, len(items), path, path.name))
 
 
-def state_directory(directory: Path, version: str) -> Path:
+def state_directory(directory: Location, version: str) -> Path:
     """Where states are while they are read."""
+    assert isinstance(directory, Path), "`states` refuses others"
     return directory / f"{STATES}{version}"
 
 

@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import DamagedInputError, HeronError, StateError
 from heronpy.pipeline._commit import commit, remove_leftovers
-from heronpy.pipeline._inputs import (
+from heronpy.pipeline._rollup import roll_up, views_to_roll_up
+from heronpy.pipeline.batch_times import batch_name, batch_names
+from heronpy.pipeline.computing import Batches, compute, cores
+from heronpy.pipeline.inputs import (
     ArchiveInput,
     archive_readings,
     complete_before_ms,
@@ -27,9 +30,6 @@ from heronpy.pipeline._inputs import (
     still_unread,
     unread_files,
 )
-from heronpy.pipeline._rollup import roll_up, views_to_roll_up
-from heronpy.pipeline.batch_times import batch_name, batch_names
-from heronpy.pipeline.computing import Batches, compute, cores
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, Parts, lock
 from heronpy.pipeline.pending import Work, committed_watermark, decide, renew
@@ -128,6 +128,7 @@ class _Run:
         self._accept_damage = accept_damage
         self._master, self._conf, self._progress = master, conf, progress
         self._manifest = Manifest.load(job.directory, job.batch_length_ms)
+        self._manifest.claim(job.directory)  # what other runs have left counts no more, and is removed
         self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heronpy.errors import is_shortage
+from heronpy.filesystem import Location
 from heronpy.pipeline.letters import staged_name
 
 _ROW_GROUP = ", row group "
@@ -32,7 +33,7 @@ class Part(NamedTuple):
     number: int
     """Which file of the batch."""
     rows: int
-    written: Path
+    written: Location
     final: str
     """What it is called once its version counts."""
 
@@ -72,7 +73,7 @@ class Report:
     first_failure: tuple[str, str] | None = None
     """The stage and reason of the first failure, and its traceback."""
     parts: list[Part] = field(default_factory=list)
-    letters: list[Path] = field(default_factory=list)
+    letters: list[Location] = field(default_factory=list)
     """Files of dead letters, which are staged."""
 
     def add(self, other: Report) -> None:
@@ -95,7 +96,7 @@ class Task:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Location,
         version: str,
         index: int,
         batch_length_ms: int,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import bisect
 from collections import OrderedDict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from heronpy.errors import StateError
+from heronpy.filesystem import Location
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.manifest import Manifest, Parts
-from heronpy.pipeline.parts import opened_part, part_name, read_group
+from heronpy.pipeline.parts import opened_part, read_group
 from heronpy.stores import decode_key, encode_key
 from heronpy.streamlet.monoid import Monoid
 
@@ -22,7 +22,7 @@ _OPEN_FILES_MAX = 64
 class ViewReader:
     """A view as batch runs left it. Not for several threads at once."""
 
-    def __init__(self, directory: Path, view: str, monoid: Monoid, manifest: Manifest | None = None) -> None:
+    def __init__(self, directory: Location, view: str, monoid: Monoid, manifest: Manifest | None = None) -> None:
         """Open a view.
 
         Args:
@@ -40,7 +40,7 @@ class ViewReader:
         self._monoid = monoid
         self.manifest = manifest or Manifest.load(directory)
         """Which versions are read."""
-        self._files: OrderedDict[Path, _PartFile] = OrderedDict()
+        self._files: OrderedDict[Location, _PartFile] = OrderedDict()
         upto = self.manifest.committed_watermark
         batches = self.manifest.batches.items()
         lacking = [n for n, batch in batches if upto is not None and n <= upto and view not in batch.views]
@@ -88,7 +88,7 @@ class ViewReader:
         folder, parts = self._batch_folder(batch, done.version), done.views[self._view]
         for index, rows in enumerate(parts.part_rows):
             if rows:
-                yield from self._rows(folder / part_name(index))
+                yield from self._rows(folder / parts.file_of(index))
 
     def totals(self, upto: int | None = None) -> Iterator[tuple[Any, Any]]:
         """Every key with its accumulator over all batches up to `upto`. Holds all keys of the view in memory."""
@@ -96,7 +96,7 @@ class ViewReader:
         table: dict[Any, Any] = {}
         for folder, parts in [*base, *batches]:
             for index, rows in enumerate(parts.part_rows):
-                for key, acc in self._rows(folder / part_name(index)) if rows else ():
+                for key, acc in self._rows(folder / parts.file_of(index)) if rows else ():
                     table[key] = self._monoid.merge(table[key], acc) if key in table else acc
         yield from table.items()
 
@@ -116,13 +116,13 @@ class ViewReader:
         for folder, parts in [*base, *batches]:
             count = len(parts.part_rows)
             if count and parts.part_rows[index := hashed % count]:
-                value = self._open(folder / part_name(index)).get(encoded)
+                value = self._open(folder / parts.file_of(index)).get(encoded)
                 if value is not None:
                     acc = self._monoid.decode(value)
                     total = acc if total is None else self._monoid.merge(total, acc)
         return total
 
-    def _folders(self, upto: int | None) -> tuple[list[tuple[Path, Parts]], list[tuple[Path, Parts]]]:
+    def _folders(self, upto: int | None) -> tuple[list[tuple[Location, Parts]], list[tuple[Location, Parts]]]:
         """Where to read everything up to a batch: the roll-up if there is one, and the batches after it."""
         base = self.manifest.base_of(self._view, upto)
         batches = [
@@ -134,14 +134,14 @@ class ViewReader:
             return [], batches
         return [(self._directory / "views" / self._view / "base" / base.version, base.parts)], batches
 
-    def _batch_folder(self, batch: int, version: str) -> Path:
+    def _batch_folder(self, batch: int, version: str) -> Location:
         return self._directory / "views" / self._view / f"batch={batch}" / version
 
-    def _rows(self, path: Path) -> Iterator[tuple[Any, Any]]:
+    def _rows(self, path: Location) -> Iterator[tuple[Any, Any]]:
         for key, value in read_rows(path):
             yield decode_key(key), self._monoid.decode(value)
 
-    def _open(self, path: Path) -> _PartFile:
+    def _open(self, path: Location) -> _PartFile:
         file = self._files.get(path)
         if file is None:
             file = self._files[path] = _PartFile(path)
@@ -156,7 +156,7 @@ class ViewReader:
         self.manifest = Manifest.load(self._directory)
 
 
-def read_rows(path: Path) -> Iterator[tuple[bytes, bytes]]:
+def read_rows(path: Location) -> Iterator[tuple[bytes, bytes]]:
     """The encoded keys and values of a part, by key.
 
     Raises:
@@ -176,7 +176,7 @@ def read_rows(path: Path) -> Iterator[tuple[bytes, bytes]]:
 class _PartFile:
     """A part that stays open for lookups; of its rows, only the last row group that was read stays in memory."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Location) -> None:
         import pyarrow as pa
 
         self._path = path

@@ -9,10 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from heronpy.errors import StateError
+from heronpy.filesystem import Location
 from heronpy.streamlet.monoid import Monoid
 
 
@@ -24,8 +24,8 @@ class StoreContext:
     """Name of the view."""
     monoid: Monoid
     """How its values are merged, encoded and read."""
-    directory: Path | None
-    """The job's directory: embedded stores keep their files in `directory/live/<view>/`."""
+    directory: Location | None
+    """The job's directory: embedded stores keep their files in `directory/live/<view>/`, if it is one of this host."""
     failed: Callable[[Any, Any, Exception], None] | None = None
     """`failed(key, delta, error)`: what is stored of a key cannot be merged with a delta, and stays as it is. Without
     it `commit` raises the error."""
@@ -110,6 +110,9 @@ class StoreReader(ABC):
 
 class Store(ABC):
     """A key-value store: a small, picklable description, opened where it is used."""
+
+    needs_directory = False
+    """Whether it keeps its files in the job's directory, which must be one of a host then."""
 
     exactly_once = False
     """Whether its writers have `commit_once`, which it takes to be written effectively once."""

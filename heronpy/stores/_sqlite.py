@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from heronpy.config import check_name
 from heronpy.errors import ConfigError, UnavailableError
+from heronpy.files import local_path
 from heronpy.stores._pending import PendingWriter
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
 from heronpy.stores.sqlite_file import (
@@ -38,23 +41,29 @@ class SqliteStore(Store):
 
     exactly_once = True
 
-    def __init__(self, *, durable: bool = False) -> None:
+    def __init__(self, directory: str | Path | None = None, *, durable: bool = False) -> None:
         """Describe the store.
 
         Args:
+            directory: below which the files are; the job's directory without it. A relative one begins at the present.
             durable: whether a commit waits for the disk, and so survives a loss of power (some ms each). Without it
                 commits survive the death of any process.
         """
         self.durable = durable
+        self.directory = None if directory is None else local_path("the store's directory", directory)
+        self.needs_directory = directory is None
 
     def writer(self, context: StoreContext, writer_id: str) -> StoreWriter:
-        return SqliteWriter(context, writer_id, durable=self.durable)
+        return SqliteWriter(self._placed(context), writer_id, durable=self.durable)
 
     def reader(self, context: StoreContext) -> StoreReader:
-        return SqliteReader(context, durable=self.durable)
+        return SqliteReader(self._placed(context), durable=self.durable)
+
+    def _placed(self, context: StoreContext) -> StoreContext:
+        return context if self.directory is None else replace(context, directory=self.directory)
 
     def __repr__(self) -> str:
-        return f"SqliteStore(durable={self.durable})"
+        return f"SqliteStore({'' if self.directory is None else f'{str(self.directory)!r}, '}durable={self.durable})"
 
 
 class SqliteWriter(PendingWriter):

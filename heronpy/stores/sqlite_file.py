@@ -44,16 +44,22 @@ _BASE_SCHEMA = (*_SCHEMA, "CREATE TABLE IF NOT EXISTS cuts (batch INTEGER PRIMAR
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
+ELSEWHERE = "give the view SqliteStore(directory), or RedisStore(url)"
+"""What to do if the job's files are in a store."""
+
+
 def view_directory(context: StoreContext) -> Path:
     """Where the files of a view are.
 
     Raises:
-        ConfigError: the job has no directory.
+        ConfigError: the job has no directory, or its files are in a store.
     """
     if context.directory is None:
         raise ConfigError(
             f"view {context.view} has no place for its files: give the program's Config a directory with set_pipeline()"
         )
+    if not isinstance(context.directory, Path):
+        raise ConfigError(f"view {context.view}: {context.directory} is no directory for SQLite files: {ELSEWHERE}")
     return context.directory / "live" / context.view
 
 

@@ -7,7 +7,6 @@ import os
 import pickle
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -15,6 +14,7 @@ import cloudpickle
 
 from heronpy.api.topology import OPTIONS_ENV
 from heronpy.errors import TopologyError, UserCodeError
+from heronpy.filesystem import Location
 from heronpy.streamlet._stages import Stage
 
 STAGE_KEY = "streamlet.stage"
@@ -26,7 +26,7 @@ class Definition:
     """A stage, and what its tasks know of the program's configuration."""
 
     stage: Stage
-    directory: Path | None
+    directory: Location | None
     batch_length_ms: int
     max_lateness_ms: int
     idle_timeout_ms: int

@@ -8,6 +8,7 @@ from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMo
 from heronpy.api.component import GlobalStreamId
 from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
 from heronpy.errors import TopologyError
+from heronpy.filesystem import UrlPath
 from heronpy.loader import MODULES_KEY
 from heronpy.plan import OPERATORS_KEY, write_operators
 from heronpy.streamlet._archive_bolt import ArchiveBolt
@@ -96,9 +97,12 @@ def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, A
 
 
 def _check(graph: Graph, config: Config) -> None:
-    if config.directory is not None:
-        check_length(config.directory, config.batch_length_ms)
     for node in graph.nodes():
+        if isinstance(node, StoreNode) and node.store.needs_directory and isinstance(config.directory, UrlPath):
+            raise TopologyError(
+                f"{node.stage} (view {node.store_name}): {node.store!r} keeps live views in a directory, not in "
+                f"{config.directory}: give it one of its own, SqliteStore(directory), or use RedisStore(url)"
+            )
         if isinstance(node, StoreNode) and config.directory is None:
             raise TopologyError(
                 f"{node.stage} (view {node.store_name}) needs a place: give the Config one with set_pipeline(directory)"
@@ -108,6 +112,8 @@ def _check(graph: Graph, config: Config) -> None:
                 f"{node.stage} (archive {node.archive_name}) needs a place: give the Config one with "
                 "set_pipeline(directory), or archive() a path"
             )
+    if config.directory is not None:
+        check_length(config.directory, config.batch_length_ms)
 
 
 def inexact(node: Node) -> str | None:

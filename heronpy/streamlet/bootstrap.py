@@ -18,6 +18,7 @@ from typing import Any
 
 from heronpy.errors import StateError
 from heronpy.files import replace_file, replacing
+from heronpy.filesystem import Location
 
 _CHUNK = 1000
 
@@ -36,12 +37,14 @@ def write_states(directory: Path, stage: str, items: Iterable[tuple[Any, Any]]) 
             pickle.dump(chunk, file, 5)
 
 
-def read_states(directory: Path, stage: str) -> Iterator[tuple[Any, Any]]:
+def read_states(directory: Location, stage: str) -> Iterator[tuple[Any, Any]]:
     """The initial state of a stage; nothing if there is none.
 
     Raises:
         StateError: it is damaged.
     """
+    if not isinstance(directory, Path):
+        return  # there can be none: the bootstrap refuses stores
     path = _states(directory, stage)
     try:
         file = path.open("rb")
@@ -63,12 +66,14 @@ def write_cut(directory: Path, before_ms: int) -> None:
     replace_file(directory / "bootstrap" / "cut.json", data)
 
 
-def read_cut(directory: Path) -> int | None:
+def read_cut(directory: Location) -> int | None:
     """The time that `write_cut` was given; None if there is none.
 
     Raises:
         StateError: it is damaged.
     """
+    if not isinstance(directory, Path):
+        return None  # as above
     path = directory / "bootstrap" / "cut.json"
     try:
         return int(json.loads(path.read_bytes())["before_ms"])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from heronpy.api import api_constants
 from heronpy.errors import ConfigError
-from heronpy.files import local_path
+from heronpy.filesystem import Location, location
 from heronpy.streamlet.resources import Resources
 
 DIRECTORY_KEY = "streamlet.directory"
@@ -32,7 +31,7 @@ class Config:
         if config is not None and not isinstance(config, dict):
             raise ConfigError(f"Config takes a dict, not {config!r}")
         self._api_config: dict[str, Any] = dict(config or {})
-        self.directory: Path | None = None
+        self.directory: Location | None = None
         """Where the job keeps archive, views, live stores and manifest; None: the program has no batch side."""
         self.batch_length_ms = 3_600_000
         """A batch id is the event time divided by this."""
@@ -85,19 +84,20 @@ class Config:
         self._api_config[key] = value
 
     def set_pipeline(
-        self, directory: str | Path, *, batch_length: datetime.timedelta | float = 3600, keep_live_batches: int = 24
+        self, directory: str | Location, *, batch_length: datetime.timedelta | float = 3600, keep_live_batches: int = 24
     ) -> None:
         """Give the program a batch side: where its files are, and how long a batch is.
 
         Args:
-            directory: absolute or relative to the working directory now; shared by all hosts that run tasks.
+            directory: absolute or relative to the working directory now, shared by all hosts that run tasks; or a URL,
+                `s3://bucket/prefix?endpoint=…&region=…` or `hdfs://host:port/path`.
             batch_length: a number is in seconds.
             keep_live_batches: closed batches that stay in the live stores, so that `reconcile` can compare them.
 
         Raises:
-            ConfigError: a URL as directory, a batch length below 1 s, or a negative number of batches.
+            ConfigError: a URL of another kind, a batch length below 1 s, or a negative number of batches.
         """
-        self.directory = local_path("the directory of the pipeline", directory)
+        self.directory = location("the directory of the pipeline", directory)
         self.batch_length_ms = _ms("batch_length", batch_length, at_least_ms=1000)
         if not isinstance(keep_live_batches, int) or keep_live_batches < 0:
             raise ConfigError(f"keep_live_batches must be a number of batches, not {keep_live_batches!r}")

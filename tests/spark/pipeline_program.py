@@ -11,6 +11,7 @@ from typing import Any
 from pipeline_lists import Lists
 
 from heronpy.archive import ArchiveWriter
+from heronpy.filesystem import Location
 from heronpy.pipeline import Job, run
 from heronpy.streamlet import Builder, Config, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
@@ -37,7 +38,7 @@ def job_at(directory: Path, marker: Path | None = None) -> Job:
     return Job.of(Program("archived", config, builder.graph))
 
 
-def archive(directory: Path, rows: Sequence[tuple[str, int, str]], task: str = "t-0") -> None:
+def archive(directory: Location, rows: Sequence[tuple[str, int, str]], task: str = "t-0") -> None:
     """Write (element, time in ms, id) as one commit."""
 
     def no_letter(where: str, row: Any, reason: str) -> None:

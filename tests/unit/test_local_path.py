@@ -12,7 +12,6 @@ import pytest
 from heronpy.connectors import CsvFile, CsvSink, SourceSpout
 from heronpy.errors import ConfigError
 from heronpy.files import local_path
-from heronpy.streamlet import Builder, Config
 
 URLS = ["s3://bucket/x", "hdfs://namenode:8020/x", "file:///x", Path("s3://bucket/x"), "S3a://bucket"]
 
@@ -31,8 +30,6 @@ def test_a_path_is_absolute(path: str) -> None:
 @pytest.mark.parametrize(
     "use",
     [
-        lambda url: Config().set_pipeline(url),
-        lambda url: Builder().new_source(CsvFile("x")).archive(url),
         CsvFile,
         lambda url: CsvFile([url]),
         lambda url: CsvSink(url, ["a"]),

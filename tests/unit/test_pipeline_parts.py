@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from heronpy.errors import StateError
-from heronpy.pipeline.parts import part_name, temporary, write_part
+from heronpy.pipeline.parts import part_name, unused, write_part
 from heronpy.pipeline.views import read_rows
 from heronpy.stores import encode_key
 from heronpy.streamlet import Sum
@@ -21,7 +21,7 @@ def refuse(key: Any, acc: Any, error: Exception) -> None:
 
 def part(directory: Path, batch: int, value: int) -> Path:
     folder = directory / "views" / "sums" / f"batch={batch}" / "1a-00000001"
-    path = temporary(folder, 0)
+    path = unused(folder, 0)
     rows = [(encode_key(f"k{i:05d}"), f"k{i:05d}", value + i) for i in range(2000)]
     assert write_part(path, rows, Sum(), refuse) == 2000
     return path.rename(folder / part_name(0))

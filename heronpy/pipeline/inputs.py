@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors import Split
 from heronpy.errors import ConfigError, TopologyError
 from heronpy.pipeline.execute import ScanTask
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.manifest import stamp
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.streamlet.graph import SourceNode
 
@@ -35,6 +33,8 @@ class ArchiveInput:
     """Readable ones, by batch id."""
     damaged: dict[ArchiveFile, str] = field(default_factory=dict)
     """Those whose footers cannot be read, with the reason."""
+    complete_before_ms: int | None = None
+    """As of before the files were listed: what was complete then is among them."""
 
     def chosen(self, batches: Container[int] | None) -> list[ArchiveFile]:
         """Files of some batches, or of all."""
@@ -61,7 +61,7 @@ def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
                 f"the archive {archive.directory} has batches of {archive.batch_length_ms / 1000:g} s and the "
                 f"program's are {job.batch_length_ms / 1000:g} s: set the length back, or give it another archive"
             )
-        one = ArchiveInput(node.stage, archive, {})
+        one = ArchiveInput(node.stage, archive, {}, complete_before_ms=archive.complete_before_ms())
         for batch, listed in archive.batches().items():
             good, bad = archive.check(listed)
             one.damaged |= bad
@@ -84,7 +84,7 @@ def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
     for one in archives:
         damaged: dict[int, list[str]] = {}
         for file in one.damaged:
-            damaged.setdefault(file.batch, []).append(f"!{file.path.name}={stamp(file.path)}")
+            damaged.setdefault(file.batch, []).append(f"!{file.path.name}={file.stamp}")
         for file in one.chosen(None):
             if (seen := unread.get(str(file.path))) is not None:
                 damaged.setdefault(file.batch, []).append(f"!{file.path.name}={seen}")
@@ -108,9 +108,8 @@ def damaged_batches(archives: Sequence[ArchiveInput], unread: Container[str]) ->
 
 
 def unread_files(archives: Sequence[ArchiveInput], places: Collection[str]) -> dict[str, str]:
-    """Those files of archives in which something could not be read, with their `stamp`."""
-    paths = [file.path for one in archives for files in one.files.values() for file in files]
-    return {str(path): stamp(path) for path in paths if str(path) in places}
+    """Those files of archives in which something could not be read, with their stamps."""
+    return {str(file.path): file.stamp for one in archives for file in one.chosen(None) if str(file.path) in places}
 
 
 def still_unread(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) -> dict[str, str]:
@@ -119,7 +118,8 @@ def still_unread(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
     Raises:
         HeronError: the disk cannot be read.
     """
-    found = {path: seen for path, seen in unread.items() if stamp(Path(path)) == seen}
+    stamps = {str(file.path): file.stamp for one in archives for file in (*one.chosen(None), *one.damaged)}
+    found = {path: seen for path, seen in unread.items() if stamps.get(path) == seen}
     for one in archives:
         for file in one.chosen(None):
             if str(file.path) in found and _is_whole(one.archive, file):
@@ -151,7 +151,7 @@ def sizes(archives: Sequence[ArchiveInput]) -> dict[int, int]:
 def complete_before_ms(job: Job, archives: Sequence[ArchiveInput]) -> int:
     """Before which time nothing more is to be expected."""
     limits = [time.time_ns() // 1_000_000 - job.config.max_lateness_ms]
-    limits += [limit for one in archives if (limit := one.archive.complete_before_ms()) is not None]
+    limits += [limit for one in archives if (limit := one.complete_before_ms) is not None]
     return min(limits)
 
 

@@ -1,0 +1,157 @@
+"""Batch runs whose files are in S3: a real server."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lists import Lists
+from pipeline_program import archive
+
+from heronpy.archive import dead_letter_counts
+from heronpy.connectors import TextSink
+from heronpy.errors import AlreadyExistsError, ConfigError, DamagedInputError, FencedError
+from heronpy.filesystem import Location, files_of, location
+from heronpy.pipeline import Job, Manifest, ViewReader, run
+from heronpy.pipeline.compaction import compact
+from heronpy.pipeline.manifest import lock
+from heronpy.streamlet import Builder, Config, Sum
+from heronpy.streamlet.runner import Program
+from heronpy.testing.servers import S3Server, s3_missing
+
+pyspark = pytest.importorskip("pyspark")
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.usefixtures("spark"),
+    pytest.mark.skipif(s3_missing() is not None, reason=s3_missing() or ""),
+]
+
+_NUMBERS = itertools.count()
+ROWS = [(f"w{i % 7} w{i % 3}", i * 100, f"id-{i}") for i in range(300)]
+END_MS = 30_000
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with S3Server(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def place(server: S3Server, s3_credentials: None) -> Location:
+    return location("it", server.url("jobs").replace("s3://jobs", f"s3://jobs/{next(_NUMBERS)}"))
+
+
+def counts(rows: list[tuple[str, int, str]]) -> dict[int, dict[str, int]]:
+    batches: dict[int, Counter[str]] = {}
+    for line, time_ms, _ in {name: (line, time_ms, name) for line, time_ms, name in rows}.values():
+        batches.setdefault(time_ms // 10_000, Counter()).update(line.split())
+    return {batch: dict(words) for batch, words in batches.items()}
+
+
+def job_at(directory: Any, archived: Any = None) -> Job:
+    builder = Builder()
+    words = builder.new_source(Lists()).archive(archived).flat_map(str.split)
+    words.map(lambda word: (word, 1)).to_store("counts", Sum())
+    config = Config()
+    config.set_pipeline(directory, batch_length=10)
+    return Job.of(Program("stored", config, builder.graph))
+
+
+def view_of(job: Job) -> dict[int, dict[str, int]]:
+    reader = ViewReader(job.directory, "counts", Sum())
+    return {batch: rows for batch in reader.batches() if (rows := dict(reader.items(batch)))}
+
+
+@pytest.mark.long
+def test_an_archive_in_s3_is_computed_exactly_and_again_when_it_is_late(place: Location, tmp_path: Path) -> None:
+    job = job_at(tmp_path, place / "archive" / "events")
+    archive(place, ROWS)
+    archive(place, ROWS[:40], task="t-1")
+    report = run(job, until_ms=END_MS)
+    assert (report.batches, report.elements, report.duplicates) == ([0, 1, 2], 300, 40)
+    assert view_of(job) == counts(ROWS)
+    late = [("w1 late", 15_000, "late")]
+    archive(place, late)
+    assert run(job, until_ms=END_MS).batches == [1]
+    assert view_of(job) == counts(ROWS + late)
+
+
+@pytest.mark.long
+def test_a_file_that_is_gone_or_damaged_closes_no_batch(place: Location, tmp_path: Path) -> None:
+    job = job_at(tmp_path, place / "archive" / "events")
+    archive(place, ROWS)
+    files = files_of(place)
+    (file,) = files.listed(place / "archive" / "events" / "batch=1")
+    files.write(file.path, files.read(file.path)[:-40])
+    with pytest.raises(DamagedInputError, match="cannot be done: s3://jobs"):
+        run(job, until_ms=END_MS)
+    assert view_of(job).keys() == {0, 2}
+    with pytest.raises(ConfigError, match="only archives in directories are compacted so far"):
+        compact(job)
+
+
+@pytest.mark.long
+def test_views_in_s3_are_exact_rolled_up_and_only_the_newest_stay(place: Location) -> None:
+    job = job_at(place)
+    rows = [(f"w{i % 3}", i * 1000, str(i)) for i in range(250)]
+    archive(place, rows)
+    assert run(job, until_ms=250_000).batches == list(range(25))
+    manifest = Manifest.load(place)
+    assert manifest.base_of("counts") is not None
+    assert dict(ViewReader(place, "counts", Sum()).totals()) == {"w0": 84, "w1": 83, "w2": 83}
+    assert run(job, until_ms=250_000).batches == []
+    before = ViewReader(place, "counts", Sum())
+    archive(place, [("w1", 5_000, "late")])
+    assert run(job, until_ms=250_000).batches == [0]
+    assert ViewReader(place, "counts", Sum()).get("w1") == 84
+    assert before.get("w1") == 84, "who has read the manifest before goes on with the newest"
+    found = [path.parts[-3:-1] for path in files_of(place).below(place / "views" / "counts")]
+    manifest = Manifest.load(place)
+    named = {(f"batch={n}", batch.version) for n, batch in manifest.batches.items()}
+    assert set(found) == named | {("base", manifest.bases["counts"].version)}
+
+
+def test_of_two_runs_the_later_one_counts_and_nothing_of_the_earlier_is_seen(place: Location) -> None:
+    archive(place, ROWS)
+    job = job_at(place)
+    run(job, until_ms=10_000)
+    asleep = Manifest.load(place, job.batch_length_ms)
+    asleep.claim(place)
+    assert run(job, until_ms=END_MS).batches == [1, 2]
+    asleep.batches.clear()
+    with pytest.raises(FencedError, match="another batch run has taken over"):
+        asleep.save(place)
+    assert view_of(job) == counts(ROWS)
+    with lock(place), pytest.raises(AlreadyExistsError, match="another batch run works on s3://jobs"):
+        run(job, until_ms=END_MS)
+    files_of(place).write(place / "manifest.lock" / "lease.json", b'{"owner": "elsewhere-0@1@a@b", "at_s": 1.0}')
+    assert run(job, until_ms=END_MS).batches == []
+
+
+@pytest.mark.long
+def test_dead_letters_and_sinks_of_a_run_are_in_s3_once(place: Location) -> None:
+    def length(word: str) -> int:
+        if word == "w3":
+            raise ValueError(word)
+        return len(word)
+
+    builder = Builder()
+    words = builder.new_source(Lists()).archive().flat_map(str.split).map(length)
+    words.to_sink(TextSink("unused"))
+    config = Config()
+    config.set_pipeline(place, batch_length=10)
+    job = Job.of(Program("sinks", config, builder.graph))
+    rows = [(f"w{i % 20}", i * 100, f"id-{i}") for i in range(300)]
+    archive(place, rows)
+    for batches in (None, [1]):
+        report = run(job, until_ms=END_MS, batches=batches)
+        assert report.dead_letters == (15 if batches is None else 5)
+        assert sum(dead_letter_counts(place).values()) == 15
+        paths = files_of(place).below(place / "sinks")
+        assert sum(len(files_of(place).read(path).splitlines()) for path in paths) == 285
+        assert {path.suffix for path in paths} == {".txt"}
