@@ -15,11 +15,13 @@ from kubernetes_nodes import IMAGE, Nodes
 from scheduler_kit import Cluster, SchedulerKit
 
 from heronpy.runtime import Launch
+from heronpy.statemgr import Kind
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
 from heronpy.testing.servers import ServerProcess
 
 pytestmark = pytest.mark.skipif(kubernetes_missing() is not None, reason=kubernetes_missing() or "")
 
+TOMBSTONES = Kind.TOMBSTONES.value
 KINDS = ("apps/v1 statefulsets", "pods", "services", "secrets", "configmaps", "coordination.k8s.io/v1 leases")
 
 
@@ -63,9 +65,8 @@ class Kubernetes(Cluster):
 
     def left(self, launch: Launch) -> list[str]:
         label = "app.kubernetes.io/managed-by=heron"
-        return [
-            one["metadata"]["name"] for kind in KINDS for one in self.nodes.cluster.objects(kind, self.namespace, label)
-        ]
+        found = [one for kind in KINDS for one in self.nodes.cluster.objects(kind, self.namespace, label)]
+        return [one["metadata"]["name"] for one in found if f"heron/has-{TOMBSTONES}" not in one["metadata"]["labels"]]
 
     def lose_host(self, host: str) -> None:
         self.nodes.vanish(host)
