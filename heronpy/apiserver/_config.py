@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heronpy.apiserver._audit import BYTES_MAX as AUDIT_BYTES_MAX
+from heronpy.apiserver._audit import FILES_MAX as AUDIT_FILES_MAX
 from heronpy.config import MIB
 from heronpy.sandbox import Limits
 
@@ -23,6 +25,10 @@ class ApiServerConfig:
     """Who may do what: see `_users`."""
     audit_file: Path
     """Where it is written down who has changed what: see `_audit`."""
+    audit_bytes_max: int = AUDIT_BYTES_MAX
+    """How large that file may become until it is renamed and a new one begun."""
+    audit_files_max: int = AUDIT_FILES_MAX
+    """How many of the renamed ones are kept; 0: all."""
     config_path: Path | None = None
     """The directory of the clusters' directories, instead of the installed one."""
     host: str = "127.0.0.1"

@@ -31,7 +31,7 @@ class Server:
     def __init__(self, config: ApiServerConfig) -> None:
         self.config = config
         self.users = Users(config.users_file)
-        self.audit = AuditLog(config.audit_file)
+        self.audit = AuditLog(config.audit_file, bytes_max=config.audit_bytes_max, files_max=config.audit_files_max)
         self.actions = Actions(config)
         self._uploads: dict[str, asyncio.Semaphore] = {}
         # Threads of their own: actions wait for clusters, and would take those of whoever only looks.
