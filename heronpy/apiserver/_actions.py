@@ -6,6 +6,7 @@ import fcntl
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -126,7 +127,8 @@ class Actions:
 
     def _defined(self, user: User, program: Program, scratch: Path) -> Definition:
         """What a program defines, within what the user may."""
-        definition = define(program, scratch, self._config.limits)
+        limits = self._config.limits
+        definition = define(program, scratch, replace(limits, user=user.unix_user or limits.user))
         logical = LogicalPlan.from_proto(definition.proto)
         _check_keys(user, logical.config, f"topology {logical.name}")
         for component in logical.components.values():

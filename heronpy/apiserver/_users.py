@@ -5,6 +5,7 @@
         access: submit              # read, submit or admin
         roles: [ada, payments]      # whose topologies; default: [ada]
         token_sha256: 9f86d081…
+        unix_user: tenant-ada       # as whom programs of this one are defined; the server must be root's
 
 Tokens are long random words that this server makes (`heron apiserver --add-user`) and shows once, so one round of
 SHA-256 is enough to store them by, and whoever reads the file cannot use it. The file is read again when it has
@@ -36,7 +37,7 @@ USERS_FILE = "apiserver.users.yaml"
 """Below HERON_HOME, unless another is named."""
 _BYTES_MAX = 1024 * KIB
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_KEYS = ("name", "access", "roles", "token_sha256")
+_KEYS = ("name", "access", "roles", "token_sha256", "unix_user")
 
 
 class Access(IntEnum):
@@ -58,6 +59,8 @@ class User:
     access: Access
     roles: tuple[str, ...]
     token_sha256: str
+    unix_user: str = ""
+    """As whom programs of this user are defined; empty: as the server says for all."""
 
     def may_change(self, role: str) -> bool:
         """Whether the user may submit, change and kill topologies of a role."""
@@ -102,7 +105,7 @@ class Users:
         return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def add_user(path: Path, name: str, access: Access, roles: Sequence[str]) -> str:
+def add_user(path: Path, name: str, access: Access, roles: Sequence[str], unix_user: str = "") -> str:
     """Add a user to the file, which is made if it is not there. Returns the token, which is nowhere else.
 
     Raises:
@@ -117,16 +120,19 @@ def add_user(path: Path, name: str, access: Access, roles: Sequence[str]) -> str
         users = list(_load(path)) if path.exists() else []
         if any(user.name == name for user in users):
             raise AlreadyExistsError(f"{path} has a user {name} already: remove that entry first")
-        users.append(User(name, access, tuple(roles) or (name,), _digest(token)))
-        values = [
-            {"name": u.name, "access": u.access.name.lower(), "roles": list(u.roles), "token_sha256": u.token_sha256}
-            for u in users
-        ]
+        users.append(User(name, access, tuple(roles) or (name,), _digest(token), unix_user))
+        values = [_values(user) for user in users]
         try:
             replace_file(path, yaml.safe_dump({"users": values}, sort_keys=False), mode=0o600)
         except OSError as e:
             raise ConfigError(f"{path} cannot be written: {e.strerror or e}") from e
     return token
+
+
+def _values(user: User) -> dict[str, Any]:
+    values: dict[str, Any] = {"name": user.name, "access": user.access.name.lower(), "roles": list(user.roles)}
+    values["token_sha256"] = user.token_sha256
+    return {**values, "unix_user": user.unix_user} if user.unix_user else values
 
 
 @contextlib.contextmanager
@@ -187,7 +193,8 @@ def _user(item: Any, path: Path) -> User:
     digest = str(item.get("token_sha256") or "")
     if not isinstance(roles, list) or not _SHA256.fullmatch(digest):
         raise ConfigError(f"{path}: user {name} needs token_sha256, of 64 hexadecimal digits, and a list of roles")
-    return User(name, access_of(str(item.get("access") or "")), tuple(str(role) for role in roles), digest)
+    access, unix_user = access_of(str(item.get("access") or "")), str(item.get("unix_user") or "")
+    return User(name, access, tuple(str(role) for role in roles), digest, unix_user)
 
 
 def private_directory(path: Path) -> Path:

@@ -35,6 +35,8 @@ def apiserver(
     audit_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="apiserver.audit.jsonl below HERON_HOME unless given.")
     ] = None,
+    audit_mb: Annotated[int, typer.Option(min=1, help="How large the audit log becomes until a new file begins.")] = 16,
+    audit_files: Annotated[int, typer.Option(min=0, help="How many earlier ones are kept; 0: all.")] = 64,
     add_user: Annotated[
         str, typer.Option(metavar="NAME", help="Add a user, print the token, and end.", show_default=False)
     ] = "",
@@ -42,6 +44,14 @@ def apiserver(
     role: Annotated[
         list[str] | None, typer.Option(metavar="ROLE", help="With --add-user: whose topologies; default: NAME's.")
     ] = None,
+    unix_user: Annotated[
+        str,
+        typer.Option(
+            metavar="USER",
+            help="With --add-user: the unix user that this one's code runs as, instead of --define-user's.",
+            show_default=False,
+        ),
+    ] = "",
     define_user: Annotated[
         str, typer.Option(metavar="USER", help="The unix user that user code runs as; needs root.", show_default=False)
     ] = "",
@@ -58,7 +68,7 @@ def apiserver(
 
     users = users_file or home() / a.USERS_FILE
     if add_user:
-        print(a.add_user(users, add_user, a.access_of(access), role or []))
+        print(a.add_user(users, add_user, a.access_of(access), role or [], unix_user))
         return
     if (tls_cert is None) != (tls_key is None):
         raise UsageError("--tls-cert and --tls-key belong together: give both")
@@ -71,6 +81,8 @@ def apiserver(
         home=home(),
         users_file=users,
         audit_file=audit_file or home() / a.AUDIT_FILE,
+        audit_bytes_max=audit_mb << 20,
+        audit_files_max=audit_files,
         config_path=config_path,
         host=host,
         hosts=tuple(allow_host or ()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -38,12 +39,23 @@ def _limit(request: dict[str, Any]) -> None:
         resource.RLIMIT_CPU: int(request["seconds"]) + 1,
         resource.RLIMIT_FSIZE: request["file_bytes"],
         resource.RLIMIT_NOFILE: _FILES_MAX,
+        resource.RLIMIT_NPROC: _tasks_of(os.getuid()) + request["processes"],
         resource.RLIMIT_CORE: 0,
     }
     for kind, value in limits.items():
         hard = resource.getrlimit(kind)[1]
         value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
+
+
+def _tasks_of(uid: int) -> int:
+    """How many processes and threads a unix user has: the kernel's limit is for all of them together."""
+    count = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if process.stat().st_uid == uid:
+                count += len(os.listdir(process / "task"))
+    return count
 
 
 def _define(work: Path, request: dict[str, Any]) -> dict[str, Any]:

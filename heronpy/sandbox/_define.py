@@ -60,6 +60,8 @@ class Limits:
     """Of address space, for each process."""
     file_bytes: int = 256 << 20
     """Of each file that it writes."""
+    processes: int = 256
+    """How many processes and threads it may start, beside those that its unix user has already. Root is not bound."""
     user: str = ""
     """The unix user that it runs as; this process must be root for that. Empty: the same."""
 
@@ -115,6 +117,7 @@ def _in_child(
         "seconds": limits.seconds,
         "memory_bytes": limits.memory_bytes,
         "file_bytes": limits.file_bytes,
+        "processes": limits.processes,
     }
     shutil.copyfile(program.archive, work / "program.zip")
     (work / "request.json").write_text(json.dumps(request))
@@ -241,4 +244,6 @@ def _owner(user: str) -> tuple[int, int] | None:
         found = pwd.getpwnam(user)
     except KeyError:
         raise ConfigError(f"there is no user {user}") from None
+    if found.pw_uid == 0:
+        raise ConfigError(f"user code cannot run as {user}, who is root")
     return found.pw_uid, found.pw_gid

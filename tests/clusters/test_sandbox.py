@@ -166,7 +166,44 @@ def test_it_can_run_as_another_user(run: Run, tmp_path: Path) -> None:
     assert definition.name == "Words"
 
 
-@pytest.mark.parametrize(("user", "reason"), [("no-such-user", "no user|not root"), ("nobody", "cannot run|not root")])
+LIMITED = """
+import os, resource
+for kind, most in (("AS", 1 << 30), ("CPU", 8), ("FSIZE", 1 << 20), ("NOFILE", 1024), ("CORE", 0), ("NPROC", 50_000)):
+    soft, hard = resource.getrlimit(getattr(resource, "RLIMIT_" + kind))
+    assert 0 <= soft == hard <= most, (kind, soft, hard)
+"""
+
+
+def test_all_that_it_may_take_is_limited(run: Run) -> None:
+    code = LIMITED + TOPOLOGY
+    assert run({"main.py": code}, seconds=7.0, memory_bytes=1 << 30, file_bytes=1 << 20).name == "Words"
+
+
+BOMB = """
+import os, time
+children = 0
+try:
+    while children < 1000:
+        if os.fork() == 0:
+            time.sleep(1000)
+        children += 1
+except BlockingIOError:
+    pass
+assert 0 < children < 100, children
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and INTERPRETER_IS_PRIVATE, reason="root is not bound, and others have no Python")
+def test_a_fork_bomb_comes_to_its_end(run: Run) -> None:
+    user = "nobody" if os.geteuid() == 0 else ""
+    assert run({"main.py": BOMB + TOPOLOGY}, processes=50, user=user).name == "Words"
+    assert [env for _, env in find_by_environment({}) if "HERON_SANDBOX" in env] == []
+
+
+@pytest.mark.parametrize(
+    ("user", "reason"),
+    [("root", "is root|not root"), ("no-such-user", "no user|not root"), ("nobody", "cannot run|not root")],
+)
 def test_a_user_that_cannot_run_it_is_said(run: Run, monkeypatch: pytest.MonkeyPatch, user: str, reason: str) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(HeronError, match=reason) as error:

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import threading
 import zipfile
 from collections.abc import AsyncIterator, Iterator
@@ -291,6 +292,20 @@ def test_two_servers_do_not_share_a_home(config: ApiServerConfig, tokens: dict[s
     create_app(config).state.server.actions.close()
 
 
+async def test_a_tenants_code_runs_as_the_tenants_unix_user_or_not_at_all(
+    config: ApiServerConfig, http: httpx.AsyncClient
+) -> None:
+    token = add_user(config.users_file, "tenant", Access.SUBMIT, [], "no-such-user")
+    add_user(config.users_file, "next", Access.READ, [])
+    program = io.BytesIO()
+    with zipfile.ZipFile(program, "w") as archive:
+        archive.writestr("main.py", "")
+    params = {**SUBMIT, "role": "tenant", "file": "main.py"}
+    answer = await http.post("/api/v1/topologies", params=params, content=program.getvalue(), headers=bearer(token))
+    assert answer.status_code >= 400
+    assert re.search("no user no-such-user|this process is not root's", answer.json()["message"])
+
+
 class TestUsers:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
@@ -367,6 +382,52 @@ def test_the_audit_log_is_only_appended_to_and_follows_no_link(tmp_path: Path) -
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(StateError):
         AuditLog(tmp_path / "link")
+
+
+def _recorded(path: Path) -> list[int]:
+    """The numbers in all files of an audit log, the oldest first."""
+    files = [*sorted(path.parent.glob(f"{path.name}.*")), path]
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    return [line["number"] for line in lines if "number" in line]
+
+
+def test_the_audit_log_is_rotated_and_nothing_is_lost(tmp_path: Path) -> None:
+    logs = [AuditLog(tmp_path / "audit.jsonl", bytes_max=1000, files_max=0) for _ in range(4)]
+
+    def write(n: int) -> None:
+        for number in range(n, 60, len(logs)):
+            logs[n].record(number=number)
+
+    with ThreadPoolExecutor(len(logs)) as threads:
+        list(threads.map(write, range(len(logs))))
+    assert sorted(_recorded(logs[0].path)) == list(range(60))
+    assert all(path.stat().st_size <= 1000 for path in tmp_path.iterdir())
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+
+
+def test_what_is_removed_of_the_audit_log_is_written_down_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", bytes_max=200, files_max=2)
+    for number in range(20):
+        log.record(number=number)
+    numbers = _recorded(log.path)
+    assert numbers == list(range(numbers[0], 20))
+    assert len(list(tmp_path.iterdir())) == 3
+    assert caplog.text.count("is removed: there are more than 2") > 1
+    lines = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    (newest,) = [one["removed"] for one in lines if one.get("action") == "rotate"][-1:]
+    assert all(name.startswith("audit.jsonl.") for name in newest)
+
+
+def test_a_torn_line_spoils_no_other(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.record(number=1)
+    with log.path.open("ab") as f:
+        f.write(b'{"time": "20')
+    log.record(number=2)
+    first, torn, last = log.path.read_text().splitlines()
+    assert (json.loads(first)["number"], torn, json.loads(last)["number"]) == (1, '{"time": "20', 2)
 
 
 def test_what_is_zero_is_sent_and_what_is_not_given_is_not() -> None:
