@@ -591,7 +591,7 @@ class Tmaster:
     def __init__(self, model: Model, name: str) -> None:
         self.model, self.name = model, name
         self.location = f"{name} {model.next_incarnation()}".encode()
-        self.leadership = Leadership("words-1", self.location)
+        self.leadership = Leadership("words", "words-1", self.location)
         self.coordinator = CheckpointCoordinator("words-1", model.settings)
         self.fence = b""
         self.asked: deque[tuple[Any, Any]] = deque()

@@ -7,11 +7,15 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
+from heronpy.api import Spout, TopologyBuilder
 from heronpy.config import EngineConfig
 from heronpy.errors import ConfigError, UsageError
 from heronpy.host import HostProcess, read_pids, write_pid
+from heronpy.loader import Definition
 from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.submit import Submission, prepare
 
 ADVERTISE_ENV = "HERON_ADVERTISE_ADDRESS"
 
@@ -41,6 +45,50 @@ def test_the_scheduler_is_asked_first_then_the_configuration_then_what_is_bound(
     assert launch(bind="127.0.0.2", advertise="node.example").advertised_host() == "node.example"
     monkeypatch.setenv(ADVERTISE_ENV, "10.0.0.7")
     assert launch(bind="127.0.0.2", advertise="node.example").advertised_host() == "10.0.0.7"
+
+
+@pytest.mark.parametrize(
+    ("bind", "server", "refused"),
+    [
+        ("127.0.0.1", "zk.example:2181", True),
+        ("[::1]", "10.0.0.9:2181", True),
+        ("localhost", "10.0.0.9:2181", True),
+        ("0.0.0.0", "zk.example:2181", False),
+        ("10.0.0.7", "zk.example:2181", False),
+        ("127.0.0.1", "127.0.0.1:2181", False),  # all on one machine
+    ],
+)
+@pytest.mark.parametrize("scheduler", ["slurm", "spark", "yarn"])
+def test_servers_that_other_hosts_do_not_reach_are_refused_before_anything_is_submitted(
+    tmp_path: Path, scheduler: str, bind: str, server: str, refused: bool
+) -> None:
+    builder = TopologyBuilder("words")
+    builder.add_spout("words", Words, 1)
+    (tmp_path / "conf/farm").mkdir(parents=True)
+    values = {
+        "heron.class.scheduler": scheduler,
+        "heron.class.state.manager": "zookeeper",
+        "heron.statemgr.connection.string": server,
+        "heron.statemgr.root.path": "/heron",
+        "heron.network.bind.address": bind,
+        **({"heron.scheduler.spark.master": "spark://s:7077"} if scheduler == "spark" else {}),
+        **({"heron.scheduler.yarn.resourcemanager": "http://y:8088"} if scheduler == "yarn" else {}),
+    }
+    (tmp_path / "conf/farm/cluster.yaml").write_text(yaml.safe_dump(values))
+
+    def planned() -> Submission:
+        definition = Definition.of(builder.build())
+        return prepare(definition, cluster="farm", home=tmp_path / "home", config_path=tmp_path / "conf")
+
+    if refused:
+        with pytest.raises(ConfigError, match=r"heron\.network\.bind\.address is .* set it to 0\.0\.0\.0"):
+            planned()
+    else:
+        assert planned().launch.config.network.bind == bind
+
+
+class Words(Spout):
+    outputs = ("word",)
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::", "[::]"])

@@ -202,6 +202,20 @@ def test_many_deltas_are_merged_and_old_objects_deleted() -> None:
     assert world.due == []
 
 
+def test_a_merge_asks_before_its_parts_whether_to_go_on() -> None:
+    world = running()
+    while not world.due:
+        world.count([1, 2])
+        world.write(world.snapshot())
+        world.commit()
+    before = len(world.storage.names())
+    asked: list[int] = []
+    merged = world.catalog.merge(world.storage, world.due[0], lambda: asked.append(len(world.storage.names())))
+    assert merged is not None
+    assert asked[0] == before, "nothing was written yet"
+    world.check()
+
+
 def test_what_was_merged_but_is_named_nowhere_is_deleted_after_a_restart() -> None:
     world = running()
     while not world.due:

@@ -159,3 +159,11 @@ def test_the_status_says_in_a_line_how_checkpoints_go() -> None:
     assert checkpoints_line(some) == (
         "checkpoints: running, the last 1 min 5 s ago in 0.2 s, one every 2.5 s; 9 committed, 1 failed, 2 rollbacks"
     )
+    told.MergeFrom(CheckpointStatus(obstacle="task 3: component 'count' holds 2 tuples"))
+    late = checkpoints_of(StatusReply(checkpoints=told))
+    assert late is not None
+    assert checkpoints_line(late) == f"{checkpoints_line(some)}; task 3: component 'count' holds 2 tuples"
+    told.age_ms = 400
+    in_time = checkpoints_of(StatusReply(checkpoints=told))
+    assert in_time is not None
+    assert "holds" not in checkpoints_line(in_time), "it is on its way"

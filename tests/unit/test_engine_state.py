@@ -23,6 +23,7 @@ def _launch(root: Path) -> Launch:
         statemgr=StatemgrSpec(type="file", root=str(root / "state")),
         topology="wc",
         topology_id="wc-1",
+        scheduler="local",
         dir=root / "wc",
         socket_root=lambda: root / "sockets" / "wc",
     )

@@ -214,6 +214,22 @@ def test_beside_its_submitter_a_container_goes_by_the_directory(launch: Launch) 
     assert one.ended(100 * GONE_S) == ""
 
 
+def test_a_container_of_a_killed_topology_takes_no_incarnation_and_brings_no_record_back(
+    state: StateManager, launch: Launch
+) -> None:
+    state.bury("words-1")
+    for start in (lambda: take(state, launch), lambda: hold_incarnation(state, launch, 1, 5)):
+        with pytest.raises(ReplacedError, match="topology words was killed"):
+            start()
+    restore_record(state, launch, record(5))
+    assert state.list(Kind.CONTAINERS) == []
+    one = tenure(launch)
+    one.tombstone_changed(None)
+    assert one.ended(0) == ""
+    one.tombstone_changed(state.get(Kind.TOMBSTONES, "words-1"))
+    assert (one.ended(0), one.lost) == ("topology words was killed", False)
+
+
 DAMAGED = b"\xff\xff\xff"
 
 

@@ -74,6 +74,23 @@ def test_what_has_failed_is_submitted_again_whatever_its_users_comment_is(tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("node_address", "advertised"),
+    [("10.0.0.7", "10.0.0.7"), ("n1", "n1"), ("127.0.0.1", ""), ("127.0.1.1", ""), ("::1", ""), ("localhost", "")],
+)
+def test_a_container_advertises_no_address_that_only_its_node_reaches(
+    tmp_path: Path, node_address: str, advertised: str
+) -> None:
+    script = job_script(SlurmConfig(), "words-7", 1, SIZE, bootstrap=b"{}")
+    begin = script.index('if [ -z "${HERON_ADVERTISE_ADDRESS')
+    chosen = script[begin : script.index("\nfi\n", begin) + 4]
+    (tmp_path / "scontrol").write_text(f"#!/bin/bash\necho NodeName=n1 NodeAddr={node_address} Port=1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    program = f'PATH={tmp_path}:$PATH\nunset HERON_ADVERTISE_ADDRESS\n{chosen}echo "$HERON_ADVERTISE_ADDRESS"\n'
+    done = subprocess.run(["bash"], input=program, text=True, check=True, capture_output=True)
+    assert done.stdout.strip() == advertised
+
+
+@pytest.mark.parametrize(
     ("values", "why"),
     [
         ({"partitoin": "p"}, r"did you mean 'heron\.scheduler\.slurm\.partition'"),

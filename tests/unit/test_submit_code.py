@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
-from heronpy.errors import TopologyError
-from heronpy.loader import Definition, define, version_of
+from heronpy.errors import NotFoundError, TopologyError
+from heronpy.loader import Definition, define, stage, version_of
 from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
 from heronpy.proto import plan_pb2, tmaster_pb2
 from heronpy.statemgr import Kind, open_statemgr
@@ -170,6 +171,27 @@ def test_the_same_files_make_the_same_version(tmp_path: Path) -> None:
         versions.append(version_of(tmp_path / name))
     assert versions[0] == versions[1] != versions[2]
     assert len(versions[0]) == 12
+
+
+def test_other_requirements_are_other_code(tmp_path: Path) -> None:
+    builder = TopologyBuilder("counting")
+    builder.add_spout("words", Words, 1)
+    definition = Definition.of(builder.build())
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("numpy==1.26\n")
+    properties = {"heron.package.requirements": str(requirements)}
+    submission = prepare(definition, home=tmp_path, properties=properties)
+    stage(definition, tmp_path / "staged")
+    launch = replace(submission.launch, code=version_of(tmp_path / "staged", str(requirements)))
+    with open_statemgr(launch.statemgr) as state:
+        state.set(Kind.TOPOLOGIES, "counting", submission.logical.proto.SerializeToString())
+        state.set(Kind.PACKINGPLANS, "counting", submission.packing.to_proto().SerializeToString())
+    assert plan_code_update(launch, definition, home=tmp_path).changes == []
+    requirements.write_text("numpy==2.0\n")
+    assert plan_code_update(launch, definition, home=tmp_path).changes != []
+    requirements.unlink()
+    with pytest.raises(NotFoundError, match=r"requirements file .*requirements.txt cannot be read: No such file"):
+        plan_code_update(launch, definition, home=tmp_path)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, StatefulComponent, TopologyBuilder
 from heronpy.cli.parts import parallelism_of
-from heronpy.errors import TopologyError, UsageError
+from heronpy.errors import TopologyError, UnavailableError, UsageError
 from heronpy.loader import Definition
+from heronpy.proto import tmaster_pb2
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.submit import Update, plan_update, plans, prepare
+from heronpy.submit import Update, plan_update, plans, prepare, update
 
 
 class Words(Spout, StatefulComponent):
@@ -88,3 +90,24 @@ def test_the_command_line_names_components_and_numbers() -> None:
     for wrong in (["count"], ["count:"], [":1"], ["count:x"], ["count:0"], ["count:-1"], ["count:1", "count:2"]):
         with pytest.raises(UsageError, match="--component-parallelism"):
             parallelism_of(wrong)
+
+
+def test_what_an_update_waits_for_has_no_exception_from_before_it(
+    planned: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def status(_launch: Any) -> tmaster_pb2.StatusReply:
+        reply = tmaster_pb2.StatusReply(ready=False)
+        reply.instances.add(id="container_2_count_9")
+        for source, error, at_ms in exceptions:
+            report = reply.exceptions.add(source=source).report
+            report.stacktrace, report.last_time_ms = f"Traceback\n{error}\n", at_ms
+        return reply
+
+    exceptions = [("container_1_count_2", "ValueError: long ago", int(time.time() * 1000) - 60_000)]
+    monkeypatch.setattr("heronpy.submit._update.status", status)
+    monkeypatch.setattr("heronpy.submit._update.ask", lambda *_, **__: None)
+    with pytest.raises(UnavailableError, match="it waits for container_2_count_9; see"):
+        update(planned({"count": 3}), timeout_s=0)
+    exceptions.append(("container_2_count_9", "OSError: just now", int(time.time() * 1000) + 60_000))
+    with pytest.raises(UnavailableError, match=r"container_2_count_9 \(container_2_count_9: OSError: just now\); see"):
+        update(planned({"count": 3}), timeout_s=0)

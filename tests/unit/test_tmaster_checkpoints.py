@@ -347,7 +347,10 @@ def test_the_verdict_is_told_what_a_checkpoint_waits_for(world: Stmgrs) -> None:
     world.pass_time(INTERVAL_S)
     world.stored(1, 1)
     progress = checkpoint_progress(world.coordinator, world.now_s)
-    assert progress.obstacle == "checkpoint 1 waits for the snapshots of tasks 2"
+    component = world.coordinator.component_of(2)
+    assert component
+    assert progress.obstacle == f"checkpoint 1 waits for the snapshots of tasks 2 ({component})"
+    assert checkpoint_status(world.coordinator, world.now_s, now_ms=5000).obstacle == progress.obstacle
 
 
 def test_the_verdict_is_told_why_checkpoints_fail_also_when_the_next_has_begun(world: Stmgrs) -> None:
@@ -359,7 +362,8 @@ def test_the_verdict_is_told_why_checkpoints_fail_also_when_the_next_has_begun(w
     world.pass_time(INTERVAL_S)
     assert checkpoint_progress(world.coordinator, world.now_s + 1).obstacle == why
     slow = checkpoint_progress(world.coordinator, world.now_s + INTERVAL_S + 1).obstacle
-    assert slow == "checkpoint 2 waits for the snapshots of tasks 1, 2"
+    first, second = (f"{task} ({world.coordinator.component_of(task)})" for task in (1, 2))
+    assert slow == f"checkpoint 2 waits for the snapshots of tasks {first}, {second}; {why}"
     for task in (1, 2):
         world.stored(task, 2)
     world.settle(time=False)

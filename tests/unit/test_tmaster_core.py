@@ -9,9 +9,19 @@ from tmaster_world import LOCATION, Store, World, hello, packing_plan, topology
 
 from heronpy.errors import NotFoundError, ReadFailedError, StateError
 from heronpy.plan import TopologyState
-from heronpy.proto import topology_pb2
+from heronpy.proto import loglevels_pb2, state_pb2, topology_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import HeartbeatReceived, Role, SendPlan, SessionEnded, StmgrRegistered
+
+LEVELS = loglevels_pb2.LogLevels(levels=[loglevels_pb2.LogLevel(target="word")]).SerializeToString()
+
+
+def execution() -> bytes:
+    return state_pb2.ExecutionState(topology="words", topology_id="words-1").SerializeToString()
+
+
+def scheduler(pid: int) -> bytes:
+    return state_pb2.SchedulerLocation(topology="words", pid=pid).SerializeToString()
 
 
 @pytest.fixture
@@ -299,9 +309,9 @@ def test_the_next_leader_goes_on_with_the_restore_epoch(world: World) -> None:
 
 def test_everything_is_written_again_when_the_state_manager_is_emptied(world: World) -> None:
     registered(world)
-    world.store.set(Kind.EXECUTIONSTATE, b"running")
-    world.store.set(Kind.SCHEDULERS, b"scheduler 1")
-    world.store.set(Kind.SCHEDULERS, b"scheduler 2")
+    world.store.set(Kind.EXECUTIONSTATE, execution())
+    world.store.set(Kind.SCHEDULERS, scheduler(1))
+    world.store.set(Kind.SCHEDULERS, scheduler(2))
     world.settle()
     before = dict(world.store.nodes)
     world.store.empty()
@@ -315,12 +325,12 @@ def test_everything_is_written_again_when_the_state_manager_is_emptied(world: Wo
 
 def test_what_somebody_else_writes_first_into_an_emptied_state_manager_stays(world: World) -> None:
     registered(world)
-    world.store.set(Kind.SCHEDULERS, b"scheduler 1")
+    world.store.set(Kind.SCHEDULERS, scheduler(1))
     world.settle()
     world.store.empty()
-    world.store.set(Kind.SCHEDULERS, b"scheduler 2")
+    world.store.set(Kind.SCHEDULERS, scheduler(2))
     world.settle()
-    assert world.store.nodes[Kind.SCHEDULERS] == b"scheduler 2"
+    assert world.store.nodes[Kind.SCHEDULERS] == scheduler(2)
 
 
 def test_one_that_starts_beside_an_empty_state_manager_uses_its_copy(world: World) -> None:
@@ -346,7 +356,7 @@ def test_one_that_starts_beside_an_empty_state_manager_uses_its_copy(world: Worl
 @pytest.mark.parametrize("lost", [Kind.TOPOLOGIES, Kind.PACKINGPLANS, Kind.SCHEDULERS])
 def test_one_that_cannot_read_a_copy_that_it_needs_leaves_the_start_to_the_next(world: World, lost: Kind) -> None:
     registered(world)
-    world.store.set(Kind.SCHEDULERS, b"scheduler")
+    world.store.set(Kind.SCHEDULERS, scheduler(1))
     world.settle()
     world.store.delete(lost)
     world.store.delete(Kind.TMASTERS)
@@ -374,7 +384,7 @@ def test_a_copy_that_cannot_be_read_and_is_not_needed_is_kept_anew(world: World)
 def test_copies_of_an_unknown_submission_are_not_taken_for_none(world: World) -> None:
     registered(world)
     world.store.delete(Kind.TMASTERS)
-    copy = {**world.copy, Kind.LOGLEVELS: b"levels", Kind.TOPOLOGIES: ReadFailedError("EIO")}
+    copy = {**world.copy, Kind.LOGLEVELS: LEVELS, Kind.TOPOLOGIES: ReadFailedError("EIO")}
     restarted = World(world.store, location=b"second", copy=copy)
     restarted.settle()
     assert "no loglevels of 'words'" in str(restarted.finished)
