@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import pickle
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import cloudpickle
 
@@ -88,6 +89,14 @@ class SourceSpout:
         return SourceTask.spec(name, par, given, optional_outputs)
 
 
+class _Letter(NamedTuple):
+    """What is malformed."""
+
+    where: str
+    row: Any
+    reason: str
+
+
 class SourceTask(Spout, ITwoPhaseStatefulComponent):
     """One task of a `SourceSpout`."""
 
@@ -138,9 +147,11 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             context.register_gauge("idle-splits", lambda: None if self._splits is None else len(self._splits.idle()))
         else:
             self._tracking = mode == TopologyReliabilityMode.ATLEAST_ONCE
+            self._queue: deque[Record | _Letter] = deque()
+            self._out: dict[int, Record | _Letter] = {}
+            """What is not acked, by number: ids come again, for example where a source was opened anew."""
+            self._numbers = itertools.count()
             self._reader = spout.source.open(source_context)
-            self._queue: deque[Record] = deque()
-            self._out: dict[str, Record] = {}
 
     def next_tuple(self) -> None:
         if self._splits is not None:
@@ -165,11 +176,14 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             if not self._queue:
                 return
         record = self._queue.popleft()
+        if isinstance(record, _Letter):
+            self._emit_letter(record)
+            return
         if self._times is not None:
             self._times.emitted(self._reader.split_of(record), (record,))
         if self._tracking:
-            self._out[record.id] = record
-            self.emit([record.value, record.time_ms, record.id], tup_id=record.id)
+            self._out[number := next(self._numbers)] = record
+            self.emit([record.value, record.time_ms, record.id], tup_id=number)
         else:
             self.emit([record.value, record.time_ms, record.id])
             self._reader.ack([record])
@@ -182,10 +196,10 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
     def _opened_anew(self, reader: SourceReader) -> SourceReader:
         """A reader as that of a task that is restarted, since an update has changed the number of tasks.
 
-        What is not acked is read again, by whoever has it now.
+        Records that are not acked are read again, by whoever has them now; malformed rows may count as read.
         """
         reader.close()
-        self._out.clear()
+        self._out = {number: each for number, each in self._out.items() if isinstance(each, _Letter)}
         task_index, num_tasks = self._share()
         self.logger.info("this is task %d of %d now: the source is opened anew", task_index, num_tasks)
         self._source_context = dataclasses.replace(self._source_context, task_index=task_index, num_tasks=num_tasks)
@@ -200,7 +214,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             self._splits.commit(int(checkpoint_id))
 
     def ack(self, tup_id: Any) -> None:
-        if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:
+        if self._reader is not None and isinstance(record := self._out.pop(tup_id, None), Record):
             self._reader.ack([record])
 
     def fail(self, tup_id: Any) -> None:
@@ -215,4 +229,10 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
 
     def _dead_letter(self, where: str, row: Any, reason: str) -> None:
         self.logger.warning("%s: %s", where, reason)
-        self.emit([where, row, reason], stream=DEAD_LETTERS)
+        self._emit_letter(_Letter(where, row, reason))
+
+    def _emit_letter(self, letter: _Letter) -> None:
+        number = None
+        if self._splits is None and self._tracking:
+            self._out[number := next(self._numbers)] = letter
+        self.emit([*letter], tup_id=number, stream=DEAD_LETTERS)

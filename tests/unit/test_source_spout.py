@@ -156,6 +156,63 @@ def test_at_least_once_what_fails_is_emitted_again_and_what_is_acked_is_remember
         assert simulator.component("out")[0].values == []
 
 
+def test_at_least_once_records_of_equal_ids_are_told_apart() -> None:
+    """For example a line that was half-written when it was read first."""
+    with Simulator(topology(SourceSpout(ListSource(["b", "c"], ids=["x", "x"])), "ATLEAST_ONCE")) as simulator:
+        out = simulator.component("out")[0]
+        simulator.run(until=lambda: len(out.values) == 2, seconds=5)
+        assert sorted(out.values) == ["b", "c"], "each was failed once"
+
+
+def test_at_least_once_an_ack_of_before_the_source_was_opened_anew_is_for_nothing() -> None:
+    """An update has changed the number of tasks, and what was not acked is read again."""
+    with Simulator(topology(SourceSpout(ListSource(["a"])), "ATLEAST_ONCE")) as simulator:
+        (spout,), (out,) = simulator.component("lines"), simulator.component("out")
+        emitted: list[Any] = []
+        spout.emit = lambda tup, tup_id: emitted.append((tup[0], tup_id))
+        simulator.run(until=lambda: bool(emitted), seconds=300)
+        spout._source_context = dataclasses.replace(spout._source_context, num_tasks=2)  # before the update
+        simulator.run(until=lambda: len(emitted) > 1, seconds=300)
+        (_, before), (_, again) = emitted
+        spout.ack(before)
+        spout.fail(again)
+        simulator.run(until=lambda: len(emitted) > 2, seconds=5)
+        assert [value for value, _ in emitted] == ["a", "a", "a"]
+        assert out.values == []
+
+
+class FailsFirst(Bolt):
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.values: list[Any] = []
+
+    def process(self, tup: Tuple) -> None:
+        self.values.append(tup.values[0])
+        if len(self.values) == 1:
+            self.fail(tup)
+        else:
+            self.ack(tup)
+
+
+@pytest.mark.parametrize("interval", [{}, {"topology.stateful.checkpoint.interval.seconds": 3600}])
+def test_at_least_once_a_dead_letter_that_fails_is_emitted_again(tmp_path: Path, interval: dict[str, Any]) -> None:
+    (tmp_path / "a").write_text("1\n{\n2\n")
+    builder = TopologyBuilder("letters")
+    lines = builder.add_spout("lines", SourceSpout(JsonLines(tmp_path / "a")), 1)
+    builder.add_bolt("dead", FailsFirst, 1, {lines["dead_letters"]: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", **interval})
+    with Simulator(builder) as simulator:
+        (dead,) = simulator.component("dead")
+        simulator.run(until=lambda: len(dead.values) == 2, seconds=5)
+        assert dead.values == [f"{tmp_path}/a:2"] * 2
+        if interval:
+            simulator.run(seconds=0.05)
+            simulator.checkpoint()
+            simulator.run(seconds=0.05)
+            simulator.restore()
+            simulator.run(seconds=0.05)
+            assert simulator.component("dead")[0].values == [], "the commit covers it"
+
+
 def test_at_least_once_with_checkpoints_a_rollback_repeats_nothing_that_a_commit_covers() -> None:
     values = [str(n) for n in range(8)]
     interval = {"topology.stateful.checkpoint.interval.seconds": 3600}
