@@ -20,7 +20,7 @@ import pytest
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import JsonLinesSink, ListSource, TextFile
 from heronpy.stores import SqliteStore, StoreContext
-from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
+from heronpy.streamlet import Builder, Config, Streamlet, Sum, TransformOperator, WindowConfig
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
 WITHIN_S = 400.0
@@ -155,6 +155,54 @@ def test_at_least_once_with_checkpoints_none_is_missing_though_processes_are_kil
             wait_more(numbers, len(numbers.rows("counts")))
             kill(topology, process)
         eventually_sync(numbers.check_nothing_missing, within_s=WITHIN_S)
+
+
+class First(TransformOperator):
+    """Emits what it has not seen before."""
+
+    def setup(self, context: Any) -> None:
+        self.context, self.state = context, context.get_state()
+
+    def transform(self, tup: Any) -> None:
+        (n,) = tup.values
+        if self.state.get(n) is None:
+            self.state.put(n, True)
+            self.context.emit([n])
+
+
+@pytest.mark.long
+def test_what_an_operator_beside_its_source_has_seen_goes_back_with_all_others(tmp_path: Path) -> None:
+    """The source's object stays, and emits again what was lost; its operator must not remember that."""
+    builder = Builder()
+    first = slow(builder, tmp_path).transform(First()).repartition(1).set_name("apart")
+    first.map(lambda n: (n % KEYS, 1)).count_by_key().set_name("counts").map(list).to_sink(
+        JsonLinesSink(tmp_path / "counts")
+    )
+    config = Config()
+    config.set_delivery_semantics(Config.ATLEAST_ONCE)
+    config.set_user_config("topology.stateful.checkpoint.interval.seconds", 0.5)
+    topology = TopologyBuilder("remembering")
+    builder.build(topology, config)
+    numbers = Numbers(tmp_path)
+    with LocalCluster({"heron.executor.stop.timeout.ms": 2000}) as cluster:
+        running = cluster.submit(topology.build()).wait_running()
+        source = {id: pid for id, pid in running.processes().items() if "_numbers_" in id}
+        for before in (0, SLOW // 4):
+            eventually_sync(lambda before=before: _at_least(numbers, before + 1), within_s=WITHIN_S)
+            kill(running, "counts")
+
+        def complete() -> None:
+            counts = Counter(dict.fromkeys(range(KEYS), 0))
+            for key, n in numbers.rows("counts"):
+                counts[key] = max(n, counts[key])
+            assert min(counts.values()) >= SLOW // KEYS, "none is missing"
+
+        eventually_sync(complete, within_s=WITHIN_S)
+        assert source.items() <= running.processes().items(), "its process was not killed"
+
+
+def _at_least(numbers: Numbers, rows: int) -> None:
+    assert len(numbers.rows("counts")) >= rows
 
 
 def wait_more(numbers: Numbers, before: int) -> None:
