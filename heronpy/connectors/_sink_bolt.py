@@ -32,7 +32,7 @@ class SinkBolt:
 
     Effectively once, what comes between two checkpoints becomes visible when the second has been committed, exactly
     once if the sink can (`Sink.exactly_once`). In the other modes tuples are acked when they have been flushed, every
-    second or every thousand.
+    second, every thousand, and before a checkpoint.
     """
 
     def __init__(self, sink: Sink, *, field: str | None = None) -> None:
@@ -114,6 +114,8 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
         if self._output is not None:
             self._output.prepare(int(checkpoint_id))
             self._written = 0
+        else:
+            self._flush()  # no rollback to this checkpoint brings it again: whoever emitted it may remember that
 
     def post_save(self, checkpoint_id: str) -> None:
         if self._output is not None:

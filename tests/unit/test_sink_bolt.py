@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.api import Grouping, Spout, TopologyBuilder
+from heronpy.api import BaseWindowedBolt, Bolt, Count, Grouping, Spout, TopologyBuilder, Tuple, TupleWindow
 from heronpy.connectors import JsonLinesSink, Sink, SinkBolt, SinkContext, SinkWriter
 from heronpy.errors import ConfigError
 from heronpy.instance.task import TaskFailed
@@ -236,3 +236,72 @@ def test_a_sink_that_cannot_be_opened_fails_the_task(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises((ConfigError, TaskFailed)):
         Hand(stored(SinkBolt(JsonLinesSink(tmp_path / "file"))), SINK)
+
+
+class Once(Bolt):
+    """Passes on what it has not seen; in windows of one, so that what it emits is anchored to nothing."""
+
+    outputs = ["n"]  # noqa: RUF012
+
+    def initialize(self, config: dict[str, Any], context: Any) -> None:
+        self.seen = context.task_state("seen", default=list)
+
+    def process(self, tup: Tuple) -> None:
+        if tup["n"] not in self.seen.value:
+            self.seen.value.append(tup["n"])
+            self.emit([tup["n"]], anchors=[tup])
+        self.ack(tup)
+
+
+class Windowed(BaseWindowedBolt):
+    outputs = ["n"]  # noqa: RUF012
+
+    def execute(self, window: TupleWindow) -> None:
+        for tup in window.get():
+            self.emit([tup["n"]])
+
+
+WRITTEN: list[int] = []
+
+
+class Buffering(Sink):
+    """Shows what was flushed; what was not is gone with its object."""
+
+    def open(self, context: SinkContext) -> SinkWriter:
+        return Buffer()
+
+
+class Buffer(SinkWriter):
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+
+    def write(self, element: Any) -> None:
+        self.rows.append(element)
+
+    def flush(self) -> None:
+        WRITTEN.extend(self.rows)
+        self.rows = []
+
+
+@pytest.mark.parametrize("bolt", [Once, Windowed.with_tumbling_window(Count(1))], ids=["remembered", "windows"])
+def test_at_least_once_what_is_in_a_checkpoint_is_flushed(bolt: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rollback brings it again: whoever emitted it remembers that."""
+    WRITTEN.clear()
+    builder = TopologyBuilder("remembering")
+    words = builder.add_spout("words", Words, 1)
+    once = builder.add_bolt("once", bolt, 1, {words: Grouping.SHUFFLE})
+    slow = {"topology.tick.tuple.freq.ms": 3_600_000}
+    builder.add_bolt("out", SinkBolt(Buffering()), 1, {once: Grouping.SHUFFLE}, slow)
+    builder.set_config(
+        {"topology.reliability.mode": "ATLEAST_ONCE", "topology.stateful.checkpoint.interval.seconds": 3600}
+    )
+    with Simulator(builder) as simulator:
+        (out,) = simulator.component("out")
+        simulator.run(until=lambda: out._written == 5, seconds=60)
+        assert WRITTEN == []
+        simulator.checkpoint()
+        out._held.clear()  # its process dies, and flushes nothing any more
+        simulator.restore()
+        simulator.run(seconds=0.05)
+        simulator.component("out")[0]._flush()
+        assert sorted(set(WRITTEN)) == [0, 1, 2, 3, 4]
