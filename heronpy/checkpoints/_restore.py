@@ -56,6 +56,23 @@ class SavedState:
     by_task: dict[int, list[Block]] = field(default_factory=dict)
     """For other kinds: the blocks of each of those tasks by index, to be applied in this order."""
 
+    def take_blocks(self) -> Iterator[Block]:
+        """The blocks, once: each is let go as soon as it was taken."""
+        blocks, self.blocks = self.blocks, _Taken()
+        if not isinstance(blocks, list):
+            yield from blocks
+            return
+        blocks.reverse()
+        while blocks:
+            yield blocks.pop()
+
+
+class _Taken:
+    """In the place of blocks that were taken."""
+
+    def __iter__(self) -> Iterator[Block]:
+        raise AssertionError("the blocks were taken already: to go on without them would lose state")
+
 
 @dataclass(frozen=True, slots=True)
 class Saved:

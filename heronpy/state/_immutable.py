@@ -41,7 +41,7 @@ def immutable(value: Any) -> bool:
     if kind in ATOMS:
         return True
     if kind is tuple or kind is frozenset:
-        return all(map(immutable, value))
+        return ATOMS.issuperset(map(type, value)) or all(map(immutable, value))
     if isinstance(value, tuple):
         return not hasattr(value, "__dict__") and all(map(immutable, value))
     return isinstance(value, enum.Enum)

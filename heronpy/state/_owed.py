@@ -98,6 +98,7 @@ class Owed:
         self.done = False
         """Whether all is written."""
         self._target = target
+        self._encode = CODECS[target.schema.codec].encode
         self._changed = changed
         self._deleted = deleted
         self._below = below
@@ -252,7 +253,7 @@ class Owed:
         target = self._target
         stamp = 0 if target.stamp is None else target.stamp(key)
         try:
-            data = value if value is DELETED else stored_value(value, target.schema.codec)
+            data = value if value is DELETED or _plain(value) else encoded(self._encode(value))
             if type(value) not in target.read_back:
                 self._read_back(value, data)
             stored = _stored_key(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 from msgspec.msgpack import Ext
@@ -25,9 +26,46 @@ def decoded(schema: Schema, place: Place, blocks: Iterable[Block]) -> tuple[dict
     """
     data: dict[Any, Any] = {}
     stamps: dict[Any, int] = {}
-    for block in blocks:
-        decode_block(schema, place, block, data, stamps)
+    for (_, exact), run in groupby(blocks, key=lambda block: (block.state, not block.entries.originals)):
+        if exact:
+            _decode_newest(schema, place, run, data, stamps)
+        else:
+            for block in run:
+                decode_block(schema, place, block, data, stamps)
     return data, stamps
+
+
+def _decode_newest(
+    schema: Schema, place: Place, blocks: Iterable[Block], data: dict[Any, Any], stamps: dict[Any, int]
+) -> None:
+    """Apply blocks of one state whose keys are as they were: of each key only the newest value is decoded.
+
+    Each value takes the place of its bytes, so that both are in memory for one of them at a time.
+    """
+    values: dict[Any, Any] = {}
+    for block in blocks:
+        values.update(zip(block.keys, block.entries.values, strict=True))
+        if block.entries.stamps:
+            stamps.update(zip(block.keys, block.entries.stamps, strict=True))
+    decode, migrated = _decoder(schema, place, block)
+    del block
+    deleted: list[Any] = []
+    key: Any = None
+    try:
+        for key, value in values.items():
+            if type(value) is not Ext:
+                if migrated is not None:
+                    values[key] = migrated(value)
+            elif value == DELETED:
+                deleted.append(key)
+            else:
+                values[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
+    except Exception as e:  # what unpickling and the user's migrate raise
+        raise _undecodable(schema, place, key, e) from e
+    for key in deleted:
+        del values[key]
+        data.pop(key, None)
+    data.update(values)
 
 
 def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any], stamps: dict[Any, int]) -> None:
@@ -52,10 +90,14 @@ def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any
             else:
                 data[key] = decode(value.data) if migrated is None else migrated(decode(value.data))
     except Exception as e:  # what unpickling and the user's migrate raise
-        raise CheckpointError(
-            f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
-            f"restored: {type(e).__name__}: {' '.join(str(e).split())}"
-        ) from e
+        raise _undecodable(schema, place, key, e) from e
+
+
+def _undecodable(schema: Schema, place: Place, key: Any, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"component {place.component!r}, state {schema.name!r}: the value of key {shown(key)} cannot be "
+        f"restored: {type(error).__name__}: {' '.join(str(error).split())}"
+    )
 
 
 def _decoder(schema: Schema, place: Place, block: Block) -> tuple[Callable[[Any], Any], Callable[[Any], Any] | None]:

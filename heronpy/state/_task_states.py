@@ -130,7 +130,7 @@ class TaskStates:
                 schema, self.place, default, clock_ms=self._clock_ms, ttl_s=ttl_s, max_keys=max_keys
             )
         if saved := self._claim(schema):
-            state.load(*decoded(schema, self.place, saved.blocks))
+            state.load(*decoded(schema, self.place, saved.take_blocks()))
         self._states[name] = state
         return state
 

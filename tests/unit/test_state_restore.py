@@ -291,6 +291,48 @@ def test_positions_are_migrated_too() -> None:
     assert component.declared[0].is_finished("b")
 
 
+class Unpickled:
+    """Knows how often one of its kind was unpickled."""
+
+    times = 0
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        type(self).times += 1
+        self.__dict__.update(state)
+
+
+def test_of_a_key_that_changed_often_only_the_newest_value_is_decoded() -> None:
+    component = Component(lambda states: states.keyed_state("counts"))
+    state = component.declared[0]
+    for key in range(10):
+        state[key] = Unpickled(0)
+    component.checkpoint()
+    for number in (1, 2):
+        state[1] = Unpickled(number)
+        component.checkpoint()
+    del state[2]
+    component.checkpoint()
+    Unpickled.times = 0
+    component.restart(1)
+    assert {key: value.number for key, value in component.declared[0].items()} == {
+        key: 2 if key == 1 else 0 for key in (0, 1, *range(3, 10))
+    }
+    assert Unpickled.times == 9
+
+
+def test_what_was_read_is_taken_once() -> None:
+    component = Component(lambda states: states.keyed_state("counts", default=0))
+    count(component, WORDS)
+    saved = read_saved(component.checkpoint(), NAME, 0, 1, component.opened)
+    place = Place(component.declared[0].place.topology_id, NAME, groups=GROUPS)
+    assert len(TaskStates(place, saved).keyed_state("counts")) == len(WORDS)
+    with pytest.raises(AssertionError, match="taken already"):
+        TaskStates(place, saved).keyed_state("counts")
+
+
 def test_a_migration_that_fails_names_the_key() -> None:
     component = Component(lambda states: states.keyed_state("counts"))
     component.declared[0]["a"] = 1
