@@ -435,9 +435,10 @@ class Core:
         in_force = self.state.plan is not None and self.state.plan.packing == update.request.packing
         if update.stage is Stage.STARTING and (in_force or now_s >= update.deadline_s):
             return [*effects, *self._end_update(now_s)]
-        if self.checkpoints is not None and update.prepared(self.state.present, now_s):
-            coordinator = self.checkpoints.coordinator
-            update.settle(max(coordinator.record.last_id, coordinator.in_progress))
+        if self.checkpoints is not None and update.prepared(
+            self.state.present, checkpoint=self.checkpoints.coordinator.in_progress, now_s=now_s
+        ):
+            update.settle(self.checkpoints.coordinator.newest_begun)
             effects += self._topology_event(SpoutsHeld(held=True, now_s=now_s))
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator

@@ -90,9 +90,16 @@ class PlanUpdate:
         """What is to be started though it is not in force."""
         return self.request.packing if self.new else None
 
-    def prepared(self, present: frozenset[str], now_s: float) -> bool:
-        """Whether the spouts are to rest now, if these instances are there."""
-        return self.stage is Stage.PREPARING and (present >= self.new or now_s >= self.prepared_by_s)
+    def prepared(self, present: frozenset[str], *, checkpoint: int, now_s: float) -> bool:
+        """Whether the spouts are to rest now.
+
+        Args:
+            present: Instances that are there.
+            checkpoint: The one under way, which would take its time while they rest; 0: none.
+            now_s: The time.
+        """
+        ready = present >= self.new and not checkpoint
+        return self.stage is Stage.PREPARING and (ready or now_s >= self.prepared_by_s)
 
     def settle(self, newest_begun: int) -> None:
         """Wait for a checkpoint newer than `newest_begun`."""

@@ -14,6 +14,7 @@ from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import HeartbeatReceived, Reply, SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
 from heronpy.tmaster.checkpoints import CheckpointDamaged, FindIntact, IntactFound, instance_reported
+from heronpy.tmaster.parts import CheckpointAsked
 
 PACKING = packing_plan(1, 2)
 
@@ -436,6 +437,25 @@ def test_what_is_new_is_started_while_all_go_on_and_then_the_spouts_rest() -> No
     world.update(PACKING, base=wanted)
     world.settle(time=False)
     assert world.prepared is None, "what is to end must not be named"
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_checkpoint_under_way_is_not_waited_for_with_spouts_that_rest(commits: bool) -> None:
+    world = running()
+    world.feed(CheckpointAsked(8, divisible=False, timeout_s=60.0, now_s=world.now_s))
+    world.settle(time=False)
+    assert world.coordinator.in_progress == 1
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert world.plan.state is TopologyState.RUNNING
+    if commits:
+        world.snapshot(1, 2)
+        world.settle(time=False)
+        assert world.coordinator.record.newest == 1
+    else:
+        world.pass_time(15.0)
+    assert world.plan.state is TopologyState.PAUSED
+    assert world.packing == PACKING, "the new plan begins with a checkpoint that has all"
 
 
 def test_what_does_not_start_is_not_waited_for_for_ever() -> None:
