@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 import pickle
@@ -126,6 +125,8 @@ def _typed(key: str, value: Any) -> Any:
 def _refuse_slip(key: str) -> None:
     if key in keys.TOPOLOGY_KEYS or has_no_effect(key):
         return
+    import difflib  # here, because every instance imports this module, and hardly any has an unknown key
+
     names = {known.removeprefix(_PREFIX): known for known in keys.TOPOLOGY_KEYS}
     close = difflib.get_close_matches(key.removeprefix(_PREFIX), names, n=1, cutoff=_NEAR)
     if close:

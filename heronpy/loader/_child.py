@@ -20,9 +20,9 @@ from heronpy.loader._traceback import user_traceback
 from heronpy.loader.definition import class_paths
 from heronpy.loader.main_code import module_main, script_main
 from heronpy.loader.sources import roots, top_level_names
+from heronpy.parent import PARENT_ENV, die_with_parent
 from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
-from heronpy.runtime import PARENT_ENV, die_with_parent
 
 
 def main() -> None:

@@ -36,9 +36,9 @@ from heronpy.errors import (
 from heronpy.loader import _archive
 from heronpy.loader.definition import Definition, MainModule, rename_main, script_module
 from heronpy.loader.sources import collect
+from heronpy.parent import PARENT_ENV
 from heronpy.plan import LogicalPlan
 from heronpy.proto import topology_pb2
-from heronpy.runtime import PARENT_ENV
 
 TIMEOUT_S = 120.0
 

@@ -1,6 +1,7 @@
 """What every process shares: how it starts and ends, and where its files are. How it talks is in `heronpy.rpc`."""
 
 from heronpy.files import replace_file
+from heronpy.parent import PARENT_ENV, die_with_parent
 from heronpy.runtime._clock import sleep_until
 from heronpy.runtime._diagnosis import memory_path, stack_path
 from heronpy.runtime._heartbeat import HEARTBEAT_ENV, Beat, HasTask, Heartbeat, TaskProgress, keep_beating, read_beat
@@ -15,7 +16,7 @@ from heronpy.runtime._launch import (
 )
 from heronpy.runtime._log_levels import ENGINE, LEVELS, LevelSwitch, level_for
 from heronpy.runtime._logging import log_to, rotate, rotate_output
-from heronpy.runtime._process import PARENT_ENV, Service, die_with_parent, essential, keep_freed_memory, main, running
+from heronpy.runtime._process import Service, essential, keep_freed_memory, main, running
 from heronpy.runtime._profile import START_SIGNAL, STOP_SIGNAL, Profiler, profile_path
 from heronpy.runtime._statemgr_spec import SECRETS_DIR, StatemgrSpec
 from heronpy.runtime._tasks import StreamLost, until_one_ends

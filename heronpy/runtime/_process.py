@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import gc
 import logging
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -21,6 +20,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import uvloop
 
 from heronpy.errors import HeronError
+from heronpy.parent import die_with_parent
 from heronpy.runtime._diagnosis import answer_signals
 from heronpy.runtime._heartbeat import keep_beating
 from heronpy.runtime._logging import bound_output, log_file
@@ -29,12 +29,10 @@ from heronpy.runtime._tasks import until_one_ends
 
 log = logging.getLogger(__name__)
 
-PARENT_ENV = "HERON_PARENT_PID"
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _MMAP_FROM_BYTES = 8 << 20
 _KEPT_BYTES = 16 << 20
 """At the end of a heap, so at most this is more than what is in use."""
-_PR_SET_PDEATHSIG = 1
 
 
 class Service(Protocol):
@@ -127,21 +125,6 @@ async def _serve(make: Callable[[], Awaitable[Service]]) -> None:
     finally:
         for one in beside:
             one.cancel()
-
-
-def die_with_parent() -> None:
-    """Have the kernel end this process when the one that started it ends, however that happens.
-
-    The parent passes its pid in HERON_PARENT_PID: it may have died before this call, and then no signal would come.
-    """
-    expected = os.environ.get(PARENT_ENV)
-    if not expected:
-        return
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != int(expected):
-        os._exit(1)
 
 
 def keep_freed_memory() -> None:

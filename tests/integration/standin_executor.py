@@ -1,4 +1,4 @@
-"""An executor with stand-ins for children: tiny real processes that (mis)behave as their component's name says.
+"""An executor with stand-ins for children (`standin_child.py`), which (mis)behave as their component's name says.
 
 Run like `python -m heronpy.executor`, with the same arguments.
 """
@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from heronpy.executor import Command, Executor
 from heronpy.host import OWNER_ENV, HostProcess
 from heronpy.plan import PackingPlan
-from heronpy.runtime import Launch, die_with_parent, log_to, main
+from heronpy.runtime import Launch, log_to, main
+
+CHILD = Path(__file__).with_name("standin_child.py")
 
 
 def table(launch: Launch, container: int, plan: PackingPlan) -> list[Command]:
@@ -31,47 +30,15 @@ def table(launch: Launch, container: int, plan: PackingPlan) -> list[Command]:
 
 
 def _command(launch: Launch, id: str, behaviour: str, stage: int) -> Command:
-    argv = (sys.executable, __file__, "--child", id, "--behaviour", behaviour, "--dir", str(launch.dir))
+    argv = (sys.executable, str(CHILD), id, behaviour, str(launch.dir))
     return Command(id, argv, stage)
-
-
-def child(id: str, behaviour: str, directory: Path) -> None:
-    die_with_parent()
-
-    def end(*_: object) -> None:
-        with (directory / "ended").open("a") as f:
-            f.write(f"{id}\n")
-        sys.exit(0)
-
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour == "ignores" else end)
-    if behaviour == "crashes":
-        sys.exit("the user's code is wrong")
-    if behaviour == "forks":
-        # One in the group of its parent, one that got away into a session of its own.
-        for new_session in (False, True):
-            subprocess.Popen(["sleep", "600"], start_new_session=new_session)
-    (directory / f"{id}.up").write_text(str(os.getpid()))
-    if behaviour == "eats":
-        eaten = []
-        while True:
-            eaten.append(os.urandom(1 << 20))
-            time.sleep(0.01)
-    while behaviour == "burns":
-        sum(range(10_000))
-    while True:
-        signal.pause()
 
 
 def _main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--dir", type=Path, required=True)
     parser.add_argument("--container", type=int)
-    parser.add_argument("--child")
-    parser.add_argument("--behaviour")
     args = parser.parse_args()
-    if args.child:
-        child(args.child, args.behaviour, args.dir)
-        return
 
     async def make() -> Executor:
         launch = Launch.load(args.dir)

@@ -19,6 +19,7 @@ ENGINE = {
     "heronpy.shell.__main__": OF_FEW | {"numpy"},
     "heronpy.ckptmgr.__main__": OF_FEW | {"boto3", "numpy", "redis"},
     "heronpy.executor.__main__": OF_FEW | {"grpc", "numpy"},
+    "heronpy.loader": OF_FEW | {"asyncio", "grpc", "numpy"},
     "heron_scheduler.service": OF_FEW | {"importlib.metadata", "numpy"},
     "heron_tracker": {"cloudpickle", "cryptography", "kazoo", "numpy", "pyarrow", "rich"},
 }
