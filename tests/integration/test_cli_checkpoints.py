@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from counting_tasks import COMPONENT, Counting
+from heron_command import heron_command
 from topology_on_disk import EngineProcess, launch_in, submit
 
 from heronpy.checkpoints import LoggedBatch, manifest_name
@@ -27,14 +26,7 @@ PLACE = ("local/tests", "words")
 
 
 def heron(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "heronpy.cli", *words],
-        env={**os.environ, "HERON_HOME": str(home), "COLUMNS": "200"},
-        text=True,
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
+    return heron_command(*words, home=home, COLUMNS="200")
 
 
 def listed(home: Path) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import heron_scheduler
 import pytest
+from heron_command import heron_command
 
 from heronpy.host import TOPOLOGY_ENV, find_by_environment
 from heronpy.runtime import StatemgrSpec
@@ -66,12 +67,7 @@ class Heron:
         )
 
     def __call__(self, *args: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-        process = self.start(*args)
-        try:
-            out, err = process.communicate(timeout=timeout_s)
-        finally:
-            process.kill()
-        return subprocess.CompletedProcess(args, process.returncode, out, err)
+        return heron_command(*args, home=self.home, timeout_s=timeout_s, COLUMNS="200")
 
     def ok(self, *args: str) -> str:
         done = self(*args)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
+from heron_command import heron_command
 from numbers_topology import Numbers
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
@@ -27,14 +26,7 @@ def numbers(cluster: LocalCluster) -> TopologyHandle:
 
 
 def heron(cluster: LocalCluster, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "heronpy.cli", *words],
-        env={**os.environ, "HERON_HOME": str(cluster.home), "COLUMNS": "200"},
-        text=True,
-        capture_output=True,
-        timeout=300,
-        check=False,
-    )
+    return heron_command(*words, home=cluster.home, COLUMNS="200")
 
 
 def certificates(cluster: LocalCluster, name: str, *options: str) -> dict[str, dict[str, object]]:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from heron_command import heron_command
 
 from heronpy.host import service_record
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
@@ -50,14 +51,7 @@ def measured(cluster: LocalCluster) -> TopologyHandle:
 
 
 def run(cluster: LocalCluster, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "heronpy.cli", *args],
-        env=_environment(cluster),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return heron_command(*args, home=cluster.home, TERM="xterm", COLUMNS="", LINES="")
 
 
 def heron(cluster: LocalCluster, *args: str) -> str:

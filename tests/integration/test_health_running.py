@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from health_topology import CrashLoop, Sound
+from heron_command import heron_command
 
 from heronpy.errors import UnavailableError
 from heronpy.health import CRASH_LOOP_RESTARTS, HealthState
@@ -77,9 +78,8 @@ def environment(cluster: LocalCluster) -> dict[str, str]:
 
 
 def heron(cluster: LocalCluster, *args: str) -> str:
-    done = subprocess.run(
-        [*HERON, *args], env=environment(cluster), capture_output=True, text=True, timeout=300, check=True
-    )
+    done = heron_command(*args, home=cluster.home)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from heron_command import heron_command
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
@@ -50,14 +48,7 @@ def chat(cluster: LocalCluster) -> TopologyHandle:
 
 
 def heron(cluster: LocalCluster, *args: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "heronpy.cli", *args],
-        env={**os.environ, "HERON_HOME": str(cluster.home)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = heron_command(*args, home=cluster.home)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -6,11 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from heron_command import heron_command
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 
@@ -39,14 +39,7 @@ def nothing_changed(cluster: LocalCluster, levels: TopologyHandle) -> Iterator[N
 
 
 def heron(cluster: LocalCluster, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "heronpy.cli", *args],
-        env={**os.environ, "HERON_HOME": str(cluster.home)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    return heron_command(*args, home=cluster.home)
 
 
 def set_level(cluster: LocalCluster, *words: str) -> None:

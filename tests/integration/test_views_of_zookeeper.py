@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from heron_command import heron_command
 
 from heronpy.testing import LocalCluster, TopologyHandle, eventually_sync
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
@@ -39,14 +38,7 @@ def levels(cluster: LocalCluster) -> TopologyHandle:
 
 
 def heron(cluster: LocalCluster, *args: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "heronpy.cli", *args],
-        env={**os.environ, "HERON_HOME": str(cluster.home)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = heron_command(*args, home=cluster.home)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
