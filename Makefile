@@ -97,7 +97,8 @@ bench-state: $(VENV)/.installed ## state and checkpoints next to their targets: 
 bench-nexmark: $(VENV)/.installed ## Nexmark's queries, their answers compared with plain Python: make bench-nexmark ARGS="q5 --kill-every 4"
 	@$(BIN)/python -m heronpy.bench.nexmark --build $(BUILD)/bench-nexmark $(ARGS)
 
-bench-spark: $(VENV)/.installed-pipeline java ## a batch run over 1 GB against hand-written PySpark: make bench-spark ARGS="--mb 100"
+bench-spark: $(VENV)/.installed-pipeline java ## a batch run against PySpark written by hand, in stock sessions, five rounds: make bench-spark ARGS="--mb 1000"
+	@$(BIN)/python -c 'import pandas' 2>/dev/null || $(PIP) 'pandas>=2.2'  # PySpark's mapInArrow asks for it
 	@$(BIN)/python -m heronpy.bench.spark --build $(BUILD)/bench-spark $(ARGS)
 
 bench-hosts: $(VENV)/.installed-dev servers hosts-tools ## word count and RTAC on 1, 2 and 4 hosts next to one: make bench-hosts ARGS="--rounds 3 --hosts 4"

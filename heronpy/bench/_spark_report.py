@@ -22,6 +22,8 @@ class Measured:
     """Of all its processes."""
     rss_mb: dict[str, float]
     """Peaks: `driver`, `jvm`, `workers`, `largest_worker`, `all`."""
+    conf: dict[str, str]
+    """Spark's settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,24 +31,25 @@ class SparkReport:
     """One measurement. Times begin when Spark and its workers run, and end when results are durable."""
 
     mb_per_s: dict[str, float]
-    """Text per second, in 10^6 bytes: by job, its fastest run."""
+    """Text per second, in 10^6 bytes, by job; this and the next are medians of the rounds."""
     seconds: dict[str, float]
-    """Of the fastest run."""
     cpu_s: dict[str, float]
-    """CPU time of all processes in that run."""
+    """CPU time of all processes."""
     ratio_to: dict[str, float]
-    """How many times as long another job takes as the engine's; 2 is twice as long."""
+    """How many times as long another job takes as the engine's in the same round, the median; 2 is twice as long."""
     cpu_ratio_to: dict[str, float]
     """The same in CPU time."""
     rss_mb: dict[str, dict[str, float]]
     """Peaks of resident memory: `driver`, `jvm`, `workers` (all together), `largest_worker`, `all`."""
     runs_s: dict[str, list[float]]
     """Every run: their spread is the noise of the machine."""
-    median_s: dict[str, float]
+    runs_cpu_s: dict[str, list[float]]
     equal: bool
     """Whether all jobs have the same results."""
     digests: dict[str, str]
     """Of the results."""
+    conf: dict[str, dict[str, str]]
+    """Of each job's session: what is set, also what Spark sets itself."""
     rows: int
     """Of the results."""
     input: Input

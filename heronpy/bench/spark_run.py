@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 from heronpy.bench._report import machine
 from heronpy.bench._spark_input import Input, archive_at
@@ -20,7 +21,7 @@ from heronpy.bench._spark_report import Measured, SparkReport
 from heronpy.bench.tree import watched_tree
 from heronpy.errors import ConfigError, UnavailableError
 
-KINDS = ("engine", "pyspark", "dataframe")
+KINDS = ("engine", "dataframe", "mapInArrow", "rdd")
 _END_S = 60.0
 
 
@@ -28,14 +29,14 @@ _END_S = 60.0
 class SparkBenchConfig:
     """What to measure."""
 
-    mb: float = 1000
+    mb: float = 100
     """Text in the archive, in 10^6 bytes."""
-    rounds: int = 1
-    """How often each job runs, one after the other in every round; the fastest run counts."""
+    rounds: int = 5
+    """How often each job runs, one after the other in every round; medians count."""
     master: str = "local[2]"
     """Spark's master: one on this machine."""
     kinds: tuple[str, ...] = KINDS
-    """What to run: `engine`, `pyspark`, `dataframe`."""
+    """What to run: `engine`, and by hand `dataframe`, `mapInArrow`, `rdd`."""
 
     def __post_init__(self) -> None:
         if self.mb <= 0:
@@ -44,6 +45,8 @@ class SparkBenchConfig:
             raise ConfigError(f"rounds must be at least 1, not {self.rounds}")
         if not self.master.startswith("local"):
             raise ConfigError(f"master must be local, as in local[2], not {self.master}: memory is measured here")
+        if "mapInArrow" in self.kinds and importlib.util.find_spec("pandas") is None:
+            raise ConfigError("PySpark's mapInArrow needs pandas: pip install pandas, or choose other jobs with --only")
         if not self.kinds or set(self.kinds) - set(KINDS):
             raise ConfigError(f"kinds must be some of {', '.join(KINDS)}")
 
@@ -84,28 +87,40 @@ def run_spark(
 def _report(
     config: SparkBenchConfig, made: Input, measured: dict[str, list[Measured]], digests: dict[str, str], rows: int
 ) -> SparkReport:
-    fastest = {kind: min(runs, key=lambda run: run.seconds) for kind, runs in measured.items()}
-    engine = fastest.get("engine")
-    others = {kind: one for kind, one in fastest.items() if kind != "engine"}
+    seconds = {kind: [run.seconds for run in runs] for kind, runs in measured.items()}
+    cpu_s = {kind: [run.cpu_s for run in runs] for kind, runs in measured.items()}
     return SparkReport(
-        mb_per_s={kind: round(made.bytes / 1e6 / one.seconds, 2) for kind, one in fastest.items()},
-        seconds={kind: round(one.seconds, 2) for kind, one in fastest.items()},
-        cpu_s={kind: round(one.cpu_s, 2) for kind, one in fastest.items()},
-        ratio_to={kind: round(one.seconds / engine.seconds, 3) for kind, one in others.items()} if engine else {},
-        cpu_ratio_to={kind: round(one.cpu_s / engine.cpu_s, 3) for kind, one in others.items()} if engine else {},
+        mb_per_s={kind: round(made.bytes / 1e6 / median(runs), 2) for kind, runs in seconds.items()},
+        seconds={kind: round(median(runs), 2) for kind, runs in seconds.items()},
+        cpu_s={kind: round(median(runs), 2) for kind, runs in cpu_s.items()},
+        ratio_to=_ratios(seconds),
+        cpu_ratio_to=_ratios(cpu_s),
         rss_mb={
             kind: {name: round(max(run.rss_mb[name] for run in runs), 1) for name in runs[0].rss_mb}
             for kind, runs in measured.items()
         },
-        runs_s={kind: [round(run.seconds, 2) for run in runs] for kind, runs in measured.items()},
-        median_s={kind: round(statistics.median(run.seconds for run in runs), 2) for kind, runs in measured.items()},
+        runs_s={kind: [round(run, 2) for run in runs] for kind, runs in seconds.items()},
+        runs_cpu_s={kind: [round(run, 2) for run in runs] for kind, runs in cpu_s.items()},
         equal=len(set(digests.values())) == 1,
         digests=digests,
+        conf={kind: runs[0].conf for kind, runs in measured.items()},
         rows=rows,
         input=made,
         config=asdict(config),
         machine=machine(),
     )
+
+
+def _ratios(runs: dict[str, list[float]]) -> dict[str, float]:
+    """Of each job to the engine in the same round, the median: what slows a round down slows both."""
+    engine = runs.get("engine")
+    if engine is None:
+        return {}
+    return {
+        kind: round(median(one / ours for one, ours in zip(others, engine, strict=True)), 3)
+        for kind, others in runs.items()
+        if kind != "engine"
+    }
 
 
 def _measure(kind: str, config: SparkBenchConfig, directory: Path) -> Measured:
@@ -124,7 +139,8 @@ def _measure(kind: str, config: SparkBenchConfig, directory: Path) -> Measured:
             raise UnavailableError(f"{kind} failed: {_last_line(errors)}")
         process.stdin.close()
         process.wait(_END_S)
-        return Measured(json.loads(answer)["seconds"], tree.cpu_s(), tree.rss_mb())
+        said = json.loads(answer)
+        return Measured(said["seconds"], tree.cpu_s(), tree.rss_mb(), said["conf"])
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -18,8 +19,13 @@ pytest.importorskip("pyspark")
 
 @pytest.mark.long
 def test_the_engine_and_the_jobs_written_by_hand_have_equal_results(tmp_path: Path):
+    kinds = [kind for kind in KINDS if kind != "mapInArrow" or importlib.util.find_spec("pandas")]
+    if len(kinds) < len(KINDS):
+        print("mapInArrow is left out: PySpark's needs pandas, which is not installed")
+    command = [sys.executable, "-m", "heronpy.bench.spark", "--build", str(tmp_path)]
+    command += [f"--only={kind}" for kind in kinds]
     done = subprocess.run(
-        [sys.executable, "-m", "heronpy.bench.spark", "--build", str(tmp_path), "--mb", "5", "--json"],
+        [*command, "--mb", "5", "--rounds", "1", "--json"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -31,12 +37,16 @@ def test_the_engine_and_the_jobs_written_by_hand_have_equal_results(tmp_path: Pa
     assert report["rows"] >= report["input"]["distinct_words"] > 10_000
     assert report["input"]["bytes"] == pytest.approx(5e6, rel=0.05)
     assert report["input"]["replayed"] > 0
-    for kind in KINDS:
+    for kind in kinds:
         assert report["mb_per_s"][kind] == pytest.approx(report["input"]["bytes"] / 1e6 / report["seconds"][kind], 0.05)
         assert 0 < report["cpu_s"][kind] <= report["seconds"][kind] * report["machine"]["cores"] * 1.2 + 1
         assert 0 < report["rss_mb"][kind]["largest_worker"] <= report["rss_mb"][kind]["workers"]
         assert 100 < report["rss_mb"][kind]["jvm"] < 4000
-    assert set(report["ratio_to"]) == {"pyspark", "dataframe"}
+    assert set(report["ratio_to"]) == {*kinds} - {"engine"}
+    ours = {"spark.driver.memory", "spark.python.daemon.module", "spark.python.worker.memory"}
+    set_by_us = {kind: ours & set(conf) for kind, conf in report["conf"].items()}
+    assert set_by_us.pop("engine") == ours
+    assert not any(set_by_us.values()), "what is written by hand runs in stock sessions"
 
 
 @pytest.mark.parametrize(
@@ -45,4 +55,4 @@ def test_the_engine_and_the_jobs_written_by_hand_have_equal_results(tmp_path: Pa
 )
 def test_an_impossible_measurement_is_refused(wrong: dict[str, Any], named: str):
     with pytest.raises(ConfigError, match=named):
-        SparkBenchConfig(**wrong)
+        SparkBenchConfig(**{"kinds": ("engine",), **wrong})
