@@ -96,6 +96,8 @@ class TaskMetrics:
     def register(self, name: str, metric: UserMetric, time_bucket_in_sec: float) -> None:
         """Report a user metric every `time_bucket_in_sec` seconds as `name`, or `name/key` if it has several values."""
         every_s = max(float(time_bucket_in_sec), 0.001)
+        if name.startswith("__"):  # of the engine's own, by a component that takes the place of another
+            self._user = [each for each in self._user if each.name != name]
         self._user.append(_Registered(name, metric, every_s, time.monotonic() + every_s))
 
     def forget_user(self) -> None:

@@ -18,6 +18,7 @@ _UNITS: tuple[tuple[re.Pattern[str], str, float], ...] = tuple(
         (r"_usec$", "_seconds", 1e-6),
         (r"^(heron(?:_server)?_time_spent_back_pressure_\w+)$", r"\1_seconds", 1e-3),
         (r"^(heron_checkpoint_\w+)_ms$", r"\1_seconds", 1e-3),
+        (r"^(heron_pipeline_\w+)_ms$", r"\1_seconds", 1e-3),
         (r"_memory_byte$", "_memory_bytes", 1.0),
     )
 )
@@ -86,6 +87,7 @@ HELP: dict[str, str] = {
     "heron_next_tuple_latency_seconds": "Mean time of a call of next_tuple(), since the last report.",
     "heron_out_queue_full_count": "How often the queue out of a task was found full.",
     "heron_pending_acked_count": "Tuple trees of a spout that are not complete yet.",
+    "heron_pipeline_archive_complete_before_seconds": "Unix time before which all that came to a task is archived.",
     "heron_plan_version": "Version of the physical plan in force.",
     "heron_process_cpu_system_seconds": "CPU time in the kernel, by Heron's name for engine processes.",
     "heron_process_cpu_user_seconds": "CPU time in user code, by Heron's name for engine processes.",

@@ -6,7 +6,8 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ import typer
 
 from heronpy.cli.commands import Verbose, home
 from heronpy.cli.commands import verbose as verbose_is_on
-from heronpy.errors import DamagedInputError, UsageError
+from heronpy.errors import DamagedInputError, HeronError, UsageError
 from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.cli_job import (
     ArgsArgument,
@@ -65,10 +66,12 @@ def run(
     until_ms = None if until is None else parse_time_ms("--until", until)
     settings = parse_conf(conf)
     loaded = load(job, args, name)
-    with _reported(loaded, as_json):
-        report = _run(loaded, master, settings, quiet=as_json, until_ms=until_ms, accept_damage=accept_damage)
-    _print_report(loaded, report, as_json)
-    prune(loaded)
+    with _told(loaded) as tell_of:
+        with _reported(loaded, as_json):
+            report = _run(loaded, master, settings, quiet=as_json, until_ms=until_ms, accept_damage=accept_damage)
+        _print_report(loaded, report, as_json)
+        prune(loaded)
+        tell_of(report)
 
 
 def backfill(
@@ -103,9 +106,11 @@ def backfill(
     batches = closed_ones(loaded, wanted, by_id=bool(batch))
     until_ms = (batches[-1] + 1) * length_ms
     which = {"batches": batches, "until_ms": until_ms, "accept_damage": accept_damage}
-    with _reported(loaded, as_json):
-        report = _run(loaded, master, settings, quiet=as_json, **which)
-    _print_report(loaded, report, as_json)
+    with _told(loaded) as tell_of:
+        with _reported(loaded, as_json):
+            report = _run(loaded, master, settings, quiet=as_json, **which)
+        _print_report(loaded, report, as_json)
+        tell_of(report)
 
 
 def bootstrap(
@@ -242,6 +247,24 @@ def _run(loaded: Loaded, master: str | None, settings: dict[str, str], *, quiet:
 def _run_in(loaded: Loaded, where: dict[str, Any], *, quiet: bool, **which: Any) -> RunReport:
     with shown(loaded.job.batch_length_ms, quiet=quiet) as progress:
         return batch_run(loaded.job, progress=progress, **where, **which)
+
+
+@contextlib.contextmanager
+def _told(loaded: Loaded) -> Iterator[Callable[[RunReport], None]]:
+    """In the end the topology's state manager has what was done, for the Tracker; or why it failed."""
+    from heronpy.pipeline.publish import failed, tell
+    from heronpy.pipeline.record import Run
+
+    began_s = time.time()
+    reports: list[RunReport] = []
+    try:
+        yield reports.append
+    except HeronError as e:
+        tell(home(), loaded.job, run=failed(began_s, e))
+        raise
+    for report in reports:
+        done = Run(began_at_s=began_s, seconds=round(report.seconds, 3), batches=len(report.batches))
+        tell(home(), loaded.job, run=done)
 
 
 @contextlib.contextmanager

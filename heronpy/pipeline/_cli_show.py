@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from heronpy.cli.commands import Verbose
+from heronpy.cli.commands import Verbose, home
 from heronpy.errors import HeronError, NotFoundError, UsageError
 from heronpy.files import replace_file
 from heronpy.pipeline.cli_job import (
@@ -134,7 +134,13 @@ def reconcile(
         raise UsageError(f"--html {html}: there is no directory {target.parent}")
     from heronpy.pipeline import reconcile as _reconcile
 
-    found = _reconcile.reconcile(load(job, args, name).job, view=view, limit=limit)
+    compared = load(job, args, name).job
+    found = _reconcile.reconcile(compared, view=view, limit=limit)
+    if view is None:  # else it is not all of the drift
+        from heronpy.pipeline.look import drift_of
+        from heronpy.pipeline.publish import tell
+
+        tell(home(), compared, reconciled=drift_of(found))
     if target is not None:
         from heronpy.pipeline.drift_report import html as page
 

@@ -62,6 +62,7 @@ def commit(
     now_s = time.time()
     for batch, fingerprint in fingerprints.items():
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
+        done.took_s = report.took_s
         done.elements = report.elements[batch]
         done.duplicates = report.duplicates[batch]
         done.dead_letters = report.failed[batch]

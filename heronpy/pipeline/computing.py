@@ -78,6 +78,7 @@ def compute(
         HeronError: it failed.
         UserCodeError: user code raised for too many elements.
     """
+    began_s = time.monotonic()
     version = new_version()
     layout = layout_of(
         plan,
@@ -101,6 +102,7 @@ def compute(
     if differing := sorted(({str(path) for path in damaged} | report.malformed_again) - report.malformed_in):
         raise HeronError(f"{differing[0]} could not be read, and at another time it could: run again")
     _refuse_failures(report)
+    report.took_s = round(time.monotonic() - began_s, 3)
     return report, version
 
 

@@ -58,6 +58,8 @@ class Batch:
     damaged: str = ""
     """What of its input could not be read, where that was accepted; empty: nothing."""
     finished_at_s: float = 0.0
+    took_s: float = 0.0
+    """The Spark job that computed it, maybe with others."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Of what it was computed from, this batch's own part, by archive: see `Archive.fingerprint`."""
     views: dict[str, Parts] = field(default_factory=dict)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import msgspec
+
 from heronpy.archive import dead_letter_counts
 from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
+from heronpy.pipeline.look import look
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.reconcile import live_reader
+from heronpy.pipeline.record import Figures, figures
 from heronpy.streamlet.graph import StoreNode
 
 
@@ -20,55 +24,46 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
         HeronError: the manifest, an archive or a live store cannot be read; one line.
     """
     now_ms = int((time.time() if now_s is None else now_s) * 1000)
+    record = look(job, now_ms)
+    now = figures(record, now_ms)
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     closed = manifest.committed_watermark
     archives = [_archive(job, name, closed) for name in job.archives()]
-    newest = max((a["newest_batch"] for a in archives if a["newest_batch"] is not None), default=None)
-    end_ms = None if closed is None else (closed + 1) * job.batch_length_ms
-    newest_end_ms = None if newest is None else (newest + 1) * job.batch_length_ms
     open_batches = sorted({batch for a in archives for batch in a.pop("open")})
     return {
         "job": job.name,
         "directory": str(job.directory),
         "batch_length_ms": job.batch_length_ms,
         "committed_watermark": closed,
-        "closed_before_ms": end_ms,
-        "lag_ms": None if end_ms is None else now_ms - end_ms,
-        "archive_lag_ms": _behind(newest_end_ms, end_ms),
+        "closed_before_ms": now.closed_before_ms,
+        "lag_ms": now.lag_ms,
+        "archive_lag_ms": now.archive_lag_ms,
         "batches": {
-            "done": len(manifest.batches),
-            "elements": sum(batch.elements for batch in manifest.batches.values()),
-            "duplicates": sum(batch.duplicates for batch in manifest.batches.values()),
+            "done": record.done,
+            "elements": record.elements,
+            "duplicates": record.duplicates,
             "open": open_batches,
             "damaged": {batch: done.damaged for batch, done in sorted(manifest.batches.items()) if done.damaged},
         },
-        "next": _next(job, open_batches, archives, now_ms),
+        "next": _next(now),
         "archives": archives,
         "views": [_view(job, node, manifest) for node in job.stores().values()],
         "dead_letters": dead_letter_counts(job.directory),
+        "dead_letter_reasons": [msgspec.to_builtins(letters) for letters in record.dead_letters],
     }
 
 
-def _next(job: Job, waiting: list[int], archives: list[dict[str, Any]], now_ms: int) -> dict[str, Any] | None:
+def _next(now: Figures) -> dict[str, Any] | None:
     """The first batch that is not done, and when it can be: once nothing earlier than its end is to be expected."""
-    if not waiting:
+    if now.next_batch is None:
         return None
-    limits = [limit for a in archives if (limit := a["complete_before_ms"]) is not None]
-    complete_before_ms = min([now_ms - job.config.max_lateness_ms, *limits])
-    length_ms = job.batch_length_ms
     return {
-        "batch": waiting[0],
-        "end_ms": (waiting[0] + 1) * length_ms,
-        "complete_before_ms": complete_before_ms,
-        "complete": sum((batch + 1) * length_ms <= complete_before_ms for batch in waiting),
+        "batch": now.next_batch,
+        "end_ms": now.next_end_ms,
+        "complete_at_ms": now.next_complete_at_ms,
+        "complete_before_ms": now.archive_complete_before_ms,
+        "complete": now.complete,
     }
-
-
-def _behind(newest_end_ms: int | None, closed_ms: int | None) -> int | None:
-    """How much archived event time batches are behind: none if nothing is archived."""
-    if newest_end_ms is None or closed_ms is None:
-        return None
-    return max(0, newest_end_ms - closed_ms)
 
 
 def _archive(job: Job, name: str, closed: int | None) -> dict[str, Any]:
@@ -161,7 +156,8 @@ def show(found: dict[str, Any]) -> None:
         views.add_row(view["view"], *(f"{view[name]:,}" for name in names))
     console.print(views)
     for origin, count in found["dead_letters"].items():
-        console.print(f"dead letters of {origin}: {count:,}")
+        kinds = [f"{r['reason']} {r['count']:,}" for r in found["dead_letter_reasons"] if r["origin"] == origin]
+        console.print(f"dead letters of {origin}: {count:,}" + (f" ({', '.join(kinds)})" if kinds else ""))
     for archive in found["archives"]:
         if bad := archive["done"]["unreadable"] + archive["waiting"]["unreadable"]:
             console.print(f"{bad:,} files of {archive['archive']} cannot be read: their batches are not done without")
@@ -174,7 +170,8 @@ def next_line(found: dict[str, Any], length_ms: int) -> str:
     if found["complete"]:
         many = "1 batch is" if found["complete"] == 1 else f"{found['complete']:,} batches are"
         return f"next: batch {name}; {many} complete, for `heron pipeline run`"
-    reached = time_name(found["complete_before_ms"], 1000) or "nowhere yet"
+    reached = "" if found["complete_before_ms"] is None else time_name(found["complete_before_ms"], 1000)
+    reached = reached or "nowhere yet"
     return f"next: batch {name}, complete when all before {end} is archived; the archive is at {reached}"
 
 

@@ -54,6 +54,8 @@ def batch_of(where: str) -> int | None:
 class Report:
     """What one task did."""
 
+    took_s: float = 0.0
+    """Of the whole Spark job."""
     read: int = 0
     """Elements of the input, also those that are only looked back at."""
     elements: Counter[int] = field(default_factory=Counter)

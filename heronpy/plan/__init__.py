@@ -1,5 +1,6 @@
 """Logical, packing and physical plan: frozen dataclasses, and their protobuf twins at the edge."""
 
+from heronpy.plan._batch_side import BATCH_SIDE_KEY, COMPLETE_BEFORE_METRIC, BatchSide, batch_side_of
 from heronpy.plan._code import CodeTrial, CodeVersion
 from heronpy.plan._cycles import feedback_edges
 from heronpy.plan._logical import (
@@ -23,10 +24,13 @@ from heronpy.plan._watermarks import (
 )
 
 __all__ = [
+    "BATCH_SIDE_KEY",
+    "COMPLETE_BEFORE_METRIC",
     "DEFAULT_STREAM",
     "MASTER",
     "OPERATORS_KEY",
     "WATERMARK_FIELD_KEY",
+    "BatchSide",
     "CodeTrial",
     "CodeVersion",
     "Component",
@@ -44,6 +48,7 @@ __all__ = [
     "StreamDecl",
     "TopologyState",
     "as_plain",
+    "batch_side_of",
     "chain",
     "feedback_edges",
     "followed_inputs",

@@ -19,6 +19,8 @@ ZooKeeper (`zookeeper`), in etcd (`etcd`) or in Kubernetes' own objects (`kubern
     <root>/driverorders/<topology>          what a driver (of Spark, YARN) is to run: see heron_scheduler.driven
     <root>/drivers/<topology>               what that driver says, ephemeral: gone when it is
     <root>/tombstones/<topology id>         when the topology was killed, in seconds: kept for a week after that
+    <root>/pipelines/<topology>             how the batch side of its program was after the last run: JSON, see
+                                            heronpy.pipeline.record
 
 Sync and thread-safe; from asyncio, call through `asyncio.to_thread`, and follow nodes with `follow`. Every call takes a
 bounded time. Heartbeats and metrics never come here. ZooKeeper's is in `heronpy.statemgr.zookeeper`, which only those

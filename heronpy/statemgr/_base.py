@@ -54,6 +54,7 @@ class Kind(enum.Enum):
     DRIVERORDERS = "driverorders"
     DRIVERS = "drivers"
     TOMBSTONES = "tombstones"
+    PIPELINES = "pipelines"
 
 
 def container_node(topology: str, container: int) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from heronpy.api import Tuple
+from heronpy.api.metrics import AssignableMetrics
+from heronpy.plan import COMPLETE_BEFORE_METRIC
 from heronpy.streamlet._bolts import StageBolt
 from heronpy.streamlet.graph import ArchiveNode
 from heronpy.windows import END, NEVER
@@ -33,6 +35,8 @@ class ArchiveBolt(StageBolt):
         assert path is not None, "the planner refuses an archive without a place"
         self.commits = True
         context = self.task.context
+        self._complete_before_ms = AssignableMetrics(None)
+        context.register_metric(COMPLETE_BEFORE_METRIC, self._complete_before_ms, 5)
         self._writer: ArchiveWriter = ArchiveWriter(
             path,
             task=str(context.get_this_task_index()),
@@ -68,3 +72,5 @@ class ArchiveBolt(StageBolt):
         low = self.upstream.low
         if low != NEVER:
             self._writer.progress(None if low == END else low)
+            if low != END:  # what has ended is not at a time
+                self._complete_before_ms.update(low)

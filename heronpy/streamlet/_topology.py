@@ -10,7 +10,7 @@ from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
 from heronpy.errors import TopologyError
 from heronpy.filesystem import UrlPath
 from heronpy.loader import MODULES_KEY
-from heronpy.plan import OPERATORS_KEY, write_operators
+from heronpy.plan import BATCH_SIDE_KEY, OPERATORS_KEY, BatchSide, write_operators
 from heronpy.streamlet._archive_bolt import ArchiveBolt
 from heronpy.streamlet._bolts import PassBolt, ReduceByKeyBolt, StageBolt
 from heronpy.streamlet._definition import STAGE_KEY, Definition, dumps
@@ -84,6 +84,7 @@ def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, A
     made = dict(given)
     if config.directory is not None:
         made[DIRECTORY_KEY] = str(config.directory)
+        made[BATCH_SIDE_KEY] = batch_side(graph, config).to_value()
     mode = TopologyReliabilityMode.ATMOST_ONCE if config.directory is None else TopologyReliabilityMode.ATLEAST_ONCE
     made.setdefault(api_constants.TOPOLOGY_RELIABILITY_MODE, mode)
     nodes = list(graph.nodes())
@@ -94,6 +95,16 @@ def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, A
         waits_ms = hold_ms(graph) + config.max_lateness_ms + config.idle_timeout_ms
         made.setdefault(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, -(-waits_ms // 1000) + TIMEOUT_MARGIN_S)
     return made
+
+
+def batch_side(graph: Graph, config: Config) -> BatchSide:
+    """What the Tracker shows of a program's batch side before a batch run has reported anything."""
+    nodes = list(graph.nodes())
+    return BatchSide(
+        batch_length_ms=config.batch_length_ms,
+        archives={node.archive_name: node.stage for node in nodes if isinstance(node, ArchiveNode)},
+        views=tuple(node.store_name for node in nodes if isinstance(node, StoreNode)),
+    )
 
 
 def _check(graph: Graph, config: Config) -> None:

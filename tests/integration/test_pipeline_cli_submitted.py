@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+from heronpy.pipeline.record import Record, read_record
+from heronpy.statemgr import Kind, open_statemgr
+from heronpy.submit import find_by_name
 
 HERON = Path(sys.executable).with_name("heron")
 PROGRAM = """
@@ -30,6 +35,15 @@ def heron(place: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def reported(home: Path) -> Record | None:
+    """What the state manager has of the batch side, and of this very topology."""
+    launch = find_by_name(home, "Words")
+    with contextlib.closing(open_statemgr(launch.statemgr)) as state:
+        value = state.get(Kind.PIPELINES, "Words")
+    record = None if value is None else read_record(value)
+    return record if record is not None and record.topology_id == launch.topology_id else None
+
+
 def test_the_status_of_a_submitted_job_is_asked_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(PROGRAM)
     submitted = heron(tmp_path, "submit", "local", "words.py", "-", "Words", "job")
@@ -38,5 +52,11 @@ def test_the_status_of_a_submitted_job_is_asked_by_its_name(tmp_path: Path) -> N
         status = heron(tmp_path, "pipeline", "status", "Words")
         assert status.returncode == 0, status.stderr
         assert "counts" in status.stdout
+        assert heron(tmp_path, "pipeline", "reconcile", "Words").returncode == 0
+        record = reported(tmp_path / "home")
+        assert record is not None, "the Tracker is told by whoever changes or compares the batch side"
+        assert [one.archive for one in record.archives] == ["archive-1"]
+        assert record.reconciled is not None
+        assert [one.view for one in record.reconciled.views] == ["counts"]
     finally:
         heron(tmp_path, "kill", "local", "Words")

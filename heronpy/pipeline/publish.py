@@ -1,0 +1,104 @@
+"""Writing the record of a job's batch side where the Tracker reads it: the state manager of its topology.
+
+One node, replaced after every run. Topologies of the job's name are told that were submitted from this HERON_HOME and
+whose batch side is in the job's directory. That the Tracker cannot be told is no reason for a run to fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from heronpy.errors import HeronError, StateError
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.look import look
+from heronpy.pipeline.record import RECORD_BYTES_MAX, TEXT_MAX, Reconciled, Record, Run, plain_text, read_record
+from heronpy.redaction import redacted
+from heronpy.runtime import Launch
+
+_LOCK = "pipeline"
+_CALL_TIMEOUT_S = 5.0
+
+
+def failed(began_at_s: float, error: HeronError) -> Run:
+    """A run that failed just now."""
+    text = plain_text(redacted(" ".join(str(error).split())), TEXT_MAX)
+    return Run(began_at_s=began_at_s, seconds=max(0.0, time.time() - began_at_s), error=text or type(error).__name__)
+
+
+def tell(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled | None = None) -> None:
+    """The same, with one line on stderr where it cannot be told."""
+    try:
+        publish(home, job, run=run, reconciled=reconciled)
+    except HeronError as e:
+        print(f"heron: the Tracker could not be told of this: {e}", file=sys.stderr)
+
+
+def publish(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled | None = None) -> list[str]:
+    """Tell the topologies of a job how its batch side is; their ids.
+
+    Args:
+        home: where they were submitted from.
+        job: its batch side.
+        run: the last batch run; None: as told before.
+        reconciled: the last reconciliation; None: as told before.
+
+    Raises:
+        HeronError: the job's files, or a state manager, cannot be read or written.
+    """
+    from heronpy.submit import running
+
+    launches = [launch for launch in running(home) if launch.topology == job.name]
+    if not launches:
+        return []
+    record = look(job, time.time_ns() // 1_000_000)
+    return [launch.topology_id for launch in launches if _tell(launch, job, record, run, reconciled)]
+
+
+def _tell(launch: Launch, job: Job, record: Record, run: Run | None, reconciled: Reconciled | None) -> bool:
+    """False: that topology has another batch side, or is gone."""
+    from heronpy.statemgr import Kind, open_statemgr
+
+    name = launch.topology
+    opened = open_statemgr(launch.statemgr, call_timeout_s=_CALL_TIMEOUT_S, parents=False)
+    with contextlib.closing(opened) as state, state.lock(name, _LOCK):
+        execution = state.get(Kind.EXECUTIONSTATE, name)
+        if execution is None or _directory(state.get(Kind.TOPOLOGIES, name)) != str(job.directory):
+            return False
+        before = _before(state.get(Kind.PIPELINES, name))
+        if before is not None:
+            run, reconciled = run or before.run, reconciled or before.reconciled
+        whole = msgspec.structs.replace(record, topology_id=launch.topology_id, run=run, reconciled=reconciled)
+        # Only while the topology is there: nobody would remove the node of one that is being killed.
+        return state.set_if(Kind.PIPELINES, name, _bounded(whole), expected=execution, of=Kind.EXECUTIONSTATE)
+
+
+def _bounded(record: Record) -> bytes:
+    value = record.encode()
+    while len(value) > RECORD_BYTES_MAX and record.newest:
+        record = msgspec.structs.replace(record, newest=record.newest[: len(record.newest) // 2])
+        value = record.encode()
+    return value
+
+
+def _before(value: bytes | None) -> Record | None:
+    if value is None:
+        return None
+    try:
+        return read_record(value)
+    except StateError:
+        return None  # it is replaced
+
+
+def _directory(definition: bytes | None) -> str:
+    from heronpy.plan import LogicalPlan
+    from heronpy.proto import topology_pb2
+    from heronpy.streamlet.config import DIRECTORY_KEY
+
+    if definition is None:
+        return ""
+    return str(LogicalPlan.from_proto(topology_pb2.Topology.FromString(definition)).config.get(DIRECTORY_KEY, ""))
