@@ -177,6 +177,7 @@ class Info(BaseModel):
     id: str
     name: str
     takes_checkpoints: bool = Field(description="Not of Heron.")
+    has_pipeline: bool = Field(description="Whether its program has a batch side. Not of Heron.")
     execution_state: ExecutionState
     logical_plan: LogicalPlan
     physical_plan: PhysicalPlan | None

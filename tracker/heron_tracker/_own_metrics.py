@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from heron_tracker._directory import Directory
 from heron_tracker._events import Events
+from heron_tracker._pipeline_metrics import PipelineMetrics
 
 _BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -36,6 +37,7 @@ class OwnMetrics:
     def follow(self, directory: Directory, events: Events) -> None:
         """Export the state of these, too."""
         self._registry.register(_Followed(directory, events))
+        self._registry.register(PipelineMetrics(lambda: directory.topologies.values()))
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         """Count a request. `path` is that of the route: what callers make up must not make series."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
 from heron_tracker import _models as m
+from heron_tracker import _pipeline_models as p
 from heron_tracker import _plans
 from heron_tracker._checkpoints import checkpoints_model
 from heron_tracker._events import names, told
 from heron_tracker._health import all_health
+from heron_tracker._pipeline import complete_before, pipeline_model
 from heron_tracker._rendering import rendered
 from heron_tracker._summary import summary
 from heron_tracker._topology import Key, Topology
@@ -124,6 +127,7 @@ async def info(tracker: TheTracker, topology: TheTopology) -> Response:
             id=topology.id,
             name=topology.key.name,
             takes_checkpoints=topology.takes_checkpoints,
+            has_pipeline=topology.batch_side is not None,
             execution_state=_plans.execution_state(topology, extra),
             logical_plan=_plans.logical_plan(topology, extra),
             physical_plan=_plans.physical_plan(topology) if topology.physical is not None else None,
@@ -210,6 +214,21 @@ async def checkpoints(tracker: TheTracker, topology: TheTopology) -> Response:
     (status, tmaster), stored = await asyncio.gather(tracker.tmasters.status(topology), tracker.stored.of(topology))
     told = status.checkpoints if status is not None and status.HasField("checkpoints") else None
     return await rendered(lambda: checkpoints_model(topology, told, tmaster, stored))
+
+
+@router.get("/topologies/pipeline")
+async def pipeline(tracker: TheTracker, topology: TheTopology) -> p.Pipeline:
+    """The batch side of a streamlet program: archive, batches, their lag, dead letters, drift. Not of Heron.
+
+    By what the last batch run has reported, and how far the archive is by now. 404 for a topology without a batch side.
+    """
+    side = topology.batch_side
+    if side is None:
+        raise NotFoundError(
+            f"topology {topology.key.name} has no batch side: its program has no set_pipeline(directory)"
+        )
+    live, tmaster = await complete_before(tracker.tmasters, topology, side)
+    return pipeline_model(topology, side, live, tmaster, time.time_ns() // 1_000_000)
 
 
 @router.get("/topologies/{cluster}/{role}/{environ}/{name}/effectiveconfig", response_model=m.EffectiveConfig)

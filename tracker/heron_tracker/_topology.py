@@ -7,7 +7,9 @@ from pathlib import Path
 
 from heron_tracker._limits import check_definition, check_execution, check_nodes, check_packing, check_physical
 from heronpy.config import MIB, takes_checkpoints
-from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState
+from heronpy.errors import StateError
+from heronpy.pipeline.record import Record, read_record
+from heronpy.plan import BatchSide, LogicalPlan, PackingPlan, PhysicalPlan, TopologyState, batch_side_of
 from heronpy.proto import plan_pb2, state_pb2, topology_pb2
 from heronpy.statemgr import Kind
 
@@ -18,6 +20,7 @@ KINDS = (
     Kind.PPLANS,
     Kind.SCHEDULERS,
     Kind.TMASTERS,
+    Kind.PIPELINES,
 )
 """What is watched of every topology."""
 
@@ -52,6 +55,11 @@ class Topology:
     tmaster_lost_s: float | None = None
     """Since when (seconds since the epoch) there is no Topology Master; None while there is one."""
 
+    pipeline: Record | None = None
+    """What a batch run has last reported of the program's batch side."""
+    pipeline_problem: str = ""
+    """Why such a report cannot be read."""
+
     @property
     def key(self) -> Key:
         e = self.execution
@@ -78,6 +86,11 @@ class Topology:
             return takes_checkpoints(self.logical.config)
         except ValueError:  # no mode at all: anybody may have written it
             return False
+
+    @property
+    def batch_side(self) -> BatchSide | None:
+        """What its program has for a batch side; None if it has none."""
+        return batch_side_of(self.logical.config)
 
     def instances(self, component: str | None = None) -> list[str]:
         """The ids of the instances of a component, or of all."""
@@ -151,9 +164,22 @@ def assemble(statemgr: str, values: dict[Kind, bytes | None], before: Topology |
         physical = PhysicalPlan.from_proto(found)
         if physical.logical.id == proto.id:  # else it was left behind by an earlier topology of the same name
             topology = replace(topology, physical=physical)
+    topology = _with_pipeline(topology, values.get(Kind.PIPELINES))
     if raw := values.get(Kind.SCHEDULERS):
         topology = replace(topology, scheduler=state_pb2.SchedulerLocation.FromString(raw))
     if raw := values.get(Kind.TMASTERS):
         return replace(topology, tmaster=state_pb2.TmasterLocation.FromString(raw))
     lost_s = before.tmaster_lost_s if before is not None and before.tmaster is None else None
     return replace(topology, tmaster_lost_s=lost_s if lost_s is not None else now_s)
+
+
+def _with_pipeline(topology: Topology, value: bytes | None) -> Topology:
+    """With what is reported of its batch side. What cannot be read of that takes nothing from the rest."""
+    if not value or topology.batch_side is None:
+        return topology
+    try:
+        record = read_record(value)
+    except StateError as e:
+        return replace(topology, pipeline_problem=str(e))
+    # That of an earlier topology of the same name may have had another batch side.
+    return replace(topology, pipeline=record) if record.topology_id == topology.id else topology

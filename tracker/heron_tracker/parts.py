@@ -5,12 +5,14 @@ from heron_tracker._circuit_breaker import PROBE_S, CircuitBreaker
 from heron_tracker._file_data import download, file_data, file_stats
 from heron_tracker._heron_names import answered as heron_names_answered
 from heron_tracker._heron_names import heron_name
+from heron_tracker._pipeline import complete_before, pipeline_model
+from heron_tracker._pipeline_metrics import PipelineMetrics
 from heron_tracker._query_eval import MINUTE_S, Budget, Line, evaluate
 from heron_tracker._query_eval import minutes as minutes_between
 from heron_tracker._query_parse import DEPTH_MAX, SERIES_MAX, Call, Node, Number, Series, parse, series_of
 from heron_tracker._remembered import INTERVALS_MAX, Numbers, Remembered
 from heron_tracker._stored_checkpoints import Stored, StoredCheckpoints
-from heron_tracker._tmasters import CALLS_PER_TOPOLOGY_MAX, iso_time
+from heron_tracker._tmasters import CALLS_PER_TOPOLOGY_MAX, Tmasters, iso_time
 from heron_tracker._topology import Topology, assemble
 from heron_tracker._tracker import Tracker
 from heron_tracker._trust import check_address, is_this_host
@@ -29,15 +31,18 @@ __all__ = [
     "Node",
     "Number",
     "Numbers",
+    "PipelineMetrics",
     "Remembered",
     "Series",
     "Stored",
     "StoredCheckpoints",
+    "Tmasters",
     "Topology",
     "Tracker",
     "assemble",
     "check_address",
     "checkpoints_model",
+    "complete_before",
     "download",
     "evaluate",
     "file_data",
@@ -48,5 +53,6 @@ __all__ = [
     "iso_time",
     "minutes_between",
     "parse",
+    "pipeline_model",
     "series_of",
 ]
