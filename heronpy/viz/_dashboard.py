@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 
-from heronpy.plan import LogicalPlan, PackingPlan
+from heronpy.plan import LogicalPlan, PackingPlan, batch_side_of
 from heronpy.runtime import Launch
 from heronpy.viz._checkpoints import checkpoints
 from heronpy.viz._components import bolt_row, spout_row
 from heronpy.viz._panels import Dashboard, Variable
+from heronpy.viz._pipeline import pipeline
 from heronpy.viz._queries import UPTIME
 from heronpy.viz._scope import TOPOLOGY
 from heronpy.viz._sections import health, resources, stream_managers
@@ -16,7 +17,7 @@ from heronpy.viz._targets import outbox_bytes_high
 
 
 def topology_dashboard(launch: Launch, logical: LogicalPlan, packing: PackingPlan) -> Dashboard:
-    """The dashboard of a topology: health, resources, each component, checkpoints if it takes any, Stream Managers."""
+    """The dashboard of a topology: health, resources, each component, checkpoints and batch side if it has them."""
     spouts_first = [*logical.spouts, *logical.bolts]
     return Dashboard(
         uid=_uid(launch),
@@ -29,6 +30,7 @@ def topology_dashboard(launch: Launch, logical: LogicalPlan, packing: PackingPla
             resources(packing),
             *(spout_row(c) if c.is_spout else bolt_row(c) for c in spouts_first),
             *([checkpoints()] if launch.checkpoints else []),
+            *([pipeline()] if batch_side_of(logical.config) is not None else []),
             stream_managers(outbox_bytes_high(launch)),
         ),
     )

@@ -9,11 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from heron_tracker.parts import PipelineMetrics
 
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder
 from heronpy.loader import Definition
 from heronpy.metricsmgr.parts import HELP, series_name
-from heronpy.plan import ContainerPacking, InstancePacking, LogicalPlan, PackingPlan, Resources
+from heronpy.plan import (
+    BATCH_SIDE_KEY,
+    BatchSide,
+    ContainerPacking,
+    InstancePacking,
+    LogicalPlan,
+    PackingPlan,
+    Resources,
+)
+from heronpy.proto import topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.stmgr import TO_WORKERS, to_stmgr
 from heronpy.viz import Dashboard, Panel, Query, Row, overview_dashboard, topology_dashboard
@@ -110,6 +120,19 @@ def test_a_topology_that_takes_checkpoints_has_a_row_of_them() -> None:
     }
     known = {f"{name}{kind}" for name in HELP for kind in ("", "_total")}
     assert {name for name in used if "checkpoint" in name or "restore" in name} <= known
+
+
+def test_a_program_with_a_batch_side_has_a_row_of_it() -> None:
+    side = BatchSide(batch_length_ms=60_000).to_value()
+    logical = LogicalPlan("words-1", "words", {}, {BATCH_SIDE_KEY: side}, topology_pb2.Topology())
+    panels = [*topology_dashboard(launch(), logical, PackingPlan("p", ())).panels()]
+    used = {name for panel in panels for query in panel.queries for name in re.findall(SERIES, query.expr)}
+    tracker_s = {metric.name for metric in PipelineMetrics(list).collect()}
+    shown = {name for name in used if name.startswith("heron_pipeline_")}
+    assert {"heron_pipeline_lag_seconds", "heron_pipeline_dead_letters"} <= shown <= tracker_s | set(HELP)
+    assert not [p for p in dashboard().panels() if "heron_pipeline" in p.queries[0].expr], "others have none"
+    rules = (DEPLOY / "prometheus" / "heron.rules.yml").read_text()
+    assert set(re.findall(r"heron_pipeline_\w+", rules)) <= tracker_s
 
 
 def test_links_between_stream_managers_are_shown_by_peer() -> None:
