@@ -7,6 +7,7 @@ from typing import Any
 
 from heronpy.api import Bolt, Grouping, Spout, Topology, TopologyBuilder, TopologyContext, Tuple
 from heronpy.api.metrics import AssignableMetrics, CountMetric, MultiCountMetric, TimerMetric
+from heronpy.plan import BATCH_SIDE_KEY, BatchSide
 from heronpy.streamlet import Builder
 
 ORDERS = 300
@@ -15,6 +16,8 @@ BAD = 77
 """The order on which `payments` fails, once for each spout."""
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 """What the exception and the log lines carry."""
+SIDE = BatchSide(batch_length_ms=60_000, archives={"events": "check"}, views=("counts",))
+"""As if it were a streamlet program: its page *Pipeline* shows what tests report of it."""
 SHELVES = 30
 """How many keys `totals` counts by."""
 
@@ -93,6 +96,7 @@ class Browsed(Topology):
         "topology.stmgrs": 2,
         "app.database.password": "swordfish",
         "app.greeting": "hello",
+        BATCH_SIDE_KEY: SIDE.to_value(),
     }
     orders = Orders.spec(par=2)
     clock = Clock.spec()

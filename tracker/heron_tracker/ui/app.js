@@ -95,7 +95,7 @@ function askToken(wrong) {
   dialog.showModal();
 }
 
-const KEYS = [["/", "search"], ["1 … 6", "tabs of a topology"], ["l", "all topologies"], ["t", "dark or light"], ["↑ ↓", "from row to row in a table"],
+const KEYS = [["/", "search"], ["1 … 7", "tabs of a topology"], ["l", "all topologies"], ["t", "dark or light"], ["↑ ↓", "from row to row in a table"],
   ["Esc", "select nothing"], ["?", "this help"]];
 
 function help() {

@@ -3,7 +3,7 @@
 //   #/                                            all topologies
 //   #/t/<cluster>/<role>/<environ>/<name>/<tab…>  one topology; behind ? what is chosen on the page
 
-export const TABS = ["overview", "charts", "exceptions", "logs", "config", "checkpoints"];
+export const TABS = ["overview", "charts", "exceptions", "logs", "config", "checkpoints", "pipeline"];
 
 /** The address as {at: {cluster, role, environ, name} or null, tab, rest, choice}; null for what is not a page. */
 export function parse(hash) {

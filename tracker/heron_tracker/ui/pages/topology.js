@@ -17,10 +17,12 @@ import { ExceptionsPage } from "./exceptions.js";
 import { InstancePage } from "./instance.js";
 import { LogsPage } from "./logs.js";
 import { OverviewPage } from "./overview.js";
+import { PipelinePage } from "./pipeline.js";
 import { ProcessPage } from "./process.js";
 
-const PAGES = { overview: OverviewPage, charts: ChartsPage, exceptions: ExceptionsPage, logs: LogsPage, config: ConfigPage, checkpoints: CheckpointsPage, component: ComponentPage, instance: InstancePage, process: ProcessPage };
-const LABELS = { overview: "Overview", charts: "Charts", exceptions: "Exceptions", logs: "Logs", config: "Configuration", checkpoints: "Checkpoints" };
+const PAGES = { overview: OverviewPage, charts: ChartsPage, exceptions: ExceptionsPage, logs: LogsPage, config: ConfigPage, checkpoints: CheckpointsPage, pipeline: PipelinePage, component: ComponentPage, instance: InstancePage, process: ProcessPage };
+const LABELS = { overview: "Overview", charts: "Charts", exceptions: "Exceptions", logs: "Logs", config: "Configuration", checkpoints: "Checkpoints", pipeline: "Pipeline" };
+const OPTIONAL = { checkpoints: "takes_checkpoints", pipeline: "has_pipeline" }; // by what a topology has
 const TIMED = ["overview", "charts", "component", "instance"];
 
 export class TopologyPage {
@@ -33,7 +35,7 @@ export class TopologyPage {
     this.actions = new Actions(route.at, signal);
     this.facts = h("span", { class: "facts" });
     this.links = h("span", { class: "facts" });
-    this.tabs = h("nav", { class: "tabs", "aria-label": "Pages of this topology" }, TABS.map((tab) => h("a", { hidden: tab === "checkpoints" }, LABELS[tab])));
+    this.tabs = h("nav", { class: "tabs", "aria-label": "Pages of this topology" }, TABS.map((tab) => h("a", { hidden: tab in OPTIONAL }, LABELS[tab])));
     this.times = new Segments("Time", INTERVALS, (interval) => choose({ interval: interval === "600" ? null : interval }));
     this.aged = h("span", { class: "pill warn", id: "as-of", hidden: true });
     this.banner = h("div", { class: "banner bad", role: "alert", hidden: true, id: "tmaster-lost" });
@@ -113,9 +115,10 @@ export class TopologyPage {
     showVerdict(this.health, health);
     this.reasons.show(health, Boolean(gone) || this.feed.tmaster !== "ok");
     if (!state) return;
-    const tab = this.tabs.children[TABS.indexOf("checkpoints")];
-    if (tab.hidden === this.feed.info.takes_checkpoints) {
-      tab.hidden = !this.feed.info.takes_checkpoints;
+    for (const [name, has] of Object.entries(OPTIONAL)) {
+      const tab = this.tabs.children[TABS.indexOf(name)];
+      if (tab.hidden !== Boolean(this.feed.info[has])) continue;
+      tab.hidden = !this.feed.info[has];
       this.started();
     }
     const containers = this.feed.info.packing_plan?.container_plans.length ?? 0;
