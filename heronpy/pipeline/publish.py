@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import msgspec
+from google.protobuf.message import DecodeError
 
 from heronpy.errors import HeronError, StateError
 from heronpy.pipeline.job import Job
@@ -34,7 +35,7 @@ def tell(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled
     """The same, with one line on stderr where it cannot be told."""
     try:
         publish(home, job, run=run, reconciled=reconciled)
-    except HeronError as e:
+    except (HeronError, OSError, ValueError, DecodeError) as e:  # also of a definition that is damaged
         print(f"heron: the Tracker could not be told of this: {e}", file=sys.stderr)
 
 

@@ -55,7 +55,7 @@ def test_the_status_of_a_submitted_job_is_asked_by_its_name(tmp_path: Path) -> N
         assert heron(tmp_path, "pipeline", "reconcile", "Words").returncode == 0
         record = reported(tmp_path / "home")
         assert record is not None, "the Tracker is told by whoever changes or compares the batch side"
-        assert [one.archive for one in record.archives] == ["archive-1"]
+        assert [one.archive for one in record.archives] == ["events"]
         assert record.reconciled is not None
         assert [one.view for one in record.reconciled.views] == ["counts"]
     finally:

@@ -12,7 +12,8 @@ const REFRESH_MS = 5_000;
 const TICK_MS = 1_000;
 const LATE_BATCHES = 3; // as the alert HeronPipelineLate
 const seconds = (ms) => (ms === null ? f.NONE : f.duration(ms / 1000));
-const utc = (ms) => (ms === null ? f.NONE : `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`);
+const DATE_MAX_MS = 8.64e15; // of JavaScript
+const utc = (ms) => (ms === null ? f.NONE : Math.abs(ms) > DATE_MAX_MS ? `${ms} ms` : `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`);
 const many = (n, one, more = `${one}s`) => `${f.count(n)} ${n === 1 ? one : more}`;
 
 export class PipelinePage {
