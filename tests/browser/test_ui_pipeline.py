@@ -50,7 +50,14 @@ def record(topology_id: str, **changes: Any) -> Record:
         ),
         "views": (Viewed(view="counts", batch_rows=1_234, newest_live_batch=done + 2), Viewed(view=ATTACK)),
         "newest": tuple(
-            Done(batch=done - n, version=f"19ac{n:02x}-0badcafe", elements=120, rows=20, took_s=1.5, finished_at_s=1e9)
+            Done(
+                batch=done - n,
+                version=f"19ac{n:02x}-0badcafe",
+                elements=120,
+                rows=20,
+                took_s=1.5,
+                finished_at_s=now_ms / 1000 - 60 * n,
+            )
             for n in range(12)
         ),
         "dead_letters": (Letters(origin="parse", reason="ValueError", count=7),),

@@ -14,6 +14,8 @@ const LATE_BATCHES = 3; // as the alert HeronPipelineLate
 const seconds = (ms) => (ms === null ? f.NONE : f.duration(ms / 1000));
 const DATE_MAX_MS = 8.64e15; // of JavaScript
 const utc = (ms) => (ms === null ? f.NONE : Math.abs(ms) > DATE_MAX_MS ? `${ms} ms` : `${new Date(ms).toISOString().slice(0, 19).replace("T", " ")} UTC`);
+/** A batch of today by its time alone. */
+const today = (name) => (name.startsWith(`${new Date().toISOString().slice(0, 10)} `) ? `${name.slice(11)} UTC` : name);
 const many = (n, one, more = `${one}s`) => `${f.count(n)} ${n === 1 ? one : more}`;
 
 export class PipelinePage {
@@ -90,7 +92,7 @@ export class PipelinePage {
 
   #figures() {
     const { told } = this;
-    this.closed.show(told.closed ?? "none yet", told.done === null ? "" : `${many(told.done, "batch", "batches")} done, ${f.count(told.elements)} elements`, { exact: utc(told.closed_before_ms) });
+    this.closed.show(told.closed === null ? "none yet" : today(told.closed), told.done === null ? "" : `${many(told.done, "batch", "batches")} done, ${f.count(told.elements)} elements`, { exact: `${told.closed ?? "none"}, closed before ${utc(told.closed_before_ms)}` });
     const letters = told.dead_letters.reduce((sum, one) => sum + one.count, 0);
     const worst = told.dead_letters[0];
     this.letters.show(f.count(letters), worst ? `${worst.reason} in ${worst.origin}` : "nothing was set aside", { exact: f.exact(letters), look: letters ? "warn" : "" });
@@ -131,7 +133,7 @@ export class PipelinePage {
     if (!next) return this.next.show("none", told.reported_ms === null ? "" : "nothing waits");
     const left_ms = next.complete_at_ms - now_ms;
     const state = next.complete ? `${next.complete === 1 ? "complete" : `${many(next.complete, "batch", "batches")} complete`}: due for a run` : left_ms > 0 ? `complete in ${seconds(left_ms)}` : "waits for the archive";
-    return this.next.show(next.name, state, { exact: `ends ${utc(next.end_ms)}` });
+    return this.next.show(today(next.name), state, { exact: `${next.name}, ends ${utc(next.end_ms)}` });
   }
 }
 
@@ -158,7 +160,7 @@ function archiveColumns(feed) {
     { key: "complete", label: "Complete before", num: true, value: (row) => row.complete_before_ms, show: (row) => (row.ended ? "all of it" : utc(row.complete_before_ms)) },
     { key: "newest", label: "Newest batch", num: true, value: (row) => row.newest, show: (row) => row.newest ?? f.NONE },
     number("batches", "Batches"), number("files", "Files"), number("bytes", "Size", "", f.bytes),
-    number("waiting_batches", "Not done", "Batches"), number("waiting_bytes", "Not done", "Bytes", f.bytes)];
+    number("waiting_batches", "Batches not done"), number("waiting_bytes", "Size not done", "", f.bytes)];
 }
 
 function viewColumns() {
