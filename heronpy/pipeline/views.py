@@ -41,6 +41,8 @@ class ViewReader:
         self.manifest = manifest or Manifest.load(directory)
         """Which versions are read."""
         self._files: OrderedDict[Location, _PartFile] = OrderedDict()
+        self._lookup: tuple[Manifest, int | None, list[tuple[Location, Parts]]] | None = None
+        """Where `get` has looked last: to find that in the manifest costs in proportion to the history."""
         upto = self.manifest.committed_watermark
         batches = self.manifest.batches.items()
         lacking = [n for n, batch in batches if upto is not None and n <= upto and view not in batch.views]
@@ -112,8 +114,7 @@ class ViewReader:
     def _get(self, key: Any, upto: int | None) -> Any:
         encoded, hashed = encode_key(key), stable_hash(key)
         total: Any = None
-        base, batches = self._folders(upto)
-        for folder, parts in [*base, *batches]:
+        for folder, parts in self._looked_up(upto):
             count = len(parts.part_rows)
             if count and parts.part_rows[index := hashed % count]:
                 value = self._open(folder / parts.file_of(index)).get(encoded)
@@ -121,6 +122,13 @@ class ViewReader:
                     acc = self._monoid.decode(value)
                     total = acc if total is None else self._monoid.merge(total, acc)
         return total
+
+    def _looked_up(self, upto: int | None) -> list[tuple[Location, Parts]]:
+        if self._lookup is None or self._lookup[0] is not self.manifest or self._lookup[1] != upto:
+            base, batches = self._folders(upto)
+            with_rows = [(folder, parts) for folder, parts in [*base, *batches] if parts.rows]
+            self._lookup = self.manifest, upto, with_rows
+        return self._lookup[2]
 
     def _folders(self, upto: int | None) -> tuple[list[tuple[Location, Parts]], list[tuple[Location, Parts]]]:
         """Where to read everything up to a batch: the roll-up if there is one, and the batches after it."""
