@@ -11,8 +11,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from heronpy.archive import DEAD_LETTERS, Archive
+from heronpy.filesystem import Files, Location, files_of
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Batch, Manifest
 from heronpy.pipeline.reconcile import Reconciliation, live_reader
@@ -84,22 +86,32 @@ def drift_of(found: Reconciliation) -> Reconciled:
     return Reconciled(at_s=found.made_at_s, views=tuple(views))
 
 
-def dead_letters(directory: Path) -> tuple[Letters, ...]:
+def dead_letters(directory: Location) -> tuple[Letters, ...]:
     """How many rows and files each origin has set aside in a job's directory, by the kind of reason; most first."""
     counts: Counter[tuple[str, str]] = Counter()
     left_bytes = _LETTERS_BYTES_MAX
-    for path in _letter_files(directory / DEAD_LETTERS):
-        origin = path.parent.name
-        with contextlib.suppress(FileNotFoundError, ValueError):  # someone tidies up meanwhile
-            if path.suffix == ".left-out":
-                counts[origin, NOT_READ] += int(path.read_text() or 0)
-                continue
-            with path.open("rb") as lines:
-                for line in lines:
-                    left_bytes -= len(line)
-                    counts[origin, _kind(line) if left_bytes > 0 else NOT_READ] += 1
+    files = files_of(directory)
+    for origin, found in sorted(files.folders(directory / DEAD_LETTERS)):
+        for file in found:
+            if not file.path.name[0].isalnum():
+                continue  # staged: it does not count yet
+            with contextlib.suppress(FileNotFoundError, ValueError):  # someone tidies up meanwhile
+                if file.path.suffix == ".left-out":
+                    counts[origin, NOT_READ] += int(files.read(file.path) or 0)
+                elif file.path.suffix == ".jsonl":
+                    for line in _lines(files, file.path):
+                        left_bytes -= len(line)
+                        counts[origin, _kind(line) if left_bytes > 0 else NOT_READ] += 1
     most = counts.most_common(NAMES_MAX)
     return tuple(Letters(origin=plain_text(origin), reason=kind, count=count) for (origin, kind), count in most)
+
+
+def _lines(files: Files[Any], path: Location) -> Iterator[bytes]:
+    if not isinstance(path, Path):
+        yield from files.read(path).splitlines(keepends=True)
+        return
+    with path.open("rb") as lines:
+        yield from lines
 
 
 def _kind(line: bytes) -> str:
@@ -109,15 +121,6 @@ def _kind(line: bytes) -> str:
     with contextlib.suppress(ValueError):
         return kind_of(json.loads(b'"' + found[1] + b'"'))
     return "other"
-
-
-def _letter_files(folder: Path) -> Iterator[Path]:
-    with contextlib.suppress(FileNotFoundError):
-        for origin in sorted(folder.iterdir()):
-            if origin.is_dir():
-                yield from sorted(
-                    p for p in origin.iterdir() if p.name[0] != "." and p.suffix in (".jsonl", ".left-out")
-                )
 
 
 def _archived(job: Job, name: str, manifest: Manifest, waiting: set[int]) -> Archived:
