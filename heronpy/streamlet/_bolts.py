@@ -40,6 +40,7 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
 
     commit_every_ms = 1000
     commit_tuples = 10_000
+    _state_of_operators: State | None = None
 
     def init_state(self, state: State) -> None:
         self._state_of_operators = state

@@ -62,6 +62,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
     """One task of a source."""
 
     kept_through_rollbacks = True
+    _state_of_operators: State | None = None
 
     def init_state(self, state: State) -> None:
         self._state_of_operators = state

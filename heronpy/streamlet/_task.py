@@ -71,17 +71,20 @@ class TaskContext(Context):
 class StageTask:
     """One task's side of a stage. The spout or bolt that owns it says how elements leave."""
 
-    def __init__(self, definition: Definition, context: TopologyContext, logger: logging.Logger, state: State) -> None:
+    def __init__(
+        self, definition: Definition, context: TopologyContext, logger: logging.Logger, state: State | None
+    ) -> None:
         """Begin, in `initialize`.
 
         Args:
             definition: of the stage.
             context: the task's.
             logger: the task's.
-            state: what `init_state` was given.
+            state: what `init_state` was given; None if nobody called it: a component that delegates to this one
+                need not have it.
 
         Raises:
-            ConfigError: a policy for exceptions that loses elements.
+            ConfigError: a policy for exceptions that loses elements, or checkpoints without the operators' state.
         """
         config = context.get_cluster_config()
         self.saved = takes_checkpoints(config)
@@ -92,6 +95,11 @@ class StageTask:
             raise ConfigError(
                 "topology.exception.policy fail, with checkpoints, would lose what windows make: leave it at restart, "
                 "or have failing elements set aside by set_pipeline(directory)"
+            )
+        if self.saved and state is None:
+            raise ConfigError(
+                "checkpoints would not have the state of this stage's operators: init_state() was not called. A "
+                "component that delegates to it must be a StatefulComponent, and pass its state on"
             )
         self.memory = Memory(state, saved=self.saved)
         self.definition = definition
