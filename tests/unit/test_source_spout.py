@@ -181,6 +181,33 @@ def test_at_least_once_an_ack_of_before_the_source_was_opened_anew_is_for_nothin
         assert out.values == []
 
 
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+def test_a_restarted_task_goes_on_with_a_directory_and_begins_anew_without(tmp_path: Path, mode: str) -> None:
+    for directory, again in ((tmp_path / "state", []), (None, ["a", "d"])):
+        spout = SourceSpout(ListSource(["a", "d"]), directory=directory)
+        for expected in (["a", "d"], again):
+            with Simulator(topology(spout, mode)) as simulator:
+                simulator.run(until=lambda: len(out(simulator)) == 2, seconds=0.1)
+                simulator.run(seconds=0.02)
+                assert out(simulator) == expected
+
+
+def out(simulator: Simulator) -> list[Any]:
+    values: list[Any] = simulator.component("out")[0].values
+    return values
+
+
+def test_at_least_once_what_fails_of_a_source_without_positions_is_emitted_again() -> None:
+    with Simulator(topology(SourceSpout(ListSource(["a", "b", "c"], repeat=True)), "ATLEAST_ONCE")) as simulator:
+        (spout,) = simulator.component("lines")
+        emitted: list[str] = []
+        emit, fail, failed = spout.emit, spout.fail, list[str]()
+        spout.emit = lambda tup, tup_id: (emitted.append(tup[2]), emit(tup, tup_id=tup_id))
+        spout.fail = lambda tup_id: (failed.append(spout._out[tup_id].id), fail(tup_id))
+        simulator.run(until=lambda: len(failed) == 2 and all(emitted.count(id) > 1 for id in failed), seconds=60)
+        assert [emitted.count(id) for id in failed] == [2, 2]
+
+
 class FailsFirst(Bolt):
     def initialize(self, config: dict[str, Any], context: Any) -> None:
         self.values: list[Any] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from heronpy.api import TopologyBuilder
 from heronpy.connectors import Record, Sink, SinkContext, SinkWriter, Source, SourceContext, SourceReader
 from heronpy.errors import CheckpointError, ConfigError, UnavailableError
-from heronpy.streamlet import Builder, Config, Context, Streamlet, TransformOperator, WindowConfig
+from heronpy.streamlet import Builder, Config, Context, Generator, Streamlet, TransformOperator, WindowConfig
 from heronpy.testing import Simulator
 
 STEP_MS = 20
@@ -367,3 +368,67 @@ def test_a_sink_that_is_away_fails_the_checkpoint_and_nothing_else(clock: Callab
 def test_a_policy_that_would_lose_results_is_refused() -> None:
     with pytest.raises(ConfigError, match="policy fail"):
         simulated(windows, **{"topology.exception.policy": "fail"}).__enter__()
+
+
+class Ascending(Generator):
+    """Numbers, from an attribute that no state has."""
+
+    def setup(self, context: Context) -> None:
+        self.left = iter(range(NUMBERS))
+
+    def get(self) -> Any:
+        return next(self.left, None)
+
+
+SEEN: list[int] = []
+
+
+def see(n: int) -> None:
+    SEEN.append(n)
+
+
+def test_what_a_generator_has_made_comes_again_if_no_commit_covers_it(clock: Callable[[int], None]) -> None:
+    def generated(builder: Builder) -> None:
+        made = builder.new_source(Ascending()).set_name("made")
+        made.repartition(1).set_name("apart").transform(First()).map(lambda n: (n, 1)).to_sink(Out())
+
+    with simulated(generated) as simulator:
+        committed: set[int] = set()
+        for _ in range(6):
+            steps(simulator, clock, 2)
+            simulator.checkpoint()
+            committed = {n for n, _ in Out.written}
+            steps(simulator, clock, 2)
+            simulator.restore()
+            Out.written[:] = [(n, 1) for n in committed]  # what was written since is gone with its process
+        steps(simulator, clock, QUIET_STEPS)
+        simulator.checkpoint()
+    assert {n for n, _ in Out.written} == set(range(NUMBERS))
+
+
+def test_consumers_get_everything_again_that_no_commit_covers(clock: Callable[[int], None]) -> None:
+    SEEN.clear()
+    with simulated(lambda builder: numbers(builder).repartition(1).consume(see)) as simulator:
+        for _ in range(5):
+            steps(simulator, clock, 2)
+            simulator.checkpoint()
+            steps(simulator, clock, 2)
+            simulator.restore(kill=True)
+        steps(simulator, clock, QUIET_STEPS)
+    assert set(SEEN) == set(range(NUMBERS))
+
+
+def test_an_archive_has_every_element_under_one_id(clock: Callable[[int], None], tmp_path: Path) -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    directory = tmp_path / "archive"
+    with simulated(lambda builder: numbers(builder).archive(directory, codec="pickle").to_sink(Out())) as simulator:
+        for _ in range(5):
+            steps(simulator, clock, 2)
+            simulator.checkpoint()
+            steps(simulator, clock, 2)
+            simulator.restore(kill=True)
+        steps(simulator, clock, QUIET_STEPS)
+        simulator.checkpoint()
+        steps(simulator, clock, 10)
+    rows = [row for file in directory.glob("batch=*/*.parquet") for row in pq.ParquetFile(file).read().to_pylist()]
+    assert len({repr(row) for row in rows}) == NUMBERS
