@@ -147,7 +147,9 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             context.register_gauge("idle-splits", lambda: None if self._splits is None else len(self._splits.idle()))
         else:
             self._tracking = mode == TopologyReliabilityMode.ATLEAST_ONCE
-            self._queue: deque[Record | _Letter] = deque()
+            self._queue: deque[Record] = deque()
+            self._replays: deque[Record | _Letter] = deque()
+            """What failed. It comes before what is newer, and before the next watermark: windows may have lost it."""
             self._out: dict[int, Record | _Letter] = {}
             """What is not acked, by number: ids come again, for example where a source was opened anew."""
             self._numbers = itertools.count()
@@ -167,7 +169,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
                 self._times.asked(self._splits.names() if apart else None, ended=self._splits.ended)
             return
         assert self._reader is not None
-        if not self._queue:
+        if not self._queue and not self._replays:
             if self._share() != (self._source_context.task_index, self._source_context.num_tasks):
                 self._reader = self._opened_anew(self._reader)
             self._queue.extend(self._reader.read(READ_LIMIT))
@@ -175,7 +177,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
                 self._times.asked(self._reader.splits(), ended=not self._queue and self._reader.ended)
             if not self._queue:
                 return
-        record = self._queue.popleft()
+        record = (self._replays or self._queue).popleft()
         if isinstance(record, _Letter):
             self._emit_letter(record)
             return
@@ -219,7 +221,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
 
     def fail(self, tup_id: Any) -> None:
         if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:
-            self._queue.append(record)  # before the next watermark: it may be for a bolt that has lost what came of it
+            self._replays.append(record)
 
     def close(self) -> None:
         if self._splits is not None:

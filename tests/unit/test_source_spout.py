@@ -255,6 +255,21 @@ def test_at_least_once_with_checkpoints_a_rollback_repeats_nothing_that_a_commit
         assert simulator.component("out")[0].values == []
 
 
+def test_at_least_once_what_failed_comes_before_what_is_newer_and_in_its_order() -> None:
+    """Or windows that had lost it would take it for late."""
+    with Simulator(topology(SourceSpout(ListSource(range(300))), "ATLEAST_ONCE")) as simulator:
+        (spout,) = simulator.component("lines")
+        emitted: list[Any] = []
+        spout.emit = lambda tup, tup_id: emitted.append((tup[0], tup_id))
+        while len(emitted) < 120:
+            spout.next_tuple()
+        for _, tup_id in emitted[50:120]:
+            spout.fail(tup_id)
+        for _ in range(100):
+            spout.next_tuple()
+        assert [value for value, _ in emitted[120:]] == [*range(50, 120), *range(120, 150)]
+
+
 class Endless(Source):
     def open(self, context: SourceContext) -> SourceReader:
         raise NotImplementedError
