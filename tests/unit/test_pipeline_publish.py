@@ -1,0 +1,107 @@
+"""Telling the topologies of a job how its batch side is."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tmaster_world import topology
+
+pytest.importorskip("pyarrow", reason="archives are Parquet files")
+
+from heronpy.connectors import ListSource
+from heronpy.errors import UserCodeError
+from heronpy.pipeline import Job
+from heronpy.pipeline.publish import failed, publish, tell
+from heronpy.pipeline.record import Reconciled, Record, Run, read_record
+from heronpy.plan import key_value
+from heronpy.proto import state_pb2, topology_pb2
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.statemgr import FileStateManager, Kind
+from heronpy.streamlet import Builder, Config, Sum
+from heronpy.streamlet.config import DIRECTORY_KEY
+from heronpy.streamlet.runner import Program
+
+RUN = Run(began_at_s=5.0, seconds=2.0, batches=3)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    builder, config = Builder(), Config()
+    builder.new_source(ListSource([("a", 1)], times=[1.0])).archive().to_store("counts", Sum())
+    config.set_pipeline(tmp_path / "job", batch_length=60)
+    return Job.of(Program("words", config, builder.graph))
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileStateManager]:
+    """The state manager of a topology `words` that was submitted from this home."""
+    launch = Launch(
+        topology="words",
+        topology_id="words-1",
+        cluster="local",
+        role="me",
+        environ="default",
+        statemgr=StatemgrSpec(type="file", root=str(tmp_path / "state")),
+        dir=tmp_path / "topology",
+    )
+    monkeypatch.setattr("heronpy.submit.running", lambda home: [launch])
+    with contextlib.closing(FileStateManager(str(tmp_path / "state"))) as state:
+        yield state
+
+
+def submitted(state: FileStateManager, directory: object) -> None:
+    definition = topology_pb2.Topology.FromString(topology())
+    definition.topology_config.kvs.append(key_value(DIRECTORY_KEY, str(directory), pickle.dumps))
+    execution = state_pb2.ExecutionState(topology="words", topology_id="words-1")
+    state.set(Kind.EXECUTIONSTATE, "words", execution.SerializeToString())
+    state.set(Kind.TOPOLOGIES, "words", definition.SerializeToString())
+
+
+def told(state: FileStateManager) -> Record | None:
+    value = state.get(Kind.PIPELINES, "words")
+    return None if value is None else read_record(value)
+
+
+def test_what_a_run_has_told_stays_when_a_reconciliation_tells_more(job: Job, state: FileStateManager) -> None:
+    submitted(state, job.directory)
+    assert publish(Path("home"), job, run=RUN) == ["words-1"]
+    assert publish(Path("home"), job, reconciled=Reconciled(at_s=9.0)) == ["words-1"]
+    record = told(state)
+    assert record is not None
+    assert (record.topology_id, record.run, record.reconciled) == ("words-1", RUN, Reconciled(at_s=9.0))
+    assert [one.archive for one in record.archives] == ["events"]
+    state.set(Kind.PIPELINES, "words", b"{")
+    assert publish(Path("home"), job, run=RUN) == ["words-1"], "what is damaged is replaced"
+    assert told(state) is not None
+
+
+def test_a_topology_with_another_batch_side_and_one_that_is_gone_are_not_told(
+    job: Job, state: FileStateManager
+) -> None:
+    submitted(state, f"{job.directory}-of-another")
+    assert publish(Path("home"), job, run=RUN) == []
+    assert told(state) is None
+    submitted(state, job.directory)
+    state.remove_topology("words")
+    assert publish(Path("home"), job, run=RUN) == []
+    assert told(state) is None, "nobody would remove it"
+
+
+def test_a_tracker_that_cannot_be_told_fails_no_run(
+    job: Job, state: FileStateManager, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted(state, job.directory)
+    state.set(Kind.TOPOLOGIES, "words", b"\xff")
+    tell(Path("home"), job, run=RUN)
+    assert capsys.readouterr().err.startswith("heron: the Tracker could not be told of this: ")
+
+
+def test_why_a_run_failed_is_told_in_one_bounded_line_without_secrets() -> None:
+    run = failed(0.0, UserCodeError(f"it failed\nat s3://me:hunter22@host/x {'y' * 1000}"))
+    assert "hunter22" not in run.error
+    assert (len(run.error), run.error.count("\n")) == (500, 0)
+    assert run.seconds > 0
