@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 from streamlet_kit import ListSink, ListSource
 
-from heronpy.streamlet import Builder, Streamlet, WindowConfig
+from heronpy.api import TopologyBuilder
+from heronpy.loader import Definition
+from heronpy.plan import BatchSide, LogicalPlan, batch_side_of
+from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
 from heronpy.streamlet.graph import ELEMENTWISE, ArchiveNode, StoreNode
 from heronpy.streamlet.parts import Stage, plan_stages
 from heronpy.windows import END, NEVER, WATERMARK_REPEAT_MS, Clock, Sent, Upstream
@@ -92,6 +96,18 @@ def test_whoever_reads_times_or_watermarks_gets_them(builder: Builder, fusion: b
         if stage.timed:
             assert stage.watermarks_in
         assert not stage.watermarks_out or stage.clocks
+
+
+def test_a_topology_says_what_its_batch_side_is(tmp_path: Path) -> None:
+    config, builder, topology = Config(), Builder(), TopologyBuilder("words")
+    pairs = builder.new_source(ListSource("a", [])).archive(name="lines").set_name("kept").map(lambda word: (word, 1))
+    pairs.to_store("counts", Sum())
+    config.set_pipeline(tmp_path, batch_length=60)
+    builder.build(topology, config)
+    plan = LogicalPlan.from_proto(Definition.of(topology).proto)
+    side = batch_side_of(plan.config)
+    assert side == BatchSide(batch_length_ms=60_000, archives={"lines": "kept"}, views=("counts",))
+    assert set(side.archives.values()) <= set(plan.components), "its writers are components"
 
 
 def test_a_plan_does_not_carry_the_rest_of_the_program() -> None:
