@@ -43,8 +43,8 @@ demo: $(VENV)/.installed ## count words on a local topology, and verify the coun
 demo-state: $(VENV)/.installed ## count words effectively once, with kill -9 in the middle, and verify the counts
 	@$(BIN)/python -m heronpy.examples.demo_state --build $(BUILD)/demo-state
 
-demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from one definition, with a kill -9 in the middle
-	@$(BIN)/python -m heronpy.examples.demo_pipeline --build $(BUILD)/demo-pipeline
+demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from one definition, with a kill -9 in the middle: make demo-pipeline URL='s3://…'
+	@$(BIN)/python -m heronpy.examples.demo_pipeline --build $(BUILD)/demo-pipeline $(if $(URL),--url '$(URL)')
 
 test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs: linters, types, contracts, all tests
 	$(PYTEST) $(ARGS)
@@ -148,7 +148,7 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(BIN)/pip
 
 $(VENV)/.installed-pipeline: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing into $(VENV), with Spark (once; some 300 MB to download)"
-	@$(PIP) --editable '.[redis,spark]'
+	@$(PIP) --editable '.[redis,s3,spark]'
 	@touch $@ $(VENV)/.installed
 
 # pip is the last thing that venv makes, so that an interrupted venv is made again.

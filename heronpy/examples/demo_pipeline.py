@@ -1,6 +1,7 @@
 """From live counts to the exact ones: word count by topology and by Spark, from one definition.
 
     python -m heronpy.examples.demo_pipeline --build build/demo-pipeline      (or: make demo-pipeline)
+    make demo-pipeline URL='s3://bucket/prefix?endpoint=http://host:port&region=us-east-1'
 
 Makes lines of text with timestamps, submits `words_pipeline` as a topology, and kills processes of it with SIGKILL
 while it counts, so that some lines are counted twice. Then Spark counts whole batches from the archive, the merged read
@@ -15,7 +16,6 @@ import functools
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -29,11 +29,14 @@ from heronpy.errors import HeronError, UnavailableError
 from heronpy.examples.demo import make_input
 from heronpy.examples.words_pipeline import arguments_of, program, words_of
 from heronpy.files import replacing
+from heronpy.filesystem import UrlPath, files_of, location
 from heronpy.pipeline import Job, MergedStore
 from heronpy.stores import StoreContext
 from heronpy.streamlet.runner import Program
 
 NAME = "Words"
+FOLDER = "heron-demo-pipeline"
+"""Below a URL; emptied first."""
 MINUTES = 6
 TEXT_BYTES = 12_000_000
 WAIT_S = 300.0
@@ -63,13 +66,16 @@ def exact_counts(path: Path) -> Counter[str]:
 class Demo:
     """One run, with everything below one directory."""
 
-    def __init__(self, build: Path) -> None:
+    def __init__(self, build: Path, url: str | None) -> None:
         self._build = build
         self._input = build / "lines.jsonl"
-        self._job = build / "job"
+        self._job = location("--url", url) / FOLDER if url else build / "job"
         self._env = {**os.environ, "HERON_HOME": str(build / "home")}
         self._heron = str(Path(sys.executable).with_name("heron"))
-        arguments = [NAME, "--input", str(self._input), "--directory", str(self._job)]
+        place = self._job.url if isinstance(self._job, UrlPath) else str(self._job)
+        arguments = [NAME, "--input", str(self._input), "--directory", place]
+        if url:
+            arguments += ["--live", str(build)]
         self._program = ["heronpy.examples.words_pipeline", *arguments]
         config, builder = program(arguments_of(arguments))
         self._definition = Job.of(Program(NAME, config, builder.graph))
@@ -81,7 +87,8 @@ class Demo:
             HeronError: a step failed, or the counts are wrong.
         """
         self.kill()
-        shutil.rmtree(self._job, ignore_errors=True)
+        for folder in (self._job, self._build / "live"):
+            files_of(folder).delete_folder(folder)
         self._build.mkdir(parents=True, exist_ok=True)
         say("writing the input: the sources of Python's standard library, with timestamps of the last minutes")
         make_lines(self._input, self._build / "text")
@@ -168,17 +175,19 @@ def say(text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="demo_pipeline", description="Word count, live and in batch, verified.")
     parser.add_argument("--build", type=Path, default=Path("build/demo-pipeline"), help="directory for all files")
+    parser.add_argument("--url", help=f"below which archive and views are kept, in {FOLDER}: s3://… or hdfs://…")
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    demo = Demo(arguments.build.absolute())
     try:
-        demo.run()
+        demo = Demo(arguments.build.absolute(), arguments.url)
+        try:
+            demo.run()
+        finally:
+            demo.kill()
     except HeronError as e:
         sys.exit(f"demo: {e}")
     except KeyboardInterrupt:
         sys.exit("demo: interrupted")
-    finally:
-        demo.kill()
 
 
 if __name__ == "__main__":

@@ -9,11 +9,28 @@ from pathlib import Path
 
 import pytest
 
+from heronpy.testing.servers import S3Server, s3_missing
+
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 
 
 def test_the_demo_counts_live_and_in_batch_and_shows_the_drift(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "heronpy.examples.demo_pipeline", "--build", str(tmp_path / "build")]
+    check_demo(tmp_path)
+
+
+@pytest.mark.skipif(s3_missing() is not None, reason=s3_missing() or "")
+def test_the_demo_is_exact_with_its_files_in_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", S3Server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", S3Server.secret_key)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with S3Server(tmp_path / "s3") as server:
+        check_demo(tmp_path, "--url", server.url("demo"))
+        assert any((tmp_path / "s3" / "buckets" / "demo" / "heron-demo-pipeline" / "views" / "counts").iterdir())
+    assert not (tmp_path / "build" / "job").exists()
+
+
+def check_demo(directory: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "heronpy.examples.demo_pipeline", "--build", str(directory / "build"), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"kill -9 of the process container_1_", done.stdout)) == 2
