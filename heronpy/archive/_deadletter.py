@@ -211,13 +211,7 @@ def publish_letters(files: Iterable[Location]) -> None:
         OSError, HeronError: they cannot be renamed; some may count.
     """
     for path in files:
-        name = path.name[1:]
-        if isinstance(path, Path):
-            path.rename(path.with_name(name))
-        else:
-            store = files_of(path)
-            store.write(path.with_name(name), store.read(path))
-            store.delete([path])
+        files_of(path).move(path, path.with_name(path.name[1:]))
 
 
 def dead_letter_counts(directory: Location) -> dict[str, int]:

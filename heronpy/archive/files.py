@@ -13,13 +13,14 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from heronpy.errors import UnavailableError
 from heronpy.files import sync
-from heronpy.filesystem import Location, files_of
+from heronpy.filesystem import Found, Location, UrlPath, files_of
 from heronpy.host import pid_space
 
+P = TypeVar("P", Path, UrlPath, Location)
 TMP = "_tmp"
 """Where files are until they are whole: in the archive's directory, so on its file system."""
 _STALE_S = 3600
@@ -37,32 +38,27 @@ def _host() -> str:
     return f"{socket.gethostname()}-{hashlib.sha256(pid_space().encode()).hexdigest()[:8]}"
 
 
-def tmp_path(directory: Path, owner: str = "") -> Path:
+def tmp_path(directory: P, owner: str = "") -> P:
     """A new path in the archive's `_tmp`. It belongs to this process, or to `owner`: with that it becomes stale."""
     folder = directory / TMP
-    folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(folder, Path):
+        folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{owner or this_process()}@{secrets.token_hex(8)}"
 
 
-def remove_stale(directory: Path) -> int:
+def remove_stale(directory: Location) -> int:
     """Remove what dead writers have left in `_tmp`; how many files.
 
     A writer is dead if its process is (same host), or if its file has not been written to for an hour.
     """
-    removed = 0
-    with contextlib.suppress(FileNotFoundError):
-        for entry in os.scandir(directory / TMP):
-            with contextlib.suppress(FileNotFoundError):
-                if not _alive(entry):
-                    os.unlink(entry.path)
-                    removed += 1
-    return removed
+    files = files_of(directory)
+    stale = [file.path for file in files.listed(directory / TMP) if not _alive(file)]
+    files.delete(stale)
+    return len(stale)
 
 
-def _alive(entry: os.DirEntry[str]) -> bool:
-    if time.time() - entry.stat().st_mtime > _STALE_S:
-        return False
-    return not is_dead_here(entry.name)
+def _alive(file: Found[Any]) -> bool:
+    return time.time() - file.modified_s <= _STALE_S and not is_dead_here(file.path.name)
 
 
 def is_dead_here(owner: str) -> bool:

@@ -8,12 +8,10 @@ same event only to a run.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from heronpy.archive._archive import MERGED, Archive, ArchiveFile
@@ -35,7 +33,7 @@ from heronpy.archive.footer import (
 )
 from heronpy.archive.id_hash import hash_sum
 from heronpy.errors import is_shortage
-from heronpy.files import sync
+from heronpy.filesystem import Location, files_of
 
 _REENCODED_ROWS = 50_000
 
@@ -48,10 +46,10 @@ class _DamagedError(Exception):
 class MergePlan:
     """Files that become one. Picklable."""
 
-    directory: Path
+    directory: Location
     """The archive's."""
     batch: int
-    files: tuple[Path, ...]
+    files: tuple[Location, ...]
     owner: str
     """Process that publishes: with it the temporary file becomes stale."""
 
@@ -61,9 +59,9 @@ class Merged:
     """What became of a plan."""
 
     plan: MergePlan
-    tmp: Path | None = None
+    tmp: Location | None = None
     """The new file, not published yet; None: all files stay as they are."""
-    files: tuple[Path, ...] = ()
+    files: tuple[Location, ...] = ()
     """Those that are in it."""
     rows: int = 0
     skipped: tuple[str, ...] = ()
@@ -71,7 +69,7 @@ class Merged:
 
 
 def plan_merges(
-    directory: Path, batch: int, files: Sequence[ArchiveFile], *, min_files: int, target_bytes: int
+    directory: Location, batch: int, files: Sequence[ArchiveFile], *, min_files: int, target_bytes: int
 ) -> list[MergePlan]:
     """Which of a batch's files to merge: those below half the target, if there are at least `min_files`."""
     small = [file for file in files if file.size_bytes < target_bytes // 2]
@@ -86,7 +84,7 @@ def plan_merges(
         bins[-1].append(file)
         size_bytes += file.size_bytes
     return [
-        MergePlan(directory, batch, tuple(Path(str(file.path)) for file in group), this_process())
+        MergePlan(directory, batch, tuple(file.path for file in group), this_process())
         for group in bins
         if len(group) > 1
     ]
@@ -98,7 +96,7 @@ def merge_files(plan: MergePlan) -> Merged:
     Files that cannot be read stay as they are, and the others are merged.
 
     Raises:
-        OSError: the disk is full or fails.
+        OSError, HeronError: the disk is full or fails, or the store does not answer.
     """
     files = list(plan.files)
     skipped: list[str] = []
@@ -110,25 +108,23 @@ def merge_files(plan: MergePlan) -> Merged:
             path, reason = error.args
             files.remove(path)
             skipped.append(f"{path}: {reason}")
-            tmp.unlink(missing_ok=True)
+            files_of(tmp).delete([tmp])
         except BaseException:
-            tmp.unlink(missing_ok=True)
+            files_of(tmp).delete([tmp])
             raise
     return Merged(plan, skipped=tuple(skipped))
 
 
-def publish(merged: Merged) -> Path:
+def publish(merged: Merged) -> Location:
     """Make a merged file count, and the files that it replaces not, at once."""
     assert merged.tmp is not None
     folder = merged.plan.directory / f"batch={merged.plan.batch}"
     path = folder / f"{time.time_ns() // 1_000_000}{MERGED}{secrets.token_hex(6)}.parquet"
-    os.utime(merged.tmp)  # its age is that of its visibility: readers of the old files have so long
-    os.rename(merged.tmp, path)
-    sync(folder)
+    files_of(path).move(merged.tmp, path)
     return path
 
 
-def _write(plan: MergePlan, files: Sequence[Path], tmp: Path) -> int:
+def _write(plan: MergePlan, files: Sequence[Location], tmp: Location) -> int:
     codec = Archive(plan.directory).codec
     footers = [_footer(path, codec) for path in files]
     footer = _merged_footer(files, footers)
@@ -136,14 +132,14 @@ def _write(plan: MergePlan, files: Sequence[Path], tmp: Path) -> int:
     footer = replace(footer, mixed=not alike or any(each.mixed for each in footers))
     tables = _tables(files, footers, None if alike else footer.element)
     schema = _schema(footer, notes=_notes_of(files) if alike else NOTES)
-    with pq.ParquetWriter(tmp, schema.with_metadata(footer.metadata()), **write_options()) as writer:
+    named = schema.with_metadata(footer.metadata())
+    with files_of(tmp).writing(tmp) as to, pq.ParquetWriter(to, named, **write_options()) as writer:
         for table in _grouped(_conform(table, schema) for table in tables):
             writer.write_table(table, row_group_size=table.num_rows)
-    sync(tmp)
     return footer.rows
 
 
-def _footer(path: Path, codec: str) -> Footer:
+def _footer(path: Location, codec: str) -> Footer:
     try:
         footer = read_footer(path)
         check_codec(footer, codec)
@@ -152,7 +148,7 @@ def _footer(path: Path, codec: str) -> Footer:
         raise _DamagedError(path, str(error)) from error
 
 
-def _merged_footer(files: Sequence[Path], footers: Sequence[Footer]) -> Footer:
+def _merged_footer(files: Sequence[Location], footers: Sequence[Footer]) -> Footer:
     element: Type = "null"
     for path, footer in zip(files, footers, strict=True):
         try:
@@ -162,7 +158,8 @@ def _merged_footer(files: Sequence[Path], footers: Sequence[Footer]) -> Footer:
     # What these files have replaced may still be there: it must not count again when they are gone.
     inherited = {name for footer in footers for name in footer.replaces}
     folder = files[0].parent
-    replaces = {path.name for path in files} | {name for name in inherited if (folder / name).exists()}
+    there = {file.path.name for file in files_of(folder).listed(folder)} if inherited else set()
+    replaces = {path.name for path in files} | (inherited & there)
     return Footer(
         footers[0].codec,
         element,
@@ -178,7 +175,7 @@ def _schema(footer: Footer, notes: Sequence[str]) -> Any:
     return pa.schema(columns + ([] if footer.codec == "pickle" else [(name, pa.string()) for name in notes]))
 
 
-def _notes_of(paths: Sequence[Path]) -> list[str]:
+def _notes_of(paths: Sequence[Location]) -> list[str]:
     found: set[str] = set()
     for path in paths:
         with opened(path) as file:
@@ -186,7 +183,7 @@ def _notes_of(paths: Sequence[Path]) -> list[str]:
     return [name for name in NOTES if name in found]
 
 
-def _tables(paths: Sequence[Path], footers: Sequence[Footer], element: Type | None) -> Iterator[Any]:
+def _tables(paths: Sequence[Location], footers: Sequence[Footer], element: Type | None) -> Iterator[Any]:
     """The row groups of files; in columns of type `element`, if that is given."""
     for path, footer in zip(paths, footers, strict=True):
         hashes = 0

@@ -149,6 +149,10 @@ class S3Storage(CheckpointStorage):
                     found.append(Listed(name, one["Size"], one["ETag"], modified_s))
         return sorted(found, key=lambda one: one.name)
 
+    def copy(self, name: str, to: str) -> None:
+        with self._errors(name):  # by the server, which takes objects of up to 5 GB
+            self._client.copy_object(CopySource=self._of(name), **self._of(to))
+
     def delete(self, names: Iterable[str]) -> None:
         keys = [{"Key": self._of(name)["Key"]} for name in names]
         for start in range(0, len(keys), _DELETED_AT_ONCE):

@@ -16,6 +16,7 @@ from heronpy.errors import ConfigError, NotFoundError
 
 _NAME = re.compile(r"[A-Za-z0-9_%~@-][A-Za-z0-9._%~=@-]*(?:/[A-Za-z0-9_%~@-][A-Za-z0-9._%~=@-]*)*")
 _NAME_CHARACTERS_MAX = 800
+_COPIED_BYTES = 8 * 1024 * 1024
 REDIS_PREFIX = "heron-checkpoints"
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 
@@ -85,6 +86,15 @@ class CheckpointStorage(ABC):
                 size = self.size(name)
                 found.append(Listed(name, size, str(size)))
         return found
+
+    def copy(self, name: str, to: str) -> None:
+        """Store an object under a second name, whole or not at all.
+
+        Raises:
+            NotFoundError: there is none of the first name.
+        """
+        size = self.size(name)
+        self.put(to, (self.read(name, at, _COPIED_BYTES) for at in range(0, size, _COPIED_BYTES)))
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:

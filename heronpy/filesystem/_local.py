@@ -33,6 +33,10 @@ class LocalFiles(Files[Path]):
         yield path
         sync(path)
 
+    def move(self, path: Path, to: Path) -> None:
+        path.rename(to)
+        sync(to.parent)
+
     def input(self, path: Path, size_bytes: int | None = None) -> Any:
         return path
 

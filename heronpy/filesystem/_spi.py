@@ -62,6 +62,13 @@ class Files(ABC, Generic[P]):
         """
 
     @abstractmethod
+    def move(self, path: P, to: P) -> None:
+        """Give a file another name, in a folder that is there: it is whole under that from the first moment.
+
+        In a store both names may stay, if the process dies.
+        """
+
+    @abstractmethod
     def input(self, path: P, size_bytes: int | None = None) -> Any:
         """What pyarrow reads a file from; quicker if its size is known."""
 

@@ -50,6 +50,11 @@ class StoredFiles(Files[UrlPath]):
             file.seek(0)
             self._storage.put(path.inner, iter(lambda: file.read(_CHUNK_BYTES), b""))
 
+    def move(self, path: UrlPath, to: UrlPath) -> None:
+        with _not_found(path):
+            self._storage.copy(path.inner, to.inner)
+        self._storage.delete([path.inner])
+
     def input(self, path: UrlPath, size_bytes: int | None = None) -> Any:
         import pyarrow as pa
 

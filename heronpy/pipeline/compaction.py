@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -17,8 +17,9 @@ from types import MappingProxyType
 from heronpy.archive import Archive
 from heronpy.archive.files import locked, remove_stale
 from heronpy.archive.merging import Merged, MergePlan, merge_files, plan_merges, publish
-from heronpy.errors import ConfigError, HeronError
-from heronpy.filesystem import files_of
+from heronpy.errors import HeronError
+from heronpy.filesystem import Location, files_of
+from heronpy.pipeline._manifest_log import lease
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.session import spark_session
 
@@ -72,17 +73,17 @@ def compact(
         progress: called with what happens, line by line.
 
     Raises:
-        ConfigError: an archive is not in a directory.
-        UnavailableError: an archive is being compacted already.
+        UnavailableError, AlreadyExistsError: an archive is being compacted already.
         HeronError: an archive cannot be read or written.
     """
     report = CompactReport()
     began_s = time.monotonic()
     with ExitStack() as locks:
         plans = []
-        for name, directory in _directories(job).items():
+        for name, node in job.archives().items():
+            directory = job.archive_path(node)
             if Archive(directory).exists:
-                locks.enter_context(locked(directory / _LOCK, f"archive {name} is being compacted already", wait_s=0))
+                locks.enter_context(_lock(directory, f"archive {name} is being compacted already"))
                 report.removed += _tidy(directory, keep_replaced_s)
                 plans += _plans(directory, min_files, target_bytes)
         if plans:
@@ -92,19 +93,14 @@ def compact(
     return report
 
 
-def _directories(job: Job) -> dict[str, Path]:
-    found = {}
-    for name, node in job.archives().items():
-        directory = job.archive_path(node)
-        if not isinstance(directory, Path):
-            raise ConfigError(
-                f"the archive {name} is in {directory}: only archives in directories are compacted so far"
-            )
-        found[name] = directory
-    return found
+def _lock(directory: Location, what: str) -> AbstractContextManager[None]:
+    if isinstance(directory, Path):
+        return locked(directory / _LOCK, what, wait_s=0)
+    # Of two that compact nevertheless, both publish: what is there twice then is there under the same ids.
+    return lease(directory / _LOCK, what)
 
 
-def _tidy(directory: Path, keep_replaced_s: float) -> int:
+def _tidy(directory: Location, keep_replaced_s: float) -> int:
     """Remove what earlier compactions and dead writers have left; how many files were replaced ones."""
     remove_stale(directory)
     replaced = Archive(directory).replaced(keep_replaced_s)
@@ -116,7 +112,7 @@ def _tidy(directory: Path, keep_replaced_s: float) -> int:
     return len(replaced)
 
 
-def _plans(directory: Path, min_files: int, target_bytes: int) -> list[MergePlan]:
+def _plans(directory: Location, min_files: int, target_bytes: int) -> list[MergePlan]:
     archive = Archive(directory)
     before_ms = archive.complete_before_ms()
     length_ms = archive.batch_length_ms

@@ -134,6 +134,15 @@ class CheckpointStorageKit:
         assert storage.read("objects/a") == b"the second"
         assert storage.names() == ["objects/a"]
 
+    def test_a_copy_has_the_same_content(self, storage: CheckpointStorage) -> None:
+        storage.put("objects/a", [b"x" * 1000, b"yz"])
+        storage.copy("objects/a", "objects/b")
+        storage.delete(["objects/a"])
+        assert storage.read("objects/b") == b"x" * 1000 + b"yz"
+        with pytest.raises(NotFoundError, match="objects/a"):
+            storage.copy("objects/a", "objects/c")
+        assert storage.names() == ["objects/b"]
+
     def test_names_are_sorted_and_found_by_any_prefix(self, storage: CheckpointStorage) -> None:
         names = [
             "manifests/1.json",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.filesystem import Files, Location, files_of, parse_location
+from heronpy.filesystem import Files, Location, UrlPath, files_of, parse_location
 
 
 def _name(place: Location) -> Location:
@@ -73,6 +73,15 @@ class FilesKit:
             _write(files, name, b"half", RuntimeError("killed"))
         assert files.listed(place / "folder") == []
 
+    def test_a_file_that_is_moved_has_the_new_name_alone(self, files: Files[Any], place: Location) -> None:
+        files.write(place / "a" / "1", b"content")
+        files.write(place / "a" / "2", b"")
+        files.move(place / "a" / "1", place / "a" / "2")
+        assert [file.path.name for file in files.listed(place / "a")] == ["2"]
+        assert files.read(place / "a" / "2") == b"content"
+        with pytest.raises(FileNotFoundError):
+            files.move(place / "a" / "1", place / "a" / "3")
+
     def test_folders_and_files_are_listed_with_their_sizes(self, files: Files[Any], place: Location) -> None:
         for name, data in (("batch=1/a", b"1"), ("batch=1/b", b"22"), ("batch=10/a", b"333"), ("other/a", b"")):
             folder, _, file = name.partition("/")
@@ -101,11 +110,10 @@ class FilesKit:
         assert files.listed(place / "a") == []
         assert [file.path.name for file in files.listed(place / "ab")] == ["1"]
 
-    def test_a_location_comes_back_from_its_text(self, files: Files[Any], place: Location) -> None:
-        files.write(place / "a" / "b", b"1")
-        again = parse_location(getattr(place, "url", str(place))) / "a" / "b"
-        assert files.read(again) == b"1"
-        assert "?" not in str(place)
+    def test_a_location_comes_back_from_its_text(self, place: Location) -> None:
+        again = parse_location(_text(place)) / "a"
+        assert (_text(again), str(again)) == (_text(place / "a"), str(place / "a"))
+        assert "?" not in str(again)
 
 
 def _write(files: Any, path: Location, data: bytes, error: Exception | None = None) -> None:
@@ -129,3 +137,7 @@ def _read_all(source: Any) -> bytes:
         return source
     opened = _opened(source)
     return bytes(opened.read())
+
+
+def _text(place: Location) -> str:
+    return place.url if isinstance(place, UrlPath) else str(place)
