@@ -51,7 +51,12 @@ class DirectoryStorage(CheckpointStorage):
     def create(self, name: str, data: bytes) -> bool:
         path = self._path(name)
         with self._errors(name, StateError):
-            return create_file(path, data, mode=_MODE) or path.read_bytes() == data
+            try:
+                return create_file(path, data, mode=_MODE) or path.read_bytes() == data
+            except ABSENT as e:
+                if (other := _not_a_directory(self.directory)) is None:
+                    raise
+                raise StateError(f"{other} is not a directory: nothing can be stored in {self.directory}") from e
 
     def size(self, name: str) -> int:
         with self._errors(name, ReadFailedError):
@@ -123,6 +128,12 @@ class DirectoryStorage(CheckpointStorage):
 
     def __repr__(self) -> str:
         return f"DirectoryStorage({str(self.directory)!r})"
+
+
+def _not_a_directory(path: Path) -> Path | None:
+    """What is in the way of a directory; None: nothing."""
+    nearest = next((one for one in (path, *path.parents) if one.exists()), None)
+    return nearest if nearest is not None and not nearest.is_dir() else None
 
 
 def _raise_unless_absent(error: OSError) -> None:

@@ -89,6 +89,9 @@ def submit(
     launch = submission.launch
     secrets = read_secrets(launch.secrets)
     check_ports(launch, range(len(submission.packing.containers) + 1))
+    if not heron_scheduler.has_service(launch):
+        # A cluster that does not answer is said before anything is stored: what was asked of it could not be undone.
+        heron_scheduler.containers(launch)
     with (
         contextlib.closing(open_statemgr(launch.statemgr)) as state,
         state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S),

@@ -19,6 +19,12 @@ _UNUSABLE = re.compile(
     re.IGNORECASE,
 )
 """What no repetition of the same request can mend."""
+_UNREACHED = re.compile(
+    "resolve_ctls|configuration source|unable to contact slurm controller|slurm.conf.*no such file|unable to process "
+    "configuration file|connection refused",
+    re.IGNORECASE,
+)
+"""What commands say that have not found the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,5 +140,10 @@ def _run(program: str, *args: str, script: str | None = None, check: bool = True
         return done.stdout
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
     said = lines[0].removeprefix(f"{program}: ").removeprefix("error: ")
+    if any(map(_UNREACHED.search, lines)):
+        raise UnavailableError(
+            f"Slurm's controller does not answer {program}: {said}; run heron where the cluster's slurm.conf is, or "
+            "name it by SLURM_CONF"
+        )
     error = ConfigError if program == "sbatch" and any(map(_UNUSABLE.search, lines)) else UnavailableError
     raise error(f"Slurm refuses: {said} ({program})")
