@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from heronpy.errors import StateError, UsageError
+from heronpy.errors import HeronError, StateError, UsageError
 from heronpy.security._files import private_directory, read_secret, write_secret
 from heronpy.security._identity import CLI, METRICS_DNS_NAME, SCHEDULER, TRACKER, bootstraps, dns_name_of, uri_of
 from heronpy.security._security import CA_FILE, SCRAPERS_FILE
@@ -140,6 +140,27 @@ def described(path: Path) -> Certificate:
         StateError: it belongs to another user, or is damaged.
     """
     return _described(path.stem, path)
+
+
+def advice(tls: Path | None, topology: str) -> str:
+    """What is wrong with the certificate of commands, and what to do; empty if nothing is, as far as is known.
+
+    Args:
+        tls: The directory of the topology's certificates; None: it has none.
+        topology: Its name.
+    """
+    if tls is None:
+        return ""
+    now, path = datetime.datetime.now(datetime.UTC), tls / "cli.pem"
+    try:
+        certificate = described(path)
+    except HeronError:
+        return ""
+    if not (trouble := certificate.trouble(now)):
+        return ""
+    early = now < certificate.not_before
+    do = "set the clock of this machine, by NTP say" if early else f"`heron tls {topology} --renew` renews it"
+    return f"; its certificate {path.name} {trouble}: {do}"
 
 
 def renew(tls: Path, topology_id: str, *, days: int, only_due: bool = False) -> list[str]:

@@ -360,6 +360,9 @@ async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]], t
         except grpc.aio.AioRpcError as e:
             if refused := _REFUSED.get(e.code().name):
                 raise refused(f"{launch.topology}: {e.details()}") from e
+            from heronpy.security import authority
+
             raise UnavailableError(
                 f"the Topology Master of {launch.topology} at {target} does not answer: {e.details() or e.code().name}"
+                f"{authority.advice(security.tls, launch.topology)}"
             ) from e

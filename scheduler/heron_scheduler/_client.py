@@ -349,8 +349,10 @@ async def _call(
         except grpc.aio.AioRpcError as e:
             if e.code() is grpc.StatusCode.NOT_FOUND:
                 raise NotFoundError(e.details() or "no such container") from e
+            from heronpy.security import authority
+
             raise UnavailableError(
                 f"the scheduler service of {launch.topology} at {endpoint} does not answer: "
-                f"{e.details() or e.code().name}"
+                f"{e.details() or e.code().name}{authority.advice(security.tls, launch.topology)}"
             ) from e
     return reply

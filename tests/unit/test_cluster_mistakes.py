@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 import sys
@@ -13,11 +14,13 @@ import pytest
 import yaml
 
 from heronpy.api import Spout, TopologyBuilder
-from heronpy.errors import HeronError
+from heronpy.errors import HeronError, UnavailableError
 from heronpy.loader import Definition
-from heronpy.runtime import StatemgrSpec
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch, StatemgrSpec
+from heronpy.security import authority
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.submit import submit
+from heronpy.submit import status, submit
 
 AWAY = """#!/bin/sh
 echo "$(basename $0): error: resolve_ctls_from_dns_srv: res_nsearch error: Unknown host" >&2
@@ -136,3 +139,35 @@ def test_a_store_of_packages_that_is_a_file(refused: Try, tmp_path: Path, below:
 )
 def test_a_value_that_cannot_be_meant(refused: Try, keys: dict[str, str], said: str) -> None:
     assert said in refused(REFUSES, **{**SLURM, **keys})
+
+
+@pytest.mark.parametrize(
+    ("days", "said"), [(-3, "expired at .*: `heron tls words --renew` renews it"), (3, "set the clock of this machine")]
+)
+def test_a_certificate_that_is_not_valid_now_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, days: int, said: str
+) -> None:
+    real = datetime.datetime
+
+    class Shifted(real):
+        """The clock of the machine on which it is made."""
+
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            return real.now(tz) + datetime.timedelta(days=days - 1 if days < 0 else days)
+
+    spec = StatemgrSpec(root=str(tmp_path / "state"))
+    place = {"cluster": "local", "role": "me", "environ": "test"}
+    launch = Launch(topology="words", topology_id="words-1", **place, statemgr=spec, dir=tmp_path / "words")
+    launch.save()
+    authority.create(launch.tls_dir, launch.topology_id, [0], days=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(datetime, "datetime", Shifted)
+        (launch.tls_dir / "cli.pem").unlink()
+        authority.issue(launch.tls_dir, launch.topology_id, "cli", days=1)
+    with open_statemgr(spec) as sm:
+        location = state_pb2.TmasterLocation(topology="words", host="127.0.0.1", port=1)
+        sm.set(Kind.TMASTERS, "words", location.SerializeToString())
+    with pytest.raises(UnavailableError, match=said) as error:
+        status(launch)
+    assert "\n" not in str(error.value)
