@@ -180,7 +180,7 @@ class Core:
         self.leadership = Leadership(topology, topology_id, location)
         self._topology, self._topology_id = topology, topology_id
         self._stmgr_timeout_s, self._retained = stmgr_timeout_s, retained
-        self._copy, self._unreadable = _of_submission(copy or {}, topology, topology_id)
+        self._copy, self._unreadable = _durable.of_submission(copy or {}, topology, topology_id)
         self._state: State | None = None
         self._publisher = PlanPublisher(None)
         self._nodes = DurableNodes({}, {})
@@ -568,7 +568,7 @@ class Core:
         return effects
 
     def _loaded(self, values: Mapping[Kind, bytes | None], now_s: float) -> list[Effect]:
-        sound, damaged = self._sorted_out(values)
+        sound, damaged = _durable.sorted_out(values, self._copy, self._unreadable, self._topology)
         self._nodes = DurableNodes(sound, self._copy, damaged)
         self._preparation = Preparation(values.get(NEXT) or b"")
         topology = self._topology_message()
@@ -597,29 +597,6 @@ class Core:
         copies = [KeepCopy(kind, value) for kind, value in self._nodes.values.items() if self._copy.get(kind) != value]
         follow = (*_durable.KINDS, Kind.PPLANS, NEXT, *([CHECKPOINTS] if self.checkpoints is not None else []))
         return [*copies, Activated(follow), *self._applied(effects, now_s)]
-
-    def _sorted_out(self, values: Mapping[Kind, bytes | None]) -> tuple[dict[Kind, bytes], dict[Kind, bytes]]:
-        """What is sound, and what is damaged and can be written again.
-
-        Refuses to begin without a copy that is needed and may be there: the next incarnation may read it.
-        """
-        sound: dict[Kind, bytes] = {}
-        damaged: dict[Kind, bytes] = {}
-        for kind in _durable.KINDS:
-            value = values.get(kind)
-            why = _durable.damage(kind, self._topology, value) if value is not None else None
-            if value is not None and why is None:
-                sound[kind] = value
-                continue
-            if error := self._unreadable.get(kind):
-                missing = why or f"the state manager has no {kind.value} of {self._topology!r}"
-                raise StateError(f"{missing}, and the copy: {error}")
-            if value is not None and why is not None:
-                if kind not in self._copy and kind in (Kind.TOPOLOGIES, Kind.PACKINGPLANS):
-                    raise StateError(f"{why}; there is no copy of it: kill the topology and submit it again")
-                log.error("%s; %s", why, "the copy is used" if kind in self._copy else "there is no copy of it")
-                damaged[kind] = value
-        return sound, damaged
 
     def _saved_plan(self, value: bytes | None) -> PhysicalPlan | None:
         """The physical plan of a node. One that is damaged is as good as lost: it is made again."""
@@ -688,21 +665,3 @@ class Core:
             return []
         self._copy[kind] = value
         return [KeepCopy(kind, value)]
-
-
-def _of_submission(
-    copy: Mapping[Kind, bytes | ReadFailedError], topology: str, topology_id: str
-) -> tuple[dict[Kind, bytes], dict[Kind, ReadFailedError]]:
-    """What was read of the copy and what could not be, unless it is of an earlier submission in the same directory."""
-    read = {kind: value for kind, value in copy.items() if isinstance(value, bytes)}
-    for kind in _durable.KINDS:
-        if kind in read and (why := _durable.damage(kind, topology, read[kind])) is not None:
-            log.warning("the copy of %s is damaged, too, and not used: %s", kind.value, why)
-            del read[kind]
-    unread = {kind: error for kind, error in copy.items() if isinstance(error, ReadFailedError)}
-    if Kind.TOPOLOGIES in unread:  # then of which submission the others are is unknown, too
-        return {}, dict.fromkeys(copy, unread[Kind.TOPOLOGIES])
-    defined = read.get(Kind.TOPOLOGIES)
-    if defined is None or records.definition(topology, defined).id != topology_id:
-        return {}, {}
-    return read, unread

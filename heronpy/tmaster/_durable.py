@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from heronpy.errors import HeronError, StateError
+from heronpy.errors import HeronError, ReadFailedError, StateError
 from heronpy.statemgr import Kind, records
 from heronpy.tmaster._store_effects import NodeChanged, NodeWritten, StoreFailed, WriteNode
 
@@ -43,6 +43,60 @@ def damage(kind: Kind, topology: str, value: bytes) -> StateError | None:
     except StateError as e:
         return e
     return None
+
+
+def sorted_out(
+    values: Mapping[Kind, bytes | None],
+    copy: Mapping[Kind, bytes],
+    unreadable: Mapping[Kind, ReadFailedError],
+    topology: str,
+) -> tuple[dict[Kind, bytes], dict[Kind, bytes]]:
+    """What is sound, and what is damaged and can be written again.
+
+    Args:
+        values: What the state manager has.
+        copy: What is kept of it.
+        unreadable: What may be kept, and cannot be read now.
+        topology: The topology's name.
+
+    Raises:
+        StateError: a value is missing, or damaged, and its copy cannot be read now: the next incarnation may read it.
+    """
+    sound: dict[Kind, bytes] = {}
+    damaged: dict[Kind, bytes] = {}
+    for kind in KINDS:
+        value = values.get(kind)
+        why = damage(kind, topology, value) if value is not None else None
+        if value is not None and why is None:
+            sound[kind] = value
+            continue
+        if error := unreadable.get(kind):
+            missing = why or f"the state manager has no {kind.value} of {topology!r}"
+            raise StateError(f"{missing}, and the copy: {error}")
+        if value is not None and why is not None:
+            if kind not in copy and kind in (Kind.TOPOLOGIES, Kind.PACKINGPLANS):
+                raise StateError(f"{why}; there is no copy of it: kill the topology and submit it again")
+            log.error("%s; %s", why, "the copy is used" if kind in copy else "there is no copy of it")
+            damaged[kind] = value
+    return sound, damaged
+
+
+def of_submission(
+    copy: Mapping[Kind, bytes | ReadFailedError], topology: str, topology_id: str
+) -> tuple[dict[Kind, bytes], dict[Kind, ReadFailedError]]:
+    """What was read of the copy and what could not be, unless it is of an earlier submission in the same directory."""
+    read = {kind: value for kind, value in copy.items() if isinstance(value, bytes)}
+    for kind in KINDS:
+        if kind in read and (why := damage(kind, topology, read[kind])) is not None:
+            log.warning("the copy of %s is damaged, too, and not used: %s", kind.value, why)
+            del read[kind]
+    unread = {kind: error for kind, error in copy.items() if isinstance(error, ReadFailedError)}
+    if Kind.TOPOLOGIES in unread:  # then of which submission the others are is unknown, too
+        return {}, dict.fromkeys(copy, unread[Kind.TOPOLOGIES])
+    defined = read.get(Kind.TOPOLOGIES)
+    if defined is None or records.definition(topology, defined).id != topology_id:
+        return {}, {}
+    return read, unread
 
 
 class DurableNodes:
