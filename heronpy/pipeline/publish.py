@@ -68,7 +68,7 @@ def _tell(launch: Launch, job: Job, record: Record, run: Run | None, reconciled:
     opened = open_statemgr(launch.statemgr, call_timeout_s=_CALL_TIMEOUT_S, parents=False)
     with contextlib.closing(opened) as state, state.lock(name, _LOCK):
         execution = state.get(Kind.EXECUTIONSTATE, name)
-        if execution is None or _directory(state.get(Kind.TOPOLOGIES, name)) != str(job.directory):
+        if execution is None or _directory(name, state.get(Kind.TOPOLOGIES, name)) != str(job.directory):
             return False
         before = _before(state.get(Kind.PIPELINES, name))
         if before is not None:
@@ -95,11 +95,11 @@ def _before(value: bytes | None) -> Record | None:
         return None  # it is replaced
 
 
-def _directory(definition: bytes | None) -> str:
+def _directory(name: str, definition: bytes | None) -> str:
     from heronpy.plan import LogicalPlan
-    from heronpy.proto import topology_pb2
+    from heronpy.statemgr import records
     from heronpy.streamlet.config import DIRECTORY_KEY
 
     if definition is None:
         return ""
-    return str(LogicalPlan.from_proto(topology_pb2.Topology.FromString(definition)).config.get(DIRECTORY_KEY, ""))
+    return str(LogicalPlan.from_proto(records.definition(name, definition)).config.get(DIRECTORY_KEY, ""))

@@ -56,6 +56,7 @@ PARSED_ELSEWHERE = {
     Kind.DRIVERORDERS: "heron_scheduler.driven: JSON",
     Kind.DRIVERS: "heron_scheduler.driven: JSON",
     Kind.LOCKS: "text that is only shown",
+    Kind.PIPELINES: "heronpy.pipeline: JSON",
     Kind.TOMBSTONES: "a number: any value is a mark",
 }
 BYTES = {"garbage": GARBAGE, "torn": b"", "zeros": bytes(40)}
