@@ -87,7 +87,10 @@ def drift_of(found: Reconciliation) -> Reconciled:
 
 
 def dead_letters(directory: Location) -> tuple[Letters, ...]:
-    """How many rows and files each origin has set aside in a job's directory, by the kind of reason; most first."""
+    """How many rows and files each origin has set aside in a job's directory, by the kind of reason; most first.
+
+    The live side and batch runs set aside each for itself: what both cannot compute is there twice.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     left_bytes = _LETTERS_BYTES_MAX
     files = files_of(directory)

@@ -545,7 +545,7 @@ def test_own_metrics_count_requests_by_route(served: Served, ask: Asking) -> Non
     text = served.http.get("/metrics").text
     assert 'heron_tracker_requests_total{path="/topologies/logicalplan",status="200"}' in text
     assert 'heron_tracker_topologies{name="local"} 1.0' in text
-    assert 'heron_tracker_watches{name="local"} 6.0' in text
+    assert 'heron_tracker_watches{name="local"} 7.0' in text
     assert 'heron_tracker_statemgr_up{name="local"} 1.0' in text
     assert 'heron_tracker_tmaster_calls_total{answered="yes",method="GetMetrics"}' in text
 

@@ -24,7 +24,7 @@ export class PipelinePage {
     this.lag = new Figure("Batch views are behind", "Now, where live views are, less the end of the last batch that is done: heron_pipeline_lag_seconds");
     this.closed = new Figure("Last batch done", "It, and all before it");
     this.next = new Figure("Next batch", "The first that is not done. It is complete when nothing earlier than its end is to be expected");
-    this.letters = new Figure("Dead letters", "Elements and rows that were set aside: heron_pipeline_dead_letters");
+    this.letters = new Figure("Dead letters", "Elements and rows that were set aside, by the live side and by batch runs each for itself: heron_pipeline_dead_letters");
     this.damaged = new Figure("Damaged input", "Batches that were computed without what is damaged of their input, because that was accepted");
     this.drift = new Figure("Drift", "Keys that live and batch views did not agree on at the last `heron pipeline reconcile`");
     const figures = [this.lag, this.closed, this.next, this.letters, this.damaged, this.drift];
