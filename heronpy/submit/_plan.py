@@ -37,7 +37,7 @@ from heronpy.config import (
 )
 from heronpy.config.cluster import CLUSTER_KEYS, ClusterConfig, load_cluster
 from heronpy.errors import ConfigError, TopologyError, nearest
-from heronpy.plan import LogicalPlan, PackingPlan, Pickled, key_value
+from heronpy.plan import WATERMARK_FIELD_KEY, LogicalPlan, PackingPlan, Pickled, key_value, watermark_fields
 from heronpy.proto import topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.submit._effective import origins_of, set_by_user
@@ -122,6 +122,7 @@ def prepare(
         check_name("component name", component.name)
         _check_config(component.config, f"component {component.name}")
         config.engine_config(logical.config_of(component.name))
+    _check_watermarks(logical)
     if ignored := without_effect(logical.config, *(c.config for c in logical.components.values())):
         log.warning("topology %s: configuration %s", name, ignored)
     scheduler_config = {**config.scheduler_config, **scheduler_keys(logical.config)}
@@ -189,6 +190,29 @@ def _storing(logging: LoggingConfig, cluster: str, role: str, environ: str) -> L
     uri = log_store_of(logging.upload_uri, cluster, role, environ)
     open_storage(uri).close()
     return dataclasses.replace(logging, upload_uri=uri)
+
+
+def _check_watermarks(logical: LogicalPlan) -> None:
+    """Say which components declare watermarks and send none, because an input of theirs sends none.
+
+    Raises:
+        ConfigError: one declares watermarks of a field that it does not have.
+    """
+    sending = watermark_fields(logical)
+    for name, component in logical.components.items():
+        field = component.config.get(WATERMARK_FIELD_KEY)
+        if field is None:
+            continue
+        if not any(field in stream.fields for stream in component.outputs.values()):
+            raise ConfigError(f"component {name!r}: {WATERMARK_FIELD_KEY} is {field!r}, and no stream has such a field")
+        if name not in sending:
+            silent = sorted({each.component for each in component.inputs} - sending.keys())
+            log.warning(
+                "component %r sends no watermarks of %r, because it reads of some that send none: %s",
+                name,
+                field,
+                ", ".join(silent),
+            )
 
 
 def check_divisible(logical: LogicalPlan) -> None:

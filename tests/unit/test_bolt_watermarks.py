@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +26,10 @@ from heronpy.api import (
     TupleWindow,
 )
 from heronpy.connectors import Record, Source, SourceContext, SourceReader, SourceSpout, SplitReader, StreamSplit
+from heronpy.errors import ConfigError
+from heronpy.loader import Definition
 from heronpy.plan import LogicalPlan, watermark_fields
+from heronpy.submit import prepare
 from heronpy.testing import Simulator
 from heronpy.windows import NEVER, Pane, Tumbling
 
@@ -294,6 +298,25 @@ def test_a_bolt_sends_watermarks_only_if_all_that_it_reads_do() -> None:
     derived = {**field, "topology.bolts.tuple.timestamp.field.name": "time_ms"}
     builder.add_bolt("derived", Counts.with_window(Duration(1000)), 1, {unmarked: Grouping.SHUFFLE}, derived)
     assert fields_of(builder) == {"source": "time_ms", "all": "at", "derived": "at"}
+
+
+def test_a_field_that_there_is_not_is_refused_at_submit_and_a_bolt_that_sends_none_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def submitted(field: str) -> None:
+        builder = TopologyBuilder("declared")
+        unmarked = builder.add_spout("unmarked", Unmarked, 1)
+        config = {"topology.component.watermark.field": field}
+        builder.add_bolt("pass", Pass, 1, {unmarked: Grouping.SHUFFLE}, config)
+        prepare(Definition.of(builder.build()), home=tmp_path, role="me")
+
+    with pytest.raises(ConfigError, match=r"'pass': topology.component.watermark.field is 'when'"):
+        submitted("when")
+    assert not caplog.messages
+    submitted("at")
+    assert (
+        "component 'pass' sends no watermarks of 'at', because it reads of some that send none: unmarked" in caplog.text
+    )
 
 
 def test_nothing_is_sent_to_bolts_that_follow_nothing() -> None:
