@@ -23,9 +23,18 @@ GONE_S = 60.0
 class OrdersFollower:
     """What a topology's driver is to run now. A context manager: follows the node for the duration of the block."""
 
-    def __init__(self, launch: Launch, state: StateManager) -> None:
-        self._launch, self._state = launch, state
+    def __init__(self, launch: Launch, state: StateManager, *, mends: bool = False) -> None:
+        """Follow them.
+
+        Args:
+            launch: The topology.
+            state: The state manager.
+            mends: Write the last orders over damaged ones: for the driver, which has read them all.
+        """
+        self._launch, self._state, self._mends = launch, state, mends
         self._orders: Orders | None = None
+        self._damaged: bytes | None = None
+        """What is in the place of these orders, and makes no sense."""
         self._gone_s: float | None = None
         self._stopping = False
         self.changed = threading.Event()
@@ -51,10 +60,22 @@ class OrdersFollower:
 
     def wanted(self) -> Orders | None:
         """What is to run now; None: not known yet."""
+        self._restore()
         gone = self._gone_s is not None and time.monotonic() > self._gone_s + GONE_S
         if self._stopping or gone:
             return Orders(topology_id=self._launch.topology_id, stop=True)
         return self._orders
+
+    def _restore(self) -> None:
+        """Write the last orders over damaged ones; what fails is tried again."""
+        damaged, orders = self._damaged, self._orders
+        if damaged is None or orders is None or self._stopping or not self._mends:
+            return
+        try:
+            self._state.set_if(Kind.DRIVERORDERS, self._launch.topology, orders.encode(), expected=damaged)
+            self._damaged = None
+        except StateError as e:
+            log.warning("the orders are not written again yet: %s", e)
 
     def _buried(self, value: bytes | None) -> None:
         """The topology was killed. Called by the state manager's thread."""
@@ -66,8 +87,11 @@ class OrdersFollower:
         try:
             orders = None if value is None else Orders.decode(value)
         except StateError as e:
-            log.error("%s", e)
+            log.error("node driverorders/%s of the state manager is damaged: %s", self._launch.topology, e)
+            self._damaged = value
+            self.changed.set()
             return
+        self._damaged = None
         if orders is not None and orders.topology_id != self._launch.topology_id:
             orders = Orders(topology_id=self._launch.topology_id, stop=True)  # the name is another submission's
         if orders is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -14,11 +15,13 @@ from heron_scheduler._bootstrap import write_secrets
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.driven._orders import DriverReport, Order, Orders
 from heronpy.container import bootstrap_document
-from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
+from heronpy.errors import ConfigError, DamagedStateError, NotFoundError, StateError, UnavailableError
 from heronpy.plan import PackingPlan, Resources
 from heronpy.runtime import Launch
 from heronpy.security import private_directory, read_secret, write_secret
 from heronpy.statemgr import Kind, StateManager, is_container_node, open_statemgr
+
+log = logging.getLogger(__name__)
 
 POLL_S = 0.2
 START_S = 120.0
@@ -91,7 +94,14 @@ class DrivenScheduler(Scheduler):
     def on_kill(self) -> None:
         """Have the driver end all containers in order, and itself."""
         with self._state() as state:
-            orders, report = self._orders(state), self.report(state)
+            try:
+                orders, report = self._orders(state), self.report(state)
+            except DamagedStateError as e:
+                log.warning("%s: the %s is told to end all", e, self.driver)
+                orders, report = (
+                    Orders(topology_id=self.launch.topology_id, serial=int(time.time())),
+                    self.report(state),
+                )
             if orders is not None and not orders.stop:
                 self._write(state, orders.changed(stop=True))
             if report is not None:
@@ -170,9 +180,13 @@ class DrivenScheduler(Scheduler):
         write_secrets(self.launch, read_secret(self._secrets_path), directory)
 
     def report(self, state: StateManager) -> DriverReport | None:
-        """What the driver says; None: none of this submission lives."""
+        """What the driver says; None: none of this submission lives. A report that is damaged says no more."""
         value = state.get(Kind.DRIVERS, self.launch.topology)
-        found = None if value is None else DriverReport.decode(value)
+        try:
+            found = None if value is None else DriverReport.decode(value)
+        except StateError as e:
+            log.warning("node drivers/%s of the state manager is damaged: %s", self.launch.topology, e)
+            found = DriverReport(topology_id=self.launch.topology_id, host="an unknown host", pid=0)
         return found if found is not None and found.topology_id == self.launch.topology_id else None
 
     def taken_up(self, state: StateManager, serial: int) -> bool:
@@ -202,7 +216,11 @@ class DrivenScheduler(Scheduler):
 
     def _orders(self, state: StateManager) -> Orders | None:
         value = state.get(Kind.DRIVERORDERS, self.launch.topology)
-        found = None if value is None else Orders.decode(value)
+        try:
+            found = None if value is None else Orders.decode(value)
+        except StateError as e:
+            node = f"node driverorders/{self.launch.topology} of the state manager is damaged"
+            raise DamagedStateError(f"{node}: {e}; a {self.driver} that runs writes it again") from e
         return found if found is not None and found.topology_id == self.launch.topology_id else None
 
     def _write(self, state: StateManager, orders: Orders) -> None:

@@ -53,7 +53,7 @@ class Driver:
         self._launch = launch
         self._config = SparkConfig.of(launch.scheduler_config)
         self._program = importlib.resources.files("heron_scheduler.spark").joinpath("_supervise.py").read_text()
-        self._orders, self._seat = OrdersFollower(launch, state), DriverSeat(launch, state)
+        self._orders, self._seat = OrdersFollower(launch, state, mends=True), DriverSeat(launch, state)
         self._runs: dict[int, Run] = {}
         self._lock = threading.Lock()
         """Guards what job and link threads change of `_runs`."""

@@ -54,7 +54,7 @@ class Master:
     ) -> None:
         self._launch, self._application, self._host = launch, application, host
         self._config = YarnConfig.of(launch.scheduler_config)
-        self._orders, self._seat = OrdersFollower(launch, state), DriverSeat(launch, state)
+        self._orders, self._seat = OrdersFollower(launch, state, mends=True), DriverSeat(launch, state)
         self._rm, self._nodes = resource_manager, NodeManagers()
         self._requests = Requests(self._config.node_label)
         self._largest = hadoop_pb2.Resource()
