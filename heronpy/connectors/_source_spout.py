@@ -165,6 +165,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
                 self._positions[name] = position
             if self._times is not None:
                 apart = self._source.interleaved
+                self._times.read((name if apart else "") if records else None)
                 self._times.emitted(name if apart else None, records)
                 self._times.asked(self._splits.names() if apart else None, ended=self._splits.ended)
             return
@@ -174,6 +175,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
                 self._reader = self._opened_anew(self._reader)
             self._queue.extend(self._reader.read(READ_LIMIT))
             if self._times is not None:
+                first = self._queue[0] if self._queue else None
+                self._times.read(None if first is None else self._reader.split_of(first))
                 self._times.asked(self._reader.splits(), ended=not self._queue and self._reader.ended)
             if not self._queue:
                 return

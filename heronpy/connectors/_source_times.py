@@ -47,6 +47,10 @@ class SourceTimes:
         if records:
             clock.fresh = True
 
+    def read(self, split: str | None) -> None:
+        """A read has returned records of a split, where they are told apart; None: nothing."""
+        self._clocks.read(split)
+
     def asked(self, splits: Collection[str] | None, *, ended: bool) -> None:
         """The source was asked for records, and all that it had given before is emitted."""
         now_ms = _now_ms()

@@ -163,6 +163,8 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
                 name, records, position = self._splits.read(EMIT_LIMIT)
                 self._asked_at_ms = now_ms()
                 clocks = self._split_clocks
+                if clocks is not None:
+                    clocks.read(name if records else None)
                 emitted = self._pass_on(records, self._clock if clocks is None or name is None else clocks.of(name))
                 if name is not None and position is not None:
                     self._positions[name] = position
@@ -201,6 +203,8 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         if self._held_elements < HELD_MAX and not self._reader.ended:
             self._queue.extend(self._reader.read(READ_LIMIT))
             self._asked_at_ms = now_ms()
+            if self._split_clocks is not None:
+                self._split_clocks.read(self._reader.split_of(self._queue[0]) if self._queue else None)
         return self._queue
 
     def _share(self) -> tuple[int, int]:

@@ -64,13 +64,25 @@ class Clock(EventClock):
 class SplitClocks:
     """The event time of a source that reads several splits in turn, as the partitions of a topic.
 
-    Each has a clock of its own: after a pause the partition that is read first would make all others late.
+    Each has a clock of its own: after a pause the partition that is read first would make all others late. Idle is only
+    who was asked in vain: to go once through all splits may take longer than the idle time. Splits are read in turn, so
+    who had nothing in a whole round was asked; a round ends when a split gives for the second time, or none does.
     """
 
     def __init__(self, make: Callable[[], Clock]) -> None:
         """Take what makes a clock that has seen nothing."""
         self._make = make
         self._clocks: dict[str, Clock] = {}
+        self._round = 0
+        self._gave: dict[str, int] = {}
+        """In which round each split has given something the last time, or was there for the first time."""
+
+    def read(self, split: str | None) -> None:
+        """A read has returned elements of a split; None: all were asked, and had none."""
+        if split is None or self._gave.get(split) == self._round:
+            self._round += 1
+        if split is not None:
+            self._gave[split] = self._round
 
     def of(self, split: str) -> Clock:
         """The clock of a split."""
@@ -80,7 +92,13 @@ class SplitClocks:
 
     def watermark(self, splits: Iterable[str], now_ms: int) -> int:
         """How far event time has come in all of these splits; one without elements holds it up until it is idle."""
-        return min((self.of(split).watermark(now_ms) for split in splits), default=END)
+        low = END
+        for split in splits:
+            clock = self.of(split)
+            if self._gave.setdefault(split, self._round) > self._round - 2:
+                clock.fresh = True
+            low = min(low, clock.watermark(now_ms))
+        return low
 
     def paused(self, for_ms: int) -> None:
         """As of each clock."""

@@ -13,7 +13,7 @@ from heronpy.connectors import Record, Source, SourceContext, SourceReader, Spli
 from heronpy.instance.task import SpoutTask
 from heronpy.streamlet import Builder, Config, WindowConfig
 from heronpy.testing import Simulator
-from heronpy.windows import END
+from heronpy.windows import END, NEVER, Clock, SplitClocks
 
 FAST_MS, SLOW_MS = 60_000, 5_000
 """The newest time in each split."""
@@ -127,3 +127,45 @@ def test_a_source_that_is_not_asked_is_not_silent(monkeypatch: pytest.MonkeyPatc
             now_ms += 980
             steps(1)
         assert watermark(simulator) == END
+
+
+IDLE_MS = 60_000
+
+
+def clocks(*splits: str) -> SplitClocks:
+    made = SplitClocks(lambda: Clock(0, IDLE_MS, 0))
+    assert made.watermark(splits, 0) == NEVER
+    return made
+
+
+def gives(made: SplitClocks, split: str, time_ms: int) -> None:
+    """A read has returned records of a split."""
+    made.read(split)
+    for _ in range(2):
+        made.of(split).observe(time_ms)
+    made.of(split).fresh = True
+
+
+def test_a_split_whose_turn_has_not_come_is_not_idle() -> None:
+    """A slow topology takes longer than the idle time to go once through all splits."""
+    made, splits = clocks("a", "b", "c"), ("a", "b", "c")
+    for turn in range(1, 30):
+        now_ms, split = turn * 40_000, splits[turn % 3]
+        gives(made, split, turn if split == "c" else 1_000_000)
+        if turn > 3:
+            assert made.watermark(splits, now_ms) < 100, "that of the split that is furthest behind"
+
+
+def test_a_split_that_was_asked_in_vain_for_so_long_is_idle() -> None:
+    made, splits = clocks("a", "b", "c"), ("a", "b", "c")
+    for split in splits:
+        gives(made, split, 5 if split == "c" else 1000)
+    assert made.watermark(splits, 0) == 5
+    for turn in range(2, 12):
+        gives(made, splits[turn % 2], 2000)
+        low = made.watermark(splits, turn * 10_000)
+        assert low == (5 if turn < 9 else 2000), "asked in vain since 30 s"
+    for seconds in (111, 130, 170, 172):
+        made.read(None)
+        low = made.watermark(splits, seconds * 1000)
+    assert low == END, "nobody has anything"
