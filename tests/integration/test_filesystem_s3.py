@@ -15,7 +15,7 @@ import pytest
 from heronpy.archive import Archive, ArchiveWriter, DeadLetters, dead_letter_counts, publish_letters
 from heronpy.archive.files import this_process
 from heronpy.errors import AlreadyExistsError, ConfigError, FencedError, HeronError
-from heronpy.filesystem import Location, files_of, location, parse_location
+from heronpy.filesystem import Location, StoredFiles, files_of, location, parse_location
 from heronpy.pipeline import Manifest
 from heronpy.pipeline.manifest import Batch, lock, manifest_stamp
 from heronpy.testing.files_kit import FilesKit
@@ -183,6 +183,17 @@ def test_of_runs_that_take_over_at_once_one_goes_on(place: Location) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(take_over, runs)) == 1
+
+
+def test_a_store_that_lets_two_create_one_name_is_refused(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(files: StoredFiles, path: Any, data: bytes) -> bool:
+        files.write(path, data)
+        return True
+
+    monkeypatch.setattr(StoredFiles, "create", create)
+    with pytest.raises(ConfigError, match="of 16 that created one name at once 16 succeeded"):
+        Manifest.load(place, 10_000).claim(place)
+    assert files_of(place).below(place) == [], "nothing has begun"
 
 
 def test_a_second_run_waits_for_the_first_unless_that_is_dead(place: Location) -> None:
