@@ -19,12 +19,10 @@ import secrets
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
-from heronpy.archive.files import is_dead_here, this_process
 from heronpy.errors import AlreadyExistsError, ConfigError, FencedError, HeronError, UnavailableError
 from heronpy.filesystem import UrlPath, files_of
 
@@ -129,6 +127,8 @@ def _same_as(content: bytes) -> int | None:
 
 def _probe(folder: UrlPath) -> None:
     """Have several create one name at once."""
+    from concurrent.futures import ThreadPoolExecutor  # here, because every worker of Spark imports this module
+
     files, path = files_of(folder), folder / f"probe-{secrets.token_hex(8)}"
     with ThreadPoolExecutor(_PROBES) as pool:
         won = sum(pool.map(lambda number: files.create(path, b"%d" % number), range(_PROBES)))
@@ -147,6 +147,8 @@ def lease(folder: UrlPath, what: str) -> Iterator[None]:
     Raises:
         AlreadyExistsError: another process has the lease.
     """
+    from heronpy.archive.files import is_dead_here, this_process  # as above: it takes asyncio with it
+
     path = folder / "lease.json"
     holder = _holder(path)
     if holder is not None and not is_dead_here(holder["owner"]) and time.time() - holder["at_s"] < _LEASE_S:
