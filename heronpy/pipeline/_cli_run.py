@@ -130,8 +130,9 @@ def bootstrap(
     loaded = load(job, args, name)
     if not force:
         _bootstrap_job.refuse_if_running(home(), loaded.job.name)
-    with _session(loaded, master, settings) as where:
+    with _told(loaded) as tell_of, _session(loaded, master, settings) as where:
         report = _run_in(loaded, where, quiet=as_json)
+        tell_of(report)
         with steps("bootstrap", quiet=as_json) as step:
             done = _bootstrap_job.bootstrap(loaded.job, progress=step, **where)
     if as_json:
