@@ -156,6 +156,27 @@ def test_a_kill_that_dies_before_packages_and_checkpoints_are_removed_is_finishe
     assert [path for path in (farm.root / "stored").rglob("*") if path.is_file()] == []
 
 
+def test_a_refused_submission_that_dies_before_its_package_is_removed_is_cleared_by_the_next(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (farm.shelf / "refuses-2").touch()
+    open_uploader = uploader.open_uploader
+
+    def die(url: str) -> Any:
+        if [*(farm.root / "packages").rglob("*.tar.gz")]:
+            raise Died
+        return open_uploader(url)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(uploader, "open_uploader", die)
+        with pytest.raises(Died):
+            farm.submit(farm.machine("a"), **{"heron.uploader.url": str(farm.root / "packages")})
+    (farm.shelf / "refuses-2").unlink()
+    kill(farm.submit(farm.machine("a")))
+    assert farm.left() == []
+    assert [*(farm.root / "packages").rglob("*.tar.gz")] == []
+
+
 def test_a_kill_says_what_it_could_not_remove_and_removes_the_rest(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:
     launch = farm.submit(farm.machine("a"), **{"heron.uploader.url": str(farm.root / "packages")})
 
