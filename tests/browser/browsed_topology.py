@@ -44,10 +44,10 @@ class Clock(Spout):
         self.tick = 0
 
     def next_tuple(self) -> None:
-        time.sleep(0.05)
+        time.sleep(0.2)
         self.tick += 1
         self.emit([self.tick], tup_id=self.tick)
-        if self.tick % 100 == 0:
+        if self.tick % 20 == 0:
             self.logger.info("tick %d", self.tick)
 
 
@@ -113,7 +113,7 @@ class Ticking(Topology):
 
 
 def sentence() -> str:
-    time.sleep(0.01)
+    time.sleep(0.1)
     return "to be or not to be"
 
 

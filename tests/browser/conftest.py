@@ -179,7 +179,8 @@ def opened(chromium: Any, desktop: Desktop) -> Iterator[Open]:
 
 @pytest.fixture(scope="package")
 def cluster(chromium: Any) -> Iterator[LocalCluster]:
-    with LocalCluster({"heron.metrics.export.interval.ms": 500}) as cluster:
+    # It runs as long as these tests do, and every report costs all of its processes.
+    with LocalCluster({"heron.metrics.export.interval.ms": 2000}) as cluster:
         yield cluster
 
 

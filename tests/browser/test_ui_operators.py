@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import browsed_topology
 from conftest import Open, Served
+from heron_command import heron_command
 from test_ui import expect
 
 from heronpy.testing import LocalCluster, eventually_sync
@@ -20,9 +17,9 @@ def test_fused_operators_keep_their_names(cluster: LocalCluster, tracker: Served
     launch = handle.launch
 
     def heron(*args: str) -> str:
-        command = [sys.executable, "-m", "heronpy.cli", *args]
-        environment = {**os.environ, "HERON_HOME": str(cluster.home)}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
+        done = heron_command(*args, home=cluster.home)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     one = opened(tracker.url)
     page = one.goto(f"#/t/{launch.cluster}/{launch.role}/{launch.environ}/program")
