@@ -8,7 +8,8 @@ from heronpy.instance._core import TaskCore
 from heronpy.plan import passed_on
 from heronpy.windows import Sent, Upstream
 
-EVERY_MS = 200
+EVERY_MS = 50
+"""Tasks before this one send more rarely, but there may be many."""
 
 
 class WatermarkRelay:
