@@ -244,11 +244,12 @@ def _complete_before_ms(record: Record, live: Mapping[str, int]) -> int | None:
     """The least over the archives that have not ended; None if one of them has said nothing, or all have ended."""
     known = []
     for one in record.archives:
+        if one.ended:
+            continue  # what its writers have said last, before the end, holds nothing up
         said = [ms for ms in (one.complete_before_ms, live.get(one.archive)) if ms is not None]
-        if said:
-            known.append(max(said))
-        elif not one.ended:
+        if not said:
             return None
+        known.append(max(said))
     return min(known, default=None)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from heronpy.archive import DeadLetters
 from heronpy.errors import StateError
@@ -49,6 +50,15 @@ def test_an_archive_whose_input_has_ended_has_no_batches_beyond_its_last() -> No
     over = figures(record(committed_watermark=7, newest_batch=7, ended=True), 10_000 * MINUTE)
     assert (over.next_batch, over.lag_ms) == (None, 0), "nothing is behind what has ended"
     assert now.lag_ms == 9_999 * MINUTE
+
+
+def test_an_archive_that_has_ended_holds_nothing_up_by_what_its_writers_said_before() -> None:
+    job = record(committed_watermark=0, waiting=2, first_waiting=(3, 7), newest_batch=7, ended=True)
+    now = figures(job, 10_000 * MINUTE, {"events": 4 * MINUTE})
+    assert (now.archive_complete_before_ms, now.complete) == (None, 2)
+    other = Archived(archive="clicks", complete_before_ms=9 * MINUTE, newest_batch=8)
+    both = figures(structs.replace(job, archives=(*job.archives, other)), 10_000 * MINUTE, {"events": 4 * MINUTE})
+    assert both.archive_complete_before_ms == 9 * MINUTE
 
 
 def test_a_record_comes_back_as_it_was_written() -> None:
