@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from google.protobuf.message import DecodeError
 
-from heronpy.errors import HeronError, StateError
+from heronpy.errors import AlreadyExistsError, DamagedInputError, FencedError, HeronError, StateError
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.look import look
 from heronpy.pipeline.record import RECORD_BYTES_MAX, TEXT_MAX, Reconciled, Record, Run, plain_text, read_record
@@ -22,13 +22,23 @@ from heronpy.redaction import redacted
 from heronpy.runtime import Launch
 
 _LOCK = "pipeline"
+_LOCK_TIMEOUT_S = 60.0
+"""Somebody else may look at the batch side meanwhile."""
 _CALL_TIMEOUT_S = 5.0
 
 
-def failed(began_at_s: float, error: HeronError) -> Run:
-    """A run that failed just now."""
+def failed(began_at_s: float, error: HeronError) -> Run | None:
+    """A run that failed just now; None: it left the work to another one, which says itself how it ends."""
+    if isinstance(error, (AlreadyExistsError, FencedError)):
+        return None
     text = plain_text(redacted(" ".join(str(error).split())), TEXT_MAX)
-    return Run(began_at_s=began_at_s, seconds=max(0.0, time.time() - began_at_s), error=text or type(error).__name__)
+    report = error.report if isinstance(error, DamagedInputError) else None
+    return Run(
+        began_at_s=began_at_s,
+        seconds=max(0.0, time.time() - began_at_s),
+        batches=len(report.batches) if report is not None else 0,
+        error=text or type(error).__name__,
+    )
 
 
 def tell(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled | None = None) -> None:
@@ -54,22 +64,20 @@ def publish(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconci
     from heronpy.submit import running
 
     launches = [launch for launch in running(home) if launch.topology == job.name]
-    if not launches:
-        return []
-    record = look(job, time.time_ns() // 1_000_000)
-    return [launch.topology_id for launch in launches if _tell(launch, job, record, run, reconciled)]
+    return [launch.topology_id for launch in launches if _tell(launch, job, run, reconciled)]
 
 
-def _tell(launch: Launch, job: Job, record: Record, run: Run | None, reconciled: Reconciled | None) -> bool:
+def _tell(launch: Launch, job: Job, run: Run | None, reconciled: Reconciled | None) -> bool:
     """False: that topology has another batch side, or is gone."""
     from heronpy.statemgr import Kind, open_statemgr
 
     name = launch.topology
     opened = open_statemgr(launch.statemgr, call_timeout_s=_CALL_TIMEOUT_S, parents=False)
-    with contextlib.closing(opened) as state, state.lock(name, _LOCK):
+    with contextlib.closing(opened) as state, state.lock(name, _LOCK, _LOCK_TIMEOUT_S):
         execution = state.get(Kind.EXECUTIONSTATE, name)
         if execution is None or _directory(name, state.get(Kind.TOPOLOGIES, name)) != str(job.directory):
             return False
+        record = look(job, time.time_ns() // 1_000_000)  # under the lock, or an older one could replace a newer one
         before = _before(state.get(Kind.PIPELINES, name))
         if before is not None:
             run, reconciled = run or before.run, reconciled or before.reconciled

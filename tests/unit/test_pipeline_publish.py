@@ -13,8 +13,8 @@ from tmaster_world import topology
 pytest.importorskip("pyarrow", reason="archives are Parquet files")
 
 from heronpy.connectors import ListSource
-from heronpy.errors import UserCodeError
-from heronpy.pipeline import Job
+from heronpy.errors import AlreadyExistsError, DamagedInputError, FencedError, UnavailableError, UserCodeError
+from heronpy.pipeline import Job, RunReport
 from heronpy.pipeline.publish import failed, publish, tell
 from heronpy.pipeline.record import Reconciled, Record, Run, read_record
 from heronpy.plan import key_value
@@ -102,6 +102,37 @@ def test_a_tracker_that_cannot_be_told_fails_no_run(
 
 def test_why_a_run_failed_is_told_in_one_bounded_line_without_secrets() -> None:
     run = failed(0.0, UserCodeError(f"it failed\nat s3://me:hunter22@host/x {'y' * 1000}"))
+    assert run is not None
     assert "hunter22" not in run.error
     assert (len(run.error), run.error.count("\n")) == (500, 0)
     assert run.seconds > 0
+
+
+def test_a_run_that_left_out_what_is_damaged_has_done_the_others() -> None:
+    error = DamagedInputError("batch 3 cannot be done")
+    error.report = RunReport("words", batches=[1, 2])
+    run = failed(0.0, error)
+    assert run is not None
+    assert (run.batches, run.error) == (2, "batch 3 cannot be done")
+
+
+@pytest.mark.parametrize("error", [AlreadyExistsError("another batch run works on it"), FencedError("it took over")])
+def test_a_run_that_leaves_the_work_to_another_has_not_failed(error: AlreadyExistsError | FencedError) -> None:
+    assert failed(0.0, error) is None, "it would hide how the other ends"
+
+
+def test_what_was_found_earlier_cannot_replace_what_was_found_later(
+    job: Job, state: FileStateManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(state, job.directory)
+
+    def found(of: Job, now_ms: int) -> Record:
+        with pytest.raises(UnavailableError, match="held by"), state.lock("words", "pipeline", timeout_s=0):
+            pass  # another command, which has something to tell at the same time
+        return Record(job=of.name, at_ms=now_ms, batch_length_ms=60_000, done=7)
+
+    monkeypatch.setattr("heronpy.pipeline.publish.look", found)
+    assert publish(Path("home"), job, run=RUN) == ["words-1"]
+    record = told(state)
+    assert record is not None
+    assert record.done == 7
