@@ -26,6 +26,7 @@ RECORD = Record(
     job="words",
     at_ms=AT_MS,
     batch_length_ms=MINUTE,
+    max_lateness_ms=0,
     committed_watermark=29_299_998,
     waiting=1,
     first_waiting=(29_299_999,),
@@ -150,9 +151,10 @@ def test_prometheus_gets_lag_dead_letters_damage_and_drift_with_their_units() ->
     assert value("lag_seconds") > 3600
     assert value("closed_before_seconds") == AT_MS / 1000 - 60
     assert value("batch_length_seconds") == 60
+    assert value("max_lateness_seconds") == 0
     assert value("archive_lag_seconds") == 60
     assert [value("batches", state=state) for state in ("done", "damaged", "waiting")] == [2, 1, 1]
     assert value("dead_letters", origin="parse", reason='Bad\\"Value') == 4
     assert value("drifted_keys", view="counts") == 1
     assert value("last_run_failed") == 1
-    assert text.count("# HELP heron_pipeline_") == text.count("# TYPE heron_pipeline_") == 13
+    assert text.count("# HELP heron_pipeline_") == text.count("# TYPE heron_pipeline_") == 14

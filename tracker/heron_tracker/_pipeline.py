@@ -63,6 +63,7 @@ def pipeline_model(
     return p.Pipeline(
         now_ms=now_ms,
         batch_length_ms=record.batch_length_ms,
+        max_lateness_ms=record.max_lateness_ms if known else None,
         reported_ms=record.at_ms if known else None,
         problem=topology.pipeline_problem or None,
         tmaster=tmaster,

@@ -25,6 +25,10 @@ _ONE: dict[str, tuple[str, Callable[[Record, Figures], float | None]]] = {
         "Unix time: all batches that end by then are done.",
         lambda record, now: _seconds(now.closed_before_ms),
     ),
+    "max_lateness_seconds": (
+        "For how long late elements are waited for before a batch is computed.",
+        lambda record, now: record.max_lateness_ms / 1000,
+    ),
     "batch_length_seconds": ("How long a batch is.", lambda record, now: record.batch_length_ms / 1000),
     "reported_time_seconds": ("Unix time of the last report.", lambda record, now: record.at_ms / 1000),
     "duplicates": ("Elements that batches have dropped as duplicates.", lambda record, now: record.duplicates),

@@ -68,6 +68,7 @@ class Pipeline(BaseModel):
 
     now_ms: int
     batch_length_ms: int
+    max_lateness_ms: int | None = Field(description="For how long late elements are waited for.")
     reported_ms: int | None = Field(description="When a batch run has last reported; None: never, since submission.")
     problem: str | None = Field(description="Why that cannot be read.")
     tmaster: str = Field(description="`ok`, or why the archive's progress is as old as the report.")

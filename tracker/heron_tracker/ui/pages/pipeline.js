@@ -110,10 +110,10 @@ export class PipelinePage {
     const files = told.archives.reduce((sum, one) => sum + one.files, 0);
     const rows = told.views.reduce((sum, one) => sum + (one.batch_rows ?? 0), 0);
     const complete = told.archive_ended ? "complete: no more will come" : told.archive_complete_before_ms === null ? "has not said how far it is" : `complete before ${utc(told.archive_complete_before_ms)}`;
-    const behind = told.archive_lag_ms === null ? "nothing is done yet" : told.archive_lag_ms ? `${seconds(told.archive_lag_ms)} behind the archive` : "nothing waits";
+    const behind = told.closed === null ? "nothing is done yet" : told.archive_lag_ms ? `${seconds(told.archive_lag_ms)} behind the archive` : "nothing waits";
     const steps = [
       ["Live", many(told.views.length, "view"), "counts events as they come"],
-      ["Archive", files ? `${f.bytes(archived)} in ${many(files, "file")}` : "no report yet", complete],
+      ["Archive", files ? `${f.bytes(archived)} in ${many(files, "file")}` : told.reported_ms === null ? "no report yet" : "no file", complete],
       ["Batches", told.closed ? `up to ${told.closed}` : "none yet", told.waiting ? `${many(told.waiting, "batch", "batches")} waiting, ${behind}` : behind],
       ["Merged", told.closed ? `${many(rows, "row")} exact` : "live alone", told.closed ? "exact up to there, live after it" : "until a batch is done"],
     ];
@@ -127,7 +127,7 @@ export class PipelinePage {
     const now_ms = Date.now() + this.offset_ms;
     const over = told.archive_ended && told.lag_ms === 0; // all of an input that has ended is done
     const lag_ms = told.closed_before_ms === null ? null : over ? 0 : Math.max(0, now_ms - told.closed_before_ms);
-    const late = lag_ms !== null && lag_ms > LATE_BATCHES * told.batch_length_ms;
+    const late = lag_ms !== null && lag_ms > LATE_BATCHES * told.batch_length_ms + told.max_lateness_ms;
     this.lag.show(seconds(lag_ms), over ? "all is done: the input has ended" : told.closed_before_ms === null ? "no batch is done" : `closed before ${utc(told.closed_before_ms).slice(11)}`, { exact: `${f.exact(lag_ms === null ? null : lag_ms / 1000)} s`, look: late ? "warn" : "" });
     const { next } = told;
     if (!next) return this.next.show("none", told.reported_ms === null ? "" : "nothing waits");
