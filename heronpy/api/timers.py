@@ -155,7 +155,8 @@ class Timers:
 
     def watermark_due(self) -> int | None:
         """The watermark to send to the tasks after this one, when timers have fired; None: not now."""
-        if self._sent is None:
+        heap = self._heaps[True]
+        if self._sent is None or (heap and heap[0][0] <= self.watermark):  # more are due than fire at once
             return None
         watermark = END if self._watermarks.idle else self.watermark
         return watermark if self._sent.due(watermark, self.now_ms) else None

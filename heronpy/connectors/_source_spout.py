@@ -15,6 +15,7 @@ import cloudpickle
 from heronpy.api import HeronComponentSpec, ITwoPhaseStatefulComponent, Spout, State, Stream, TopologyContext
 from heronpy.api.api_constants import (
     TOPOLOGY_COMPONENT_WATERMARK_FIELD,
+    TOPOLOGY_MAX_SPOUT_PENDING,
     TOPOLOGY_RELIABILITY_MODE,
     TopologyReliabilityMode,
 )
@@ -127,7 +128,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         self._reader: SourceReader | None = None
         self._times: SourceTimes | None = None
         if context.sends_watermarks():
-            self._times = SourceTimes(spout.idle_after_s, lambda watermark: self.send_watermark(watermark))
+            limit = config.get(TOPOLOGY_MAX_SPOUT_PENDING) if mode == TopologyReliabilityMode.ATLEAST_ONCE else None
+            self._times = SourceTimes(spout.idle_after_s, limit, lambda watermark: self.send_watermark(watermark))
         exact = mode == TopologyReliabilityMode.EFFECTIVELY_ONCE
         if exact and not spout.source.rewindable and is_set(config, ALLOW_LOSSY_SPOUTS):
             exact = False  # records are acked to the source as they are emitted
@@ -192,6 +194,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         else:
             self.emit([record.value, record.time_ms, record.id])
             self._reader.ack([record])
+        if self._times is not None and self._times.pressing and not self._replays:
+            self._times.mark(self._reader.splits())
 
     def _share(self) -> tuple[int, int]:
         """Index of this task, and how many there are: together they read everything."""

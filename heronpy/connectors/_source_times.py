@@ -13,6 +13,7 @@ EVERY_MS: Final = 200
 UNASKED_MS: Final = 1000
 """A source that was not asked for longer, because the task was held or waited for acks, was not silent meanwhile."""
 _ALL: Final = ("",)
+MARKS_PER_LIMIT: Final = 8
 
 
 def _now_ms() -> int:
@@ -25,11 +26,12 @@ class SourceTimes:
     By how much records may be out of order is not known here: bolts subtract their lag.
     """
 
-    def __init__(self, idle_after_s: float, send: Callable[[int], None]) -> None:
+    def __init__(self, idle_after_s: float, pending_max: int | None, send: Callable[[int], None]) -> None:
         """Nothing is read yet.
 
         Args:
             idle_after_s: how long a split without records holds up the watermark.
+            pending_max: how many records may be emitted and not acked; None: any number.
             send: sends it, behind what was emitted before.
         """
         self._clocks = SplitClocks(lambda: Clock(0, int(idle_after_s * 1000), _now_ms()))
@@ -37,6 +39,9 @@ class SourceTimes:
         self._send = send
         self._sent = Sent(EVERY_MS)
         self._asked_ms = _now_ms()
+        self._unmarked = 0
+        """Records since the last watermark."""
+        self._unmarked_max = None if pending_max is None else max(1, pending_max // MARKS_PER_LIMIT)
 
     def emitted(self, split: str | None, records: Sequence[Record]) -> None:
         """Records of a split were emitted; None: splits are not told apart."""
@@ -46,6 +51,23 @@ class SourceTimes:
                 clock.observe(record.time_ms)
         if records:
             clock.fresh = True
+            self._unmarked += len(records)
+
+    @property
+    def pressing(self) -> bool:
+        """Whether a watermark is to be sent now, as the task may soon have to wait for acks.
+
+        Windows that hold what is pending wait for the watermark, and ack nothing before it.
+        """
+        return self._unmarked_max is not None and self._unmarked >= self._unmarked_max
+
+    def mark(self, splits: Collection[str] | None) -> None:
+        """Send the watermark of what was emitted, however short it is after the last one."""
+        self._unmarked = 0
+        now_ms = _now_ms()
+        watermark = self._clocks.watermark(_ALL if splits is None else splits, now_ms)
+        if self._sent.due(watermark, now_ms, hurry=True):
+            self._send(watermark)
 
     def read(self, split: str | None) -> None:
         """A read has returned records of a split, where they are told apart; None: nothing."""

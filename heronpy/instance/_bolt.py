@@ -27,6 +27,7 @@ from heronpy.instance._set_aside import OUTAGES, FailedTuple, SetAside
 from heronpy.instance._settling import settles_tuples
 from heronpy.instance._task import Task
 from heronpy.instance._task_config import tick_interval_ns
+from heronpy.plan import has_event_time
 from heronpy.proto import stmgr_pb2
 from heronpy.wire import CONTROL, DATA, FAIL, MalformedBatch, Tuples, decode_control, decode_tuples
 
@@ -103,7 +104,8 @@ class BoltTask(Task):
 
             self._timers = TaskTimers(core, self.user_object.on_timer, self._user_error, self.send_watermark)
             self._watermark_receivers.append(self._timers.receive_watermark)
-        elif not self._watermark_receivers and core.context.sends_watermarks():
+        own_time = self._watermark_receivers and has_event_time(core.user_config)
+        if not own_time and core.context.sends_watermarks():
             from heronpy.instance._relay import WatermarkRelay
 
             self._watermark_receivers.append(WatermarkRelay(core, self.send_watermark).receive)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from heronpy.errors import ConfigError
 from heronpy.instance._core import TaskCore
 from heronpy.plan import passed_on
 from heronpy.windows import Sent, Upstream
@@ -16,10 +17,19 @@ class WatermarkRelay:
     """Sends the least of the watermarks of the tasks before this one, behind what it has emitted."""
 
     def __init__(self, core: TaskCore, send: Callable[[int], None]) -> None:
-        """Nothing is known of any of them yet."""
+        """Nothing is known of any of them yet.
+
+        Raises:
+            ConfigError: nothing is passed on, because the bolt is configured as if it had event time.
+        """
         self._core, self._send = core, send
         self._sent = Sent(EVERY_MS)
         self._components = passed_on(core.plan.logical, core.component.name)
+        if not self._components:
+            raise ConfigError(
+                f"component {core.component.name!r} declares watermarks and has a timestamp field or extractor, but "
+                "neither windows nor timers: those who follow it would wait for ever"
+            )
         self._upstream = Upstream(self._tasks())
 
     def receive(self, task: int, watermark: int) -> None:

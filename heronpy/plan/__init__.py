@@ -18,6 +18,7 @@ from heronpy.plan._values import Pickled, as_plain, key_value, read_config
 from heronpy.plan._watermarks import (
     WATERMARK_FIELD_KEY,
     followed_inputs,
+    has_event_time,
     passed_on,
     sends_watermarks,
     watermark_fields,
@@ -52,6 +53,7 @@ __all__ = [
     "chain",
     "feedback_edges",
     "followed_inputs",
+    "has_event_time",
     "key_value",
     "operators_of",
     "passed_on",

@@ -8,7 +8,7 @@ times of another kind: those of an application are behind the times at which a b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from heronpy.plan._cycles import feedback_edges
 from heronpy.plan._logical import LogicalPlan
@@ -21,8 +21,9 @@ _DERIVES_KEYS: Final = (_TIMESTAMP_FIELD_KEY, "windowed_bolt_timestamp_extractor
 def watermark_fields(logical: LogicalPlan) -> Mapping[str, str]:
     """Of each component that sends watermarks, the field of its tuples that they speak of.
 
-    A bolt that declares one sends some if it has event time itself, else if all that it reads send some, but for what
-    comes round a cycle.
+    A bolt that declares one sends some if it is configured with event time of its own, else if all that it reads send
+    some, but for what comes round a cycle. Event time that is configured for the whole topology does not count: not
+    every bolt has windows or timers.
     """
     back = feedback_edges(logical)
     declared = {
@@ -35,12 +36,17 @@ def watermark_fields(logical: LogicalPlan) -> Mapping[str, str]:
             name
             for name in declared
             if not logical.components[name].is_spout
-            and not any(key in logical.config_of(name) for key in _DERIVES_KEYS)
+            and not has_event_time(logical.components[name].config)
             and not all(each in declared for each in _upstream(logical, name, back))
         }
         if not silent:
             return declared
         declared = {name: field for name, field in declared.items() if name not in silent}
+
+
+def has_event_time(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration says what the time of tuples is, for bolts with windows or timers."""
+    return any(key in config for key in _DERIVES_KEYS)
 
 
 def followed_inputs(logical: LogicalPlan, bolt: str) -> frozenset[tuple[str, str]]:
@@ -58,8 +64,8 @@ def followed_inputs(logical: LogicalPlan, bolt: str) -> frozenset[tuple[str, str
 
 
 def passed_on(logical: LogicalPlan, bolt: str) -> frozenset[str]:
-    """The components whose watermarks a bolt without event time passes on; empty: it sends none."""
-    if bolt not in watermark_fields(logical) or any(key in logical.config_of(bolt) for key in _DERIVES_KEYS):
+    """The components whose watermarks a bolt passes on, if it has no event time; empty: it sends none."""
+    if bolt not in watermark_fields(logical) or has_event_time(logical.components[bolt].config):
         return frozenset()
     return _upstream(logical, bolt, feedback_edges(logical))
 
@@ -78,4 +84,11 @@ def _upstream(logical: LogicalPlan, bolt: str, back: frozenset[tuple[str, str]])
     return frozenset(each.component for each in inputs if (each.component, bolt) not in back)
 
 
-__all__ = ["WATERMARK_FIELD_KEY", "followed_inputs", "passed_on", "sends_watermarks", "watermark_fields"]
+__all__ = [
+    "WATERMARK_FIELD_KEY",
+    "followed_inputs",
+    "has_event_time",
+    "passed_on",
+    "sends_watermarks",
+    "watermark_fields",
+]

@@ -15,6 +15,7 @@ import pytest
 from heronpy.api import (
     BaseWindowedBolt,
     Bolt,
+    Count,
     Duration,
     Grouping,
     KeyedWindowBolt,
@@ -25,7 +26,16 @@ from heronpy.api import (
     Tuple,
     TupleWindow,
 )
-from heronpy.connectors import Record, Source, SourceContext, SourceReader, SourceSpout, SplitReader, StreamSplit
+from heronpy.connectors import (
+    ListSource,
+    Record,
+    Source,
+    SourceContext,
+    SourceReader,
+    SourceSpout,
+    SplitReader,
+    StreamSplit,
+)
 from heronpy.errors import ConfigError
 from heronpy.loader import Definition
 from heronpy.plan import LogicalPlan, watermark_fields
@@ -280,6 +290,115 @@ def test_after_a_restore_windows_are_what_they_would_have_been() -> None:
         simulator.run(until=lambda: simulator.component("counts")[0].watermark_now() == SECONDS * 1000, seconds=60)
         simulator.run(seconds=0.1)
         assert counted | simulator.component("counts")[0].counts == WHOLE
+
+
+class Held(BaseWindowedBolt):
+    """Says with each window how many numbers it has."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        super().initialize(config, context)
+        self.numbers = 0
+
+    def execute(self, window: TupleWindow) -> None:
+        self.numbers += len(window.get())
+
+
+def test_a_spout_that_may_have_no_more_pending_has_said_how_far_it_is() -> None:
+    """Else windows, which hold what is pending, would wait for a watermark, and the spout for them."""
+    builder = TopologyBuilder("pending")
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 500})
+    source = ListSource(range(5000), times=[at / 1000 for at in range(5000)])
+    spout = builder.add_spout("source", SourceSpout(source), 1)
+    windows = Held.with_tumbling_window(Duration(100)).with_timestamp_field("time_ms")
+    builder.add_bolt("held", windows, 1, {spout: Grouping.SHUFFLE}, BY_SECONDS)
+    with Simulator(builder) as simulator:
+        (bolt,) = simulator.component("held")
+        simulator.run(until=lambda: bolt.numbers >= 4900, seconds=20)
+        assert bolt.numbers == 4900
+
+
+class Later(Bolt):
+    """Emits what comes when a timer of its own time fires, if it has one, or else at once."""
+
+    outputs = ["value", "at"]  # noqa: RUF012
+
+    def process(self, tup: Tuple) -> None:
+        self.emit([tup["value"], tup["time_ms"]], anchors=[tup])
+        self.ack(tup)
+
+    def on_timer(self, timer: Timer) -> None:
+        raise AssertionError("none is set")
+
+
+class Arrivals(BaseWindowedBolt):
+    """One window for each tuple, of the time of arrival."""
+
+    outputs = ["value", "at"]  # noqa: RUF012
+
+    def execute(self, window: TupleWindow) -> None:
+        for tup in window.get():
+            self.emit([tup["value"], tup["time_ms"]])
+
+
+def test_a_bolt_that_is_configured_with_event_time_and_has_none_is_refused() -> None:
+    builder, source = built("ATMOST_ONCE")
+    field = {"topology.component.watermark.field": "at", "topology.bolts.tuple.timestamp.field.name": "at"}
+    passed = builder.add_bolt("pass", Pass, 1, {source: Grouping.SHUFFLE}, field)
+    windows = Counts.with_tumbling_window(Duration(10_000)).with_timestamp_field("at")
+    builder.add_bolt("counts", windows, 1, {passed: Grouping.SHUFFLE})
+    with pytest.raises(ConfigError, match="'pass' declares watermarks"), Simulator(builder):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "everywhere"),
+    [
+        (Later, {}),
+        (Arrivals.with_tumbling_window(Count(1)), {}),
+        (Pass, {"topology.bolts.tuple.timestamp.field.name": "at"}),
+    ],
+    ids=["timers", "windows", "topology"],
+)
+def test_a_bolt_without_event_time_passes_watermarks_on_whatever_else_it_is(kind: Any, everywhere: Any) -> None:
+    builder = TopologyBuilder("times")
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", **everywhere})
+    source = builder.add_spout("source", SourceSpout(TwoSpeeds()), 1)
+    field = {"topology.component.watermark.field": "at"}
+    passed = builder.add_bolt("pass", kind, 2, {source: Grouping.SHUFFLE}, field)
+    windows = Counts.with_tumbling_window(Duration(10_000)).with_timestamp_field("at")
+    builder.add_bolt("counts", windows, 1, {passed: Grouping.SHUFFLE}, BY_SECONDS)
+    assert ran(builder, seconds=20) == [WHOLE]
+
+
+class Reminders(Bolt):
+    """Each number comes out when its timer fires, all of a second at once."""
+
+    outputs = ["at"]  # noqa: RUF012
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.timers = context.timers
+
+    def process(self, tup: Tuple) -> None:
+        self.timers.event(tup["value"], tup["time_ms"] // 2000 * 2000 + 2000)
+        self.ack(tup)
+
+    def on_timer(self, timer: Timer) -> None:
+        self.emit([timer.at_ms])
+
+
+def test_timers_pass_their_watermark_on_when_all_that_are_due_have_fired() -> None:
+    builder = TopologyBuilder("timers")
+    times = [at / 1000 for at in range(9000)]
+    source = builder.add_spout("source", SourceSpout(ListSource(range(9000), times=times)), 1)
+    config = {**BY_SECONDS, "topology.bolts.tuple.timestamp.field.name": "time_ms"}
+    field = {"topology.component.watermark.field": "at"}
+    reminders = builder.add_bolt("reminders", Reminders, 1, {source: Grouping.SHUFFLE}, {**config, **field})
+    windows = Held.with_tumbling_window(Duration(2000)).with_timestamp_field("at")
+    builder.add_bolt("held", windows, 1, {reminders: Grouping.SHUFFLE}, BY_SECONDS)
+    with Simulator(builder) as simulator:
+        (bolt,) = simulator.component("held")
+        simulator.run(until=lambda: bolt.numbers >= 6000, seconds=20)
+        assert bolt.numbers == 6000
 
 
 def fields_of(builder: TopologyBuilder) -> Mapping[str, str]:
