@@ -211,6 +211,62 @@ def test_what_is_late_is_anchored_to_the_tuple() -> None:
         assert simulator.component("refused")[0].refused >= 2, "it came again"
 
 
+class AnchoredStorms(BaseWindowedBolt):
+    outputs = ["numbers"]  # noqa: RUF012
+
+    def execute(self, window: TupleWindow) -> None:
+        self.emit([[tup["at"] for tup in window.get()]], anchors=window.get())
+
+
+class AnchoredHerons(SlidingWindowBolt):
+    outputs = ["numbers"]  # noqa: RUF012
+
+    def processWindow(self, window_info: Any, tuples: list[Tuple]) -> None:  # Heron's name
+        self.emit([[tup["at"] for tup in tuples]], anchors=tuples)
+
+
+class Slow(Bolt):
+    """Acks when it is told to."""
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.waiting: list[Tuple] = []
+
+    def process(self, tup: Tuple) -> None:
+        self.waiting.append(tup)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [
+        (AnchoredStorms.with_tumbling_window(Duration(WINDOW)), EVENT_TIME),
+        (AnchoredHerons, {SlidingWindowBolt.WINDOW_DURATION_SECS: 0.1}),
+    ],
+    ids=["storms", "herons"],
+)
+def test_what_is_anchored_to_tuples_of_a_window_leaves_their_trees_alone(kind: Any, config: dict[str, Any]) -> None:
+    """They are acked already: a child that comes later would keep the tree from ever being complete."""
+    builder = TopologyBuilder("anchored")
+    source = builder.add_spout("source", Replaying, 1)
+    windows = builder.add_bolt("windows", kind, 1, {source: Grouping.fields("at")}, config)
+    builder.add_bolt("slow", Slow, 1, {source: Grouping.SHUFFLE})
+    builder.add_bolt("collect", Collect, 1, {windows: Grouping.SHUFFLE})
+    builder.set_config(CHECKPOINTS)
+    with Simulator(builder) as simulator:
+        source, collect, slow = (simulator.component(name)[0] for name in ("source", "collect", "slow"))
+        source.goal = 10
+        settle(simulator)
+        source.goal = 3000
+        simulator.run(until=lambda: set(range(WINDOW)) <= set(collect.numbers.value), seconds=60)
+        simulator.run(until=lambda: len(slow.waiting) >= 3000, seconds=60)
+        settle(simulator)
+        for tup in slow.waiting:
+            slow.ack(tup)
+        settle(simulator)
+        simulator.checkpoint()
+        settle(simulator)
+        assert source.acked == set(range(3000))
+
+
 class Refuses(Bolt):
     refused = 0
 

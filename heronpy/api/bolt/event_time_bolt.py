@@ -139,12 +139,19 @@ class EventTimeBolt(Bolt):
         direct_task: int | None = None,
         need_task_ids: bool = False,
     ) -> list[int]:
-        """Send a tuple on, anchored to the tuples of the window in hand unless `anchors` says otherwise."""
-        return super().emit(tup, stream, self._anchors if anchors is None else anchors, direct_task, need_task_ids)
+        """Send a tuple on, anchored to the tuples of the window in hand unless `anchors` says otherwise.
+
+        With checkpoints to nothing: they are acked already, and children would keep their trees from being complete.
+        """
+        if self._durable:
+            anchors = None
+        elif anchors is None:
+            anchors = self._anchors
+        return super().emit(tup, stream, anchors, direct_task, need_task_ids)
 
     def _set_aside(self, tup: Tuple, reason: str) -> None:
         if self._late_stream is not None:
-            self.emit([tup], stream=self._late_stream, anchors=[tup] if self._tracked else None)
+            super().emit([tup], self._late_stream, [tup] if self._tracked else None)
         else:
             self.logger.info("left out, because it %s: %.200r", reason, tup)
         self.ack(tup)

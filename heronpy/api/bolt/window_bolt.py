@@ -105,6 +105,17 @@ class _WindowBolt(Bolt):
             saved=saved,
         )
 
+    def emit(
+        self,
+        tup: Sequence[Any],
+        stream: str = Stream.DEFAULT_STREAM_ID,
+        anchors: Sequence[Tuple] | None = None,
+        direct_task: int | None = None,
+        need_task_ids: bool = False,
+    ) -> list[int]:
+        """Send a tuple on. With checkpoints it is anchored to nothing, as tuples of windows are acked already."""
+        return super().emit(tup, stream, None if self._durable else anchors, direct_task, need_task_ids)
+
     @property
     def current_tuples(self) -> list[tuple[Tuple, float]]:
         """The tuples that are still in some window to come, with their arrival."""
