@@ -74,7 +74,11 @@ class Archive:
         return self._batch_length_ms
 
     def batches(self) -> dict[int, list[ArchiveFile]]:
-        """Its files by batch id, both ascending; without those that a compaction has replaced."""
+        """Its files by batch id, both ascending; without those that a compaction has replaced.
+
+        Raises:
+            HeronError: a directory cannot be listed.
+        """
         return {batch: files for batch, listed in self._listed() if (files := self._current(listed))}
 
     def replaced(self, older_than_s: float = 0.0) -> list[ArchiveFile]:
@@ -182,10 +186,14 @@ class Archive:
 
     def _listed(self) -> list[tuple[int, list[ArchiveFile]]]:
         batches = []
-        for name, listed in files_of(self.directory).folders(self.directory, _PREFIX):
-            with contextlib.suppress(ValueError):
-                batch = int(name.removeprefix(_PREFIX))
-                batches.append((batch, [_archive_file(batch, found) for found in listed if _counts(found.path.name)]))
+        try:
+            for name, listed in files_of(self.directory).folders(self.directory, _PREFIX):
+                with contextlib.suppress(ValueError):
+                    batch = int(name.removeprefix(_PREFIX))
+                    files = [_archive_file(batch, found) for found in listed if _counts(found.path.name)]
+                    batches.append((batch, files))
+        except OSError as error:
+            raise HeronError(f"cannot list {self.directory}: {error}") from error
         return sorted(batches)
 
     def _current(self, files: list[ArchiveFile]) -> list[ArchiveFile]:

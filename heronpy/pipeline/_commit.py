@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from heronpy.archive import publish_letters
@@ -13,7 +13,7 @@ from heronpy.files import sync
 from heronpy.filesystem import Location, files_of
 from heronpy.pipeline.exchange import output_directory, output_name
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.letters import remove_letters
+from heronpy.pipeline.letters import find_letters, remove_letters, stale_letters
 from heronpy.pipeline.manifest import Batch, Manifest, Parts
 from heronpy.pipeline.parts import part_name
 from heronpy.pipeline.plan import BatchPlan
@@ -75,10 +75,11 @@ def commit(
                 done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
     manifest.committed_watermark = committed_watermark()
+    letters = find_letters(job.directory)  # before: a run that takes over afterwards has others
     manifest.save(job.directory)
     for directory in replaced:
         files_of(directory).delete_folder(directory)  # what stays is removed as a leftover by the next run
-    remove_letters(job.directory, manifest, version)
+    remove_letters(letters, manifest, version)
 
 
 def _rename(parts: list[Part]) -> None:
@@ -110,37 +111,55 @@ def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[
         yield output_directory(job.directory, plan.nodes[name], batch, old.version)
 
 
-def remove_leftovers(job: Job, manifest: Manifest) -> None:
-    """Remove versions that the manifest does not name: of runs that died, of programs that had other views."""
-    remove_letters(job.directory, manifest)
+def find_leftovers(job: Job, manifest: Manifest) -> list[Location]:
+    """What the manifest does not name: of runs that died, of programs that had other views.
+
+    In a store it is looked for before the manifest is claimed, and removed afterwards: so nothing of it is of a run
+    that has taken over meanwhile.
+    """
+    found = stale_letters(find_letters(job.directory), manifest)
     kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
+
+    def counts(output: str, name: str) -> bool:
+        base = manifest.bases.get(output)
+        return name in kept or (base is not None and name == f"base/{base.version}")
+
     if not isinstance(job.directory, Path):
-        _remove_stored(job.directory, kept, manifest)
-        return
-    for folder in _folders(job.directory):
-        if folder.name.startswith(STATES):
-            shutil.rmtree(folder, ignore_errors=True)
+        return found + _stored_leftovers(job.directory, counts)
+    found += [folder for folder in _folders(job.directory) if folder.name.startswith(STATES)]
     for kind in ("views", "sinks"):
         for output in _folders(job.directory / kind):
-            base = manifest.bases.get(output.name)
             for batch in _folders(output):
-                for version in _folders(batch):
-                    name = f"{batch.name}/{version.name}"
-                    if name not in kept and (base is None or name != f"base/{base.version}"):
-                        shutil.rmtree(version, ignore_errors=True)
+                versions = _folders(batch)
+                found += [version for version in versions if not counts(output.name, f"{batch.name}/{version.name}")]
+    return found
 
 
-def _remove_stored(directory: Location, kept: set[str], manifest: Manifest) -> None:
-    files = files_of(directory)
+def _stored_leftovers(directory: Location, counts: Callable[[str, str], bool]) -> list[Location]:
+    found = []
     for kind in ("views", "sinks"):
-        stale = []
-        for path in files.below(directory / kind):
-            *_, output, batch, version, _ = path.parts
-            base = manifest.bases.get(output)
-            name = f"{batch}/{version}"
-            if name not in kept and (base is None or name != f"base/{base.version}"):
-                stale.append(path)
-        files.delete(stale)
+        folder = directory / kind
+        for path in files_of(folder).below(folder):
+            where = path.parts[len(folder.parts) : -1]  # output, batch, version; what else is there is not of a run
+            if len(where) == 3 and path.name and not counts(where[0], f"{where[1]}/{where[2]}"):
+                found.append(path)
+    return found
+
+
+def remove_leftovers(found: Sequence[Location]) -> None:
+    """Remove what `find_leftovers` has found.
+
+    Raises:
+        OSError, HeronError: a file cannot be removed.
+    """
+    files = []
+    for path in found:
+        if isinstance(path, Path) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            files.append(path)
+    if files:
+        files_of(files[0]).delete(files)
 
 
 def _folders(path: Path) -> list[Path]:

@@ -98,7 +98,10 @@ def append(folder: UrlPath, number: int, content: bytes) -> int:
 def _create(folder: UrlPath, number: int, content: bytes, needed: int) -> int:
     if not files_of(folder).create(_path(folder, number), content):
         raise _fenced(folder)
-    old = [_path(folder, n) for n in _numbers(folder) if n < min(needed or number, number - _KEPT)]
+    numbers = _numbers(folder)
+    if numbers[-1:] != [number]:  # it was free because others had it, and it was so old that they removed it
+        raise _fenced(folder)
+    old = [_path(folder, n) for n in numbers if n < number - _KEPT and n != needed]
     with contextlib.suppress(HeronError):  # the next one removes them
         files_of(folder).delete(old)
     return number

@@ -101,14 +101,17 @@ def _lock(directory: Location, what: str) -> AbstractContextManager[None]:
 
 
 def _tidy(directory: Location, keep_replaced_s: float) -> int:
-    """Remove what earlier compactions and dead writers have left; how many files were replaced ones."""
-    remove_stale(directory)
-    replaced = Archive(directory).replaced(keep_replaced_s)
-    for file in replaced:
-        try:
-            files_of(directory).delete([file.path])
-        except OSError as error:
-            raise HeronError(f"cannot remove {file.path}: {error.strerror or error}") from error
+    """Remove what earlier compactions and dead writers have left; how many files were replaced ones.
+
+    Raises:
+        HeronError: a file cannot be removed, or a directory not be listed.
+    """
+    try:
+        remove_stale(directory)
+        replaced = Archive(directory).replaced(keep_replaced_s)
+        files_of(directory).delete([file.path for file in replaced])
+    except OSError as error:
+        raise HeronError(f"cannot tidy up {directory}: {error}") from error
     return len(replaced)
 
 

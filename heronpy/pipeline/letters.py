@@ -7,6 +7,7 @@ of their own, staged: they come to count with the results of the attempt that co
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from heronpy.archive import DEAD_LETTERS
@@ -23,28 +24,40 @@ def staged_name(batch: int | None, version: str) -> str:
     return f"batch={ANY if batch is None else batch}-{version}"
 
 
-def remove_letters(directory: Location, manifest: Manifest, newest: str = "") -> None:
-    """Remove dead letters of batch runs that count no longer: the same events have them in a newer version.
+def find_letters(directory: Location) -> list[Location]:
+    """Files of dead letters of a job's batch runs, also staged ones."""
+    folder = directory / DEAD_LETTERS
+    if isinstance(folder, Path):  # also staged ones, which are hidden there
+        paths: list[Location] = list(folder.glob("*/*batch=*"))
+    else:
+        paths = [file.path for _, files in files_of(folder).folders(folder) for file in files]
+    return [path for path in paths if _NAME.fullmatch(path.name)]
+
+
+def stale_letters(letters: Iterable[Location], manifest: Manifest, newest: str = "") -> list[Location]:
+    """Those that count no longer, which are to be removed: the same events have them in a newer version.
 
     Args:
-        directory: the job's.
-        manifest: names the versions that count, and
-        newest: one that counts though it may have nothing but dead letters.
-
-    Raises:
-        OSError: some stay, and their events are there twice until a run has removed them.
+        letters: as `find_letters` has found them.
+        manifest: of the job.
+        newest: the version of a Spark job that has just succeeded, which may have no batch.
     """
     versions = {newest, *(batch.version for batch in manifest.batches.values())}
-    files = files_of(directory)
-    for path in _letters(directory / DEAD_LETTERS):
+    stale = []
+    for path in letters:
         if (named := _NAME.fullmatch(path.name)) is not None:
             done = None if named["batch"] == ANY else manifest.batches.get(int(named["batch"]))
             counts = named["version"] == done.version if done is not None else named["version"] in versions
             if named["staged"] or not counts:
-                files.delete([path])
+                stale.append(path)
+    return stale
 
 
-def _letters(folder: Location) -> list[Location]:
-    if isinstance(folder, Path):  # also staged ones, which are hidden there
-        return list(folder.glob("*/*batch=*"))
-    return [file.path for _, files in files_of(folder).folders(folder) for file in files]
+def remove_letters(letters: Iterable[Location], manifest: Manifest, newest: str = "") -> None:
+    """Remove those that are stale.
+
+    Raises:
+        OSError, HeronError: some stay, and their events are there twice until a run has removed them.
+    """
+    if stale := stale_letters(letters, manifest, newest):
+        files_of(stale[0]).delete(stale)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import DamagedInputError, HeronError, StateError
-from heronpy.pipeline._commit import commit, remove_leftovers
+from heronpy.pipeline._commit import commit, find_leftovers, remove_leftovers
 from heronpy.pipeline._rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.computing import Batches, compute, cores
@@ -128,7 +128,9 @@ class _Run:
         self._accept_damage = accept_damage
         self._master, self._conf, self._progress = master, conf, progress
         self._manifest = Manifest.load(job.directory, job.batch_length_ms)
-        self._manifest.claim(job.directory)  # what other runs have left counts no more, and is removed
+        leftovers = find_leftovers(job, self._manifest)
+        self._manifest.claim(job.directory)  # what other runs have left counts no more from now on
+        remove_leftovers(leftovers)
         self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []
 
@@ -137,7 +139,6 @@ class _Run:
         if until_ms is not None:
             # A batch that has not ended cannot be done: reads would leave out what is live in it.
             until_ms = min(until_ms, _now_ms())
-        remove_leftovers(self._job, self._manifest)
         self._archives = open_archives(self._job, self._plan)
         if self._plan.sources():
             self._everything(until_ms)

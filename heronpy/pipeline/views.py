@@ -208,6 +208,8 @@ class _PartFile:
 
             try:
                 table = read_group(self._file, group)
+            except FileNotFoundError:
+                raise  # in a store nothing is kept for who has it open: a run has replaced it
             except (pa.ArrowException, OSError) as e:
                 raise StateError(f"{self._path} cannot be read: {e}; compute that batch again") from e
             self._group = (group, table.column(0), table.column(1))

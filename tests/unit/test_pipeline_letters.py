@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from heronpy.archive import dead_letter_counts, publish_letters
-from heronpy.pipeline.letters import remove_letters
+from heronpy.pipeline.letters import find_letters, remove_letters
 from heronpy.pipeline.manifest import Batch, Manifest
 from heronpy.pipeline.task import Task
 
@@ -34,7 +34,7 @@ def test_only_the_attempt_that_counts_sets_aside(tmp_path: Path) -> None:
     assert dead_letter_counts(tmp_path) == {"events": 0, "keyed": 0}
     publish_letters(report.letters)
     assert dead_letter_counts(tmp_path) == {"events": 1, "keyed": 1}
-    remove_letters(tmp_path, manifest(b3=FIRST))
+    remove_letters(find_letters(tmp_path), manifest(b3=FIRST))
     assert len(list(tmp_path.rglob("*batch=*"))) == 2, "what the other attempt has left is removed"
     assert dead_letter_counts(tmp_path) == {"events": 1, "keyed": 1}
     (letter,) = (path.read_text() for path in (tmp_path / "dead-letter" / "keyed").iterdir())
@@ -51,13 +51,13 @@ def test_what_is_looked_back_at_is_set_aside_by_its_own_batch(tmp_path: Path) ->
 def test_a_batch_that_is_computed_again_replaces_its_dead_letters(tmp_path: Path) -> None:
     for version in (FIRST, SECOND):
         publish_letters(attempt(tmp_path, version).finished().letters)
-        remove_letters(tmp_path, manifest(b3=version, b4=FIRST))
+        remove_letters(find_letters(tmp_path), manifest(b3=version, b4=FIRST))
         assert dead_letter_counts(tmp_path) == {"events": 1, "keyed": 1}
 
 
 def test_dead_letters_of_a_run_that_has_nothing_else_stay(tmp_path: Path) -> None:
     publish_letters(attempt(tmp_path, SECOND).finished().letters)
-    remove_letters(tmp_path, Manifest(10_000), SECOND)
+    remove_letters(find_letters(tmp_path), Manifest(10_000), SECOND)
     assert dead_letter_counts(tmp_path) == {"events": 1, "keyed": 1}
 
 
@@ -68,16 +68,16 @@ def test_dead_letters_that_cannot_be_removed_are_an_error(tmp_path: Path, monkey
     publish_letters(attempt(tmp_path).finished().letters)
     monkeypatch.setattr(Path, "unlink", fails)
     with pytest.raises(OSError, match="Stale file handle"):
-        remove_letters(tmp_path, manifest(b3=SECOND))
+        remove_letters(find_letters(tmp_path), manifest(b3=SECOND))
 
 
 def test_dead_letters_of_no_known_batch_count_as_long_as_their_version(tmp_path: Path) -> None:
     task = Task(tmp_path, FIRST, 0, 10_000, lambda _: True, {})
     task.failed("keyed", "x", None, ValueError())
     publish_letters(task.finished().letters)
-    remove_letters(tmp_path, manifest(b3=FIRST))
+    remove_letters(find_letters(tmp_path), manifest(b3=FIRST))
     assert dead_letter_counts(tmp_path) == {"keyed": 1}
-    remove_letters(tmp_path, manifest(b3=SECOND))
+    remove_letters(find_letters(tmp_path), manifest(b3=SECOND))
     assert dead_letter_counts(tmp_path) == {"keyed": 0}
 
 
