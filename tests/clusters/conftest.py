@@ -1,4 +1,4 @@
-"""A Kubernetes control plane for the tests that want one; they share it, each with a namespace of its own."""
+"""A Kubernetes control plane, which tests share, each with a namespace of its own, and a ZooKeeper for each file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from heronpy.testing import eventually_sync
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
+from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +18,14 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         pytest.skip(missing)
     with ControlPlane(tmp_path_factory.mktemp("kubernetes")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZookeeperServer]:
+    if (missing := zookeeper_missing()) is not None:
+        pytest.skip(missing)
+    with ZookeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        yield server
 
 
 @pytest.fixture

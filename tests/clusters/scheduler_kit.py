@@ -23,6 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import heron_scheduler
@@ -82,6 +83,11 @@ class Cluster(ABC):
     stand_ins = True
     """Whether containers are stand-ins; else they are real ones, of which less is known."""
 
+    more: Mapping[str, Any] = MappingProxyType({})
+    """Keys that a test adds to the cluster's configuration."""
+    others = stat.S_IRWXG | stat.S_IRWXO
+    """The permissions that a private file, or a directory above it, must not give."""
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.reports = root / "reports"
@@ -101,6 +107,19 @@ class Cluster(ABC):
     @abstractmethod
     def refused(self) -> Sequence[tuple[str, Mapping[str, Any], str]]:
         """What it refuses: a name for the case, properties of the submission, and what the error must say."""
+
+    @property
+    def directory(self) -> Path:
+        """Where the cluster and its hosts have their files."""
+        raise NotImplementedError
+
+    def shown(self) -> str:
+        """What its own commands and pages show of what runs."""
+        raise NotImplementedError
+
+    def secrets(self, file: Path) -> dict[str, str]:
+        """Secrets of user code with the value that is in the file, in all ways that the cluster has."""
+        return {"db": f"file:{file}"}
 
     @abstractmethod
     def left(self, launch: Launch) -> list[str]:
@@ -135,6 +154,7 @@ class Cluster(ABC):
                 "heron.executor.stop.timeout.ms": 2000,
                 "topology.stmgrs": 2,
                 **self.config,
+                **self.more,
             }
             (path / "cluster.yaml").write_text(yaml.safe_dump(values))
         return path.parent
@@ -162,12 +182,12 @@ class Cluster(ABC):
         cwd = self.root / f"cwd-{machine}"
         cwd.mkdir(exist_ok=True)
         return subprocess.run(
-            [sys.executable, "-m", "heronpy.cli", *words, "--config-path", str(self.conf)],
+            [sys.executable, "-m", "heronpy.cli", words[0], "--config-path", str(self.conf), *words[1:]],
             cwd=cwd,
             env={**os.environ, **self.environment(), "HERON_HOME": str(self.machine(machine))},
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
         )
 
     def said(self, launch: Launch) -> list[Report]:

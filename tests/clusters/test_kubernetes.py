@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +30,7 @@ KINDS = ("apps/v1 statefulsets", "pods", "services", "secrets", "configmaps", "c
 
 class Kubernetes(Cluster):
     name = "kubernetes"
+    others = stat.S_IRWXO  # a kubelet has files readable by the group of their pod
 
     def __init__(self, root: Path, nodes: Nodes, namespace: str) -> None:
         super().__init__(root)
@@ -63,6 +67,19 @@ class Kubernetes(Cluster):
             ("an unknown context", {f"{key}scheduler.context": "elsewhere"}, "no context 'elsewhere'"),
         ]
 
+    @property
+    def directory(self) -> Path:
+        return self.nodes.directory
+
+    def shown(self) -> str:
+        kinds = [kind for kind in (*KINDS, "events") if kind != "secrets"]
+        return json.dumps([self.nodes.cluster.objects(kind, self.namespace) for kind in kinds])
+
+    def secrets(self, file: Path) -> dict[str, str]:
+        command = ("create", "secret", "generic", "db", "-n", self.namespace, f"--from-file=password={file}")
+        self.nodes.cluster.kubectl(*command)
+        return {**super().secrets(file), "key": "kubernetes:db/password"}
+
     def left(self, launch: Launch) -> list[str]:
         label = "app.kubernetes.io/managed-by=heron"
         found = [one for kind in KINDS for one in self.nodes.cluster.objects(kind, self.namespace, label)]
@@ -86,17 +103,25 @@ def nodes(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
         yield nodes
 
 
-@pytest.fixture
-def cluster(nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Kubernetes]:
-    """With the release of lost pods, as the chart has it."""
-    module = "heron_scheduler.kubernetes.lost_pods"
-    lost_pods = ServerProcess([sys.executable, "-m", module, "--namespace", namespace], tmp_path / "lost-pods.log")
-    root = Path(tempfile.mkdtemp(prefix="heron-kit-", dir="/var/tmp"))
+@contextlib.contextmanager
+def lost_pods_released(namespace: str, directory: Path) -> Iterator[None]:
+    """Pods of lost nodes are removed, as the chart has it."""
+    command = [sys.executable, "-m", "heron_scheduler.kubernetes.lost_pods", "--namespace", namespace]
+    lost_pods = ServerProcess(command, directory / "lost-pods.log")
     try:
-        yield Kubernetes(root, nodes, namespace)
-        print(nodes.logs())  # shown with a test that failed
+        yield
     finally:
         lost_pods.stop()
+
+
+@pytest.fixture
+def cluster(nodes: Nodes, namespace: str, tmp_path: Path) -> Iterator[Kubernetes]:
+    root = Path(tempfile.mkdtemp(prefix="heron-kit-", dir="/var/tmp"))
+    try:
+        with lost_pods_released(namespace, tmp_path):
+            yield Kubernetes(root, nodes, namespace)
+            print(nodes.logs())  # shown with a test that failed
+    finally:
         shutil.rmtree(root)
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import heron_scheduler
 import pytest
+import yaml
 from heron_scheduler import ContainerPhase
 from kubernetes_nodes import Nodes
-from test_kubernetes import Kubernetes, nodes  # noqa: F401  # a fixture
+from running_kit import RunningKit, stores
+from test_kubernetes import Kubernetes, lost_pods_released, nodes  # noqa: F401  # a fixture
 
 from heronpy.testing import eventually_sync
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
@@ -40,6 +42,40 @@ class Real(Kubernetes):
             "heron.uploader.url": str(packages),
             "heron.kubernetes.scheduler.serviceAccount": "heron-topology",
         }
+
+
+AS_ROOT = {"spec": {"securityContext": {"runAsUser": 0, "runAsGroup": 0, "runAsNonRoot": False}}}
+"""Pods of the user of these tests: of a shared directory, what one user stores is that user's alone."""
+
+
+class TestKubernetesRunning(RunningKit):
+    """The kit, with state in Kubernetes."""
+
+    @pytest.fixture
+    def cluster(
+        self,
+        nodes: Nodes,  # noqa: F811
+        control_plane: ControlPlane,
+        namespace: str,
+        tmp_path: Path,
+    ) -> Iterator[Kubernetes]:
+        control_plane.kubectl("apply", "-n", namespace, "-f", str(RBAC))
+        template = yaml.safe_dump(AS_ROOT)
+        control_plane.kubectl("create", "configmap", "pods", "-n", namespace, f"--from-literal=root={template}")
+        root = Path(tempfile.mkdtemp(prefix="heron-kit-", dir="/var/tmp"))
+        cluster = Kubernetes(root, nodes, namespace)
+        cluster.more = {
+            **stores(cluster),
+            "heron.package.python": "image",
+            "heron.kubernetes.scheduler.serviceAccount": "heron-topology",
+            **{f"heron.kubernetes.{role}.pod.template": "pods.root" for role in ("executor", "manager")},
+        }
+        try:
+            with lost_pods_released(namespace, tmp_path):
+                yield cluster
+                print(nodes.logs())  # shown with a test that failed
+        finally:
+            shutil.rmtree(root)
 
 
 @pytest.fixture

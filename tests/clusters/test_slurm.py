@@ -52,6 +52,13 @@ class Slurm(Cluster):
             ("a misspelt key", {f"{key}partitoin": "p"}, "did you mean 'heron.scheduler.slurm.partition'"),
         ]
 
+    @property
+    def directory(self) -> Path:
+        return self.slurm.directory
+
+    def shown(self) -> str:
+        return self.slurm.run("scontrol", "show", "job") + self.slurm.run("squeue", "--format=%all")
+
     def left(self, launch: Launch) -> list[str]:
         names = self.slurm.run("squeue", "--noheader", "--format=%j").split()
         files = [str(path) for node in self.slurm.hosts for path in self.slurm.host_dir(node).glob("*")]

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,16 @@ class Spark(Cluster):
             ("a secret", {f"{KEY}conf": {"spark.authenticate.secret": "x"}}, "spark-defaults.conf"),
             ("a misspelt key", {f"{KEY}mastr": "p"}, "did you mean 'heron.scheduler.spark.master'"),
         ]
+
+    @property
+    def directory(self) -> Path:
+        return self.spark.directory
+
+    def shown(self) -> str:
+        pages = ["/", "/json/", *(f"/app/?appId={one['id']}" for one in self.spark.state()["activeapps"])]
+        pages = [f"{self.spark.webui}{page}" for page in pages]
+        pages += [f"{worker['webuiaddress']}/" for worker in self.spark.state()["workers"]]
+        return "".join(urllib.request.urlopen(page, timeout=30).read().decode() for page in pages)
 
     def left(self, launch: Launch) -> list[str]:
         applications = [one["name"] for one in self.spark.state()["activeapps"]]

@@ -1,93 +1,30 @@
-"""A topology with state on a real Spark cluster: exact through lost containers, driver and host, from two machines."""
+"""Topologies with state on a real Spark: exact through lost containers, a lost host and updates, from two machines."""
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import heron_scheduler
 import pytest
-from test_slurm_running import Running
+from running_kit import RunningKit, with_real_containers
+from scheduler_kit import Cluster
 from test_spark import Spark
 
-from heronpy import loader
-from heronpy.host import TOPOLOGY_ENV, find_by_environment
-from heronpy.submit import submit
-from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
+from heronpy.testing.servers import ZookeeperServer
 from heronpy.testing.spark import SparkCluster, spark_missing
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
-from keyed_count_topology import keyed_count_topology
-
-
-class RealSpark(Spark):
-    """The same cluster, with this Python on its hosts, ZooKeeper, and a directory for packages and checkpoints."""
-
-    def __init__(self, root: Path, spark: SparkCluster, zookeeper: ZookeeperServer) -> None:
-        super().__init__(root, spark)
-        self.zookeeper = zookeeper
-
-    @property
-    def config(self) -> dict[str, object]:
-        return {
-            **super().config,
-            "heron.network.bind.address": "0.0.0.0",
-            "heron.package.python": f"venv:{sys.prefix}",
-            "heron.class.state.manager": "zookeeper",
-            "heron.statemgr.connection.string": self.zookeeper.connection,
-            "heron.statemgr.root.path": "/heron",
-            "heron.uploader.url": str(self.root / "packages"),
-            "heron.statefulstorage.url": str(self.root / "checkpoints"),
-            "heron.metrics.export.interval.ms": 1000,
-            "heron.executor.stop.timeout.ms": 5000,
-        }
+@pytest.fixture(scope="module")
+def servers() -> Iterator[SparkCluster]:
+    if why := spark_missing():
+        pytest.skip(why)
+    with SparkCluster(cores=16) as servers:
+        yield servers
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    for why in (spark_missing(), zookeeper_missing()):
-        if why:
-            pytest.skip(why)
-    with SparkCluster(cores=16) as spark, ZookeeperServer(tmp_path / "zookeeper") as zookeeper:
-        cluster, shared = RealSpark(tmp_path, spark, zookeeper), tmp_path / "shared"
-        shared.mkdir()
-        began_s = time.monotonic()
-        launch = submit(
-            loader.Definition.of(keyed_count_topology(shared, rate=300)),
-            cluster="spark",
-            role="me",
-            home=cluster.machine("a"),
-            config_path=cluster.conf,
-        )
-        print(f"\nspark: submitted in {time.monotonic() - began_s:.1f} s")
-        made = Running(cluster, launch, shared)
-        try:
-            made.wait_ready()
-            made.wait_for_progress()
-            print(f"spark: counts {time.monotonic() - began_s:.1f} s after the beginning of the submission")
-            yield made
-        finally:
-            heron_scheduler.kill(launch)
+class TestSparkRunning(RunningKit):
+    """The kit."""
 
-
-def test_a_topology_is_exact_through_faults_and_updates_and_leaves_nothing(running: Running) -> None:
-    assert "scheduler spark: 3 of 3 containers run" in running.heron("status")
-    for container in (1, 0):
-        what = f"executor of container {container} killed"
-        running.recovers_from(what, lambda n=container: running.executor(n).send(signal.SIGKILL))
-    running.recovers_from("a container added", lambda: running.heron("update", "--containers", "3"))
-    assert len(heron_scheduler.containers(running.launch)) == 4
-    running.recovers_from("a container removed", lambda: running.heron("update", "--containers", "2"))
-    assert len(heron_scheduler.containers(running.launch)) == 3
-    hosts = {one.container: one.host for one in heron_scheduler.containers(running.launch)}
-    running.recovers_from("a host lost", lambda: running.cluster.lose_host(hosts[1]))
-    running.check_exact()
-    running.heron("kill")
-    assert running.cluster.left(running.launch) == []
-    assert [*find_by_environment({TOPOLOGY_ENV: running.launch.topology_id})] == []
-    assert [path for path in (running.cluster.root / "packages").rglob("*") if path.is_file()] == []
-    assert [path for path in (running.cluster.root / "checkpoints").rglob("*") if path.is_file()] == []
+    @pytest.fixture
+    def cluster(self, servers: SparkCluster, zookeeper: ZookeeperServer, tmp_path: Path) -> Cluster:
+        return with_real_containers(Spark(tmp_path, servers), zookeeper)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
@@ -66,6 +67,18 @@ class Yarn(Cluster):
             ("no Python on the hosts", {f"{KEY}python": "/nowhere/bin/python"}, "/nowhere/bin/python: No such file"),
             ("a misspelt key", {f"{KEY}queu": "p"}, "did you mean 'heron.scheduler.yarn.queue'"),
         ]
+
+    @property
+    def directory(self) -> Path:
+        return self.yarn.directory
+
+    def shown(self) -> str:
+        with urllib.request.urlopen(f"{self.yarn.url}/ws/v1/cluster/nodes", timeout=30) as reply:
+            nodes = [one for one in json.loads(reply.read())["nodes"]["node"] if one["state"] == "RUNNING"]
+        pages = [f"http://{one['nodeHTTPAddress']}/ws/v1/node/containers" for one in nodes]
+        pages += [f"{self.yarn.url}/{page}" for page in ("conf", "ws/v1/cluster/apps")]
+        pages += [f"{self.yarn.url}/ws/v1/cluster/apps/{one['id']}/appattempts" for one in self.yarn.applications()]
+        return "".join(urllib.request.urlopen(page, timeout=30).read().decode() for page in pages)
 
     def left(self, launch: Launch) -> list[str]:
         ours = [app for app in self.yarn.applications() if launch.topology_id in str(app["name"])]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 KEYS = 20
 
 _PROGRAM = """
-import json, os, sys, time
+import hashlib, json, logging, os, sys, time
 from pathlib import Path
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 
 TICK = "topology.tick.tuple.freq.ms"
-VERSION, KEYS, STATEFUL, ACKED = {version}, {keys}, {stateful}, {acked}
+VERSION, KEYS, STATEFUL, ACKED, SECRETS = {version}, {keys}, {stateful}, {acked}, {secrets}
 DIRECTORY = Path({directory!r})
 
 
@@ -23,6 +24,13 @@ class Numbers(Spout):
     def initialize(self, config, context):
         self.position = context.task_state("position", default=0) if STATEFUL else Plain()
         self.next_s, self.noted = time.monotonic(), -1
+        for name in SECRETS:
+            secret = context.get_secret(name)
+            assert config["my." + name] == "x://ada:" + secret + "@h"
+            logging.getLogger("numbers").info("the password is %s", secret)
+            digest = DIRECTORY / f"digest-{{name}}-{{VERSION}}"
+            digest.with_suffix(".tmp").write_text(hashlib.sha256(secret.encode()).hexdigest())
+            os.replace(digest.with_suffix(".tmp"), digest)
 
     def next_tuple(self):
         now_s, number = time.monotonic(), self.position.value
@@ -70,7 +78,7 @@ class Count(Bolt):
 builder = TopologyBuilder("versioned")
 source = builder.add_spout("numbers", Numbers, 1)
 builder.add_bolt("count", Count, {tasks}, {{source: Grouping.fields("key")}}, config={{TICK: 200}})
-config = {{"topology.stmgrs": 2}}
+config = {{"topology.stmgrs": 2}} | {{"my." + name: "x://ada:${{secret:" + name + "}}@h" for name in SECRETS}}
 if STATEFUL:
     config |= {{"topology.reliability.mode": "{mode}", "topology.stateful.checkpoint.interval.seconds": 1}}
 builder.set_config(config)
@@ -78,11 +86,23 @@ builder.build_and_submit()
 """
 
 
-def program(directory: Path, version: int, *, stateful: bool, tasks: int = 2, mode: str = "EFFECTIVELY_ONCE") -> Path:
-    """The file of a version. Version 3 fails with its first tuple."""
+def program(
+    directory: Path,
+    version: int,
+    *,
+    stateful: bool,
+    tasks: int = 2,
+    mode: str = "EFFECTIVELY_ONCE",
+    secrets: Collection[str] = (),
+) -> Path:
+    """The file of a version. Version 3 fails with its first tuple.
+
+    Of the secrets, which the submission has to say, each version writes digests, as `digest-NAME-VERSION`.
+    """
     path = directory / f"v{version}-{tasks}" / "versioned.py"
     path.parent.mkdir()
     values = {"version": version, "keys": KEYS, "stateful": stateful, "directory": str(directory), "tasks": tasks}
+    values["secrets"] = [*secrets]
     text = _PROGRAM.format(**values, mode=mode, acked=mode == "ATLEAST_ONCE")
     path.write_text(text)
     return path
