@@ -125,6 +125,8 @@ class YarnCluster(ServerCluster):
             "yarn.acl.enable": "true",
             "yarn.admin.acl": " ",
         }
+        state = self.directory / "master/state"  # it has the secrets of applications, and is for its owner alone
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._start("master", "resourcemanager.ResourceManager", settings, {})
 
     def start_host(self, host: str) -> None:
