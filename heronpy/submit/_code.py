@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import heron_scheduler
 
 from heronpy import loader
+from heronpy.config.cluster import COMMAND_LINE
 from heronpy.errors import ConfigError, StateError, TopologyError
 from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan
 from heronpy.runtime import Launch
@@ -100,7 +101,7 @@ def plan_code_update(
         launch: The topology.
         definition: What `heronpy.loader.define` has returned for the new code.
         home: HERON_HOME.
-        properties: Configuration keys that override the cluster's files.
+        properties: Configuration keys that override the cluster's files, and what was given at submit, which stays.
         config_path: The directory of the clusters' directories, instead of the installed one.
 
     Raises:
@@ -120,7 +121,7 @@ def plan_code_update(
         role=launch.role,
         environ=launch.environ,
         home=home,
-        properties=_with_secrets_of(running, properties or {}),
+        properties=_with_secrets_of(running, {**_given_at_submit(launch, running), **(properties or {})}),
         config_path=config_path,
     )
     if misfits := [*misfits_of(running, submitted.logical, packing.parallelism)]:
@@ -130,6 +131,12 @@ def plan_code_update(
         loader.stage(definition, Path(scratch))
         after = loader.version_of(Path(scratch), requirements)
     return CodeUpdate(launch, definition, submitted.logical, packing, version_of(launch, packing), after, requirements)
+
+
+def _given_at_submit(launch: Launch, running: LogicalPlan) -> dict[str, Any]:
+    """What the submission's command line has set: no file has it, and the code that comes need not know of it."""
+    values = {**launch.config.to_keys(), **launch.scheduler_config, **running.config}
+    return {key: value for key, value in values.items() if launch.origins.get(key) == COMMAND_LINE}
 
 
 def _with_secrets_of(running: LogicalPlan, properties: Mapping[str, Any]) -> dict[str, Any]:

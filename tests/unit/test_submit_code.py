@@ -124,6 +124,31 @@ def test_new_code_has_the_secrets_that_the_topology_was_submitted_with(
         assert planned.logical.config["topology.secrets"] == {"db": "env:DB"}
 
 
+@pytest.mark.parametrize(
+    ("again", "pending"),
+    [({}, "7"), ({"topology.max.spout.pending": 9}, "9")],  # nothing, or another value
+)
+def test_what_the_command_line_of_the_submission_has_set_stays(
+    tmp_path: Path, again: dict[str, Any], pending: str
+) -> None:
+    program = tmp_path / "counting.py"
+    program.write_text(_WITH_A_SECRET.format(config={}))
+    given = {
+        "topology.reliability.mode": "EFFECTIVELY_ONCE",
+        "topology.max.spout.pending": 7,
+        "heron.statefulstorage.url": str(tmp_path / "checkpoints"),
+    }
+    submitted = prepare(define(str(program), "-", []), home=tmp_path, properties=given)
+    with open_statemgr(submitted.launch.statemgr) as state:
+        state.set(Kind.TOPOLOGIES, "counting", submitted.logical.proto.SerializeToString())
+        state.set(Kind.PACKINGPLANS, "counting", submitted.packing.to_proto().SerializeToString())
+    program.write_text(_WITH_A_SECRET.format(config={"my.own.key": "new"}))
+    planned = plan_code_update(submitted.launch, define(str(program), "-", []), home=tmp_path, properties=again)
+    config = planned.logical.config
+    assert (config["topology.reliability.mode"], config["my.own.key"]) == ("EFFECTIVELY_ONCE", "new")
+    assert config["topology.max.spout.pending"] == pending
+
+
 @pytest.fixture
 def packing(tmp_path: Path) -> PackingPlan:
     builder = TopologyBuilder("counting")
