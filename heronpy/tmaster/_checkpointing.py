@@ -119,7 +119,7 @@ class Checkpointing:
         """When `advance` has something to do next."""
         return self.coordinator.due_s
 
-    def advance(self, state: State, now_s: float, *, published: bool, updating: bool) -> list[Effect]:
+    def advance(self, state: State, now_s: float, *, published: bool, updating: bool, yields: bool) -> list[Effect]:
         """Take note of what has changed in the core.
 
         Args:
@@ -128,6 +128,7 @@ class Checkpointing:
             published: Whether Stream Managers were sent the newest plan. No order of its epoch must reach them sooner:
                 tasks would restore what was theirs by the plan before.
             updating: Whether another packing plan is wanted.
+            yields: Whether no checkpoint is to begin after the one under way.
         """
         effects: list[Effect] = []
         sessions = {id: stmgr.session for id, stmgr in state.stmgrs.items()}
@@ -138,6 +139,7 @@ class Checkpointing:
         decided = state.plan is not None and state.plan.packing != state.packing
         self.coordinator.divisible = updating or decided
         self.coordinator.suspended = state.packing.trial is not None
+        self.coordinator.yields = yields
         self.coordinator.decided = state.packing.parallelism if decided else {}
         if published and state.plan is not None and state.plan is not self._plan:
             self._plan = state.plan

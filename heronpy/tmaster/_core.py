@@ -323,7 +323,10 @@ class Core:
         if self.checkpoints is not None:
             published = self._publisher.published_version == self._state.version
             updating = (self._update is not None and self._update.divides_state) or self._checkpoint_calls.divisible
-            effects += self.checkpoints.advance(self._state, now_s, published=published, updating=updating)
+            yields = self._update is not None and self._update.ready(self._state.present)
+            effects += self.checkpoints.advance(
+                self._state, now_s, published=published, updating=updating, yields=yields
+            )
         return effects
 
     def _raise_to(self, epoch: int) -> None:

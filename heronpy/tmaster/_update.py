@@ -98,8 +98,12 @@ class PlanUpdate:
             checkpoint: The one under way, which would take its time while they rest; 0: none.
             now_s: The time.
         """
-        ready = present >= self.new and not checkpoint
-        return self.stage is Stage.PREPARING and (ready or now_s >= self.prepared_by_s)
+        ready = self.ready(present) and not checkpoint
+        return ready or (self.stage is Stage.PREPARING and now_s >= self.prepared_by_s)
+
+    def ready(self, present: frozenset[str]) -> bool:
+        """Whether the spouts are to rest as soon as no checkpoint is under way, if these instances are there."""
+        return self.stage is Stage.PREPARING and present >= self.new
 
     def settle(self, newest_begun: int) -> None:
         """Wait for a checkpoint newer than `newest_begun`."""

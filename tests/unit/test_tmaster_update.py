@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from test_tmaster_checkpoints import Status, Stmgrs, nodes
+from test_tmaster_checkpoints import INTERVAL_S, Status, Stmgrs, nodes
 from tmaster_world import Store, World, hello, packing_plan, topology
 
 from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources, TopologyState
@@ -456,6 +456,20 @@ def test_a_checkpoint_under_way_is_not_waited_for_with_spouts_that_rest(commits:
         world.pass_time(15.0)
     assert world.plan.state is TopologyState.PAUSED
     assert world.packing == PACKING, "the new plan begins with a checkpoint that has all"
+
+
+def test_no_other_checkpoint_begins_while_an_update_waits_for_the_one_under_way() -> None:
+    world = running()
+    world.feed(CheckpointAsked(8, divisible=False, timeout_s=60.0, now_s=world.now_s))
+    world.settle(time=False)
+    world.pass_time(INTERVAL_S)
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert world.coordinator.in_progress == 1
+    world.snapshot(1, 2)
+    world.settle(time=False)
+    assert world.coordinator.record.newest == 1
+    assert world.plan.state is TopologyState.PAUSED, "the next one was due: it took longer than the interval"
 
 
 def test_what_does_not_start_is_not_waited_for_for_ever() -> None:

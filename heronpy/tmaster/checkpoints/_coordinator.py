@@ -127,6 +127,8 @@ class CheckpointCoordinator:
         are for tasks of this number."""
         self.suspended = False
         """No checkpoint is begun: new code is on trial."""
+        self.yields = False
+        """No checkpoint is begun: an update has the spouts rest as soon as the one under way has ended."""
         self.decided: Mapping[str, int] = {}
         """The numbers of tasks that are decided upon and not in force: what is committed must suit them, too."""
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
@@ -201,7 +203,11 @@ class CheckpointCoordinator:
             return self._retry_s
         if self._current is not None:
             return self._current.began_s + self._settings.timeout_s
-        return self._due_s if self.phase is Phase.RUNNING and not self.suspended else None
+        return self._due_s if self._may_begin else None
+
+    @property
+    def _may_begin(self) -> bool:
+        return self._current is None and self.phase is Phase.RUNNING and not self.suspended and not self.yields
 
     def restorable_with(self, tasks: Mapping[str, int]) -> bool:
         """Whether everything waits just now to be restored, and these numbers of tasks can restore it, too."""
@@ -290,7 +296,7 @@ class CheckpointCoordinator:
             waiting = ", ".join(map(str, self.missing[:10]))
             missing = f"snapshot of {len(current.missing)} tasks: {waiting}" if waiting else "manifest"
             return self._abort(Failure.TIMEOUT, f"no {missing}", now_s)
-        if current is None and self.phase is Phase.RUNNING and now_s >= self._due_s and not self.suspended:
+        if self._may_begin and now_s >= self._due_s:
             return self._begin(now_s)
         return ()
 
