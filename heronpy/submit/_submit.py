@@ -89,9 +89,6 @@ def submit(
     launch = submission.launch
     secrets = read_secrets(launch.secrets)
     check_ports(launch, range(len(submission.packing.containers) + 1))
-    if not heron_scheduler.has_service(launch):
-        # A cluster that does not answer is said before anything is stored: what was asked of it could not be undone.
-        heron_scheduler.containers(launch)
     with (
         contextlib.closing(open_statemgr(launch.statemgr)) as state,
         state.lock(launch.topology, LOCK, LOCK_TIMEOUT_S),
@@ -99,6 +96,9 @@ def submit(
     ):
         _clear_leftovers(launch)
         _check_free(state, launch)
+        if not heron_scheduler.has_service(launch):
+            # A cluster that does not answer is said before anything is stored: what it was asked could not be undone.
+            heron_scheduler.containers(launch)
         on_step("storing the package")
         launch = _store(submission, home, secrets, undo)
         on_step("writing the plan")

@@ -171,3 +171,10 @@ def test_a_certificate_that_is_not_valid_now_is_said(
     with pytest.raises(UnavailableError, match=said) as error:
         status(launch)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("cluster", [SPARK, YARN], ids=["spark", "yarn"])
+def test_a_state_root_that_no_submission_has_made_yet(refused: Try, tmp_path: Path, cluster: dict[str, str]) -> None:
+    said = refused(**cluster, **{"heron.statemgr.root.path": str(tmp_path / "not" / "yet")})
+    assert re.search("no Spark master answers|no ResourceManager of YARN", said)
+    assert (tmp_path / "not" / "yet").is_dir()
