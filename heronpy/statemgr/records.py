@@ -6,15 +6,18 @@ if the value is damaged. Nothing else parses nodes. Who follows a node goes on w
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
-from heronpy.errors import DamagedStateError, TopologyError
+from heronpy.errors import DamagedStateError, StateError, TopologyError
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan
 from heronpy.proto import loglevels_pb2, plan_pb2, state_pb2, topology_pb2
+from heronpy.runtime import Launch
 from heronpy.statemgr._base import Kind, StateManager
 
 log = logging.getLogger(__name__)
@@ -101,10 +104,10 @@ def epoch(topology: str, value: bytes | None) -> state_pb2.Epoch:
 def submission(state: StateManager, topology: str) -> str | None:
     """The id of the submission that has a topology's name; None: nobody has it.
 
-    Where the execution state is damaged, the definition says so, too.
+    Where the execution state is damaged, the definition and the launch values say so, too.
 
     Raises:
-        DamagedStateError: both are damaged.
+        DamagedStateError: all are damaged.
         StateError: the state manager cannot be read.
     """
     value = state.get(Kind.EXECUTIONSTATE, topology)
@@ -113,15 +116,21 @@ def submission(state: StateManager, topology: str) -> str | None:
     try:
         return execution_state(topology, value).topology_id
     except DamagedStateError as damaged:
-        defined = state.get(Kind.TOPOLOGIES, topology)
-        if defined is None:
-            raise
-        try:
-            id = definition(topology, defined).id
-        except DamagedStateError:
-            raise damaged from None
-        log.warning("%s", damaged)
-        return id
+        for kind, id_of in ((Kind.TOPOLOGIES, _defined_id), (Kind.LAUNCHES, _launched_id)):
+            value = state.get(kind, topology)
+            with contextlib.suppress(StateError):  # that one is damaged, too
+                if value is not None and (id := id_of(topology, value)):
+                    log.warning("%s", damaged)
+                    return id
+        raise
+
+
+def _defined_id(topology: str, value: bytes) -> str:
+    return definition(topology, value).id
+
+
+def _launched_id(topology: str, value: bytes) -> str:
+    return Launch.decode(value, Path(topology)).topology_id
 
 
 def readable(parse: Callable[[str, V], T], topology: str, value: V, *, before: T) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -260,3 +261,15 @@ def test_the_definition_says_whose_a_name_is_if_the_execution_state_does_not(lau
     sm.set(Kind.TOPOLOGIES, "words", topology("words-2"))
     heron_scheduler.remove_engine_state(launch)
     assert sm.get(Kind.TOPOLOGIES, "words") == topology("words-2"), "another submission was removed"
+
+
+def test_launch_values_say_it_if_nothing_else_does(launch: Launch, sm: StateManager) -> None:
+    for kind in (Kind.EXECUTIONSTATE, Kind.TOPOLOGIES):
+        sm.set(kind, "words", GARBAGE)
+    assert records.submission(sm, "words") == "words-1"
+    sm.set(Kind.LAUNCHES, "words", dataclasses.replace(launch, topology_id="words-2").encode())
+    heron_scheduler.remove_engine_state(launch)
+    assert sm.get(Kind.TOPOLOGIES, "words") == GARBAGE, "another submission was removed"
+    sm.set(Kind.LAUNCHES, "words", GARBAGE)
+    with pytest.raises(DamagedStateError, match="node executionstate/words"):
+        records.submission(sm, "words")

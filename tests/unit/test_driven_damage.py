@@ -12,6 +12,7 @@ from heron_scheduler.driven import DrivenScheduler, DriverReport, Order, Orders,
 
 from heronpy.errors import UnavailableError
 from heronpy.plan import Resources
+from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
@@ -95,6 +96,13 @@ def test_damaged_orders_are_named_and_can_be_killed(launch: Launch, sm: StateMan
     assert "\n" not in str(error.value)
     Kept(launch).on_kill()
     assert Orders.decode(sm.get(Kind.DRIVERORDERS, "words") or b"").stop
+
+
+def test_a_kill_leaves_the_damaged_orders_of_a_later_submission_alone(launch: Launch, sm: StateManager) -> None:
+    sm.set(Kind.EXECUTIONSTATE, "words", state_pb2.ExecutionState(topology_id="words-8").SerializeToString())
+    sm.set(Kind.DRIVERORDERS, "words", GARBAGE)
+    Kept(launch).on_kill()
+    assert sm.get(Kind.DRIVERORDERS, "words") == GARBAGE
 
 
 def test_a_damaged_report_hides_no_container(launch: Launch, sm: StateManager) -> None:

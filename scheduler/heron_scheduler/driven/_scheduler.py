@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from heron_scheduler._bootstrap import write_secrets
+from heron_scheduler._engine_state import is_ours
 from heron_scheduler._spi import ContainerPhase, ContainerStatus, Scheduler
 from heron_scheduler.driven._orders import DriverReport, Order, Orders
 from heronpy.container import bootstrap_document
@@ -94,14 +95,14 @@ class DrivenScheduler(Scheduler):
     def on_kill(self) -> None:
         """Have the driver end all containers in order, and itself."""
         with self._state() as state:
+            report = self.report(state)
             try:
-                orders, report = self._orders(state), self.report(state)
+                orders = self._orders(state)
             except DamagedStateError as e:
-                log.warning("%s: the %s is told to end all", e, self.driver)
-                orders, report = (
-                    Orders(topology_id=self.launch.topology_id, serial=int(time.time())),
-                    self.report(state),
-                )
+                orders = None
+                if is_ours(state, self.launch):  # else they are those of a later submission, which runs
+                    log.warning("%s: the %s is told to end all", e, self.driver)
+                    orders = Orders(topology_id=self.launch.topology_id, serial=int(time.time()))
             if orders is not None and not orders.stop:
                 self._write(state, orders.changed(stop=True))
             if report is not None:
