@@ -97,11 +97,17 @@ def define(program: Program, scratch: Path, limits: Limits) -> Definition:
         extract_archive(program.archive, files)
     owner = _owner(limits.user)
     # Another user could not come through this one's directories.
-    work = Path(tempfile.mkdtemp(prefix="heron-sandbox-", dir=scratch if owner is None else None))
+    above = Path(tempfile.mkdtemp(prefix="heron-sandbox-", dir=scratch if owner is None else None))
+    work = above / secrets.token_hex(8)
     try:
+        work.mkdir(mode=0o700)
+        if owner is not None:
+            # That user may go through it, but neither list nor change it: else `work` could be exchanged for a link to
+            # what is another user's, which is read afterwards.
+            above.chmod(0o711)
         answer, proto = _in_child(program, work, limits, owner)
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        shutil.rmtree(above, ignore_errors=True)
     return _definition(program, files, answer, proto)
 
 

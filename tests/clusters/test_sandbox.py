@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import struct
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -198,6 +199,58 @@ def test_a_fork_bomb_comes_to_its_end(run: Run) -> None:
     user = "nobody" if os.geteuid() == 0 else ""
     assert run({"main.py": BOMB + TOPOLOGY}, processes=50, user=user).name == "Words"
     assert [env for _, env in find_by_environment({}) if "HERON_SANDBOX" in env] == []
+
+
+HIDDEN = """
+import os, resource, subprocess, sys, threading
+from heronpy.sandbox._child import tasks_counted
+threads, end = int(sys.argv[1]), threading.Event()
+os.setuid(61_234)
+for _ in range(threads):
+    threading.Thread(target=end.wait, daemon=True).start()
+print(tasks_counted(), resource.getrlimit(resource.RLIMIT_NPROC)[0], flush=True)
+sys.stdin.readline()
+os._exit(0)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a container")
+def test_processes_in_other_containers_count() -> None:
+    contained = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    with contextlib.ExitStack() as stack:
+        counted = []
+        for threads in (30, 1):
+            command = [*contained, sys.executable, "-c", HIDDEN, str(threads)]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            child = stack.enter_context(subprocess.Popen(command, **pipes))  # type: ignore[call-overload]
+            stack.callback(child.kill)
+            counted.append(int(child.stdout.readline().split()[0]))
+        assert counted == [31, 33]
+
+
+SWAP = """
+import os
+home = os.environ["HOME"]
+try:
+    os.rename(home, home + "-moved")
+except PermissionError:
+    pass
+else:
+    os.symlink("/etc", home)
+    raise AssertionError("the directory that is read afterwards can be exchanged")
+try:
+    os.listdir(os.path.dirname(home))
+except PermissionError:
+    pass
+else:
+    raise AssertionError("names of other programs' directories can be read")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run user code as another user")
+@pytest.mark.skipif(INTERPRETER_IS_PRIVATE, reason=f"other users cannot run {sys.executable}")
+def test_the_directory_of_its_answer_cannot_be_exchanged(run: Run) -> None:
+    assert run({"main.py": SWAP + TOPOLOGY}, user="nobody").name == "Words"
 
 
 @pytest.mark.parametrize(
