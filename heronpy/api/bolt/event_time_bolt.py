@@ -143,15 +143,16 @@ class EventTimeBolt(Bolt):
 
         With checkpoints to nothing: they are acked already, and children would keep their trees from being complete.
         """
-        if self._durable:
-            anchors = None
-        elif anchors is None:
-            anchors = self._anchors
+        anchors = self._anchors if anchors is None or self._durable else anchors
         return super().emit(tup, stream, anchors, direct_task, need_task_ids)
 
     def _set_aside(self, tup: Tuple, reason: str) -> None:
         if self._late_stream is not None:
-            super().emit([tup], self._late_stream, [tup] if self._tracked else None)
+            self._anchors = [tup] if self._tracked else None
+            try:
+                self.emit([tup], stream=self._late_stream)
+            finally:
+                self._anchors = None
         else:
             self.logger.info("left out, because it %s: %.200r", reason, tup)
         self.ack(tup)

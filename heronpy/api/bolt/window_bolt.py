@@ -41,6 +41,8 @@ class _WindowBolt(Bolt):
 
     window_duration: float
     slide_interval: float
+    _durable = False
+    """Whether windows are in checkpoints, and tuples acked on arrival."""
 
     @classmethod
     def _spans(cls, config: Mapping[str, Any]) -> tuple[float, float]:
