@@ -14,6 +14,7 @@ from heronpy import loader
 from heronpy.config.cluster import COMMAND_LINE
 from heronpy.errors import ConfigError, StateError, TopologyError
 from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan
+from heronpy.redaction import shown
 from heronpy.runtime import Launch
 from heronpy.submit._control import defined_plans, plans
 from heronpy.submit._plan import prepare
@@ -37,6 +38,8 @@ class CodeUpdate:
 
     launch: Launch
     definition: Definition
+    running: LogicalPlan
+    """As the code that runs defines it."""
     logical: LogicalPlan
     """As the new code defines it; tasks stay as many as there are."""
     base: PackingPlan
@@ -63,7 +66,7 @@ class CodeUpdate:
             if self.launch.checkpoints
             else f"containers are restarted one after the other: {', '.join(str(id) for (id,) in self.steps)}"
         )
-        return [f"code: {self.before or '(unknown)'} → {self.after}", how]
+        return [f"code: {self.before or '(unknown)'} → {self.after}", how, *_changed_keys(self.running, self.logical)]
 
 
 def version_of(launch: Launch, packing: PackingPlan) -> str:
@@ -130,7 +133,17 @@ def plan_code_update(
     with tempfile.TemporaryDirectory(prefix="heron-code-") as scratch:
         loader.stage(definition, Path(scratch))
         after = loader.version_of(Path(scratch), requirements)
-    return CodeUpdate(launch, definition, submitted.logical, packing, version_of(launch, packing), after, requirements)
+    return CodeUpdate(
+        launch, definition, running, submitted.logical, packing, version_of(launch, packing), after, requirements
+    )
+
+
+def _changed_keys(running: LogicalPlan, new: LogicalPlan) -> Iterator[str]:
+    """The topology's keys that have other values with the new code, in words that everybody may see."""
+    for key in sorted({*running.config, *new.config}):
+        was, will = (str(shown(key, one.config.get(key, "(unset)"))) for one in (running, new))
+        if key.startswith("topology.") and was != will:
+            yield f"{key}: {was} → {will}"
 
 
 def _given_at_submit(launch: Launch, running: LogicalPlan) -> dict[str, Any]:

@@ -125,17 +125,22 @@ def test_new_code_has_the_secrets_that_the_topology_was_submitted_with(
 
 
 @pytest.mark.parametrize(
-    ("again", "pending"),
-    [({}, "7"), ({"topology.max.spout.pending": 9}, "9")],  # nothing, or another value
+    ("again", "pending", "changed"),
+    [
+        ({}, "7", []),
+        ({"topology.max.spout.pending": 9}, "9", ["topology.max.spout.pending: 7 → 9"]),
+        ({"topology.my.password": "b"}, "7", []),  # it is another one, and is not shown
+    ],
 )
-def test_what_the_command_line_of_the_submission_has_set_stays(
-    tmp_path: Path, again: dict[str, Any], pending: str
+def test_what_the_command_line_of_the_submission_has_set_stays_and_changes_are_said(
+    tmp_path: Path, again: dict[str, Any], pending: str, changed: list[str]
 ) -> None:
     program = tmp_path / "counting.py"
     program.write_text(_WITH_A_SECRET.format(config={}))
     given = {
         "topology.reliability.mode": "EFFECTIVELY_ONCE",
         "topology.max.spout.pending": 7,
+        "topology.my.password": "a",
         "heron.statefulstorage.url": str(tmp_path / "checkpoints"),
     }
     submitted = prepare(define(str(program), "-", []), home=tmp_path, properties=given)
@@ -144,6 +149,7 @@ def test_what_the_command_line_of_the_submission_has_set_stays(
         state.set(Kind.PACKINGPLANS, "counting", submitted.packing.to_proto().SerializeToString())
     program.write_text(_WITH_A_SECRET.format(config={"my.own.key": "new"}))
     planned = plan_code_update(submitted.launch, define(str(program), "-", []), home=tmp_path, properties=again)
+    assert planned.changes[2:] == changed
     config = planned.logical.config
     assert (config["topology.reliability.mode"], config["my.own.key"]) == ("EFFECTIVELY_ONCE", "new")
     assert config["topology.max.spout.pending"] == pending
