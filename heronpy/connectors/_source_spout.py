@@ -129,7 +129,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         self._times: SourceTimes | None = None
         if context.sends_watermarks():
             limit = config.get(TOPOLOGY_MAX_SPOUT_PENDING) if mode == TopologyReliabilityMode.ATLEAST_ONCE else None
-            self._times = SourceTimes(spout.idle_after_s, limit, lambda watermark: self.send_watermark(watermark))
+            pending_max = int(limit) if limit else None
+            self._times = SourceTimes(spout.idle_after_s, pending_max, lambda watermark: self.send_watermark(watermark))
         exact = mode == TopologyReliabilityMode.EFFECTIVELY_ONCE
         if exact and not spout.source.rewindable and is_set(config, ALLOW_LOSSY_SPOUTS):
             exact = False  # records are acked to the source as they are emitted
