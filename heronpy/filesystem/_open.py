@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from heronpy.errors import ConfigError
 from heronpy.files import local_path
@@ -44,17 +44,18 @@ def location(what: str, path: str | os.PathLike[str] | UrlPath) -> Location:
         parts = urlsplit(text)
     except ValueError as e:
         raise ConfigError(f"{what}: the URL is not one: {e}") from None
-    if "@" in parts.netloc:
+    if "@" in parts.netloc or any("@" in value for name, value in parse_qsl(parts.query) if name == "endpoint"):
         raise ConfigError(f"{what}: credentials are not in the URL; they are found in the environment")
+    shown = text.partition("?")[0]
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return local_path(what, unquote(parts.path))
     if parts.scheme not in SCHEMES:
         raise ConfigError(
-            f"{what} {text!r}: {parts.scheme}: is not supported here, only directories and "
+            f"{what} {shown!r}: {parts.scheme}: is not supported here, only directories and "
             f"{', '.join(f'{scheme}://' for scheme in SCHEMES)}"
         )
     if not parts.netloc:
-        raise ConfigError(f"{what} {text!r}: it names no bucket or host: s3://bucket/prefix, hdfs://host:port/path")
+        raise ConfigError(f"{what} {shown!r}: it names no bucket or host: s3://bucket/prefix, hdfs://host:port/path")
     return UrlPath(text)
 
 

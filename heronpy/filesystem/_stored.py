@@ -62,7 +62,7 @@ class StoredFiles(Files[UrlPath]):
             size = self._storage.size(path.inner) if size_bytes is None else size_bytes
             if size > _WHOLE_BYTES:
                 return pa.PythonFile(_Input(self._storage, path, size), mode="r")
-            return pa.BufferReader(_exactly(self._storage, path, 0, size))
+            return pa.BufferReader(_end(self._storage, path, 0, size))
 
     def folders(self, directory: UrlPath, prefix: str = "") -> Iterator[tuple[str, list[Found[UrlPath]]]]:
         below = _below(directory)
@@ -106,7 +106,7 @@ class _Input(io.RawIOBase):
         self._storage, self._path, self._size = storage, path, size
         self._at = 0
         self._tail_at = max(0, size - _TAIL_BYTES)
-        self._tail = _exactly(storage, path, self._tail_at, size - self._tail_at)
+        self._tail = _end(storage, path, self._tail_at, size)
 
     def readable(self) -> bool:
         return True
@@ -132,8 +132,16 @@ class _Input(io.RawIOBase):
             return _exactly(self._storage, self._path, at, end - at)
 
 
+def _end(storage: CheckpointStorage, path: UrlPath, offset: int, size: int) -> bytes:
+    """What is there from an offset on: a file that is longer than its size now was replaced, and is not damaged."""
+    return _checked(path, offset, size - offset, storage.read(path.inner, offset, size - offset + 1))
+
+
 def _exactly(storage: CheckpointStorage, path: UrlPath, offset: int, length: int) -> bytes:
-    data = storage.read(path.inner, offset, length)
+    return _checked(path, offset, length, storage.read(path.inner, offset, length))
+
+
+def _checked(path: UrlPath, offset: int, length: int, data: bytes) -> bytes:
     if len(data) != length:
         raise ReadFailedError(f"{path} has other bytes than when it was listed: {len(data)} of {length} at {offset}")
     return data

@@ -45,6 +45,14 @@ class TestArrowFiles(FilesKit):
         with pytest.raises(ReadFailedError, match="5 of 6"):
             files.input(place / "a", 6)
 
+    @pytest.mark.parametrize("size", [100, 3 * 1024 * 1024])
+    def test_a_file_that_has_become_longer_is_no_proof_of_damage(
+        self, files: Files[Any], place: Location, size: int
+    ) -> None:
+        files.write(place / "a", b"x" * (size + 10))
+        with pytest.raises(ReadFailedError, match="other bytes than when it was listed"):
+            files.input(place / "a", size)
+
 
 def test_a_url_is_a_location_and_travels() -> None:
     place = location("it", "s3://bucket/a/b?endpoint=http://host:1&region=r")
@@ -71,6 +79,8 @@ def test_a_url_is_a_location_and_travels() -> None:
         ("s3:///x", "names no bucket"),
         ("s3:/bucket/x", "s3: is not supported here"),
         ("s3://key:swordfish@bucket/x", "credentials are not in the URL"),
+        ("s3://bucket/x?endpoint=http://key:swordfish@host:1", "credentials are not in the URL"),
+        ("gs://bucket/x?token=swordfish", "gs: is not supported here"),
     ],
 )
 def test_a_url_that_is_of_no_use_is_refused(url: str, why: str) -> None:
