@@ -66,14 +66,22 @@ class AuditLog:
         line = _line(fields)
         with self._lock, self._errors(), self._locked() as fd:
             size = os.fstat(fd).st_size
-            if not size or size + len(line) <= self._bytes_max:
+            if not size or size + len(line) <= self._bytes_max or not self._renamed():
                 self._append(fd, line)
                 return
-            now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-            os.rename(self.path, self.path.with_name(f"{self.path.name}.{now}"))
             with self._locked() as new:
                 self._remove_surplus(new)
                 self._append(new, line)
+
+    def _renamed(self) -> bool:
+        """Rename the file, if that can be done: the directory may be another user's. Else it grows."""
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        try:
+            os.rename(self.path, self.path.with_name(f"{self.path.name}.{now}"))
+        except OSError as e:
+            log.warning("the audit log %s cannot be renamed, and grows: %s", self.path, e.strerror)
+            return False
+        return True
 
     def _append(self, fd: int, line: bytes) -> None:
         size = os.fstat(fd).st_size

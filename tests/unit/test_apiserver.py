@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import io
 import json
 import os
@@ -418,6 +419,20 @@ def test_what_is_removed_of_the_audit_log_is_written_down_first(
     lines = [json.loads(line) for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
     (newest,) = [one["removed"] for one in lines if one.get("action") == "rotate"][-1:]
     assert all(name.startswith("audit.jsonl.") for name in newest)
+
+
+def test_an_audit_log_that_cannot_be_renamed_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def rename(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    log = AuditLog(tmp_path / "audit.jsonl", bytes_max=100)
+    monkeypatch.setattr(os, "rename", rename)
+    for number in range(5):
+        log.record(number=number)
+    assert _recorded(log.path) == list(range(5))
+    assert "audit.jsonl cannot be renamed, and grows: Permission denied" in caplog.text
 
 
 def test_a_torn_line_spoils_no_other(tmp_path: Path) -> None:
