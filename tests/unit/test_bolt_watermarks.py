@@ -313,7 +313,7 @@ def test_a_spout_that_may_have_no_more_pending_has_said_how_far_it_is() -> None:
     builder.add_bolt("held", windows, 1, {spout: Grouping.SHUFFLE}, BY_SECONDS)
     with Simulator(builder) as simulator:
         (bolt,) = simulator.component("held")
-        simulator.run(until=lambda: bolt.numbers >= 4900, seconds=20)
+        simulator.run(until=lambda: bolt.numbers >= 4900, seconds=60)
         assert bolt.numbers == 4900
 
 
@@ -367,7 +367,7 @@ def test_a_bolt_without_event_time_passes_watermarks_on_whatever_else_it_is(kind
     passed = builder.add_bolt("pass", kind, 2, {source: Grouping.SHUFFLE}, field)
     windows = Counts.with_tumbling_window(Duration(10_000)).with_timestamp_field("at")
     builder.add_bolt("counts", windows, 1, {passed: Grouping.SHUFFLE}, BY_SECONDS)
-    assert ran(builder, seconds=20) == [WHOLE]
+    assert ran(builder, seconds=60) == [WHOLE]
 
 
 class Reminders(Bolt):
@@ -397,7 +397,7 @@ def test_timers_pass_their_watermark_on_when_all_that_are_due_have_fired() -> No
     builder.add_bolt("held", windows, 1, {reminders: Grouping.SHUFFLE}, BY_SECONDS)
     with Simulator(builder) as simulator:
         (bolt,) = simulator.component("held")
-        simulator.run(until=lambda: bolt.numbers >= 6000, seconds=20)
+        simulator.run(until=lambda: bolt.numbers >= 6000, seconds=60)
         assert bolt.numbers == 6000
 
 

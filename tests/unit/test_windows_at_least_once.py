@@ -123,7 +123,9 @@ def built(kind: str, **config: Any) -> TopologyBuilder:
 
 
 def settle(simulator: Simulator) -> None:
-    simulator.run(seconds=0.02)
+    """Until nothing moves, however long that takes."""
+    while simulator.step():
+        pass
 
 
 @pytest.mark.parametrize("kind", KINDS)
