@@ -46,6 +46,8 @@ def location(what: str, path: str | os.PathLike[str] | UrlPath) -> Location:
         raise ConfigError(f"{what}: the URL is not one: {e}") from None
     if "@" in parts.netloc or any("@" in value for name, value in parse_qsl(parts.query) if name == "endpoint"):
         raise ConfigError(f"{what}: credentials are not in the URL; they are found in the environment")
+    if parts.fragment:
+        raise ConfigError(f"{what}: a URL of a store has no fragment: what is after its # would be left out")
     shown = text.partition("?")[0]
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return local_path(what, unquote(parts.path))

@@ -45,7 +45,8 @@ class SqliteStore(Store):
         """Describe the store.
 
         Args:
-            directory: below which the files are; the job's directory without it. A relative one begins at the present.
+            directory: below which the files are, of this job alone (two jobs would share views of one name); the job's
+                directory without it. A relative one begins at the present.
             durable: whether a commit waits for the disk, and so survives a loss of power (some ms each). Without it
                 commits survive the death of any process.
         """

@@ -80,6 +80,7 @@ def test_a_url_is_a_location_and_travels() -> None:
         ("s3:/bucket/x", "s3: is not supported here"),
         ("s3://key:swordfish@bucket/x", "credentials are not in the URL"),
         ("s3://bucket/x?endpoint=http://key:swordfish@host:1", "credentials are not in the URL"),
+        ("s3://bucket/job#2", "has no fragment"),
         ("gs://bucket/x?token=swordfish", "gs: is not supported here"),
     ],
 )
