@@ -74,13 +74,21 @@ def test_what_has_failed_is_submitted_again_whatever_its_users_comment_is(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("node_address", "advertised"),
-    [("10.0.0.7", "10.0.0.7"), ("n1", "n1"), ("127.0.0.1", ""), ("127.0.1.1", ""), ("::1", ""), ("localhost", "")],
+    ("node_address", "routed", "advertised"),
+    [
+        ("10.0.0.7", True, "10.0.0.7"),
+        ("n1", True, "n1"),
+        ("127.0.0.1", True, ""),
+        ("127.0.1.1", True, ""),
+        ("::1", True, ""),
+        ("localhost", True, ""),
+        ("localhost", False, "localhost"),  # state in files on this one machine: nothing else says an address
+    ],
 )
 def test_a_container_advertises_no_address_that_only_its_node_reaches(
-    tmp_path: Path, node_address: str, advertised: str
+    tmp_path: Path, node_address: str, routed: bool, advertised: str
 ) -> None:
-    script = job_script(SlurmConfig(), "words-7", 1, SIZE, bootstrap=b"{}")
+    script = job_script(SlurmConfig(), "words-7", 1, SIZE, bootstrap=b"{}", routed=routed)
     begin = script.index('if [ -z "${HERON_ADVERTISE_ADDRESS')
     chosen = script[begin : script.index("\nfi\n", begin) + 4]
     (tmp_path / "scontrol").write_text(f"#!/bin/bash\necho NodeName=n1 NodeAddr={node_address} Port=1\n")

@@ -135,6 +135,7 @@ class SlurmScheduler(Scheduler):
             resources,
             bootstrap=bootstrap_document(self.launch, container),
             python=python_command(self.launch),
+            routed=self.launch.statemgr.first_server() is not None,
         )
         id = _commands.submit(script)
         log.info("submitted container %d of %s: job %s", container, self.launch.topology, id)

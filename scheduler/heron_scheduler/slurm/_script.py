@@ -49,8 +49,7 @@ cat > "$dir/bootstrap.json" <<'{delimiter}'
 {delimiter}
 if [ -z "${{HERON_ADVERTISE_ADDRESS:-}}" ]; then
   address=$(scontrol show node --oneliner "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\\([^ ]*\\).*/\\1/p')
-  case "$address" in 127.* | ::1 | localhost) address= ;; esac  # of use to this node alone
-  [ -n "$address" ] && export HERON_ADVERTISE_ADDRESS="$address"
+{loopback}  [ -n "$address" ] && export HERON_ADVERTISE_ADDRESS="$address"
 fi
 cd "$dir" || exit 73
 {watch}watcher=
@@ -86,6 +85,10 @@ done
 cd / && rm -rf "$dir"
 [ -n "$again" ] && exec scontrol requeue "$SLURM_JOB_ID"
 exit 0
+"""
+
+_NO_LOOPBACK = """\
+  case "$address" in 127.* | ::1 | localhost) address= ;; esac  # of use to this node alone
 """
 
 # Slurm requeues what was lost with its node, and nothing else: a job whose script was killed has failed. So the script
@@ -128,6 +131,7 @@ def job_script(
     *,
     bootstrap: bytes,
     python: Sequence[str] = ("python3",),
+    routed: bool = True,
 ) -> str:
     """The script of a container's job.
 
@@ -138,6 +142,7 @@ def job_script(
         resources: What it asks for; nothing is asked for where it is 0.
         bootstrap: The content of its bootstrap file.
         python: The beginning of the command that runs it.
+        routed: The state manager is a server: a node whose `NodeAddr` is loopback advertises the address of the route.
     """
     options = [f"--job-name={job_name(topology_id, container)}", "--nodes=1", "--ntasks=1"]
     if resources.cpu > 0:
@@ -160,6 +165,7 @@ def job_script(
         delimiter=_DELIMITER,
         bootstrap=text,
         python=shlex.join(python),
+        loopback=_NO_LOOPBACK if routed else "",
         watch=_WATCH.format(seconds=WATCH_S, watched=watched, mark=FAILURE_MARK) if watched else "",
         watched=watched,
         mark=FAILURE_MARK,
