@@ -316,11 +316,12 @@ def test_a_link_of_another_user_gets_no_file_of_roots(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "key").touch(0o600)
-    chown = os.chown
+    chown, exchanged = os.chown, list[Path]()
 
     def chown_to_an_attacker(path: Path, *owner: int, follow_symlinks: bool = True) -> None:
         chown(path, *owner, follow_symlinks=follow_symlinks)
-        if path.name.startswith("heron-sandbox-"):
+        if (path / "request.json").exists():
+            exchanged.append(path)
             for file in (path / "request.json", path / "program.zip"):
                 file.unlink()
                 file.symlink_to(tmp_path / "key")
@@ -329,6 +330,7 @@ def test_a_link_of_another_user_gets_no_file_of_roots(
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(HeronError):
         run({"main.py": TOPOLOGY}, user="nobody")
+    assert exchanged
     assert (tmp_path / "key").stat().st_uid == 0
 
 
