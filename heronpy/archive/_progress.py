@@ -75,7 +75,11 @@ def complete_before_ms(directory: Location) -> int | None:
 def _runs(directory: Location) -> dict[str, list[dict[str, Any]]]:
     runs: dict[str, list[dict[str, Any]]] = defaultdict(list)
     files = files_of(directory)
-    for path in [file.path for file in files.listed(directory / _FOLDER) if file.path.suffix == ".json"]:
+    try:
+        listed = files.listed(directory / _FOLDER)
+    except OSError as error:
+        raise HeronError(f"{directory / _FOLDER} cannot be listed: {error}") from error
+    for path in [file.path for file in listed if file.path.suffix == ".json"]:
         try:
             runs[path.name.partition("@")[0]].append(_task(json.loads(files.read(path))))
         except (OSError, ValueError, RecursionError) as error:

@@ -10,7 +10,7 @@ from heronpy.filesystem._local import LocalFiles
 from heronpy.filesystem._open import files_of, location
 from heronpy.filesystem._spi import Files, Found
 from heronpy.filesystem._stored import StoredFiles
-from heronpy.filesystem._url_path import Location, UrlPath, parse_location
+from heronpy.filesystem._url_path import Location, UrlPath
 
 __all__ = [
     "Files",
@@ -21,5 +21,4 @@ __all__ = [
     "UrlPath",
     "files_of",
     "location",
-    "parse_location",
 ]

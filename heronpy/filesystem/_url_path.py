@@ -57,8 +57,3 @@ class UrlPath:
 
 Location = Path | UrlPath
 """Where a file or a directory is."""
-
-
-def parse_location(text: str) -> Location:
-    """The inverse of `str` for paths, and of `UrlPath.url`."""
-    return UrlPath(text) if "://" in text else Path(text)

@@ -261,8 +261,7 @@ def _told(loaded: Loaded) -> Iterator[Callable[[RunReport], None]]:
     try:
         yield reports.append
     except HeronError as e:
-        if (run := failed(began_s, e)) is not None:
-            tell(home(), loaded.job, run=run)
+        tell(home(), loaded.job, run=failed(began_s, e))
         raise
     for report in reports:
         done = Run(began_at_s=began_s, seconds=round(report.seconds, 3), batches=len(report.batches))

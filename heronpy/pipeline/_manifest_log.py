@@ -99,7 +99,7 @@ def _create(folder: UrlPath, number: int, content: bytes, needed: int) -> int:
     if not files_of(folder).create(_path(folder, number), content):
         raise _fenced(folder)
     numbers = _numbers(folder)
-    if numbers[-1:] != [number]:  # it was free because others had it, and it was so old that they removed it
+    if max(numbers, default=number) > number:  # others had it, and it was so old that they removed it
         raise _fenced(folder)
     old = [_path(folder, n) for n in numbers if n < number - _KEPT and n != needed]
     with contextlib.suppress(HeronError):  # the next one removes them

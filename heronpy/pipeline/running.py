@@ -102,6 +102,7 @@ def run(
         UserCodeError: user code failed, or raised for more than a tenth of the elements; nothing of that Spark job
             counts.
         UnavailableError: there is no Java, or no Spark.
+        HeronError: a file cannot be read or written now; what was done before stays done.
     """
     check_packages()
     try:
@@ -111,6 +112,8 @@ def run(
             return running.run(until_ms, batches)
     except pickle.PicklingError as error:  # also for lack of memory
         raise HeronError(f"the program cannot be sent to Spark's tasks: {error}; nothing was replaced") from error
+    except OSError as error:
+        raise HeronError(f"the files of {job.name} cannot be read or written: {error}") from error
 
 
 class _Run:

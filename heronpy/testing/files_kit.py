@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.filesystem import Files, Location, UrlPath, files_of, parse_location
+from heronpy.filesystem import Files, Location, UrlPath, files_of, location
 
 
 def _name(place: Location) -> Location:
@@ -111,7 +111,7 @@ class FilesKit:
         assert [file.path.name for file in files.listed(place / "ab")] == ["1"]
 
     def test_a_location_comes_back_from_its_text(self, place: Location) -> None:
-        again = parse_location(_text(place)) / "a"
+        again = location("it", _text(place)) / "a"
         assert (_text(again), str(again)) == (_text(place / "a"), str(place / "a"))
         assert "?" not in str(again)
 

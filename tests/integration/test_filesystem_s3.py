@@ -15,7 +15,7 @@ import pytest
 from heronpy.archive import Archive, ArchiveWriter, DeadLetters, dead_letter_counts, publish_letters
 from heronpy.archive.files import this_process
 from heronpy.errors import AlreadyExistsError, ConfigError, FencedError, HeronError
-from heronpy.filesystem import Location, StoredFiles, files_of, location, parse_location
+from heronpy.filesystem import Location, StoredFiles, files_of, location
 from heronpy.pipeline import Manifest
 from heronpy.pipeline.manifest import Batch, lock, manifest_stamp
 from heronpy.testing.files_kit import FilesKit
@@ -45,7 +45,7 @@ def place(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Location:
 class TestS3Files(FilesKit):
     def test_the_url_of_a_folder_leads_to_it(self, place: Location) -> None:
         files_of(place).write(place / "a" / "b", b"1")
-        again = parse_location((place / "a").url)  # type: ignore[union-attr]  # it is one of a store
+        again = location("it", (place / "a").url)  # type: ignore[union-attr]  # it is one of a store
         assert files_of(again).read(again / "b") == b"1"
 
 

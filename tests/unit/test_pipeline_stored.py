@@ -11,6 +11,8 @@ from typing import Any
 import pyarrow.fs
 import pytest
 
+pytest.importorskip("pyspark", reason="batch runs are Spark's")
+
 from heronpy.archive import Archive, ArchiveWriter
 from heronpy.checkpoints import ArrowStorage
 from heronpy.connectors import ListSource
@@ -144,14 +146,7 @@ def test_an_open_reader_goes_on_with_the_newest_when_its_object_is_removed(place
     reader.close()
 
 
-@pytest.mark.parametrize("folder", ["_tmp", "batch=0"])
-def test_a_directory_that_cannot_be_listed_is_an_error_of_one_line(
-    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = tmp_path / "archive" / "events"
-    writer = ArchiveWriter(directory, task="0", batch_length_ms=10_000, codec="columns", dead_letter=refuse)
-    writer.add("a", 0, 1)
-    writer.commit()
+def fail_listing(monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
     scandir = os.scandir
 
     def fails(path: Any = ".") -> Any:
@@ -160,8 +155,25 @@ def test_a_directory_that_cannot_be_listed_is_an_error_of_one_line(
         return scandir(path)
 
     monkeypatch.setattr(os, "scandir", fails)
+
+
+@pytest.mark.parametrize("folder", ["_tmp", "_progress", "batch=0"])
+def test_an_archive_that_cannot_be_listed_is_an_error_of_one_line(
+    tmp_path: Path, folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "archive" / "events"
+    writer = ArchiveWriter(directory, task="0", batch_length_ms=10_000, codec="columns", dead_letter=refuse)
+    writer.add("a", 0, 1)
+    writer.commit()
+    fail_listing(monkeypatch, folder)
     with pytest.raises(HeronError, match="Input/output error"):
         compact(job_at(tmp_path))
-    if folder != "_tmp":
+    if folder == "batch=0":
         with pytest.raises(HeronError, match="Input/output error"):
             Archive(directory).batches()
+
+
+def test_views_that_cannot_be_listed_are_an_error_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_listing(monkeypatch, "views")
+    with pytest.raises(HeronError, match=r"files of stored cannot be read or written.*Input/output error"):
+        run(job_at(tmp_path), until_ms=0)
