@@ -26,6 +26,8 @@ async def announce(launch: Launch, container: int, incarnation: int, address: st
 def _announced(value: bytes | None, topology_id: str, incarnation: int, address: str) -> bytes | None:
     """The record with the address; None: there is nothing to be written."""
     record = container_record(value)
+    if value and not record.topology_id:
+        log.warning("the record of the container is damaged: its address is announced in the next one")
     if (record.topology_id, record.incarnation) != (topology_id, incarnation) or record.shell_endpoint == address:
         return None
     record.shell_endpoint = address

@@ -203,7 +203,7 @@ def test_a_fork_bomb_comes_to_its_end(run: Run) -> None:
 
 HIDDEN = """
 import os, resource, subprocess, sys, threading
-from heronpy.sandbox._child import tasks_counted
+from heronpy.sandbox.task_count import tasks_counted
 threads, end = int(sys.argv[1]), threading.Event()
 os.setuid(61_234)
 for _ in range(threads):
