@@ -83,9 +83,6 @@ class Cluster(ABC):
     stand_ins = True
     """Whether containers are stand-ins; else they are real ones, of which less is known."""
 
-    advertises = True
-    """Whether containers are told by which address others reach them; else they find out."""
-
     more: Mapping[str, Any] = MappingProxyType({})
     """Keys that a test adds to the cluster's configuration."""
     others = stat.S_IRWXG | stat.S_IRWXO
@@ -257,7 +254,7 @@ class SchedulerKit:
             assert report.bootstrap["files"]["token"].strip() == token
             assert ("tls/authority/ca-key.pem" in report.bootstrap["files"]) == (n == 0)
             assert report.mode & (stat.S_IRWXG | stat.S_IRWXO) == 0
-            assert bool(report.address) == cluster.advertises
+            assert report.address
             for name in ("cmdline", "environ"):
                 assert token.encode() not in Path(f"/proc/{report.pid}/{name}").read_bytes()
 

@@ -24,7 +24,6 @@ WATCH_S = 5
 
 class Slurm(Cluster):
     name = "slurm"
-    advertises = False  # NodeAddr is loopback here
 
     def __init__(self, root: Path, slurm: SlurmCluster) -> None:
         super().__init__(root)
