@@ -31,7 +31,7 @@ from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan
 from heronpy.proto import metrics_pb2, stmgr_pb2
 from heronpy.rpc import channel, read_message, wait_connected, write_message
-from heronpy.runtime import Launch, StreamLost, TaskProgress, essential, until_one_ends
+from heronpy.runtime import Launch, StreamLost, TaskProgress, essential, until_one_ends, use_huge_pages
 
 if TYPE_CHECKING:
     from heronpy.checkpoints import Saved
@@ -108,6 +108,7 @@ class Instance:
             attached = tasks.create_task(essential(self._stay_attached()), name=f"{self._id}/attach")
             reporting = tasks.create_task(essential(self._reporter.run()), name=f"{self._id}/metrics")
             tuning = tasks.create_task(essential(self._tune()), name=f"{self._id}/tune")
+            huge_pages = tasks.create_task(use_huge_pages(), name=f"{self._id}/huge_pages")
             try:
                 error = await asyncio.shield(self._ended)
             except asyncio.CancelledError:
@@ -120,6 +121,7 @@ class Instance:
                 attached.cancel()
                 reporting.cancel()
                 tuning.cancel()
+                huge_pages.cancel()
                 if self._checkpoints_run is not None:
                     self._checkpoints_run.cancel()
                 with contextlib.suppress(Exception):  # what ends this process matters more than its last metrics

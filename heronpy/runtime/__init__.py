@@ -5,6 +5,7 @@ from heronpy.parent import PARENT_ENV, die_with_parent
 from heronpy.runtime._clock import sleep_until
 from heronpy.runtime._diagnosis import memory_path, stack_path
 from heronpy.runtime._heartbeat import HEARTBEAT_ENV, Beat, HasTask, Heartbeat, TaskProgress, keep_beating, read_beat
+from heronpy.runtime._huge_pages import HugePages, use_huge_pages
 from heronpy.runtime._launch import (
     CONTAINER_LOCK_FILE,
     INCARNATION_ENV,
@@ -37,6 +38,7 @@ __all__ = [
     "Beat",
     "HasTask",
     "Heartbeat",
+    "HugePages",
     "Launch",
     "LevelSwitch",
     "Profiler",
@@ -62,4 +64,5 @@ __all__ = [
     "sleep_until",
     "stack_path",
     "until_one_ends",
+    "use_huge_pages",
 ]

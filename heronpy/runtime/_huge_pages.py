@@ -1,0 +1,111 @@
+"""Memory in huge pages.
+
+What a task keeps, such as a dictionary of keys, is read at random: with pages of 4 KB almost every read also misses
+the TLB, which on a virtual machine costs more than the read. A page of 2 MB has room for tens of thousands of keys.
+
+The kernel makes huge pages by itself only where it is set to `always`; many distributions set `madvise`. Python
+allocates pieces smaller than a huge page, so advice at that time would not help: memory is collapsed once it is filled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import mmap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import thread_time
+from typing import Final
+
+_MADV_COLLAPSE: Final = 25
+"""Linux 6.1; not in `mmap` of Python 3.11."""
+_SETTING: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+_SIZE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
+
+_RESIDENT_MIN: Final = 0.9
+"""Memory that is used less than that stays as it is: filled up, it would take more room."""
+_SHARE: Final = 0.05
+"""Of the time at most so much is spent on it."""
+_PAUSE_MIN_S: Final = 1.0
+_PAUSE_MAX_S: Final = 60.0
+
+
+class HugePages:
+    """What collapses the memory of this process, block by block."""
+
+    def __init__(self, madvise: Callable[[int, int, int], int], mincore: Callable[[int, int, object], int], size: int):
+        self._madvise, self._mincore, self._size = madvise, mincore, size
+        self._collapsed: set[int] = set()
+        """The addresses of the blocks that were in the last round."""
+
+    @classmethod
+    def available(cls) -> HugePages | None:
+        """None where the kernel has none, or its administrator wants none."""
+        try:
+            if "[never]" in _SETTING.read_text():
+                return None
+            size = int(_SIZE.read_text())
+        except OSError:  # not Linux, or a kernel without them
+            return None
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+        return cls(libc.madvise, libc.mincore, size)
+
+    def round(self) -> Iterator[bool]:
+        """Collapse what is filled; a step for each block, which is true if the block was not there before.
+
+        A step takes a millisecond or two, without the interpreter's lock. What the kernel refuses is left for the next
+        round.
+
+        Raises:
+            OSError: the kernel cannot do that (EINVAL: it is older than 6.1).
+        """
+        before, self._collapsed = self._collapsed, set()
+        for begin, end in _anonymous():
+            first = -(-begin // self._size) * self._size
+            for block in range(first, end - self._size + 1, self._size):
+                if not self._filled(block):
+                    continue
+                if self._madvise(block, self._size, _MADV_COLLAPSE) == 0:
+                    self._collapsed.add(block)
+                    yield block not in before
+                elif (number := ctypes.get_errno()) == errno.EINVAL:
+                    raise OSError(number, "madvise(MADV_COLLAPSE)")
+
+    def _filled(self, block: int) -> bool:
+        pages = self._size // mmap.PAGESIZE
+        resident = ctypes.create_string_buffer(pages)
+        if self._mincore(block, self._size, resident) != 0:
+            return False  # it is not there any more
+        return pages - resident.raw.count(0) >= _RESIDENT_MIN * pages
+
+
+def _anonymous() -> Iterator[tuple[int, int]]:
+    """Begin and end of each part of this process's memory that is its own and of no file."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        area, access, _offset, _device, inode, *name = line.split(maxsplit=5)
+        if access == "rw-p" and inode == "0" and (not name or name[0] == "[heap]" or name[0].startswith("[anon")):
+            begin, _, end = area.partition("-")
+            yield int(begin, 16), int(end, 16)
+
+
+async def use_huge_pages() -> None:
+    """Keep the memory of this process in huge pages, as far as it is filled; until cancelled."""
+    pages = HugePages.available()
+    if pages is None:
+        return
+    pause_s = _PAUSE_MIN_S
+    while True:
+        await asyncio.sleep(pause_s)
+        made, began_s = 0, thread_time()
+        try:
+            for new in pages.round():
+                made += new
+                took_s = thread_time() - began_s
+                await asyncio.sleep(took_s / _SHARE if new else 0)
+                began_s = thread_time()
+        except OSError:
+            return  # an older kernel
+        pause_s = _PAUSE_MIN_S if made else min(2 * pause_s, _PAUSE_MAX_S)
