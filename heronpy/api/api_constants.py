@@ -56,13 +56,16 @@ TOPOLOGY_COMPONENT_OUTPUT_BPS = "topology.component.output.bps"
 TOPOLOGY_COMPONENT_HOLDS_TUPLES = "topology.component.holds.tuples"
 """For a bolt, not in Heron: it acks tuples long after it got them, as windows and joins do. Where there is one, and no
 `topology.max.spout.pending`, spouts may have a million tuples on their way instead of what was acked lately."""
+TOPOLOGY_COMPONENT_WINDOWS_HOLD_TUPLES = "topology.component.windows.hold.tuples"
+"""Not in Heron, set by windowed bolts: all that they do not ack is in a window. Without checkpoints the same holds, and
+tuples do not time out meanwhile. With checkpoints windows are state, and tuples acked on arrival."""
 TOPOLOGY_COMPONENT_TASK_TIMEOUT_SECS = "topology.component.task.timeout.secs"
 """Not in Heron: how long one call of the component's code may take before its instance is killed and started again.
 0: for ever. Without it `heron.instance.task.timeout.ms` holds."""
 TOPOLOGY_COMPONENT_WATERMARK_FIELD = "topology.component.watermark.field"
 """Not in Heron: the field of the component's tuples that its watermarks speak of. Bolts with this timestamp field
-follow them. A bolt without event time passes on those of its inputs; a spout calls `send_watermark()`. See
-docs/guarantees.md."""
+follow them. A bolt without event time passes on those of its inputs; a spout calls `send_watermark()`. Empty: it sends
+none. See docs/guarantees.md."""
 TOPOLOGY_COMPONENT_OUTPUT_TPS = "topology.component.output.tps"
 
 # Windowed bolts, as in Storm (see `heronpy.api.bolt.BaseWindowedBolt`). The last two are not in Storm.

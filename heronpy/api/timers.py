@@ -42,6 +42,8 @@ CLOCKS: Final = "timers.clocks"
 """Name of the state of their clocks."""
 AT_ONCE_MAX: Final = 1000
 """Timers that fire before the task does anything else."""
+STALE_MAX: Final = 1000
+"""Entries of cancelled timers that a heap may have, unless they are fewer than those of others."""
 
 
 class TimerKind(enum.Enum):
@@ -84,6 +86,8 @@ class Timers:
         settings = TimeSettings(**TimeSettings.values(config))
         self._interval_ms, self._timestamp = settings.interval_ms, settings.timestamp
         self._look_at_ms = 0
+        self._idle = False
+        """Nothing was waited for when time was looked at."""
         self._followed = FollowedWatermarks(context)
         self._watermarks = settings.watermarks(context, self._now_ms, self._followed)
         self._sent = Sent(every_ms=0) if self._timestamp is not None and context.sends_watermarks() else None
@@ -93,9 +97,12 @@ class Timers:
             self._watermarks.restore(watermarks)
         self._numbers = itertools.count()
         self._heaps: dict[bool, _Heap] = {True: [], False: []}
+        self._count = {True: 0, False: 0}
+        """Of timers that are set, by whether they are of event time."""
         for key, timers in self._set.items():
             for event, at_ms in timers:
                 heapq.heappush(self._heaps[event], (at_ms, next(self._numbers), key))
+                self._count[event] += 1
 
     @property
     def now_ms(self) -> int:
@@ -122,13 +129,27 @@ class Timers:
 
     def cancel(self, key: Any) -> None:
         """Forget all timers of a key. Raises as `event`."""
-        self._set.pop(key, None)
+        for event, _ in self._set.pop(key, ()):
+            self._count[event] -= 1
 
     def _add(self, key: Any, event: bool, at_ms: int) -> None:
         timers = self._set.get(key, ())
         if (event, at_ms) not in timers:
             self._set[key] = (*timers, (event, at_ms))
-            heapq.heappush(self._heaps[event], (at_ms, next(self._numbers), key))
+            self._count[event] += 1
+            heap = self._heaps[event]
+            heapq.heappush(heap, (at_ms, next(self._numbers), key))
+            if len(heap) > 2 * self._count[event] + STALE_MAX:
+                self._drop_stale(event)
+
+    def _drop_stale(self, event: bool) -> None:
+        """Without this, what is set anew with each tuple would stay until its first time has come."""
+        set_at: dict[tuple[Any, int], tuple[int, int, Any]] = {}
+        for at_ms, number, key in self._heaps[event]:
+            if (event, at_ms) in self._set.get(key, ()):
+                set_at.setdefault((key, at_ms), (at_ms, number, key))
+        self._heaps[event][:] = set_at.values()
+        heapq.heapify(self._heaps[event])
 
     # For the engine
 
@@ -153,12 +174,17 @@ class Timers:
         """A task before this one has sent its watermark."""
         self._followed.mark(task, watermark)
 
-    def watermark_due(self) -> int | None:
-        """The watermark to send to the tasks after this one, when timers have fired; None: not now."""
+    def watermark_due(self, windows: tuple[int, bool] = (END, True)) -> int | None:
+        """The watermark to send to the tasks after this one, when timers have fired; None: not now.
+
+        Args:
+            windows: how far the bolt's windows are, and whether they wait for nothing.
+        """
         heap = self._heaps[True]
         if self._sent is None or (heap and heap[0][0] <= self.watermark):  # more are due than fire at once
             return None
-        watermark = END if self._watermarks.idle else self.watermark
+        reached, idle = windows
+        watermark = END if self._idle and idle else min(self.watermark, reached)
         return watermark if self._sent.due(watermark, self.now_ms) else None
 
     def due(self) -> Iterator[Timer]:
@@ -167,6 +193,7 @@ class Timers:
         if self._timestamp is not None and now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + self._interval_ms
             self._watermarks.advance(now_ms)
+            self._idle = self._watermarks.idle
         left = AT_ONCE_MAX
         for event, clock_ms in ((True, self.watermark), (False, now_ms)):
             heap, added = self._heaps[event], next(self._numbers)
@@ -183,6 +210,7 @@ class Timers:
         timers = self._set.get(key, ())
         if (event, at_ms) not in timers:
             return False
+        self._count[event] -= 1
         if others := tuple(timer for timer in timers if timer != (event, at_ms)):
             self._set[key] = others
         else:
@@ -204,8 +232,15 @@ class Timers:
         """Bring the state of the clocks up to date, for a snapshot."""
         self._clocks.value = (self.now_ms, self._watermarks.saved())
 
+    @property
+    def indexed(self) -> int:
+        """How many times are kept in memory, those of cancelled timers included."""
+        return sum(map(len, self._heaps.values()))
+
     def check_invariants(self) -> None:
         """Raise AssertionError if heaps and state contradict each other. For tests."""
+        for event, count in self._count.items():
+            assert count == sum(each == event for timers in self._set.values() for each, _ in timers)
         for key, timers in self._set.items():
             assert timers
             for event, at_ms in timers:

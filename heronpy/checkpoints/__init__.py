@@ -60,7 +60,15 @@ from heronpy.checkpoints._object import (
 )
 from heronpy.checkpoints._object_writer import RUN_BYTES, ObjectWriter
 from heronpy.checkpoints._redis import RedisStorage
-from heronpy.checkpoints._restore import NOTHING_SAVED, Saved, SavedState, check_complete, parts_for, read_saved
+from heronpy.checkpoints._restore import (
+    NOTHING_SAVED,
+    ReadAhead,
+    Saved,
+    SavedState,
+    check_complete,
+    parts_for,
+    read_saved,
+)
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
 from heronpy.checkpoints._s3 import S3Storage
 from heronpy.checkpoints._spooled import SpooledSource
@@ -89,6 +97,7 @@ __all__ = [
     "ObjectReader",
     "ObjectRef",
     "ObjectWriter",
+    "ReadAhead",
     "RedisStorage",
     "Refused",
     "Row",

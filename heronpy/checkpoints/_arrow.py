@@ -110,9 +110,21 @@ class ArrowStorage(CheckpointStorage):
             return int(f.size())
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        with self._errors(name, ReadFailedError), self._opened(self._path(name)) as f:
+        return self._read(self._path(name), name, offset, length)
+
+    def _read(self, path: str, name: str, offset: int, length: int | None) -> bytes:
+        with self._errors(name, ReadFailedError), self._opened(path) as f:
             rest = max(0, int(f.size()) - offset)
             return bytes(f.read_at(rest if length is None else min(length, rest), offset)) if rest else b""
+
+    def stat(self, name: str) -> Listed:
+        path = self._path_of_any(name)
+        with self._errors(name, ReadFailedError), self._opened(path) as f:
+            info = self._fs.get_file_info(path)
+            return Listed(name, int(f.size()), f"{info.size}:{info.mtime_ns}", (info.mtime_ns or 0) / 1e9)
+
+    def read_of(self, found: Listed, offset: int = 0, length: int | None = None) -> bytes:
+        return self._read(self._path_of_any(found.name), found.name, offset, length)
 
     def names(self, prefix: str = "") -> list[str]:
         return [one.name for one in self.listed(prefix)]
@@ -146,6 +158,12 @@ class ArrowStorage(CheckpointStorage):
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{check_storage_name(name)}"
+
+    def _path_of_any(self, name: str) -> str:
+        """Of a file that others have made."""
+        if ".." in name.split("/"):
+            raise NotFoundError(f"there is no {name} in {self.directory}")
+        return f"{self.directory}/{name}"
 
     # What is there is asked by opening and listing: of HDFS, `get_file_info` of a path says that nothing is there also
     # when nobody answers.

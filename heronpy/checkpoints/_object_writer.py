@@ -28,6 +28,7 @@ from heronpy.checkpoints._object import (
     TRAILER,
     Entries,
     Row,
+    encoded,
 )
 
 BLOCK_BYTES: Final = 64 * 1024
@@ -86,6 +87,19 @@ class ObjectWriter:
             size += len(value.data)
         elif kind is str or kind is bytes:
             size += len(value)
+        self._run_bytes += size
+        self._due_bytes += _WRITTEN_BY_ADDED * size
+        if self._due_bytes >= BLOCK_BYTES:
+            self._write_due()
+
+    def add_encoded(self, state: int, group: int, key: str | int, value: bytes) -> None:
+        """Add an entry whose key is stored as it is, whose value is encoded by its codec, and whose time is not kept.
+
+        Raises:
+            CheckpointError: the value is too large.
+        """
+        self._runs[state][group].append((key, None, encoded(value), 0))
+        size = _ROW_BYTES + len(value)
         self._run_bytes += size
         self._due_bytes += _WRITTEN_BY_ADDED * size
         if self._due_bytes >= BLOCK_BYTES:

@@ -3,6 +3,8 @@
 What is kept by key is divided by key group: a task reads its range of groups out of the objects of all tasks that owned
 them, whatever their number was. For each group the newest base that covers it counts, and what is newer than that.
 
+What a task was to have soon may have been read before (`ReadAhead`): then only what is newer is read.
+
 Everything else is complete in the objects of one generation, that is between two changes of the number of tasks: after
 such a change every task writes all of it again. So only the newest generation counts; how it is divided among another
 number of tasks is for whoever owns the state (`heronpy.state`).
@@ -10,7 +12,7 @@ number of tasks is for whoever owns the state (`heronpy.state`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from heronpy.checkpoints._header import Kind
@@ -98,6 +100,36 @@ class Saved:
         return replace(self, generation=0, since=0)
 
 
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """State by key of one task as of a committed checkpoint, read before anybody knew whether it would be needed."""
+
+    checkpoint_id: int
+    epoch: int
+    """A restore epoch in which that was the newest committed checkpoint."""
+    index: int
+    tasks: int
+    """The task's index, and how many there are: what it was read for."""
+    blocks: Mapping[str, Block]
+    """By name of the state, all its entries in one; values may be decoded."""
+
+    def precedes(self, checkpoint_id: int, epoch: int) -> bool:
+        """Whether a checkpoint that was taken in a restore epoch has all that this one has, and what came after it.
+
+        What is committed in one epoch follows one another. Before another epoch an older checkpoint may be restored.
+        """
+        return checkpoint_id == self.checkpoint_id or (checkpoint_id > self.checkpoint_id and epoch == self.epoch)
+
+    def fits(self, manifest: Manifest, index: int, tasks: int, parts: Iterable[Part]) -> bool:
+        """Whether this and the changes since then are what a task restores of a checkpoint that has these parts."""
+        newer = (part.ref for part in parts if part.ref.checkpoint_id > self.checkpoint_id)
+        return (
+            (index, tasks) == (self.index, self.tasks)
+            and self.precedes(manifest.checkpoint_id, manifest.epoch)
+            and all(ref.since > 0 for ref in newer)  # of a newer base it is not known what it has no more
+        )
+
+
 NOTHING_SAVED = Saved(checkpoint_id=0, generation=0, since=0, rescaled=False, states={})
 """For a task that starts for the first time."""
 
@@ -164,6 +196,7 @@ def read_saved(
     *,
     only: str | None = None,
     kept: bool = True,
+    ahead: ReadAhead | None = None,
 ) -> Saved:
     """What a checkpoint has for task `index` of `tasks`, whatever the number of tasks was that wrote it.
 
@@ -175,6 +208,7 @@ def read_saved(
         opened: Opens an object; the header is checked against the manifest here.
         only: The name of a state; others are not read.
         kept: Whether blocks of state by key are kept in memory; else they are checked, and read again when needed.
+        ahead: What was read before; used if it fits.
 
     Raises:
         CheckpointError: a part is missing, damaged or another object's; or the tasks are more than the key groups.
@@ -195,8 +229,13 @@ def read_saved(
 
     parts = parts_for(refs, groups_of(index, tasks, manifest.groups), manifest.name)
     states: dict[str, SavedState] = {}
+    if ahead is not None and not (kept and ahead.fits(manifest, index, tasks, parts)):
+        ahead = None
+    if ahead is not None:
+        states = {name: SavedState(name, Kind.KEYED, [block]) for name, block in ahead.blocks.items()}
     for part in parts:
-        _add_keyed(states, reader(part.ref), part.groups, only, kept)
+        read = ahead.blocks if ahead is not None and part.ref.checkpoint_id <= ahead.checkpoint_id else {}
+        _add_keyed(states, reader(part.ref), part.groups, only, kept, read)
     rescaled = tasks != entry.tasks
     for task in range(entry.tasks) if rescaled else (index,):
         own = [ref for ref in refs if (ref.generation, ref.index) == (entry.generation, task)]
@@ -226,10 +265,19 @@ def _missing(manifest: Manifest, component: str, task: int) -> CheckpointError:
 
 
 def _add_keyed(
-    states: dict[str, SavedState], reader: ObjectReader, groups: frozenset[int], only: str | None, kept: bool
+    states: dict[str, SavedState],
+    reader: ObjectReader,
+    groups: frozenset[int],
+    only: str | None,
+    kept: bool,
+    read: Collection[str],
 ) -> None:
-    """Add the blocks of some key groups."""
-    wanted = {state for state in reader.header.states if state.kind == Kind.KEYED and only in (None, state.name)}
+    """Add the blocks of some key groups, except of states that were read."""
+    wanted = {
+        state
+        for state in reader.header.states
+        if state.kind == Kind.KEYED and only in (None, state.name) and state.name not in read
+    }
     for entry in wanted:
         blocks: Iterable[Block] = [] if kept else StoredBlocks(entry.name)
         found = states.setdefault(entry.name, SavedState(entry.name, entry.kind, blocks)).blocks

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib
+import logging
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from heronpy.checkpoints._storage import CheckpointStorage, Listed, check_storage_name
-from heronpy.errors import ConfigError, NotFoundError, StateError, UnavailableError
+from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError, UnavailableError
 
+_log = logging.getLogger(__name__)
 PART_BYTES = 8 * 1024 * 1024
 """An object is uploaded in parts of so many bytes (S3 asks for 5 MiB or more); a smaller one at once."""
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
 _ATTEMPTS = 3
 _DELETED_AT_ONCE = 1000
+_TORN_S = 24 * 3600.0
+"""An upload in parts takes minutes; whose is older has died."""
 _ABSENT = frozenset(("NoSuchKey", "404", "NotFound"))
 _TAKEN = frozenset(("PreconditionFailed", "412"))
+_CONFLICT = frozenset(("ConditionalRequestConflict", "409"))
+"""Something else happened to the name meanwhile: nobody knows yet whose it is."""
 _REFUSED = frozenset(("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket"))
 
 
 class S3Storage(CheckpointStorage):
     """Objects of a bucket below a prefix. Credentials are found as boto3 does (environment, profile, role).
 
-    Uploads of which a process died are left to the bucket's rule for incomplete multipart uploads.
+    Uploads of which a process died are aborted by `remove_torn`, or by the bucket's rule for incomplete ones.
     """
 
     def __init__(
@@ -41,11 +48,11 @@ class S3Storage(CheckpointStorage):
             boto3: Any = importlib.import_module("boto3")
         except ImportError as e:
             raise ConfigError("a storage of s3:// needs boto3: pip install 'heron-engine[s3]'") from e
-        from botocore import exceptions
+        from botocore import exceptions, parsers
         from botocore.config import Config
 
         self._client_error: Any = exceptions.ClientError
-        self._any_error: Any = exceptions.BotoCoreError
+        self._any_error: Any = (exceptions.BotoCoreError, parsers.ResponseParserError)  # the latter: not S3 answers
         self._bucket = bucket
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         own_server: dict[str, Any] = {"s3": {"addressing_style": "path"}} if endpoint else {}
@@ -99,7 +106,7 @@ class S3Storage(CheckpointStorage):
             tags = [self._put_part(upload, number, part) for number, part in enumerate(parts, 1)]
             self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": tags})
         except BaseException:
-            with contextlib.suppress(self._client_error, self._any_error):
+            with contextlib.suppress(self._client_error, *self._any_error):
                 self._client.abort_multipart_upload(**upload)
             raise
 
@@ -108,13 +115,16 @@ class S3Storage(CheckpointStorage):
 
     def create(self, name: str, data: bytes) -> bool:
         with self._errors(name):
-            try:
-                self._client.put_object(**self._of(name), Body=data, IfNoneMatch="*")
-            except self._client_error as e:
-                if _code(e) not in _TAKEN:
-                    raise
-            else:
-                return True
+            for attempts_left in reversed(range(_ATTEMPTS)):
+                try:
+                    self._client.put_object(**self._of(name), Body=data, IfNoneMatch="*")
+                    return True
+                except self._client_error as e:
+                    if _code(e) in _TAKEN:
+                        break
+                    if _code(e) not in _CONFLICT or not attempts_left:
+                        raise
+            # Taken, perhaps by this call: an answer that was lost is asked for again.
             return bool(self._client.get_object(**self._of(name))["Body"].read() == data)
 
     def size(self, name: str) -> int:
@@ -122,13 +132,24 @@ class S3Storage(CheckpointStorage):
             return int(self._client.head_object(**self._of(name))["ContentLength"])
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self.read_of(Listed(check_storage_name(name), 0, ""), offset, length)
+
+    def stat(self, name: str) -> Listed:
+        with self._errors(name):
+            found = self._client.head_object(Bucket=self._bucket, Key=self._prefix + name)
+            return Listed(name, int(found["ContentLength"]), found["ETag"], found["LastModified"].timestamp())
+
+    def read_of(self, found: Listed, offset: int = 0, length: int | None = None) -> bytes:
         if length == 0:
             return b""
         end = "" if length is None else str(offset + length - 1)
-        with self._errors(name):
+        key = self._prefix + found.name
+        with self._errors(found.name):
             try:
-                found = self._client.get_object(**self._of(name), Range=f"bytes={offset}-{end}")
-                return bytes(found["Body"].read())
+                answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={offset}-{end}")
+                if found.stamp not in ("", answer["ETag"]):
+                    raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was read")
+                return bytes(answer["Body"].read())
             except self._client_error as e:
                 if _code(e) == "InvalidRange":
                     return b""
@@ -161,6 +182,18 @@ class S3Storage(CheckpointStorage):
                 answer = self._client.delete_objects(Bucket=self._bucket, Delete={"Objects": some, "Quiet": True})
             if failed := answer.get("Errors"):
                 raise StateError(f"{self!r}: {failed[0].get('Key')} cannot be deleted: {failed[0].get('Message')}")
+
+    def remove_torn(self) -> None:
+        """Abort uploads in parts that began so long ago that whoever made them is dead."""
+        before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_TORN_S)
+        try:
+            pages = self._client.get_paginator("list_multipart_uploads").paginate(
+                Bucket=self._bucket, Prefix=self._prefix
+            )
+            for one in [one for page in pages for one in page.get("Uploads", ()) if one["Initiated"] < before]:
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
+        except (self._client_error, *self._any_error) as e:  # they are in nobody's way, and not everybody may list them
+            _log.info("%r: uploads that were begun long ago cannot be removed: %s", self, e)
 
     def close(self) -> None:
         self._client.close()

@@ -74,6 +74,24 @@ class CheckpointStorage(ABC):
             NotFoundError: there is none of this name.
         """
 
+    def stat(self, name: str) -> Listed:
+        """An object as a listing would find it now; whatever it is called, also by others.
+
+        Raises:
+            NotFoundError: there is none of this name.
+        """
+        size = self.size(name)
+        return Listed(name, size, str(size))
+
+    def read_of(self, found: Listed, offset: int = 0, length: int | None = None) -> bytes:
+        """As `read`, of the very object that was found, as far as the storage can tell; whatever it is called.
+
+        Raises:
+            NotFoundError: it is gone.
+            ReadFailedError: another one is in its place.
+        """
+        return self.read(found.name, offset, length)
+
     @abstractmethod
     def names(self, prefix: str = "") -> list[str]:
         """All names that begin so, sorted."""

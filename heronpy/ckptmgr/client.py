@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 import grpc
 import grpc.aio
@@ -20,6 +20,7 @@ from heronpy.checkpoints import (
     Manifest,
     ObjectReader,
     ObjectRef,
+    ReadAhead,
     Saved,
     SpooledSource,
     manifest_name,
@@ -31,6 +32,8 @@ from heronpy.errors import CheckpointError, HeronError, NotFoundError, ReadFaile
 from heronpy.proto import checkpoint_pb2, checkpoint_pb2_grpc
 from heronpy.rpc import channel, write_message
 from heronpy.runtime import Launch, StreamLost
+
+T = TypeVar("T")
 
 SOCKET_NAME: Final = "ckptmgr.sock"
 PIECE_BYTES: Final = 256 * KIB
@@ -179,6 +182,7 @@ class CheckpointClient:
         tasks: int,
         *,
         spool: Path | None = None,
+        ahead: ReadAhead | None = None,
         timeout_s: float = READ_TIMEOUT_S,
     ) -> Restored:
         """What a checkpoint has of task `index` of `tasks`, read and checked in a thread.
@@ -191,6 +195,7 @@ class CheckpointClient:
             index: Of the task in its component.
             tasks: How many the component has now.
             spool: A directory, if state by key is not to be in memory: it is read from a file there when it is needed.
+            ahead: What was read before: if the checkpoint follows it, only what is newer is read.
             timeout_s: For each single read.
 
         Raises:
@@ -199,42 +204,72 @@ class CheckpointClient:
         start = checkpoint == 0
         if start and not self._start:
             return Restored(NOTHING_SAVED, ())
-        name = manifest_name(checkpoint or self._start)
-        try:
-            manifest, directory = await self._manifest(name, start=start, timeout_s=timeout_s)
-        except NotFoundError as e:
-            raise CheckpointError(f"checkpoint {checkpoint} is missing: {e}") from e
-        loop = asyncio.get_running_loop()
-        local = DirectoryStorage(Path(directory)) if directory else None
-        read_bytes = 0
-
-        def read(name: str, offset: int, length: int) -> bytes:
-            nonlocal read_bytes
-            data = None if local is None else _read_directly(local, name, offset, length)
-            if data is None:
-                reading = self.read(name, offset, length, start=start, timeout_s=timeout_s)
-                data = asyncio.run_coroutine_threadsafe(reading, loop).result()
-            read_bytes += len(data)
-            return data
+        stored = await self._stored(checkpoint, start, timeout_s)
+        manifest = stored.manifest
 
         def opened(ref: ObjectRef) -> ObjectReader:
-            source = _RemoteSource(ref.name, ref.size, read)
+            source = _RemoteSource(ref.name, ref.size, stored.read)
             return ObjectReader(source if spool is None else SpooledSource(source, spool))
 
         def log(ref: LogRef) -> bytes:
-            return read(ref.name, 0, ref.size)
+            return stored.read(ref.name, 0, ref.size)
 
         def all_of_it() -> Restored:
-            saved = read_saved(manifest, component, index, tasks, opened, kept=spool is None)
+            saved = read_saved(manifest, component, index, tasks, opened, kept=spool is None, ahead=ahead)
             if start:
-                return Restored(saved.elsewhere(), (), read_bytes)
+                return Restored(saved.elsewhere(), (), stored.read_bytes)
             logs = read_log(manifest.logs, component, index, tasks, manifest.topology_id, log)
-            return Restored(saved, logs, read_bytes)
+            return Restored(saved, logs, stored.read_bytes)
 
+        return await stored.in_thread(all_of_it)
+
+    async def read_ahead(
+        self,
+        checkpoint: int,
+        component: str,
+        index: int,
+        tasks: int,
+        *,
+        pause: Callable[[], None],
+        timeout_s: float = READ_TIMEOUT_S,
+    ) -> Saved:
+        """What a checkpoint has of task `index` of `tasks`, without logs. Nothing is restored.
+
+        Args:
+            checkpoint: Its id.
+            component: The task's.
+            index: Of the task in its component.
+            tasks: How many the component may have soon.
+            pause: Called in a thread after each read; what it raises passes.
+            timeout_s: For each single read.
+
+        Raises:
+            CheckpointError: as `restore`.
+        """
+        stored = await self._stored(checkpoint, False, timeout_s)
+
+        def read(name: str, offset: int, length: int) -> bytes:
+            pause()
+            return stored.read(name, offset, length)
+
+        def opened(ref: ObjectRef) -> ObjectReader:
+            return ObjectReader(_RemoteSource(ref.name, ref.size, read))
+
+        return await stored.in_thread(lambda: read_saved(stored.manifest, component, index, tasks, opened))
+
+    async def _stored(self, checkpoint: int, start: bool, timeout_s: float) -> _Stored:
+        """A checkpoint to be read by a thread.
+
+        Raises:
+            CheckpointError: its manifest is missing or damaged.
+        """
         try:
-            return await asyncio.to_thread(all_of_it)
+            name = manifest_name(checkpoint or self._start)
+            manifest, directory = await self._manifest(name, start=start, timeout_s=timeout_s)
         except NotFoundError as e:
-            raise CheckpointError(f"checkpoint {checkpoint} is incomplete: {e}") from e
+            raise CheckpointError(f"checkpoint {checkpoint} is missing: {e}") from e
+        local = DirectoryStorage(Path(directory)) if directory else None
+        return _Stored(self, checkpoint, manifest, local, asyncio.get_running_loop(), start, timeout_s)
 
     async def manifest(self, checkpoint: int, *, start: bool = False, timeout_s: float = READ_TIMEOUT_S) -> Manifest:
         """The manifest of a checkpoint; with `start`, where the topology was submitted from.
@@ -387,6 +422,35 @@ class _RemoteSource:
 
     def read(self, offset: int, length: int) -> bytes:
         return self.reader(self.name, offset, length)
+
+
+@dataclass(slots=True)
+class _Stored:
+    """A checkpoint, for a thread beside the event loop."""
+
+    client: CheckpointClient
+    checkpoint: int
+    manifest: Manifest
+    local: DirectoryStorage | None
+    """Where its objects are, if they are files of this host."""
+    loop: asyncio.AbstractEventLoop
+    start: bool
+    timeout_s: float
+    read_bytes: int = 0
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        data = None if self.local is None else _read_directly(self.local, name, offset, length)
+        if data is None:
+            reading = self.client.read(name, offset, length, start=self.start, timeout_s=self.timeout_s)
+            data = asyncio.run_coroutine_threadsafe(reading, self.loop).result()
+        self.read_bytes += len(data)
+        return data
+
+    async def in_thread(self, reading: Callable[[], T]) -> T:
+        try:
+            return await asyncio.to_thread(reading)
+        except NotFoundError as e:
+            raise CheckpointError(f"checkpoint {self.checkpoint} is incomplete: {e}") from e
 
 
 class _Upload:

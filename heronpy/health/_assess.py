@@ -10,6 +10,7 @@
 | failures     | more than FAILURE_SHARE_DEGRADED of the tuples fail | more than FAILURE_SHARE_UNHEALTHY, and not few  |
 | silence      | a process that is attached does not report          | for more than SILENT_UNHEALTHY_S                |
 | backpressure | a culprit throttled the spouts BACKPRESSURE_SHARE   | never: the topology does what its slowest can   |
+| pending      | a spout's limit keeps back what a bolt waits for    | never: what comes of it are failures            |
 
 `starting` is a topology that is not ready yet, for at most START_S after its Topology Master began.
 """
@@ -36,6 +37,7 @@ FAILURES_UNHEALTHY_MIN = 10
 """Fewer failed tuples than this may be chance."""
 SILENT_UNHEALTHY_S = 120
 BACKPRESSURE_SHARE = 0.2
+HELD_BACK_SHARE = 0.2
 NAMES_SHOWN = 3
 """A reason names so many processes, and counts the others."""
 
@@ -88,6 +90,9 @@ class Observed:
     silent: Sequence[Silence] = ()
     throttled: Mapping[str, float] = field(default_factory=dict)
     """Share of WINDOW_S for which each culprit throttled the spouts."""
+    held_back: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """By spout and bolt: share of WINDOW_S for which the spout's limit of pending tuples kept back what the bolt, which
+    holds what it got, waited for."""
 
 
 def assess(observed: Observed) -> Health:
@@ -101,6 +106,7 @@ def assess(observed: Observed) -> Health:
         *_failures(observed.outcomes),
         *_silence(observed.silent),
         *_backpressure(observed.throttled),
+        *_held_back(observed.held_back),
     )
     return Health.of(reasons, sum(observed.restarts.values()))
 
@@ -176,6 +182,16 @@ def _backpressure(throttled: Mapping[str, float]) -> Iterator[Reason]:
         if share >= BACKPRESSURE_SHARE:
             text = f"{culprit} throttled the spouts for {percent(share)} of the last {duration(WINDOW_S)}"
             yield Reason(Kind.BACKPRESSURE, HealthState.DEGRADED, text)
+
+
+def _held_back(held_back: Mapping[tuple[str, str], float]) -> Iterator[Reason]:
+    for (spout, bolt), share in sorted(held_back.items(), key=lambda found: -found[1]):
+        if share >= HELD_BACK_SHARE:
+            text = (
+                f"{bolt} holds tuples and waited for more for {percent(share)} of the last {duration(WINDOW_S)}, while "
+                f"{spout} could emit none: topology.max.spout.pending is too low for it"
+            )
+            yield Reason(Kind.PENDING, HealthState.DEGRADED, text)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -34,6 +34,7 @@ class Kind(enum.StrEnum):
     FAILURES = "failures"
     SILENCE = "silence"
     BACKPRESSURE = "backpressure"
+    PENDING = "pending"
 
 
 @dataclass(frozen=True, slots=True)

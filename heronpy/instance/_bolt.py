@@ -18,9 +18,9 @@ from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
 from heronpy.instance._edges import AnchoredFan, Fan, Taken
 from heronpy.instance._emitter import Process, make_emitter
-from heronpy.instance._holding import HoldingReports
+from heronpy.instance._holding import HoldingReports, TimeoutRenewals
 from heronpy.instance._inbatch import InBatch, per_origin, root_batches
-from heronpy.instance._pacing import Pacing
+from heronpy.instance._pacing import ACK_TASKS_MAX, Pacing
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
 from heronpy.instance._set_aside import OUTAGES, FailedTuple, SetAside
@@ -69,6 +69,9 @@ class BoltTask(Task):
         self._emitter = make_emitter(core, self._batch, flush=self.flush, service_signals=self.service_signals)
         self._acks = Acks(core, self._since_start_ms)
         self._holding = HoldingReports(core.task_id)
+        timeout_ns = core.settings.message_timeout_ns
+        renews = core.tracking and core.settings.windows_hold and timeout_ns
+        self._renewals = TimeoutRenewals(core.task_id, timeout_ns) if renews else None
         delegate = Delegate(core)
         self._fail = self._acks.fail if core.states is None or core.tracking else self._roll_back
         delegate.emit, delegate.ack, delegate.fail = self._emitter.emit, self._acks.ack, self._fail
@@ -102,7 +105,7 @@ class BoltTask(Task):
         if hasattr(self.user_object, "on_timer"):
             from heronpy.instance._timers import TaskTimers  # by those who have them
 
-            self._timers = TaskTimers(core, self.user_object.on_timer, self._user_error, self.send_watermark)
+            self._timers = TaskTimers(core, self.user_object, self._user_error, self.send_watermark)
             self._watermark_receivers.append(self._timers.receive_watermark)
         own_time = self._watermark_receivers and has_event_time(core.user_config)
         if not own_time and core.context.sends_watermarks():
@@ -212,6 +215,8 @@ class BoltTask(Task):
                 self._acks.held += count
         if len(tuples.roots):
             self._holding.received(tuples.roots)
+            if self._renewals is not None:
+                self._renewals.received(origins)
 
     def _run(
         self, tuples: Tuples, origins: Sequence[InBatch], received: Iterator[Tuple], numbers: Iterator[int]
@@ -268,7 +273,8 @@ class BoltTask(Task):
     def _flush_if_due(self, now_ns: int) -> None:
         """Flush a bolt that has more to do."""
         if self._pacing.drained(now_ns) and not self._nothing_unsent():
-            destinations = 1 + sum(1 for pair in self.core.outputs.pairs if pair)
+            destinations = sum(1 for pair in self.core.outputs.pairs if pair)
+            destinations += min(self.core.spout_tasks, ACK_TASKS_MAX) if self.core.tracking else 1
             if self._pacing.busy_due(now_ns, self._done, destinations):
                 self.flush()
 
@@ -366,6 +372,8 @@ class BoltTask(Task):
                 self._user_error("process_tick()", error)
         if self._timers is not None:
             self._timers.fire()
+        if self._renewals is not None and (renewals := self._renewals.due(now_ns)):
+            self._dispatch(renewals)
         if now_ns >= self._poll_user_at_ns:
             self._poll_user_at_ns = now_ns + POLL_USER_METRICS_NS
             self.core.metrics.poll_user(now_ns / 1e9)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
 
-from heronpy.checkpoints import LoggedBatch, LogHeader, ObjectRef, Saved
+from heronpy.checkpoints import LoggedBatch, LogHeader, ObjectRef, ReadAhead, Saved
 from heronpy.config import state_memory_bytes
 from heronpy.errors import CheckpointError, HeronError
 from heronpy.instance._alignment import CompleteSnapshot
 from heronpy.instance._channel import ThreadChannel
 from heronpy.instance._core import Signal, TaskCore
 from heronpy.instance._gateway_checkpoints import GatewayCheckpoints
+from heronpy.instance._reading_ahead import ReadingAhead
 from heronpy.instance._restore import RestorableThread
 from heronpy.instance._saving import Saver, SnapshotStore, from_log
 from heronpy.instance._snapshots import SnapshotReports
@@ -48,9 +49,19 @@ class CheckpointStore(SnapshotStore, Protocol):
     async def __aexit__(self, *args: object) -> None: ...
 
     async def restore(
-        self, checkpoint: int, component: str, index: int, tasks: int, *, spool: Path | None = None
+        self,
+        checkpoint: int,
+        component: str,
+        index: int,
+        tasks: int,
+        *,
+        spool: Path | None = None,
+        ahead: ReadAhead | None = None,
     ) -> Restored:
-        """What a checkpoint has of task `index` of `tasks`; with `spool`, state by key is read from files there."""
+        """What a checkpoint has of task `index` of `tasks`.
+
+        With `spool`, state by key is read from files there; with `ahead`, only what is newer is read, if that fits.
+        """
 
 
 class CheckpointedTask:
@@ -68,6 +79,7 @@ class CheckpointedTask:
         ended: Callable[[BaseException | None], None],
         report_exception: Callable[[str], None],
         masked: Callable[[str], str] = str,
+        reading_ahead: ReadingAhead | None = None,
     ) -> None:
         """A task that is restored as soon as that is ordered.
 
@@ -81,6 +93,7 @@ class CheckpointedTask:
             ended: Called in the thread just before it exits.
             report_exception: Reports what keeps a restore from being done.
             masked: A reason without what is secret.
+            reading_ahead: What the task may have read before it is restored.
         """
         self._store, self._plan, self._task_id = store, plan, task_id
         self._channel, self._report_exception, self._masked = channel, report_exception, masked
@@ -94,6 +107,9 @@ class CheckpointedTask:
         """Of pieces that the task has handed over; its thread counts."""
         self._gateway = GatewayCheckpoints(task_id, time.time_ns(), self)
         self._gateway.planned(plan)
+        self._reading_ahead = reading_ahead
+        if reading_ahead is not None:
+            reading_ahead.report = self._gateway.read_ahead
         self.thread = RestorableThread(make_core, channel, signal, ended, self)
         self._saver = Saver(
             store, spawn=self._spawn, header=self._header, stored=self._gateway.stored, failed=self._gateway.failed
@@ -244,10 +260,13 @@ class CheckpointedTask:
     async def _load(self, epoch: int, checkpoint: int, set_aside: Mapping[bytes, str]) -> None:
         tasks = self._plan.component_tasks[self._component]
         spool = None if state_memory_bytes(self._plan.logical.config_of(self._component)) is None else Path.cwd()
+        ahead = self._reading_ahead.take() if self._reading_ahead is not None else None
+        if not checkpoint:  # what the topology was submitted from: another one's, with numbers of its own
+            ahead = None
         began_s = self._loop.time()
         try:
             found = await self._store.restore(
-                checkpoint, self._component, tasks.index(self._task_id), len(tasks), spool=spool
+                checkpoint, self._component, tasks.index(self._task_id), len(tasks), spool=spool, ahead=ahead
             )
         except HeronError as error:
             log.error("restore epoch %d: checkpoint %d cannot be loaded: %s", epoch, checkpoint, error)

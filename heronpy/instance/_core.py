@@ -129,6 +129,8 @@ class TaskCore:
         self._errors = ErrorLog(self.logger, self.component.name, self.clock)
         self.component_of: dict[int, str] = {}
         """Component of every task, also of those that were in an earlier plan: tuples of theirs may still arrive."""
+        self.spout_tasks: int
+        """Of all spouts, in the plan of now."""
         self._learn_tasks()
         for path in self.settings.hooks:
             self.context.add_task_hook(_make(path, ITaskHook))
@@ -172,6 +174,8 @@ class TaskCore:
 
     def _learn_tasks(self) -> None:
         self.component_of.update((id, instance.component) for id, (_, instance) in self.plan.tasks.items())
+        components = self.plan.logical.components
+        self.spout_tasks = sum(components[instance.component].is_spout for _, instance in self.plan.tasks.values())
 
     def make_component(self, delegate: Any) -> Any:
         """The user's spout or bolt, built as Heron builds it."""

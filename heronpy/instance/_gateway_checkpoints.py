@@ -111,6 +111,7 @@ class GatewayCheckpoints:
         self._loading = False
         self._log: Sequence[TaskBatch] = ()
         self._committed = 0
+        self._read_ahead = 0
         self._told = 0
         """The newest commit that the task was told of in this epoch."""
         self._missing = self._rollback = ""
@@ -250,6 +251,11 @@ class GatewayCheckpoints:
         if checkpoint > self._committed:
             self._committed = checkpoint
             self._say()
+
+    def read_ahead(self, checkpoint: int) -> None:
+        """What may be restored soon was read as of a checkpoint, or cannot be; 0: it is not kept any more."""
+        self._read_ahead = checkpoint
+        self._say()
 
     # Orders
 
@@ -405,6 +411,7 @@ class GatewayCheckpoints:
             epoch=0 if self.phase == STARTED else self.epoch,
             phase=self.phase,
             committed=self._committed,
+            read_ahead=self._read_ahead,
         )
 
     def _say(self) -> None:

@@ -36,6 +36,7 @@ from heronpy.runtime import Launch, StreamLost, TaskProgress, essential, until_o
 if TYPE_CHECKING:
     from heronpy.checkpoints import Saved
     from heronpy.instance._checkpointed import CheckpointedTask
+    from heronpy.instance._reading_ahead import ReadingAhead
 from heronpy.usersecrets import NO_SECRETS, Secrets
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,8 @@ class Instance:
         self._checkpoints: CheckpointedTask | None = None
         """With checkpoints: what goes through the gateway, and drives the thread."""
         self._checkpoints_run: asyncio.Task[None] | None = None
+        self._reading_ahead: ReadingAhead | None = None
+        """With checkpoints: also before there is a plan."""
         self._tasks: asyncio.TaskGroup | None = None
         self._leaving = False
         """The task ends or has ended: nothing more is read; it waits at the Stream Manager for the next incarnation."""
@@ -124,6 +127,8 @@ class Instance:
                 huge_pages.cancel()
                 if self._checkpoints_run is not None:
                     self._checkpoints_run.cancel()
+                if self._reading_ahead is not None:
+                    self._reading_ahead.stop()
                 with contextlib.suppress(Exception):  # what ends this process matters more than its last metrics
                     await self._reporter.flush(1.0)
         if error is not None:
@@ -153,6 +158,7 @@ class Instance:
         read_ahead = READ_AHEAD_BYTES if self._launch.checkpoints else 0
         if self._launch.checkpoints:  # now, and not when there is a plan: in an update everybody waits for that
             importlib.import_module("heronpy.instance._checkpointed")
+            self._reading_ahead = self._make_reading_ahead()
         while True:
             async with channel(target, self._security, read_ahead_bytes=read_ahead) as link:
                 try:
@@ -176,6 +182,10 @@ class Instance:
             frame = stmgr_pb2.Frame.FromString(data)
             if frame.HasField("plan"):
                 self._take_plan(self._of_own_code(PhysicalPlan.from_proto(frame.plan)))
+            if (reading := self._reading_ahead) is not None:
+                for order in frame.orders:
+                    if order.HasField("read_ahead"):
+                        reading.order(order.read_ahead)
             self._packets["received"] += 1
             self._packets["received_bytes"] += len(data)
             if self._checkpoints is None:
@@ -260,10 +270,23 @@ class Instance:
             ended=self._ended_soon,
             report_exception=self._report_exception,
             masked=self._secrets.masked,
+            reading_ahead=self._reading_ahead,
         )
         run = essential(checkpoints.run())
         self._checkpoints_run = self._tasks.create_task(run, name=f"{self._id}/checkpoints")
         return checkpoints.thread
+
+    def _make_reading_ahead(self) -> ReadingAhead:
+        from heronpy.ckptmgr.client import CheckpointClient
+        from heronpy.instance._reading_ahead import ReadingAhead
+
+        assert self._tasks is not None
+        return ReadingAhead(
+            lambda: CheckpointClient(self._launch, container=self._container, process=self._id),
+            self._component,
+            self._task_id,
+            self._tasks,
+        )
 
     def _make_core(self, plan: PhysicalPlan, saved: Saved | None = None) -> TaskCore:
         core = TaskCore(

@@ -6,7 +6,8 @@ the window, and keeps the time a tuple waits in queues near the window when the 
 rate. A bolt of 1 ms a tuple gets a few hundred pending, one of 1 us a few hundred thousand.
 
 Tuples that a bolt holds on purpose, for a window, look just like tuples that wait in queues. Where a bolt says that it
-holds them (`topology.component.holds.tuples`), the limit is `HELD`, and only backpressure bounds what waits in queues.
+holds them (`topology.component.holds.tuples`; windows, where they are in no checkpoint), the limit is `HELD`, and only
+backpressure bounds what waits in queues.
 A bolt that does not say so, and collects more tuples than the limit before it acks any, would never get them. So bolts
 report what they hold while their own queue is empty; when nothing is acked meanwhile the limit grows, and does not
 shrink below that again for as long as there are such reports.
@@ -21,6 +22,8 @@ PENDING_MIN: Final = 1000
 PENDING_MAX: Final = 1 << 20
 HELD: Final = 1_000_000
 RESUME_PART: Final = 8
+REPORTED_NS: Final = 1_000_000_000
+"""A report is of so long at most: bolts that wait repeat it more often."""
 FORGET_HELD_NS: Final = 60_000_000_000
 """After so long without a report the limit follows the acks alone again."""
 
@@ -37,6 +40,7 @@ class PendingLimit:
         self._least = PENDING_MIN
         self._held_at_ns = 0
         self._acked_since_held = 0
+        self._starved = False
         self._advised = False
 
     def acked(self, count: int) -> None:
@@ -44,7 +48,7 @@ class PendingLimit:
         self._acked += count
         self._acked_since_held += count
 
-    def held(self, component: str, count: int, pending: int, now_ns: int) -> str | None:
+    def held(self, component: str, count: int, pending: int, now_ns: int) -> tuple[int, str | None]:
         """A bolt has nothing to execute, and holds tuples without acking them.
 
         Args:
@@ -54,12 +58,25 @@ class PendingLimit:
             now_ns: the time.
 
         Returns:
-            What the user should know; None if there is nothing new.
+            For how long the limit has kept back what the bolt waits for, since the report before this one in ns; and
+            what the user should know, None if there is nothing new.
         """
-        self._held_at_ns = now_ns
-        starved = not self._acked_since_held and pending + self.limit // RESUME_PART >= self.limit
+        since_ns, self._held_at_ns = now_ns - self._held_at_ns, now_ns
+        before, self._starved = self._starved, self._at_limit(pending) and not self._acked_since_held
         self._acked_since_held = 0
-        if not starved or self.limit >= PENDING_MAX:
+        if not self._starved:
+            return 0, None
+        return min(since_ns, REPORTED_NS) if before else 0, self._advice(component, count)
+
+    def starves(self, now_ns: int) -> bool:
+        """Whether bolts wait for what the limit keeps back."""
+        return self._starved and now_ns - self._held_at_ns < REPORTED_NS
+
+    def _at_limit(self, pending: int) -> bool:
+        return pending + self.limit // RESUME_PART >= self.limit
+
+    def _advice(self, component: str, count: int) -> str | None:
+        if self.limit >= PENDING_MAX:
             return None
         if self.fixed:
             if self._advised:

@@ -241,7 +241,10 @@ class SpoutTask(Task):
     def _control(self, control: stmgr_pb2.ControlBatch, now_ns: int) -> None:
         if control.WhichOneof("control") == "held":
             holder = self.core.component_of.get(control.src_task, f"task {control.src_task}")
-            if (advice := self._tracker.held(holder, control.held, now_ns)) is not None:
+            waited_ns, advice = self._tracker.held(holder, control.held, now_ns)
+            if waited_ns:
+                self.core.metrics.add(f"__held-back-time-ns/{holder}", waited_ns)
+            if advice is not None:
                 self.core.logger.warning("%s", advice)
 
     def settle(self) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from heronpy.config import ReliabilityMode
+from heronpy.config import ReliabilityMode, takes_checkpoints
 from heronpy.plan import Component
+
+_WINDOWS_HOLD: Final = "topology.component.windows.hold.tuples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,8 @@ class TaskConfig:
     """Most trees on their way; None: follow the rate of acks."""
     holds_tuples: bool = False
     """Whether some bolt of the topology declares that it acks long after it got a tuple."""
+    windows_hold: bool = False
+    """Whether the component has windows that hold tuples, which are not to time out meanwhile."""
     fail_only: bool = False
     """Whether an exception of user code only fails its tuple, instead of ending the process. Never effectively once:
     a tuple cannot be replayed alone."""
@@ -43,11 +47,15 @@ class TaskConfig:
         reliability = ReliabilityMode.of(settings)
         timeouts = _flag(settings.get("topology.enable.message.timeouts", True))
         pending = settings.get("topology.max.spout.pending")
+        holding = ["topology.component.holds.tuples"]
+        if not takes_checkpoints(settings):
+            holding.append(_WINDOWS_HOLD)
         return cls(
             reliability=reliability,
             message_timeout_ns=int(float(settings.get("topology.message.timeout.secs", 30)) * 1e9) if timeouts else 0,
             max_spout_pending=None if pending in (None, "") else int(pending),
-            holds_tuples=any(_flag(c.config.get("topology.component.holds.tuples", False)) for c in components),
+            holds_tuples=any(_flag(c.config.get(key)) for c in components for key in holding),
+            windows_hold=_WINDOWS_HOLD in holding and _flag(settings.get(_WINDOWS_HOLD)),
             fail_only=settings.get("topology.exception.policy", "restart") == "fail"
             and reliability is not ReliabilityMode.EFFECTIVELY_ONCE,
             debug=_flag(settings.get("topology.debug", False)),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from heronpy.api.exceptions import FailedException
-from heronpy.api.timers import Timer, Timers
+from heronpy.api.timers import Timers
 from heronpy.api.tuple import Tuple
 from heronpy.instance._core import TaskCore
+from heronpy.windows import END
 
 
 class TaskTimers:
@@ -17,7 +19,7 @@ class TaskTimers:
     def __init__(
         self,
         core: TaskCore,
-        on_timer: Callable[[Timer], None],
+        component: Any,
         user_error: Callable[[str, Exception], None],
         send_watermark: Callable[[int], None],
     ) -> None:
@@ -25,13 +27,16 @@ class TaskTimers:
 
         Args:
             core: the task's.
-            on_timer: the user's.
+            component: the user's, with `on_timer`; with `windows_reached` if it has windows, too.
             user_error: reports what it raises, and ends the task if that is the policy.
             send_watermark: sends one to the tasks after this one.
         """
         offset_ns = time.time_ns() - core.clock()
-        self._core, self._on_timer, self._user_error = core, on_timer, user_error
+        self._core, self._on_timer, self._user_error = core, component.on_timer, user_error
         self._send_watermark = send_watermark
+        self._windows_reached: Callable[[], tuple[int, bool]] = getattr(
+            component, "windows_reached", lambda: (END, True)
+        )
         self._timers = Timers(
             core.context,
             core.user_config,
@@ -60,5 +65,5 @@ class TaskTimers:
                 self._core.logger.warning("on_timer() raised FailedException: a timer cannot be failed")
             except Exception as error:
                 self._user_error("on_timer()", error)
-        if (watermark := self._timers.watermark_due()) is not None:
+        if (watermark := self._timers.watermark_due(self._windows_reached())) is not None:
             self._send_watermark(watermark)

@@ -84,8 +84,8 @@ class SpoutTracker(Protocol):
     def restored(self, now_ns: int) -> Finished:
         """With checkpoints: whatever was under way is dropped. Returns the roots that were pending."""
 
-    def held(self, component: str, count: int, now_ns: int) -> str | None:
-        """A bolt holds so many tuples and waits for more. Returns what the user should know, if there is something."""
+    def held(self, component: str, count: int, now_ns: int) -> tuple[int, str | None]:
+        """A bolt holds so many tuples and waits for more; see `PendingLimit.held`."""
 
     def check_invariants(self) -> None:
         """Raise AssertionError if the bookkeeping contradicts itself. For tests."""
@@ -122,8 +122,8 @@ class Untracked:
     def restored(self, _now_ns: int) -> Finished:
         return NOTHING
 
-    def held(self, _component: str, _count: int, _now_ns: int) -> str | None:
-        return None
+    def held(self, _component: str, _count: int, _now_ns: int) -> tuple[int, str | None]:
+        return 0, None
 
     def check_invariants(self) -> None:
         """Nothing: there is no bookkeeping."""
@@ -306,7 +306,7 @@ class Trees:
             return done, NOTHING
         if batch.kind == FAIL:
             return NOTHING, self._ring.fail(body.roots, now_ns)
-        if batch.kind == RESET_TIMEOUT:
+        if batch.kind == RESET_TIMEOUT and not (batch.src_task and self._limit.starves(now_ns)):
             self._ring.reset_timeout(body.roots, now_ns)
         return NOTHING, NOTHING
 
@@ -316,7 +316,7 @@ class Trees:
     def restored(self, now_ns: int) -> Finished:
         return self._ring.expire(now_ns + 1, now_ns)
 
-    def held(self, component: str, count: int, now_ns: int) -> str | None:
+    def held(self, component: str, count: int, now_ns: int) -> tuple[int, str | None]:
         return self._limit.held(component, count, self._ring.pending, now_ns)
 
     def check_invariants(self) -> None:

@@ -12,6 +12,7 @@ from heronpy.instance._edges import Edge, Pair, Taken
 from heronpy.instance._error_log import KINDS_MAX, PER_SECOND, ErrorLog
 from heronpy.instance._grouping import Chooser, chooser, for_all, partial_key
 from heronpy.instance._grouping import custom as custom_grouping
+from heronpy.instance._holding import RENEWALS_PER_TIMEOUT, TimeoutRenewals
 from heronpy.instance._inbatch import ACKED, FAILED, OPEN, InBatch, root_batches
 from heronpy.instance._intake import Intake
 from heronpy.instance._metrics import TaskMetrics
@@ -38,6 +39,7 @@ __all__ = [
     "PENDING_MAX",
     "PENDING_MIN",
     "PER_SECOND",
+    "RENEWALS_PER_TIMEOUT",
     "WINDOW_NS",
     "Anchors",
     "BoltTask",
@@ -67,6 +69,7 @@ __all__ = [
     "TaskMetrics",
     "ThreadChannel",
     "TimedCapacity",
+    "TimeoutRenewals",
     "anchored",
     "anchored_to_many",
     "apply_plan",

@@ -81,6 +81,7 @@ HELP: dict[str, str] = {
     "heron_gateway_sent_packets_size": "Bytes that an instance sent to its Stream Manager.",
     "heron_health": "Health of the topology: 0 healthy, 1 starting, 2 degraded, 3 unhealthy.",
     "heron_health_reason": "How bad each kind of reason is, on the scale of heron_health.",
+    "heron_held_back_time_seconds": "Time for which a spout's pending limit kept back what bolt `stream` waits for.",
     "heron_metrics_dropped_count": "Metrics of a process that were not reported: too many names.",
     "heron_metrics_history_dropped": "Values that the Topology Master did not keep: too many series.",
     "heron_next_tuple_count": "Calls of next_tuple() of a spout.",

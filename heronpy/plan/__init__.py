@@ -1,7 +1,7 @@
 """Logical, packing and physical plan: frozen dataclasses, and their protobuf twins at the edge."""
 
 from heronpy.plan._batch_side import BATCH_SIDE_KEY, COMPLETE_BEFORE_METRIC, BatchSide, batch_side_of
-from heronpy.plan._code import CodeTrial, CodeVersion
+from heronpy.plan._code import CodeTrial, CodeVersion, next_version, package_of
 from heronpy.plan._cycles import feedback_edges
 from heronpy.plan._logical import (
     DEFAULT_STREAM,
@@ -55,7 +55,9 @@ __all__ = [
     "followed_inputs",
     "has_event_time",
     "key_value",
+    "next_version",
     "operators_of",
+    "package_of",
     "passed_on",
     "read_config",
     "sends_watermarks",

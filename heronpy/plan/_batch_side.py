@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 BATCH_SIDE_KEY = "streamlet.pipeline"
@@ -15,6 +16,7 @@ BATCH_SIDE_KEY = "streamlet.pipeline"
 COMPLETE_BEFORE_METRIC = "__pipeline-archive-complete-before-ms"
 """Gauge of a task that writes an archive, ms since the epoch: every element before it that came here is archived."""
 _PARTS_MAX = 50
+"""So many archives and views are told."""
 _TEXT_MAX = 255
 _JSON_MAX = 64 * 1024
 
@@ -29,8 +31,13 @@ class BatchSide:
     views: tuple[str, ...] = ()
 
     def to_value(self) -> str:
-        """The configuration's value."""
-        return json.dumps(asdict(self))
+        """The configuration's value: of a program that has more than 50 archives or views, the first of them."""
+        return json.dumps(asdict(_first(self)))
+
+
+def _first(side: BatchSide) -> BatchSide:
+    archives = dict(islice(side.archives.items(), _PARTS_MAX))
+    return replace(side, archives=archives, views=side.views[:_PARTS_MAX])
 
 
 def batch_side_of(config: Mapping[str, Any]) -> BatchSide | None:
@@ -41,10 +48,11 @@ def batch_side_of(config: Mapping[str, Any]) -> BatchSide | None:
     try:
         found = json.loads(raw)
         length_ms, archives, views = (found[name] for name in BatchSide.__dataclass_fields__)
-        texts = [*archives, *archives.values(), *views]
+        side = _first(BatchSide(batch_length_ms=length_ms, archives=archives, views=tuple(views)))
+        texts = [*side.archives, *side.archives.values(), *side.views]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    sound = isinstance(views, list) and len(texts) <= 2 * _PARTS_MAX and type(length_ms) is int and length_ms > 0
+    sound = isinstance(views, list) and type(length_ms) is int and length_ms > 0
     if not sound or not all(isinstance(text, str) and len(text) <= _TEXT_MAX for text in texts):
         return None
-    return BatchSide(batch_length_ms=length_ms, archives=archives, views=tuple(views))
+    return side

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from heronpy.errors import TopologyError
 from heronpy.proto import plan_pb2
 
-_VERSION = re.compile(r"[0-9a-f]{12}")
+_VERSION = re.compile(r"[0-9a-f]{12}(-[1-9][0-9]{0,8})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class CodeVersion:
     """A package in the topology's directory, and the topology that it defines."""
 
     version: str
-    """The first twelve hexadecimal digits of the SHA-256 of the package."""
+    """The first twelve hexadecimal digits of the SHA-256 of the package; `-2` and so on after them, where the same
+    package came again with another configuration."""
     package_paths: tuple[str, ...]
     """Directories for sys.path, relative to the directory of this version, first first."""
     definition: bytes = field(repr=False)
@@ -50,6 +51,18 @@ class CodeVersion:
             proto.package_sha256,
             proto.package_bytes,
         )
+
+
+def package_of(version: str) -> str:
+    """The digits of its package in a version of code."""
+    return version.partition("-")[0]
+
+
+def next_version(before: str, package: str) -> str:
+    """The version of a package that comes after a version, and is not that version."""
+    if package_of(before) != package:
+        return package
+    return f"{package}-{int(before.partition('-')[2] or 1) + 1}"
 
 
 @dataclass(frozen=True, slots=True)

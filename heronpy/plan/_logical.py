@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from heronpy.errors import TopologyError, nearest
@@ -132,6 +132,10 @@ class LogicalPlan:
             comp.config.kvs.add(key=_PARALLELISM, value=str(changed[comp.name]), type=topology_pb2.STRING_VALUE)
         return LogicalPlan.from_proto(proto)
 
+    def defines_like(self, other: LogicalPlan) -> bool:
+        """Whether both are the same but for ids, state and numbers of tasks."""
+        return self.config == other.config and _without_tasks(self) == _without_tasks(other)
+
     @classmethod
     def from_proto(cls, proto: topology_pb2.Topology) -> LogicalPlan:
         """Read and validate a topology.
@@ -150,6 +154,13 @@ class LogicalPlan:
         plan = cls(proto.id, proto.name, components, read_config(proto.topology_config), proto)
         _validate(plan)
         return plan
+
+
+def _without_tasks(plan: LogicalPlan) -> list[Component]:
+    def config(component: Component) -> dict[str, Any]:
+        return {key: value for key, value in component.config.items() if key != _PARALLELISM}
+
+    return [replace(c, parallelism=1, config=config(c)) for _, c in sorted(plan.components.items())]
 
 
 def _refuse_bytes(message: Any) -> None:

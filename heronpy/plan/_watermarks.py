@@ -29,7 +29,7 @@ def watermark_fields(logical: LogicalPlan) -> Mapping[str, str]:
     declared = {
         name: str(component.config[WATERMARK_FIELD_KEY])
         for name, component in logical.components.items()
-        if WATERMARK_FIELD_KEY in component.config
+        if component.config.get(WATERMARK_FIELD_KEY)
     }
     while True:
         silent = {

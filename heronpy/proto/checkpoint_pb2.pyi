@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskStatus(_message.Message):
-    __slots__ = ("task", "incarnation", "epoch", "phase", "committed")
+    __slots__ = ("task", "incarnation", "epoch", "phase", "committed", "read_ahead")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STARTED: _ClassVar[TaskStatus.Phase]
@@ -22,12 +22,14 @@ class TaskStatus(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     PHASE_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    READ_AHEAD_FIELD_NUMBER: _ClassVar[int]
     task: int
     incarnation: int
     epoch: int
     phase: TaskStatus.Phase
     committed: int
-    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., phase: _Optional[_Union[TaskStatus.Phase, str]] = ..., committed: _Optional[int] = ...) -> None: ...
+    read_ahead: int
+    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., phase: _Optional[_Union[TaskStatus.Phase, str]] = ..., committed: _Optional[int] = ..., read_ahead: _Optional[int] = ...) -> None: ...
 
 class SnapshotStored(_message.Message):
     __slots__ = ("task", "incarnation", "checkpoint", "epoch", "unaligned", "objects", "state_bytes", "aligned_us", "undivided")
@@ -180,19 +182,46 @@ class ResumeTasks(_message.Message):
     incarnations: _containers.ScalarMap[int, int]
     def __init__(self, epoch: _Optional[int] = ..., incarnations: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
+class TaskShare(_message.Message):
+    __slots__ = ("index", "tasks")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    tasks: int
+    def __init__(self, index: _Optional[int] = ..., tasks: _Optional[int] = ...) -> None: ...
+
+class ReadAhead(_message.Message):
+    __slots__ = ("epoch", "checkpoint", "shares")
+    class SharesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: TaskShare
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[TaskShare, _Mapping]] = ...) -> None: ...
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    checkpoint: int
+    shares: _containers.MessageMap[int, TaskShare]
+    def __init__(self, epoch: _Optional[int] = ..., checkpoint: _Optional[int] = ..., shares: _Optional[_Mapping[int, TaskShare]] = ...) -> None: ...
+
 class CheckpointOrder(_message.Message):
-    __slots__ = ("begin", "abort", "commit", "restore", "resume")
+    __slots__ = ("begin", "abort", "commit", "restore", "resume", "read_ahead")
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     ABORT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
+    READ_AHEAD_FIELD_NUMBER: _ClassVar[int]
     begin: BeginCheckpoint
     abort: AbortCheckpoint
     commit: CommitCheckpoint
     restore: RestoreTasks
     resume: ResumeTasks
-    def __init__(self, begin: _Optional[_Union[BeginCheckpoint, _Mapping]] = ..., abort: _Optional[_Union[AbortCheckpoint, _Mapping]] = ..., commit: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., restore: _Optional[_Union[RestoreTasks, _Mapping]] = ..., resume: _Optional[_Union[ResumeTasks, _Mapping]] = ...) -> None: ...
+    read_ahead: ReadAhead
+    def __init__(self, begin: _Optional[_Union[BeginCheckpoint, _Mapping]] = ..., abort: _Optional[_Union[AbortCheckpoint, _Mapping]] = ..., commit: _Optional[_Union[CommitCheckpoint, _Mapping]] = ..., restore: _Optional[_Union[RestoreTasks, _Mapping]] = ..., resume: _Optional[_Union[ResumeTasks, _Mapping]] = ..., read_ahead: _Optional[_Union[ReadAhead, _Mapping]] = ...) -> None: ...
 
 class SavePiece(_message.Message):
     __slots__ = ("name", "data", "last")

@@ -35,6 +35,7 @@ _PLAIN_BYTES_MAX = 64 * 1024
 _PLAIN_KEYS = (frozenset((str,)), frozenset((int,)))
 _OF_NO_LENGTH = frozenset((type(None), bool, int, float))
 _OF_SOME_LENGTH = frozenset((str, bytes))
+_MAYBE_PLAIN = _OF_NO_LENGTH | _OF_SOME_LENGTH
 
 
 class Written:
@@ -107,6 +108,8 @@ class Owed:
         self._rest: Iterator[Any] | None = None
         self._one_by_one: Iterator[tuple[Any, int]] = iter(())
         """Keys of a run that is not plain, with their groups; their values are looked up when it is their turn."""
+        self._plain_keys = False
+        """Whether all keys of that run are stored as they are."""
         self._tombstones: Iterator[Any] = iter(deleted if below is None else {})
         self._cold = iter(()) if cold is None else cold.rows()
         self._failure: CheckpointError | None = None
@@ -179,6 +182,7 @@ class Owed:
             written = self._add_ordered(keys, values)
         if not written:
             self._one_by_one = zip(keys, self._target.groups(keys), strict=True)
+            self._plain_keys = _plain_keys(keys) and all(map(_plain, keys))
         return True
 
     def _add_run(self, keys: Sequence[Any], values: Sequence[Any], stamps: Sequence[int] | None = None) -> bool:
@@ -207,9 +211,23 @@ class Owed:
     def _write_one_by_one(self, deadline_s: float, clock: Clock) -> bool:
         """Whether there was anything."""
         any_ = False
-        changed, saved = self._changed, self.saved
+        changed, saved, target = self._changed, self.saved, self._target
+        encode, add, position = self._encode, target.writer.add_encoded, target.position
+        usual = target.read_back - _MAYBE_PLAIN if self._plain_keys and target.stamp is None else set[type]()
         for key, group in self._one_by_one:
             any_ = True
+            value = changed[key]
+            if type(value) in usual and not (saved and key in saved):
+                try:  # as `_write_row`, which is slower by half: its calls take longer than what they do
+                    add(position, group, key, encode(value))
+                except Exception as e:
+                    self._fail(key, value, e)
+                    break
+                if not immutable(value):
+                    self._mark(changed, key, value)
+                if clock() >= deadline_s:
+                    break
+                continue
             replaced = key in saved
             value = saved[key] if replaced else changed[key]
             if type(value) is Written:
@@ -260,12 +278,16 @@ class Owed:
             original = None if stored is key or comes_back(key) else pickle.dumps(key, _PICKLE_PROTOCOL)
             target.writer.add(target.position, group, (stored, original, data, stamp))
         except Exception as e:  # the user's __reduce__ raises whatever it likes
-            # Also while user code reads or writes: it is the checkpoint that fails then, not the tuple.
-            why = " ".join(str(e).split())
-            self._failure = CheckpointError(
-                f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
-                f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {type(e).__name__}: {why}"
-            )
+            self._fail(key, value, e)
+
+    def _fail(self, key: Any, value: Any, error: Exception) -> None:
+        """A value cannot be saved. Also while user code reads or writes: the checkpoint fails then, not the tuple."""
+        target = self._target
+        why = " ".join(str(error).split())
+        self._failure = CheckpointError(
+            f"component {target.place.component!r}, state {target.schema.name!r}: the value of key {shown(key)}, a "
+            f"{type(value).__qualname__}, cannot be saved as {target.schema.codec}: {type(error).__name__}: {why}"
+        )
 
     def _read_back(self, value: Any, data: Any) -> None:
         """Try to read a value that was encoded: not to find out at a restore, when it is the only one."""

@@ -13,7 +13,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -22,7 +22,8 @@ import grpc.aio
 from heronpy.address import join_address
 from heronpy.metricsmgr import Reporter
 from heronpy.plan import PhysicalPlan, StmgrLocation
-from heronpy.rpc import UnixServer, caller_of, channel, incarnation_of, listen, wait_connected
+from heronpy.proto import checkpoint_pb2, stmgr_pb2
+from heronpy.rpc import UnixServer, caller_of, channel, incarnation_of, listen, wait_connected, write_message
 from heronpy.runtime import Launch, StreamLost, essential
 from heronpy.security import container_identity, is_container
 from heronpy.stmgr._core import StmgrCore
@@ -75,6 +76,8 @@ class Stmgr:
         self._early: dict[asyncio.Event, str] = {}
         """Instances that wait for a plan that has them, by what wakes them: those that an update needs are started
         before its plan is in force."""
+        self._read_ahead: checkpoint_pb2.CheckpointOrder | None = None
+        """The newest such order since the last plan, which goes to them, too."""
         self._links: dict[int, Link] = {}
         self._numbers = itertools.count(1)
         self._dialing: dict[str, tuple[StmgrLocation, asyncio.Task[None]]] = {}
@@ -117,7 +120,7 @@ class Stmgr:
             self._location,
             self.core,
             replan=self._replan,
-            obey=lambda orders: self._step(OrdersReceived(orders, time.monotonic_ns())),
+            obey=self._obey,
             stop_reason=lambda: self._stop_reason,
             waiting=lambda: self.waiting,
         )
@@ -182,11 +185,21 @@ class Stmgr:
             await asyncio.sleep(TICK_S)
             self._step(TimePassed(time.monotonic_ns()))
 
+    def _obey(self, orders: Sequence[checkpoint_pb2.CheckpointOrder]) -> None:
+        """Take orders from the Topology Master."""
+        self._step(OrdersReceived(orders, time.monotonic_ns()))
+        for order in orders:
+            if order.HasField("read_ahead"):
+                self._read_ahead = order
+                for waiting in self._early:
+                    waiting.set()
+
     # plans
 
     def _replan(self, plan: PhysicalPlan) -> None:
         """Take a plan from the Topology Master."""
         self._step(PlanReceived(plan, time.monotonic_ns()))
+        self._read_ahead = None
         self._planned.set()
         assert self.core.routes is not None
         for planned, instance_id in self._early.items():
@@ -242,12 +255,17 @@ class Stmgr:
     async def _attach(self, _requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """The handler of an instance's stream."""
         instance_id = caller_of(context)
+        sent = None
         while self.core.routes is None or instance_id not in self.core.routes.tasks:
-            self._early[planned := asyncio.Event()] = instance_id
+            if (order := self._read_ahead) is not None and order is not sent:
+                sent = order
+                await write_message(context, stmgr_pb2.Frame(orders=[order]).SerializeToString())
+                continue
+            self._early[wakes := asyncio.Event()] = instance_id
             try:
-                await planned.wait()
+                await wakes.wait()
             finally:
-                del self._early[planned]
+                del self._early[wakes]
         await self._serve(instance_id, context, incarnation_of(context))
 
     async def _serve(self, name: str, stream: Any, incarnation: int) -> None:

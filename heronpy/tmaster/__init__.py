@@ -6,9 +6,9 @@ with its events and effects, for whoever runs it without sockets and clocks.
 
 from heronpy.tmaster._checkpoint_calls import CheckpointAsked
 from heronpy.tmaster._checkpointing import Checkpointing, KeepCopy, SendOrder
-from heronpy.tmaster._core import (
+from heronpy.tmaster._core import Core
+from heronpy.tmaster._core_events import (
     Activated,
-    Core,
     Effect,
     Event,
     Finish,

@@ -42,10 +42,13 @@ from heronpy.tmaster.checkpoints import (
     IntactUnknown,
     ManifestFailed,
     ManifestWritten,
+    Phase,
     RaiseRestoreEpoch,
+    ReadAhead,
     RestoreTasks,
     ResumeTasks,
     RollbackRequested,
+    Shares,
     StmgrDisconnected,
     StmgrReported,
     TasksChanged,
@@ -156,6 +159,21 @@ class Checkpointing:
         """Have a checkpoint taken as soon as there is none under way."""
         return self._feed(CheckpointRequested(now_s))
 
+    def read_ahead(self, shares: Shares) -> list[Effect]:
+        """Have tasks read what is committed, also those that wait for a plan that has them; none: it is over.
+
+        Only while all run: before, the epoch may begin with an older checkpoint than the newest that is known.
+        """
+        coordinator = self.coordinator
+        coordinator.shares = shares
+        if not coordinator.record.newest or coordinator.phase is not Phase.RUNNING:
+            return []
+        return [
+            SendOrder(self._sessions[id], order_of(coordinator.read_ahead_order(id)))
+            for id, of_stmgr in shares.items()
+            if of_stmgr and id in self._sessions
+        ]
+
     def on(self, event: CheckpointEvent) -> list[Effect]:
         """Take what a Stream Manager, or the Checkpoint Manager, has reported."""
         if isinstance(event, StmgrReported) and event.stmgr_id not in self._sessions:
@@ -215,7 +233,14 @@ class Checkpointing:
                     self._leadership.raise_restore_epoch(above + 1)
                 case CheckLeadership():
                     self._leadership.check()
-                case BeginCheckpoint() | AbortCheckpoint() | AnnounceCommit() | RestoreTasks() | ResumeTasks():
+                case (
+                    BeginCheckpoint()
+                    | AbortCheckpoint()
+                    | AnnounceCommit()
+                    | RestoreTasks()
+                    | ResumeTasks()
+                    | ReadAhead()
+                ):
                     if (session := self._sessions.get(effect.stmgr_id)) is not None:
                         effects.append(SendOrder(session, order_of(effect)))
                 case _:

@@ -13,50 +13,40 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import assert_never
 
 from msgspec import Struct
 
 from heronpy.config import CheckpointsConfig
 from heronpy.errors import HeronError, NotFoundError, ReadFailedError, StateError, TopologyError
-from heronpy.plan import PhysicalPlan, TopologyState
-from heronpy.proto import topology_pb2
+from heronpy.plan import TopologyState
 from heronpy.statemgr import Kind, records
 from heronpy.tmaster import _durable
 from heronpy.tmaster._checkpoint_calls import CheckpointAsked, CheckpointCalls, problem_of
 from heronpy.tmaster._checkpointing import KIND as CHECKPOINTS
-from heronpy.tmaster._checkpointing import CheckpointEvent, Checkpointing, KeepCopy, SendOrder
+from heronpy.tmaster._checkpointing import Checkpointing, KeepCopy
+from heronpy.tmaster._core_events import Activated, Effect, Event, Finish, Reply, RestoreRequested, StateRequested
+from heronpy.tmaster._core_known import KnownTopology
 from heronpy.tmaster._durable import DurableNodes
-from heronpy.tmaster._leadership import Leadership, Role
+from heronpy.tmaster._leadership import Role
 from heronpy.tmaster._preparation import KIND as NEXT
 from heronpy.tmaster._preparation import Preparation
-from heronpy.tmaster._publisher import SAVE_WAIT_S, OfferPlan, PlanPublisher, SavePlan
+from heronpy.tmaster._publisher import SAVE_WAIT_S, PlanPublisher
 from heronpy.tmaster._state import (
-    CloseSession,
     HeartbeatReceived,
-    PackingChanged,
-    PublishPlan,
     RestoreEpochRaised,
-    SendPlan,
     SpoutsHeld,
-    State,
     StateChanged,
     StmgrRegistered,
     TimePassed,
     check_fits,
     start,
-    step,
 )
-from heronpy.tmaster._state import Effect as StateEffect
-from heronpy.tmaster._state import Event as TopologyEvent
 from heronpy.tmaster._store_effects import (
     NodeChanged,
     NodeClaimed,
     NodesRead,
     NodeWritten,
     ReadNodes,
-    StoreEffect,
-    StoreEvent,
     StoreFailed,
     WriteNode,
 )
@@ -65,8 +55,6 @@ from heronpy.tmaster._update import PlanUpdate, Stage, UpdateRequested
 from heronpy.tmaster.checkpoints import (
     CheckpointDamaged,
     CheckpointSettings,
-    DiscardCheckpoints,
-    FindIntact,
     IntactFound,
     IntactUnknown,
     ManifestFailed,
@@ -75,7 +63,6 @@ from heronpy.tmaster.checkpoints import (
     StmgrReported,
     TaskSnapshotFailed,
     TaskSnapshotted,
-    WriteManifest,
 )
 
 log = logging.getLogger(__name__)
@@ -86,61 +73,6 @@ ROLLBACK_S = 60.0
 NOBODY = 0
 """The number of a request that nobody waits for."""
 _READ_ALL = ReadNodes((*_durable.KINDS, Kind.PPLANS, NEXT))
-
-
-class StateRequested(Struct, frozen=True):
-    """Somebody asks for the topology to be activated or deactivated; answered by one `Reply`."""
-
-    call: int
-    runtime: TopologyState
-    now_s: float
-
-
-class RestoreRequested(Struct, frozen=True):
-    """A restore is to begin: the restore epoch is raised by one, durably, and published with a plan."""
-
-    now_s: float
-
-
-Event = (
-    TopologyEvent | StoreEvent | StateRequested | UpdateRequested | CheckpointAsked | RestoreRequested | CheckpointEvent
-)
-
-
-class Activated(Struct, frozen=True):
-    """The leader has read the state back: from now on it may be asked anything."""
-
-    follow: tuple[Kind, ...]
-    """Report the changes of these nodes."""
-
-
-class Reply(Struct, frozen=True):
-    """The answer to a request."""
-
-    call: int
-    error: str
-    """Empty: it was done."""
-
-
-class Finish(Struct, frozen=True):
-    """End this process; nothing more is done."""
-
-    error: HeronError
-
-
-Effect = (
-    StoreEffect
-    | SendPlan
-    | SendOrder
-    | CloseSession
-    | Activated
-    | Reply
-    | KeepCopy
-    | WriteManifest
-    | DiscardCheckpoints
-    | FindIntact
-    | Finish
-)
 
 
 class _Change(Struct):
@@ -154,7 +86,7 @@ class _Change(Struct):
     deadline_s: float = 0.0
 
 
-class Core:
+class Core(KnownTopology):
     """The decisions of one Topology Master."""
 
     def __init__(
@@ -177,20 +109,10 @@ class Core:
             retained: So many committed checkpoints are kept.
             copy: The values of earlier `KeepCopy` effects; the error in place of one that cannot be read now.
         """
-        self.leadership = Leadership(topology, topology_id, location)
-        self._topology, self._topology_id = topology, topology_id
+        super().__init__(topology, topology_id, location, copy or {})
         self._stmgr_timeout_s, self._retained = stmgr_timeout_s, retained
-        self._copy, self._unreadable = _durable.of_submission(copy or {}, topology, topology_id)
-        self._state: State | None = None
-        self._publisher = PlanPublisher(None)
-        self._nodes = DurableNodes({}, {})
-        self.checkpoints: Checkpointing | None = None
-        """Once it is active, and if the topology has checkpoints."""
         self._loading = False
         self._load_s = 0.0
-        self._plan_write: tuple[WriteNode, PhysicalPlan] | None = None
-        self._plan_saved: bytes | None = None
-        """What the state manager holds of the physical plan, as far as is known."""
         self.stop_reason = ""
         """Why a Stream Manager has had the topology paused; empty: none has."""
         self._requests: deque[StateRequested] = deque()
@@ -206,17 +128,6 @@ class Core:
     @property
     def active(self) -> bool:
         return self._state is not None and not self._finished
-
-    @property
-    def execution(self) -> bytes | None:
-        """The topology's execution state as it was last seen."""
-        return self._nodes.values.get(Kind.EXECUTIONSTATE)
-
-    @property
-    def state(self) -> State:
-        """What is known of the topology. Only once it is active."""
-        assert self._state is not None, "not active yet"
-        return self._state
 
     @property
     def due_s(self) -> float | None:
@@ -329,53 +240,7 @@ class Core:
             )
         return effects
 
-    def _raise_to(self, epoch: int) -> None:
-        """Somebody has an epoch that was durable once; if it is newer than ours, the state manager has lost it."""
-        # With checkpoints it is over then: an epoch restores one checkpoint, and which one that was is not known now.
-        lost = epoch > self.leadership.restore_epoch and self.checkpoints is not None
-        self.leadership.raise_restore_epoch(epoch + 1 if lost else epoch)
-
-    # -- the topology --------------------------------------------------------------------------------------------------
-
-    def _topology_event(self, event: TopologyEvent) -> list[Effect]:
-        before = self.state
-        self._state, effects = step(before, event)
-        for id in self._state.stmgrs.keys() - before.stmgrs.keys():
-            log.info("%s registered, %d missing", id, len(self._state.missing))
-        for id in before.stmgrs.keys() - self._state.stmgrs.keys():
-            log.warning("%s is lost", id)
-        return self._applied(effects, event.now_s)
-
-    def _applied(self, effects: list[StateEffect], now_s: float) -> list[Effect]:
-        done: list[Effect] = []
-        for effect in effects:
-            match effect:
-                case PublishPlan(plan):
-                    done += self._published(self._publisher.made(plan, now_s))
-                case SendPlan(_, plan):
-                    # One that is not published yet is sent to everybody when it is.
-                    if plan.version <= self._publisher.published_version:
-                        done.append(effect)
-                case CloseSession():
-                    done.append(effect)
-                case _:
-                    assert_never(effect)
-        return done
-
-    def _published(self, effects: Iterable[SavePlan | OfferPlan]) -> list[Effect]:
-        done: list[Effect] = []
-        for effect in effects:
-            match effect:
-                case SavePlan(plan):
-                    value = plan.to_proto().SerializeToString()
-                    write = WriteNode(Kind.PPLANS, value, self.leadership.fence, Kind.EPOCHS)
-                    self._plan_write = write, plan
-                    done.append(write)
-                case OfferPlan(plan):
-                    receivers = self.state.receivers(plan)
-                    log.info("plan %d goes to %d of %d Stream Managers", plan.version, len(receivers), len(plan.stmgrs))
-                    done += [SendPlan(session, plan) for session in receivers]
-        return done
+    # -- changes that are asked for ----------------------------------------------------------------------------------
 
     def _change_state(self, now_s: float) -> list[Effect]:
         effects: list[Effect] = []
@@ -438,11 +303,14 @@ class Core:
         in_force = self.state.plan is not None and self.state.plan.packing == update.request.packing
         if update.stage is Stage.STARTING and (in_force or now_s >= update.deadline_s):
             return [*effects, *self._end_update(now_s)]
-        if self.checkpoints is not None and update.prepared(
-            self.state.present, checkpoint=self.checkpoints.coordinator.in_progress, now_s=now_s
-        ):
-            update.settle(self.checkpoints.coordinator.newest_begun)
-            effects += self._topology_event(SpoutsHeld(held=True, now_s=now_s))
+        if self.checkpoints is not None:
+            coordinator = self.checkpoints.coordinator
+            if update.read(self.state.present, checkpoint=coordinator.in_progress, now_s=now_s):
+                effects += self.checkpoints.read_ahead(update.shares(self.state.logical))
+            if update.rests(has_read=coordinator.has_read_ahead, now_s=now_s):
+                self.checkpoints.read_ahead({})
+                update.settle(coordinator.newest_begun)
+                effects += self._topology_event(SpoutsHeld(held=True, now_s=now_s))
         if update.stage is Stage.SETTLING and self.checkpoints is not None:
             coordinator = self.checkpoints.coordinator
             update.problem = problem_of(coordinator)
@@ -477,6 +345,8 @@ class Core:
 
     def _end_update(self, now_s: float) -> list[Effect]:
         self._update = None
+        if self.checkpoints is not None:
+            self.checkpoints.read_ahead({})
         return self._topology_event(SpoutsHeld(held=False, now_s=now_s))
 
     def _ask_checkpoint(self, asked: CheckpointAsked) -> list[Effect]:
@@ -601,26 +471,6 @@ class Core:
         follow = (*_durable.KINDS, Kind.PPLANS, NEXT, *([CHECKPOINTS] if self.checkpoints is not None else []))
         return [*copies, Activated(follow), *self._applied(effects, now_s)]
 
-    def _saved_plan(self, value: bytes | None) -> PhysicalPlan | None:
-        """The physical plan of a node. One that is damaged is as good as lost: it is made again."""
-        self._plan_saved = value
-        if value is None:
-            return None
-        try:
-            return records.physical_plan(self._topology, value)
-        except StateError as e:
-            log.error("%s; it is written again", e)
-            return None
-
-    def _topology_message(self) -> topology_pb2.Topology:
-        value = self._nodes.values.get(Kind.TOPOLOGIES)
-        if value is None:
-            raise NotFoundError(f"the state manager has no topology {self._topology!r}: submit it again")
-        topology = records.definition(self._topology, value)
-        if topology.id != self._topology_id:
-            raise StateError(f"the state manager has {topology.id!r}, another submission of {self._topology!r}")
-        return topology
-
     def _changed(self, event: NodeChanged) -> list[Effect]:
         if self._state is None or self._preparation.take(event):
             return []
@@ -645,26 +495,3 @@ class Core:
             return []
         self._nodes.changed(event)
         return self._keep(event.kind, event.value) + self._topology_event(repacked)
-
-    def _plan_changed(self, event: NodeChanged) -> list[Effect]:
-        known = (self._plan_saved, self._plan_write[0].value if self._plan_write is not None else None)
-        if event.value is not None and (event.value in known or self._saved_plan(event.value) is not None):
-            return []
-        return self._published(self._publisher.vanished(event.now_s))
-
-    def _repacked(self, defined: topology_pb2.Topology, value: bytes, now_s: float) -> PackingChanged:
-        """Put a packing plan to the test.
-
-        Raises:
-            TopologyError, StateError: it is not one of this topology.
-        """
-        logical, packing = records.plans(self._topology, defined, value)
-        check_fits(self.state.logical, packing)
-        return PackingChanged(logical.with_parallelism(packing.parallelism), packing, now_s)
-
-    def _keep(self, kind: Kind, value: bytes) -> list[Effect]:
-        self._nodes.values[kind] = value
-        if self._copy.get(kind) == value:
-            return []
-        self._copy[kind] = value
-        return [KeepCopy(kind, value)]

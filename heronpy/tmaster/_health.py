@@ -20,6 +20,7 @@ AGE_S = 1.0
 """An assessment that is not older is given again."""
 _MINUTE_S = 60
 _SPENT = "__time_spent_back_pressure_by_compid/"
+_HELD_BACK = "__held-back-time-ns/"
 
 
 class HealthMonitor:
@@ -104,6 +105,7 @@ class HealthMonitor:
             outcomes=_outcomes(state, metrics, now_ms) if metrics.reported else {},
             silent=[found for found in self._silent(packing, metrics, now_s) if found.process not in away],
             throttled=_throttled(metrics, now_ms) if metrics.reported else {},
+            held_back=_held_back(metrics, now_ms) if metrics.reported else {},
         )
 
     def _silent(self, packing: PackingPlan, metrics: Metrics, now_s: float) -> list[Silence]:
@@ -156,6 +158,18 @@ def _throttled(metrics: Metrics, now_ms: int) -> dict[str, float]:
         culprit = series.name.removeprefix(_SPENT)
         share = min(1.0, series.value / 1000 / max(reply.interval_s, _MINUTE_S))
         shares[culprit] = max(share, shares.get(culprit, 0.0))
+    return shares
+
+
+def _held_back(metrics: Metrics, now_ms: int) -> dict[tuple[str, str], float]:
+    """Shares of the tasks of each spout that were kept back the most."""
+    request = tmaster_pb2.MetricsRequest(metrics=[f"{_HELD_BACK}*"], interval_s=WINDOW_S)
+    reply = metrics.answer(request, now_ms)
+    shares: dict[tuple[str, str], float] = {}
+    for series in reply.series:
+        between = series.component, series.name.removeprefix(_HELD_BACK)
+        share = min(1.0, series.value / 1e9 / max(reply.interval_s, _MINUTE_S))
+        shares[between] = max(share, shares.get(between, 0.0))
     return shares
 
 

@@ -35,7 +35,7 @@ HOLD_EVERY_S: Final = 5.0
 
 
 class RestoreHold:
-    """When to say that merges are to wait, because tasks restore. Pure."""
+    """When to say that merges are to wait, because tasks restore, or are about to. Pure."""
 
     def __init__(self) -> None:
         self._held_s: float | None = None
@@ -47,7 +47,8 @@ class RestoreHold:
             held, self._held_s = self._held_s is not None, None
             return 0.0 if held else None
         due = self._held_s is None or now_s - self._held_s >= HOLD_EVERY_S
-        if not (order.HasField("restore") and order.restore.checkpoint and due):
+        reads = order.HasField("read_ahead") or (order.HasField("restore") and order.restore.checkpoint)
+        if not (reads and due):
             return None
         self._held_s = now_s
         return HOLD_S

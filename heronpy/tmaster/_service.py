@@ -27,7 +27,8 @@ from heronpy.statemgr import Kind, StateManager, follow, open_statemgr
 from heronpy.tmaster._checkpoint_calls import CheckpointAsked
 from heronpy.tmaster._checkpoint_views import CheckpointMetrics, checkpoint_progress
 from heronpy.tmaster._checkpointing import KeepCopy, SendOrder
-from heronpy.tmaster._core import Activated, Core, Effect, Event, Finish, Reply, StateRequested
+from heronpy.tmaster._core import Core
+from heronpy.tmaster._core_events import Activated, Effect, Event, Finish, Reply, StateRequested
 from heronpy.tmaster._enrolling import Enrollment
 from heronpy.tmaster._health import HealthMonitor, health_metrics
 from heronpy.tmaster._log_levels import LogLevelKeeper

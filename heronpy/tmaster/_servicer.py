@@ -18,7 +18,8 @@ from heronpy.plan import PackingPlan, StmgrLocation, TopologyState
 from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, tmaster_pb2, tmaster_pb2_grpc
 from heronpy.rpc import caller_of
 from heronpy.tmaster._checkpoint_views import checkpoint_status
-from heronpy.tmaster._core import Core, Event
+from heronpy.tmaster._core import Core
+from heronpy.tmaster._core_events import Event
 from heronpy.tmaster._enrolling import SkewError
 from heronpy.tmaster._exceptions import matching_exceptions, summary
 from heronpy.tmaster._log_levels import LogLevelKeeper, check, targets

@@ -1,13 +1,15 @@
 """An update of the packing plan while the topology runs: decisions only, see `_core`.
 
-    preparing --what is new has been started--> settling --a checkpoint without logs is committed--> writing
-    --durable--> starting --a plan in force has it--> done
+    preparing --what is new has been started--> reading --what is committed was read by its tasks--> settling
+    --a checkpoint without logs is committed--> writing --durable--> starting --a plan in force has it--> done
 
 The packing plan is written in one step, in the term of this Topology Master. Everybody follows that node: executors,
 the scheduler service, the next Topology Master. A death before it leaves the old plan, a death after it the new one.
 With checkpoints the processes that are new are started first, while everything goes on: executors and the scheduler
 service follow a node of what is being prepared, too. That is no decision: if the update comes to nothing, or this
-Topology Master dies, the node is emptied, and they end again. What takes long is not waited for.
+Topology Master dies, the node is emptied, and they end again. Then all tasks, new ones too, read what is committed of
+the state that they are about to have, so that only what comes after it is left to be read by the restore. What takes
+long is not waited for.
 Then the spouts rest until the new plan is in force, so that what is in flight is
 executed before the checkpoint that everything is restored from. That saves repeated work, no more: what comes after the
 checkpoint is repeated by the sources.
@@ -21,15 +23,19 @@ from dataclasses import dataclass
 
 from msgspec import Struct
 
-from heronpy.plan import PackingPlan
+from heronpy.config import state_memory_bytes
+from heronpy.plan import LogicalPlan, PackingPlan
 from heronpy.statemgr import Kind
 from heronpy.tmaster._store_effects import WriteNode
+from heronpy.tmaster.checkpoints import Shares
 
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 PREPARE_WAIT_S = 15.0
 """So long what is new may take to start before the spouts rest; then it is started while they do."""
+READ_WAIT_S = 15.0
+"""So long tasks may read ahead before the spouts rest."""
 START_WAIT_S = 60.0
 """How long the spouts rest for containers that are being started; then the old plan goes on until they are there."""
 
@@ -49,6 +55,8 @@ class UpdateRequested(Struct, frozen=True):
 class Stage(enum.Enum):
     PREPARING = enum.auto()
     """What is new is being started."""
+    READING = enum.auto()
+    """Tasks read what is committed, while everything goes on."""
     SETTLING = enum.auto()
     """Waits for a checkpoint that another number of tasks can restore."""
     WRITING = enum.auto()
@@ -70,8 +78,8 @@ class PlanUpdate:
     problem: str = ""
     """Why it has not come further, for whoever has asked."""
     deadline_s: float = 0.0
-    prepared_by_s: float = 0.0
-    """When the start of processes is not waited for any more; 0: nothing is prepared."""
+    rest_by_s: float = 0.0
+    """When neither the start of processes nor what they read is waited for any more; 0: nothing is."""
     new: frozenset[str] = frozenset()
     """Ids of the instances that are to be started for it beforehand."""
 
@@ -81,7 +89,7 @@ class PlanUpdate:
         update = cls(request, Stage.WRITING, 0, deadline_s=request.now_s + request.timeout_s)
         if checkpoints and request.base.trial is None and not request.base.runs_like(request.packing):
             update.stage = Stage.PREPARING
-            update.prepared_by_s = request.now_s + min(PREPARE_WAIT_S, request.timeout_s / 4)
+            update.rest_by_s = request.now_s + min(PREPARE_WAIT_S, request.timeout_s / 4)
             update.new = request.packing.instance_ids - request.base.instance_ids
         return update
 
@@ -90,35 +98,64 @@ class PlanUpdate:
         """What is to be started though it is not in force."""
         return self.request.packing if self.new else None
 
-    def prepared(self, present: frozenset[str], *, checkpoint: int, now_s: float) -> bool:
-        """Whether the spouts are to rest now.
+    def read(self, present: frozenset[str], *, checkpoint: int, now_s: float) -> bool:
+        """Have tasks read ahead if it is time to; whether it is.
 
         Args:
             present: Instances that are there.
-            checkpoint: The one under way, which would take its time while they rest; 0: none.
+            checkpoint: The one under way, which would be newer than what they read; 0: none.
             now_s: The time.
         """
-        ready = self.ready(present) and not checkpoint
-        return ready or (self.stage is Stage.PREPARING and now_s >= self.prepared_by_s)
+        if self.stage is not Stage.PREPARING or checkpoint or not self.ready(present):
+            return False
+        self.stage = Stage.READING
+        self.rest_by_s = now_s + min(READ_WAIT_S, self.request.timeout_s / 4)
+        return True
+
+    def rests(self, *, has_read: bool, now_s: float) -> bool:
+        """Whether the spouts are to rest now; `has_read` says whether all has been read ahead."""
+        return not self.divides_state and ((self.stage is Stage.READING and has_read) or now_s >= self.rest_by_s)
 
     def ready(self, present: frozenset[str]) -> bool:
-        """Whether the spouts are to rest as soon as no checkpoint is under way, if these instances are there."""
-        return self.stage is Stage.PREPARING and present >= self.new
+        """Whether the spouts are to rest soon after a checkpoint that is under way, if these instances are there."""
+        return self.stage is Stage.READING or (self.stage is Stage.PREPARING and present >= self.new)
 
     def settle(self, newest_begun: int) -> None:
         """Wait for a checkpoint newer than `newest_begun`."""
         self.stage, self.checkpoint = Stage.SETTLING, newest_begun
 
+    def shares(self, logical: LogicalPlan) -> Shares:
+        """What tasks will have of the state of their components.
+
+        Not where that is larger than memory: it is read from files as it is needed. Nor of processes that are about to
+        be replaced by such with other code.
+        """
+        packing = self.request.packing
+        if packing.versions != self.request.base.versions:
+            return {}
+        tasks: dict[str, list[int]] = {}
+        for task, component in sorted((i.task_id, i.component) for c in packing.containers for i in c.instances):
+            tasks.setdefault(component, []).append(task)
+        in_memory = {name for name in tasks if state_memory_bytes(logical.config_of(name)) is None}
+        return {
+            c.stmgr_id: {
+                i.task_id: (tasks[i.component].index(i.task_id), len(tasks[i.component]))
+                for i in c.instances
+                if i.component in in_memory
+            }
+            for c in packing.containers
+        }
+
     @property
     def divides_state(self) -> bool:
         """Whether the next checkpoint is what another number of tasks begins with."""
-        return self.stage is not Stage.PREPARING
+        return self.stage not in (Stage.PREPARING, Stage.READING)
 
     @property
     def due_s(self) -> float:
         """When something is to be done, whatever happens."""
-        if self.stage is Stage.PREPARING:
-            return min(self.deadline_s, self.prepared_by_s)
+        if not self.divides_state:
+            return min(self.deadline_s, self.rest_by_s)
         waits = self.stage is Stage.STARTING or self.write is not None
         return self.deadline_s if waits else min(self.deadline_s, self.retry_s)
 

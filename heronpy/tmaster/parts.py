@@ -15,12 +15,14 @@ from heronpy.tmaster._state import Effect as StateEffect
 from heronpy.tmaster._state import Event as StateEvent
 from heronpy.tmaster._state import PackingChanged, PublishPlan, StateChanged, start, step
 from heronpy.tmaster._status import Metrics
+from heronpy.tmaster._update import READ_WAIT_S
 
 __all__ = [
     "HOLD_EVERY_S",
     "HOLD_S",
     "MINUTES",
     "MINUTE_MS",
+    "READ_WAIT_S",
     "CheckpointAsked",
     "CheckpointMetrics",
     "ExceptionLog",

@@ -124,6 +124,7 @@ class Upstream:
         """These are the tasks now. Of new ones nothing is known yet; nobody waits for those that are gone."""
         if self._marks.keys() != set(tasks):
             self._marks = {task: self._marks.get(task, NEVER) for task in tasks}
+            self.low = min(self._marks.values(), default=END)
 
     def mark(self, task: int, watermark: int) -> None:
         """A task has sent its watermark."""

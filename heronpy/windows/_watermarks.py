@@ -16,7 +16,6 @@ one.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +104,7 @@ class Watermarks:
         self._max_advance_ms = max_advance_ms
         self._now_ms = now_ms
         self._clocks: dict[Hashable, EventClock] = {}
+        self._foremost = NEVER
         self._seen_at_ms: dict[Hashable, int] = {}
         self.outliers = 0
         """Elements that were too far in the future."""
@@ -135,10 +135,19 @@ class Watermarks:
         if now_ms > self._now_ms:
             self._now_ms = now_ms
         awake = [self._reached(one, clock) for one, clock in self._clocks.items() if not self._idle(one)]
-        low = min(awake) if awake else max((clock.latest_ms for clock in self._clocks.values()), default=NEVER)
+        low = min(awake) if awake else self.foremost
         if low != NEVER:
             self.watermark = max(self.watermark, low - self._lag_ms)
         return self.watermark
+
+    @property
+    def foremost(self) -> int:
+        """The latest time of all inputs, also of those that other tasks have read."""
+        return max([self._foremost, *(clock.latest_ms for clock in self._clocks.values())])
+
+    def take_over(self, foremost: int) -> None:
+        """This goes on with windows of tasks that had read so far: it counts while all inputs are idle."""
+        self._foremost = foremost
 
     def saved(self) -> Any:
         """All that there is to know besides processing times, as a plain value."""
@@ -157,7 +166,11 @@ class Watermarks:
     @staticmethod
     def merged(saved: Sequence[Any]) -> Any:
         """What was saved of the same inputs in several places: what came farthest."""
-        return max((one for one in saved if one is not None), key=itemgetter(0), default=None)
+
+        def reached(one: Any) -> tuple[int, int]:
+            return one[0], max((latest for _, latest, *_ in one[2]), default=NEVER)
+
+        return max((one for one in saved if one is not None), key=reached, default=None)
 
     @property
     def idle(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from heronpy.api import Bolt, Spout, Topology, Tuple
+from heronpy.api import Bolt, Spout, Topology, TumblingWindowBolt, Tuple
 
 
 class Numbers(Spout):
@@ -24,6 +24,19 @@ class CrashLoop(Topology):
     config = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.exception.policy": "restart"}  # noqa: RUF012
     numbers = Numbers.spec()
     broken = Broken.spec(inputs=[numbers])
+
+
+class Hour(TumblingWindowBolt):
+    def processWindow(self, window_info: object, tuples: list[Tuple]) -> None:  # Heron's name
+        raise AssertionError("an hour is too long for a test")
+
+
+class Waiting(Topology):
+    """Its windows hold more than its spout may have on the way."""
+
+    config = {"topology.reliability.mode": "ATLEAST_ONCE", "topology.max.spout.pending": 10}  # noqa: RUF012
+    numbers = Numbers.spec()
+    hour = Hour.spec(inputs=[numbers], config={Hour.WINDOW_DURATION_SECS: 3600})
 
 
 class Idle(Bolt):

@@ -58,3 +58,25 @@ def test_a_server_that_is_away_is_unavailable(server: S3Server) -> None:
             storage.names()
         with pytest.raises(UnavailableError):
             storage.create("manifests/1.json", b"1")
+
+
+def test_uploads_that_were_begun_long_ago_are_removed_and_no_others(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boto3 = pytest.importorskip("boto3")
+    url = server.url("torn").replace("s3://torn", "s3://torn/mine")
+    client = boto3.session.Session().client(
+        "s3", endpoint_url=f"http://{server.bind}:{server.port}", region_name="us-east-1"
+    )
+
+    def going_on() -> list[str]:
+        return sorted(one["Key"] for one in client.list_multipart_uploads(Bucket="torn").get("Uploads", ()))
+
+    for key in ("mine/objects/a", "others/b"):
+        client.create_multipart_upload(Bucket="torn", Key=key)
+    with open_storage(url) as storage:
+        storage.remove_torn()
+        assert going_on() == ["mine/objects/a", "others/b"]
+        monkeypatch.setattr("heronpy.checkpoints._s3._TORN_S", -60.0)
+        storage.remove_torn()
+        assert going_on() == ["others/b"]

@@ -62,6 +62,19 @@ def stalled(client: socket.socket, server: socket.socket) -> None:
     hung(client, server)
 
 
+def conflict(client: socket.socket, server: socket.socket) -> None:
+    """Something happens to the object at the same time."""
+    client.recv(1 << 16)
+    body = b"<Error><Code>ConditionalRequestConflict</Code><Message>try again</Message></Error>"
+    client.sendall(b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
+
+
+def not_the_store(client: socket.socket, server: socket.socket) -> None:
+    """Something on the way answers with a page of its own."""
+    client.recv(1 << 16)
+    client.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 15\r\n\r\n<html>Sign in: <")
+
+
 class Network(socketserver.ThreadingTCPServer):
     """Passes connections on to a server; `faults` happen to the next ones."""
 
@@ -156,6 +169,17 @@ def test_a_manifest_whose_answer_was_lost_is_created_once_and_by_its_writer(
     assert storage.read("manifests/1.json") == b"mine"
 
 
+def test_what_conflicts_with_another_request_is_created_by_the_next_attempt(
+    storage: CheckpointStorage, network: Network
+) -> None:
+    network.faults = [conflict] * (ATTEMPTS - 1)
+    assert storage.create("manifests/1.json", b"mine")
+    assert network.faults == []
+    network.faults = [conflict] * ATTEMPTS
+    with pytest.raises(UnavailableError, match="manifests/2"):
+        storage.create("manifests/2.json", b"mine")
+
+
 def test_a_storage_that_refuses_is_never_taken_for_one_without_checkpoints(
     storage: CheckpointStorage, network: Network
 ) -> None:
@@ -165,6 +189,12 @@ def test_a_storage_that_refuses_is_never_taken_for_one_without_checkpoints(
     assert network.faults == []
     store(storage, *small_checkpoint(1, {"a": b"1"}))
     assert newest_intact(storage)[0].checkpoint_id == 1
+
+
+def test_a_page_of_somebody_else_is_no_listing(storage: CheckpointStorage, network: Network) -> None:
+    network.faults = [not_the_store] * ATTEMPTS
+    with pytest.raises(UnavailableError):
+        storage.names()
 
 
 CALLS: dict[str, Callable[[CheckpointStorage], object]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from health_topology import CrashLoop, Sound
+from health_topology import CrashLoop, Sound, Waiting
 from heron_command import heron_command
 
 from heronpy.errors import UnavailableError
@@ -111,6 +111,18 @@ def test_a_crash_loop_is_unhealthy_in_every_view_and_a_sound_topology_in_none(
         assert {reason["kind"] for reason in health["reasons"]} & {"restarts", "failures"}, where
         assert any(reason["text"].startswith("crash loop in the last 10 min") for reason in health["reasons"]), where
         assert health["restarts"] >= CRASH_LOOP_RESTARTS, where
+
+
+def test_windows_that_wait_for_what_a_spouts_limit_keeps_back_are_a_reason(cluster: LocalCluster) -> None:
+    handle = cluster.submit(Waiting, name="waiting").wait_running()
+
+    def told() -> None:
+        reasons = {reason.kind: reason.text for reason in handle.status().health.reasons}
+        assert reasons.get("pending", "").startswith("hour holds tuples and waited for more for "), reasons
+        assert "while numbers could emit none: topology.max.spout.pending" in reasons["pending"]
+
+    eventually_sync(told)
+    handle.kill()
 
 
 def test_prometheus_has_the_verdict_and_the_restarts_of_each_process(looping: TopologyHandle) -> None:

@@ -19,7 +19,7 @@ import pytest
 from topology_on_disk import EngineProcess, launch_in, submit
 
 from heronpy.plan import PhysicalPlan
-from heronpy.proto import plan_pb2, stmgr_pb2
+from heronpy.proto import checkpoint_pb2, plan_pb2, stmgr_pb2
 from heronpy.rpc import channel
 from heronpy.runtime import PARENT_ENV, Launch, running
 from heronpy.security import container_identity
@@ -170,6 +170,10 @@ async def test_an_instance_that_is_not_in_the_plan_waits_for_one_that_has_it(
                 assert one.waiting == ["container_1_word_3", "container_1_word_9"]
 
             await eventually(both_wait)
+            shares = {3: checkpoint_pb2.TaskShare(index=2, tasks=3)}
+            order = checkpoint_pb2.CheckpointOrder(read_ahead=checkpoint_pb2.ReadAhead(checkpoint=7, shares=shares))
+            one._obey([order])  # as from the Topology Master, of an update that is being prepared
+            assert [*(await early.next("orders")).orders] == [order]
             await asyncio.to_thread(repack, state, launch, 3)
             assert (await early.next("plan")).plan.version > 1
 

@@ -49,6 +49,9 @@ def test_numbers_are_counted_once_though_the_counting_tasks_become_more(tmp_path
             "container_1_count_6"
         ]
         assert after.checkpoints.newest > before.checkpoints.newest, "the update has taken one"
+        logs = {path.name: path.read_text() for path in topology.launch.log_dir(1).glob("container_1_count_*.log")}
+        assert len(logs) == 3
+        assert [name for name, text in logs.items() if "are read ahead" not in text] == []
 
         def new_one_counts() -> None:
             assert (tmp_path / "counts-2.json").exists()

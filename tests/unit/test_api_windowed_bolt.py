@@ -236,7 +236,7 @@ def test_windows_are_configured_by_storms_keys() -> None:
         .spec(name="windows", inputs=None, config={"mine": 1})
     )
     assert spec.custom_config == {
-        "topology.component.holds.tuples": True,
+        "topology.component.windows.hold.tuples": True,
         "topology.bolts.window.length.count": 30,
         "topology.bolts.window.sliding.interval.duration.ms": 500,
         "topology.bolts.tuple.timestamp.field.name": "at",
@@ -278,11 +278,6 @@ def test_keys_may_be_set_without_the_builder() -> None:
 def test_windows_that_make_no_sense_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
-
-
-def test_windows_longer_than_the_message_timeout_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    Running(Windows.with_tumbling_window(20 * SECOND))
-    assert "topology.message.timeout.secs" in caplog.text
 
 
 class Numbers(Spout):

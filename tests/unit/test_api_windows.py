@@ -168,9 +168,3 @@ def test_impossible_spans_are_refused_when_the_topology_is_declared(config: dict
 def test_a_missing_span_is_refused_when_the_bolt_starts() -> None:
     with pytest.raises(ConfigError, match="needs tumblingwindowbolt_duration_secs"):
         Tumbling(Recorder()).initialize({}, None)  # type: ignore[arg-type]  # not looked at
-
-
-def test_windows_longer_than_the_message_timeout_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    config = {"topology.reliability.mode": "ATLEAST_ONCE", Tumbling.WINDOW_DURATION_SECS: 60}
-    Tumbling(Recorder()).initialize(config, None)  # type: ignore[arg-type]  # not looked at
-    assert "topology.message.timeout.secs" in caplog.text

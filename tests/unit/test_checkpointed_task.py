@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from heronpy.checkpoints import LoggedBatch, LogRef, ObjectRef, Saved, decode_log, decode_ref
+from heronpy.checkpoints import LoggedBatch, LogRef, ObjectRef, ReadAhead, Saved, decode_log, decode_ref
 from heronpy.config import InstanceConfig
 from heronpy.errors import UnavailableError
 from heronpy.instance.checkpoints import RESTORED, RUNNING, CheckpointedTask
@@ -41,6 +41,8 @@ class Store:
         self.gate = asyncio.Event()
         self.gate.set()
         self.cancelled = 0
+        self.ahead: list[ReadAhead | None] = []
+        """What each restore was given."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,8 +63,16 @@ class Store:
         self.stored.objects[name] = data
 
     async def restore(
-        self, checkpoint: int, component: str, index: int, tasks: int, *, spool: Path | None = None
+        self,
+        checkpoint: int,
+        component: str,
+        index: int,
+        tasks: int,
+        *,
+        spool: Path | None = None,
+        ahead: ReadAhead | None = None,
     ) -> Found:
+        self.ahead.append(ahead)
         if self.fails:
             self.fails -= 1
             raise UnavailableError("the storage is away")
@@ -83,7 +93,7 @@ class Store:
 class Run:
     """A task at work."""
 
-    def __init__(self, plan: PhysicalPlan, task: int) -> None:
+    def __init__(self, plan: PhysicalPlan, task: int, reading_ahead: Any = None) -> None:
         self.plan, self.task_id = plan, task
         self.store = Store(plan, task)
         self.channel, self.signal = ThreadChannel(InstanceConfig()), Signal()
@@ -102,6 +112,7 @@ class Run:
             make_core=self.make_core,
             ended=self.ended.append,
             report_exception=self.reported.append,
+            reading_ahead=reading_ahead,
         )
         self.next = 1
         self.incarnation = 0
@@ -172,8 +183,8 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(task: int) -> AsyncIterator[Run]:
-    run = Run(plan_of(spouts=2), task)
+async def running(task: int, reading_ahead: Any = None) -> AsyncIterator[Run]:
+    run = Run(plan_of(spouts=2), task, reading_ahead)
     run.task.thread.start()
     shell = asyncio.create_task(run.task.run())
     try:
@@ -210,6 +221,25 @@ async def test_what_was_stored_is_restored_in_place() -> None:
         await run.start(1, epoch=2)
         assert dict(run.user.counts) == {1: 1, 2: 2}
         assert len(run.cores) == 2
+
+
+class HasRead:
+    """What a task has read ahead, again and again."""
+
+    ahead = ReadAhead(1, 1, 0, 1, {})
+
+    def take(self) -> ReadAhead:
+        return self.ahead
+
+
+async def test_what_was_read_ahead_is_not_taken_for_the_checkpoint_that_the_topology_was_submitted_from() -> None:
+    async with running(COUNT, HasRead()) as run:
+        await run.start()
+        await run.send(batch([1, 2, 2]), *markers(1))
+        run.store.commit(await run.report("stored"))
+        await run.start(1, epoch=2)
+        await run.start(0, epoch=3)
+        assert run.store.ahead == [None, HasRead.ahead, None]
 
 
 async def test_what_was_loaded_for_another_number_of_tasks_is_not_restored() -> None:

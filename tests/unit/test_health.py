@@ -76,6 +76,8 @@ def test_a_topology_without_new_checkpoints_says_since_when_and_what_they_wait_f
         (Observed(checkpoints=CheckpointProgress(interval_s=10, age_s=1, rollbacks=2)), HEALTHY, None),
         (Observed(checkpoints=CheckpointProgress(interval_s=10, age_s=1, rollbacks=3)), DEGRADED, Kind.CHECKPOINTS),
         (Observed(throttled={"a": 0.1}), HEALTHY, None),
+        (Observed(held_back={("numbers", "windows"): 0.5}), DEGRADED, Kind.PENDING),
+        (Observed(held_back={("numbers", "windows"): 0.1}), HEALTHY, None),
     ],
 )
 def test_each_fault_alone_has_its_state(observed: Observed, state: HealthState, kind: Kind | None) -> None:

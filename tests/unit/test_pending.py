@@ -12,6 +12,7 @@ from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
 from heronpy.api.bolt.window_bolt import TumblingWindowBolt
 from heronpy.instance.task import PENDING_MAX, PENDING_MIN, WINDOW_NS, PendingLimit
 from heronpy.testing import Simulator
+from heronpy.wire import ACK
 
 
 def simulate(limit: PendingLimit, *, per_s: float, latency_ns: int, seconds: int) -> int:
@@ -108,15 +109,27 @@ class Holds(Bolt):
 WINDOW = {TumblingWindowBolt.WINDOW_DURATION_SECS: 3600}
 
 
+CHECKPOINTS = {"topology.stateful.checkpoint.interval.seconds": 3600}
+
+
 @pytest.mark.parametrize(
     ("bolt", "config", "settings", "reached"),
     [
         (Windows, WINDOW, {}, True),
         (Windows, WINDOW, {"topology.max.spout.pending": 50}, False),
+        (Windows, WINDOW, CHECKPOINTS, False),
         (Holds, {"topology.component.holds.tuples": True}, {}, True),
+        (Holds, {"topology.component.holds.tuples": True}, CHECKPOINTS, True),
         (Holds, {}, {}, False),
     ],
-    ids=["a window", "a window and a limit", "a bolt that says so", "a bolt that does not"],
+    ids=[
+        "a window",
+        "a window and a limit",
+        "a window in checkpoints",
+        "a bolt that says so",
+        "a bolt that says so, with checkpoints",
+        "a bolt that does not",
+    ],
 )
 def test_where_a_bolt_holds_tuples_the_limit_is_high(
     bolt: type[Bolt], config: dict[str, Any], settings: dict[str, Any], reached: bool
@@ -125,7 +138,7 @@ def test_where_a_bolt_holds_tuples_the_limit_is_high(
     numbers = builder.add_spout("numbers", Numbers, 1)
     builder.add_bolt("bolt", bolt, 1, {numbers: Grouping.SHUFFLE}, config=config)
     builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", **settings})
-    with Simulator(builder) as simulator:
+    with Simulator(builder, lose=lambda batch: batch.kind == ACK) as simulator:
         (spout,) = simulator.component("numbers")
         for _ in range(200):
             simulator.step()

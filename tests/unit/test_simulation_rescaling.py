@@ -20,6 +20,7 @@ def test_counts_are_exact_through_two_to_three_to_eight_to_one() -> None:
     cluster = run(6, faults, check_every=10, checkpoints=True)
     assert tasks_of(cluster, "sink") == 1
     assert cluster.storage.rescaled >= 3 + 8 + 1
+    assert cluster.storage.read_ahead >= 8
 
 
 @pytest.mark.parametrize(("component", "to"), [("relay", 1), ("sink", 4)])
@@ -57,8 +58,11 @@ def test_orders_that_reach_stream_managers_before_the_plan_are_found(monkeypatch
 
 def test_a_commit_of_batches_that_cannot_be_divided_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     ignored = property(lambda self: False, lambda self, value: None)
+    numbers = [("sink", 3), ("relay", 3), ("sink", 1), ("relay", 1), ("sink", 4), ("relay", 2)]
+    scaled: Schedule = [(2.0 + 2.5 * n, Scale(component, to)) for n, (component, to) in enumerate(numbers)]
+    assert not failure_of(10, scaled, check_every=50, checkpoints=True)
     monkeypatch.setattr(CheckpointCoordinator, "divisible", ignored, raising=False)
-    assert _fails(16, 62, 427, 678)
+    assert failure_of(10, scaled, check_every=50, checkpoints=True)
 
 
 def _fails(*seeds: int) -> bool:

@@ -377,6 +377,26 @@ def test_a_value_that_cannot_be_saved_fails_the_checkpoint_by_name_and_nothing_e
     assert written(states, 2).keys() == {"good", "bad"}
 
 
+@pytest.mark.parametrize("slices", [1, 3, 1 << 30])
+def test_behind_others_of_its_type_too_a_value_is_that_of_the_marker_or_fails_the_checkpoint(slices: int) -> None:
+    component = Component(lambda states: states.keyed_state("lists"), at_once=16)
+    (state,) = component.declared
+    state.update({word: [word] for word in WORDS})
+    component.begin()
+    while component.writing:
+        component.write(slices)
+        for value in state.values():
+            value.append("later")
+    component.commit()
+    component.restart(1)
+    assert component.declared[0] == {word: [word] for word in WORDS}
+    (states,), (state,) = component.tasks, component.declared
+    state.update({word: [1] for word in WORDS} | {WORDS[-1]: [threading.Lock()]})
+    states.begin(2, 0)
+    with pytest.raises(CheckpointError, match=f"the value of key '{WORDS[-1]}', a list, cannot"):
+        write_all(states)
+
+
 def test_a_value_that_cannot_be_saved_when_it_is_read_does_not_fail_the_reader() -> None:
     states, state = alone()
     state["bad"] = [threading.Lock()]

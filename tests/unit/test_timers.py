@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.api import Bolt, Grouping, Timer, TimerKind, TopologyBuilder, TopologyContext, Tuple
-from heronpy.api.timers import AT_ONCE_MAX, Timers
+from heronpy.api.timers import AT_ONCE_MAX, STALE_MAX, Timers
 from heronpy.api.tuple import Detached
 from heronpy.errors import UsageError
 from heronpy.instance.task import TaskFailed
@@ -235,6 +235,19 @@ def test_an_input_is_not_idle_because_the_watermark_is_looked_at_seldom() -> Non
             process(Tuple([now_ms - behind], Detached("numbers", stream, 1, ("number",)), 0))
         list(timers.due())
     assert timers.watermark == 100, "of the slow input when it was looked at"
+
+
+def test_timers_that_are_set_anew_again_and_again_take_no_memory_and_fire_once() -> None:
+    now_ms = 0
+    states = Component(lambda states: states, 1).declared[0]
+    timers = Timers(Declaring(states), {}, keyed=True, wall_ms=lambda: now_ms)  # type: ignore[arg-type]
+    for now_ms in range(20_000):  # the clock reads it
+        timers.cancel("user")
+        timers.processing("user", now_ms // 2 + 100_000)
+        assert timers.indexed <= STALE_MAX + 3
+    now_ms = 200_000
+    assert [timer.at_ms for timer in timers.due()] == [109_999]
+    timers.check_invariants()
 
 
 @settings(max_examples=50)

@@ -9,12 +9,12 @@ import pytest
 from test_tmaster_checkpoints import INTERVAL_S, Status, Stmgrs, nodes
 from tmaster_world import Store, World, hello, packing_plan, topology
 
-from heronpy.plan import ContainerPacking, InstancePacking, PackingPlan, Resources, TopologyState
+from heronpy.plan import CodeVersion, ContainerPacking, InstancePacking, PackingPlan, Resources, TopologyState
 from heronpy.proto import checkpoint_pb2, plan_pb2
 from heronpy.statemgr import Kind
 from heronpy.tmaster import HeartbeatReceived, Reply, SessionEnded, StoreEffect, StoreFailed, UpdateRequested, WriteNode
 from heronpy.tmaster.checkpoints import CheckpointDamaged, FindIntact, IntactFound, instance_reported
-from heronpy.tmaster.parts import CheckpointAsked
+from heronpy.tmaster.parts import READ_WAIT_S, CheckpointAsked
 
 PACKING = packing_plan(1, 2)
 
@@ -38,6 +38,9 @@ class Scaled(Stmgrs):
     """Whether tasks can be restored."""
 
     obeys_commits = True
+
+    reads_ahead = True
+    """Whether tasks read what they are to read ahead."""
 
     def update(
         self, packing: PackingPlan, *, base: PackingPlan = PACKING, timeout_s: float = 60.0, start: bool = True
@@ -83,6 +86,8 @@ class Scaled(Stmgrs):
                 status.phase = Status.RUNNING
             elif order.HasField("commit") and self.obeys_commits:
                 status.committed = order.commit.checkpoint
+            elif order.HasField("read_ahead") and self.reads_ahead and status.task in order.read_ahead.shares:
+                status.read_ahead = order.read_ahead.checkpoint
         if report.SerializeToString() != before:
             self.report(id)
 
@@ -470,6 +475,98 @@ def test_no_other_checkpoint_begins_while_an_update_waits_for_the_one_under_way(
     world.settle(time=False)
     assert world.coordinator.record.newest == 1
     assert world.plan.state is TopologyState.PAUSED, "the next one was due: it took longer than the interval"
+
+
+def committed(world: Scaled) -> None:
+    world.pass_time(INTERVAL_S)
+    world.snapshot(1, 2)
+    world.settled()
+
+
+def read_orders(world: Scaled) -> list[tuple[str, int, dict[int, tuple[int, int]]]]:
+    """What tasks were to read ahead: by whom they are told, of which checkpoint, and their shares."""
+    found = []
+    for id, order in world.orders:
+        if order.HasField("read_ahead"):
+            shares = {task: (share.index, share.tasks) for task, share in order.read_ahead.shares.items()}
+            found.append((id, order.read_ahead.checkpoint, shares))
+    return found
+
+
+def test_tasks_read_what_is_committed_before_the_spouts_rest() -> None:
+    world = running()
+    committed(world)
+    world.pass_time(INTERVAL_S - 5.0)
+    world.reads_ahead = False
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert read_orders(world) == [("stmgr-1", 1, {1: (0, 3), 3: (2, 3)}), ("stmgr-2", 1, {2: (1, 3)})]
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.RUNNING, 0)
+    world.pass_time(10.0)
+    assert world.coordinator.in_progress == 0, "it would be newer than what they read"
+    world.reads_ahead = True
+    world.report("stmgr-1")
+    assert read_orders(world)[-1] == ("stmgr-1", 1, {1: (0, 3), 3: (2, 3)}), "it is repeated"
+    assert world.plan.state is TopologyState.RUNNING
+    world.report("stmgr-2")
+    world.settled()
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 2)
+    world.snapshot(1, 2)
+    world.settled()
+    assert (world.replies, world.coordinator.restoring) == ([""], 2)
+
+
+def test_tasks_that_take_long_to_read_are_not_waited_for() -> None:
+    world = running()
+    committed(world)
+    world.reads_ahead = False
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    world.pass_time(READ_WAIT_S)
+    world.settled()
+    assert (world.plan.state, world.coordinator.in_progress) == (TopologyState.PAUSED, 2)
+
+
+def test_a_restore_meanwhile_is_not_waited_for() -> None:
+    world = running()
+    committed(world)
+    world.reads_ahead = world.restores = False
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    world.restore()
+    world.settle(time=False)
+    assert world.coordinator.phase.value == "restoring"
+    world.restores = True
+    world.settled()
+    assert (world.replies, world.plan.packing) == ([""], scaled((1, 3), (2,)))
+
+
+def test_nothing_is_read_ahead_before_all_run_in_the_epoch() -> None:
+    """It may begin with an older checkpoint than the newest known one, and what follows that is not what was read."""
+    world = running()
+    committed(world)
+    world.restores = False
+    world.restore()
+    world.settle(time=False)
+    assert world.coordinator.phase.value == "restoring"
+    world.update(scaled((1, 3), (2,)))
+    world.settle(time=False)
+    assert read_orders(world) == []
+    world.restores = True
+    world.settled()
+    assert (world.replies, world.plan.packing) == ([""], scaled((1, 3), (2,)))
+
+
+def test_nothing_is_read_ahead_where_all_processes_are_replaced() -> None:
+    code = CodeVersion("1" * 12, ("package",), topology())
+    world = running()
+    committed(world)
+    wanted = replace(
+        PACKING, containers=tuple(replace(c, code=code.version) for c in PACKING.containers), codes=(code,)
+    )
+    world.update(wanted)
+    world.settle(time=False)
+    assert (read_orders(world), world.plan.state) == ([], TopologyState.PAUSED)
 
 
 def test_what_does_not_start_is_not_waited_for_for_ever() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from heronpy.api import Bolt, Grouping, TopologyBuilder, Tuple
+from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
 from heronpy.config import InstanceConfig
 from heronpy.connectors import SourceSpout, TextFile
 from heronpy.hashing import KEY_GROUPS, index_of_group, key_group
@@ -93,3 +93,46 @@ def test_a_task_that_stays_takes_the_keys_that_are_its_own_now() -> None:
         counts[index_of_group(key_group(key, KEY_GROUPS), 3, KEY_GROUPS)][key] = 1
     assert sum(map(len, counts)) == 300
     assert all(counts)
+
+
+class Numbers(Spout):
+    outputs = ["number"]  # noqa: RUF012  # Heron's way to declare
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.numbers = itertools.count()
+
+    def next_tuple(self) -> None:
+        self.emit([next(self.numbers)])
+
+
+def test_at_most_once_nothing_is_sent_twice_or_to_tasks_that_are_gone() -> None:
+    builder = TopologyBuilder("numbers")
+    numbers = builder.add_spout("numbers", Numbers, 1)
+    builder.add_bolt("out", Drop, 3, {numbers: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATMOST_ONCE"})
+    proto = builder.build().protobuf_topology
+    proto.state = 1
+    logical = LogicalPlan.from_proto(proto)
+    before = PhysicalPlan(1, logical, RoundRobinPacking(logical).pack(), ())
+    after = updated(before, {"out": -1})
+    (gone,) = {*before.component_tasks["out"]} - {*after.component_tasks["out"]}
+    sent: list[stmgr_pb2.Batch] = []
+    (id,) = before.component_tasks["numbers"]
+    spout: Any = make_task(
+        TaskCore(plan=before, task_id=id, config=InstanceConfig(), send=sent.extend, signal=Signal())
+    )
+    spout.open()
+    apply_state(spout, before)
+    for _ in range(50):
+        spout.poll()  # leaves some that are not sent
+    spout.replan(after)
+    in_flight = len([batch for batch in sent if batch.dest_task == gone])
+    for _ in range(50):
+        spout.poll()
+    spout.flush()
+    assert len([batch for batch in sent if batch.dest_task == gone]) == in_flight
+    found = sorted(
+        row[0] for batch in sent if batch.kind == DATA for row in decode_tuples(batch.body).deserialized(pickle.loads)
+    )
+    assert found == list(range(len(found)))
+    assert len(found) > 50

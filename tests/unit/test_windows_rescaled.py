@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heronpy.api import (
+    BaseWindowedBolt,
+    Bolt,
+    Grouping,
+    KeyedWindowBolt,
+    Spout,
+    StatefulComponent,
+    TopologyBuilder,
+    TopologyContext,
+    TupleWindow,
+)
 from heronpy.api.bolt.window_state import TaskWindows
 from heronpy.api.tuple import Detached, Tuple
 from heronpy.state import TaskStates
-from heronpy.windows import Count, Duration, Evaluated, TrailingWindows
+from heronpy.testing import Simulator
+from heronpy.windows import END, Count, Duration, Evaluated, Pane, TrailingWindows, Tumbling
 from tests.unit.state_kit import Component
 
 
@@ -122,3 +134,107 @@ def test_sliding_windows_of_a_task_that_is_no_more_go_on_to_their_end(tasks: int
     ]  # fmt: skip
     rescale(running, 2)
     assert not any(task.advance(1000) for task in running.declared), "nothing is left"
+
+
+class Given(Spout, StatefulComponent):
+    """What a test gives it."""
+
+    outputs = ["at"]  # noqa: RUF012  # Heron's way to declare
+    given: ClassVar[list[int]] = []
+    over: ClassVar[bool] = False
+
+    def init_state(self, state: Any) -> None:
+        self.state = state
+
+    def pre_save(self, checkpoint_id: str) -> None:
+        """Nothing."""
+
+    def next_tuple(self) -> None:
+        if self.over:
+            self.send_watermark(END)
+        at = self.state.get("next", 0)
+        if at < len(self.given):
+            self.state["next"] = at + 1
+            self.emit([self.given[at]])
+
+
+class Whole(BaseWindowedBolt):
+    outputs = ["numbers"]  # noqa: RUF012
+
+    def execute(self, window: TupleWindow) -> None:
+        self.emit([[tup["at"] for tup in window.get()]])
+
+
+class Numbers(Bolt):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.found = context.task_state("found", default=list)
+
+    def process(self, tup: Tuple) -> None:
+        late = tup.stream == "late"
+        self.found.value += [("late", tup["late_tuple"]["at"])] if late else [("window", at) for at in tup["numbers"]]
+        self.ack(tup)
+
+
+def test_a_task_that_comes_back_knows_what_was_late_while_its_windows_were_another_tasks() -> None:
+    builder = TopologyBuilder("rescaled")
+    source = builder.add_spout("source", Given, 1)
+    windows = Whole.with_tumbling_window(Duration(10)).with_timestamp_field("at").with_late_tuple_stream("late")
+    own = {"topology.bolts.watermark.event.interval.ms": 1}
+    whole = builder.add_bolt("windows", windows, 2, {source: Grouping.SHUFFLE}, own)
+    builder.add_bolt("numbers", Numbers, 1, {whole: Grouping.SHUFFLE, whole["late"]: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    Given.given = [*range(58)]
+    with Simulator(builder) as simulator:
+
+        def found() -> list[tuple[str, int]]:
+            return list(simulator.component("numbers")[0].found.value)
+
+        def rescaled(tasks: int) -> None:
+            simulator.drain()
+            simulator.checkpoint()
+            simulator.restore({"windows": tasks})
+
+        simulator.run(until=lambda: len(found()) >= 50, seconds=60)
+        rescaled(1)
+        rescaled(2)
+        Given.given = [*range(58), 11, 12, *range(60, 100)]
+        simulator.run(until=lambda: len(found()) >= 58 + 2 + 30, seconds=60)
+        assert Counter(found()) == Counter(
+            [("late", 11), ("late", 12), *(("window", at) for at in (*range(58), *range(60, 90)))]
+        )
+
+
+class Panes(KeyedWindowBolt):
+    outputs = ["numbers"]  # noqa: RUF012
+
+    def value(self, tup: Tuple) -> Any:
+        return tup["at"]
+
+    def on_pane(self, pane: Pane) -> None:
+        self.emit([list(pane.value)])
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
+def test_windows_that_came_from_other_tasks_fire_when_the_input_ends(
+    before: int, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = TopologyBuilder("ended")
+    source = builder.add_spout("source", Given, 1, {"topology.component.watermark.field": "at"})
+    own = {"topology.bolts.watermark.event.interval.ms": 1}
+    panes = Panes.with_windows(Tumbling(10)).with_timestamp_field("at")
+    keyed = builder.add_bolt("windows", panes, before, {source: Grouping.fields("at")}, own)
+    builder.add_bolt("numbers", Numbers, 1, {keyed: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    monkeypatch.setattr(Given, "given", [*range(25)])
+    with Simulator(builder) as simulator:
+        simulator.run(until=lambda: simulator.total("__execute-count/source/default") >= 25, seconds=60)
+        simulator.drain()
+        simulator.checkpoint()
+        simulator.restore({"windows": after})
+        monkeypatch.setattr(Given, "over", True)
+
+        def found() -> list[int]:
+            return sorted(at for _, at in simulator.component("numbers")[0].found.value)
+
+        simulator.run(until=lambda: len(found()) >= 20, seconds=30)
+        assert found() == list(range(20))

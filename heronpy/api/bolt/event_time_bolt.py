@@ -9,7 +9,7 @@ from heronpy.api import api_constants as keys
 from heronpy.api.bolt.bolt import Bolt
 from heronpy.api.bolt.window_bolt import wall_clock_s
 from heronpy.api.bolt.window_settings import TimeSettings, time_ms
-from heronpy.api.bolt.window_state import WATERMARKS
+from heronpy.api.bolt.window_state import FOREMOST, WATERMARKS
 from heronpy.api.component.component_spec import HeronComponentSpec
 from heronpy.api.followed_watermarks import FollowedWatermarks
 from heronpy.api.metrics import CountMetric
@@ -17,7 +17,7 @@ from heronpy.api.stream import Stream
 from heronpy.api.tuple import Tuple
 from heronpy.config import takes_checkpoints
 from heronpy.errors import ConfigError
-from heronpy.windows import END, Sent
+from heronpy.windows import END, NEVER, Sent
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -43,7 +43,7 @@ class EventTimeBolt(Bolt):
         optional_outputs: Sequence[str | Stream] | None = None,
     ) -> HeronComponentSpec:
         """As for every bolt; declares the late stream, if `config` names one."""
-        config = {keys.TOPOLOGY_COMPONENT_HOLDS_TUPLES: True, **(config or {})}
+        config = {keys.TOPOLOGY_COMPONENT_WINDOWS_HOLD_TUPLES: True, **(config or {})}
         late = config.get(keys.TOPOLOGY_BOLTS_LATE_TUPLE_STREAM)
         outputs = list(optional_outputs or ())
         if late is not None:
@@ -74,6 +74,7 @@ class EventTimeBolt(Bolt):
         self._anchors: Sequence[Tuple] | None = None
         self._late, self._outliers = CountMetric(), CountMetric()
         self._sent: Sent | None = None
+        self._reached = NEVER, False
         if settings.timestamp is None:
             return
         context.register_metric(LATE_TUPLES, self._late, 10)
@@ -82,16 +83,18 @@ class EventTimeBolt(Bolt):
         self._watermarks = settings.watermarks(context, self._clock_ms(), self._followed)
         self._sent = Sent(every_ms=0) if context.sends_watermarks() else None
         if self._durable:
-            marks = context.split_state(WATERMARKS, index=int)  # by task: another one may be behind
+            # By task, as another one may be behind; also of those that are no more, who may come back to their windows.
+            marks = context.split_state(WATERMARKS, index=int)
             self._saved_marks, self._index = marks, context.get_this_task_index()
             self._watermarks.restore(marks.get(self._index))
-            for task in list(marks):
-                if task != self._index:
-                    del marks[task]
+            foremost = context.task_state(FOREMOST, default=NEVER, merge=max, split=lambda saved, n: [saved] * n)
+            self._saved_foremost = foremost
+            self._watermarks.take_over(foremost.value)
             context.before_snapshot(self._save_marks)
 
     def _save_marks(self) -> None:
         self._saved_marks[self._index] = self._watermarks.saved()
+        self._saved_foremost.value = self._watermarks.foremost
 
     def time_of(self, tup: Tuple) -> int | None:
         """The time of a tuple in ms; None: it has no usable one, and was set aside."""
@@ -120,11 +123,19 @@ class EventTimeBolt(Bolt):
             self._followed.mark(task, watermark)
 
     def send_watermark(self) -> None:
-        """Send those after this bolt how far its time has come, when all is emitted that is due by then."""
+        """Send those after this bolt how far its time has come, when all is emitted that is due by then.
+
+        If it has timers, too, they send it, when theirs are emitted as well.
+        """
         if self._sent is not None:
+            self._reached = self._watermarks.watermark, self._watermarks.idle
             watermark = END if self._watermarks.idle else self._watermarks.watermark
-            if self._sent.due(watermark, self._clock_ms()):
+            if not hasattr(self, "on_timer") and self._sent.due(watermark, self._clock_ms()):
                 self.delegate.send_watermark(watermark)
+
+    def windows_reached(self) -> tuple[int, bool]:
+        """How far time had come, and whether it was idle, when all windows were emitted that were due; for timers."""
+        return self._reached
 
     def came_late(self, tup: Tuple, at_ms: int) -> None:
         """Set a late tuple aside."""

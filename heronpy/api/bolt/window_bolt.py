@@ -67,7 +67,7 @@ class _WindowBolt(Bolt):
         Raises:
             ConfigError: a span that is not a number above zero, or a slide longer than the window.
         """
-        config = {api_constants.TOPOLOGY_COMPONENT_HOLDS_TUPLES: True, **(config or {})}
+        config = {api_constants.TOPOLOGY_COMPONENT_WINDOWS_HOLD_TUPLES: True, **(config or {})}
         if any(key in config for key in cls._span_keys()):
             _, slide = cls._spans(config)
             config |= _ticks(slide)
@@ -96,7 +96,6 @@ class _WindowBolt(Bolt):
         self._clock = wall_clock_s()
         self._durable = takes_checkpoints(config)
         self._windows = TaskWindows(self._made, context, durable=self._durable)
-        self._warn_of_timeouts(config)
 
     def _made(self, saved: SavedElements | None, own: bool) -> TrailingWindows:
         return TrailingWindows(
@@ -140,18 +139,6 @@ class _WindowBolt(Bolt):
             elif not self._durable:
                 for tup in effect.elements:
                     self.ack(tup)
-
-    def _warn_of_timeouts(self, config: Mapping[str, Any]) -> None:
-        mode = config.get(api_constants.TOPOLOGY_RELIABILITY_MODE)
-        timeout = float(config.get(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
-        held = mode == api_constants.TopologyReliabilityMode.ATLEAST_ONCE and not self._durable
-        if held and self.window_duration >= timeout:
-            self.logger.warning(
-                "tuples stay %g s in a window but time out after %g s: raise %s",
-                self.window_duration,
-                timeout,
-                api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS,
-            )
 
 
 class SlidingWindowBolt(_WindowBolt):

@@ -19,6 +19,8 @@ WINDOWS = "windows"
 """Name of the state of a window bolt's tuples."""
 WATERMARKS = "windows.watermarks"
 """Name of the state of how far its event time has come."""
+FOREMOST = "windows.foremost"
+"""Name of the state of the latest time that it has read, or those whose windows it may have."""
 
 
 class TaskWindows:
@@ -82,4 +84,4 @@ def _unpacking(context: TopologyContext) -> Callable[[tuple[Any, ...]], Tuple]:
     return unpack
 
 
-__all__ = ["WATERMARKS", "WINDOWS", "TaskWindows"]
+__all__ = ["FOREMOST", "WATERMARKS", "WINDOWS", "TaskWindows"]

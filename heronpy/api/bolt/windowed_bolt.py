@@ -134,7 +134,6 @@ class BaseWindowedBolt(EventTimeBolt):
         settings = self._settings = WindowSettings.of(config)
         self.set_up_time(config, context, settings)
         self._windows = TaskWindows(self._made, context, durable=self._durable)
-        self._warn_of_timeouts(config)
 
     def _made(self, saved: SavedElements | None, own: bool) -> TrailingWindows:
         settings = self._settings
@@ -177,19 +176,6 @@ class BaseWindowedBolt(EventTimeBolt):
                 self.execute(TupleWindow(effect))
             finally:
                 self._anchors = None
-
-    def _warn_of_timeouts(self, config: Mapping[str, Any]) -> None:
-        held_ms = sum(
-            extent.value for extent in (self._settings.length, self._settings.slide) if type(extent) is Duration
-        )
-        timeout_s = float(config.get(keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS, 30))
-        if self._tracking and held_ms + self._settings.lag_ms >= timeout_s * 1000:
-            self.logger.warning(
-                "tuples stay %g s in windows but time out after %g s: raise %s",
-                (held_ms + self._settings.lag_ms) / 1000,
-                timeout_s,
-                keys.TOPOLOGY_MESSAGE_TIMEOUT_SECS,
-            )
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
+from heronpy.checkpoints import ReadAhead
 from heronpy.instance.checkpoints import (
     Alignment,
     CompleteSnapshot,
@@ -72,6 +73,7 @@ class CountingNode:
         self._rng = process.loop.rng(f"{process.name} {process.incarnation}")
         self.status = Status(task=task_id, incarnation=process.incarnation)
         self._plan: PhysicalPlan | None = None
+        self._to_read: ReadAhead | None = None
         self._end: End | None = None
         self._urgent: deque[bytes] = deque()
         """Reports, which overtake batches."""
@@ -196,6 +198,23 @@ class CountingNode:
                 self._told_of_commit(order.commit.checkpoint)
                 status.committed = max(status.committed, order.commit.checkpoint)
                 self._report(status=status)
+            case "read_ahead" if self.task in order.read_ahead.shares:
+                self._read_ahead(order.read_ahead)
+
+    def _read_ahead(self, order: checkpoint_pb2.ReadAhead) -> None:
+        share = order.shares[self.task]
+        wanted = ReadAhead(order.checkpoint, order.epoch, share.index, share.tasks, {})
+        if wanted == self._to_read:
+            self._report(status=self.status)
+            return
+        self._to_read = wanted
+
+        def read() -> None:
+            if self._to_read is wanted:
+                self.status.read_ahead = wanted.checkpoint_id
+                self._report(status=self.status)
+
+        self.process.after(self._rng.random() * _STORAGE_S, read)
 
     def _restore(self, order: checkpoint_pb2.RestoreTasks) -> None:
         if order.epoch <= self.status.epoch or self.task not in order.tasks:
@@ -215,6 +234,9 @@ class CountingNode:
                 )
                 return
             saved = self._storage.restored(order.epoch, order.checkpoint, self.component, *self._place())
+            if self.status.read_ahead and self._to_read is not None:
+                self._storage.restored_ahead(order.checkpoint, self._to_read, *self._place())
+            self._to_read = None
             self._rolled_back(order.checkpoint)
             self._begin(saved)
             self.status = Status(

@@ -361,6 +361,11 @@ class StmgrNode:
             self._take(self._intake.sent(PhysicalPlan.from_proto(message.plan)))
         if message.orders:
             self._step(OrdersReceived(message.orders, self.now_ns))
+        for order in message.orders:
+            if order.HasField("read_ahead"):
+                for end, name in self._waiting:
+                    if not end.closed and not name.startswith("stmgr-"):
+                        end.write(stmgr_pb2.Frame(orders=[order]).SerializeToString(), lambda: None)
 
     def _heartbeat(self) -> None:
         self.process.after(_LOOK_S, self._heartbeat)

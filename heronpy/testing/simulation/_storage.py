@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from heronpy.checkpoints import ReadAhead
 from heronpy.instance.checkpoints import InputBatch
 from heronpy.proto import state_pb2
 from heronpy.testing.simulation._programs import CYCLE, Broken, Ledger, Number
@@ -86,10 +87,14 @@ class Storage:
         """By checkpoint, component, index of the task, and how many tasks there were."""
         self._manifests: dict[int, Mapping[str, int]] = {}
         """Of each checkpoint that has one, how many tasks each component had."""
+        self._taken: dict[int, tuple[int, int]] = {}
+        """Of each of them, the restore epoch in which it was taken, and the one that was committed before."""
         self.commits: dict[int, int] = {}
         """The restore epoch in which each was committed."""
         self.rescaled = 0
         """How often a task was restored that is one of another number than at the checkpoint."""
+        self.read_ahead = 0
+        """How often a task had read ahead what it was restored with, apart from what came after that."""
         self.away = False
         """Whether the storage answers nobody."""
         self._announced = 0
@@ -171,7 +176,7 @@ class Storage:
         if self.away:
             return lambda now_s: ManifestFailed(id, epoch, "the storage does not answer", now_s)
         if rng.random() >= FAIL_SHARE:
-            self._manifests[id] = dict(effect.tasks)
+            self._manifests[id], self._taken[id] = dict(effect.tasks), (epoch, effect.previous)
             if rng.random() >= FAIL_SHARE:
                 return lambda now_s: ManifestWritten(id, epoch, now_s)
         return lambda now_s: ManifestFailed(id, epoch, "the storage does not answer", now_s)
@@ -211,6 +216,23 @@ class Storage:
                 {item: count for item, count in saved.counts.items() if owner(component, item, tasks) == index}
             )
         return TaskSnapshot(0, counts, ())
+
+    def restored_ahead(self, checkpoint: int, ahead: ReadAhead, index: int, tasks: int) -> None:
+        """Task `index` of `tasks` is restored, and has read something ahead.
+
+        Raises:
+            Broken: it would restore a checkpoint that does not follow the one that it has read.
+        """
+        if not checkpoint or (ahead.index, ahead.tasks) != (index, tasks):
+            return
+        if not ahead.precedes(checkpoint, self._taken[checkpoint][0]):
+            return
+        self.read_ahead += 1
+        before = checkpoint
+        while before > ahead.checkpoint_id:
+            before = self._taken[before][1]
+        if before != ahead.checkpoint_id:
+            raise Broken(f"checkpoint {checkpoint} is read from {ahead.checkpoint_id} on, which it does not follow")
 
     def announced(self, checkpoint: int) -> None:
         """A task was told of a commit.

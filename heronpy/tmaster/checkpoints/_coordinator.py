@@ -54,9 +54,11 @@ from heronpy.tmaster.checkpoints._events import (
     ManifestFailed,
     ManifestWritten,
     RaiseRestoreEpoch,
+    ReadAhead,
     RestoreTasks,
     ResumeTasks,
     RollbackRequested,
+    Shares,
     StmgrDisconnected,
     StmgrReported,
     TaskPhase,
@@ -129,6 +131,8 @@ class CheckpointCoordinator:
         """No checkpoint is begun: new code is on trial."""
         self.yields = False
         """No checkpoint is begun: an update has the spouts rest as soon as the one under way has ended."""
+        self.shares: Shares = {}
+        """What tasks are to read ahead, for an update."""
         self.decided: Mapping[str, int] = {}
         """The numbers of tasks that are decided upon and not in force: what is committed must suit them, too."""
         self.fallback = Fallback(self.counts, allow_empty=settings.allow_empty)
@@ -174,6 +178,11 @@ class CheckpointCoordinator:
         if self.phase is not Phase.RUNNING or [*members.behind(TaskPhase.RUNNING)]:
             return INITIAL
         return INITIAL if any(members.unaware(id, newest) for id in members.connected) else newest
+
+    @property
+    def has_read_ahead(self) -> bool:
+        """Whether nobody in the plan is to read ahead any more, or just now."""
+        return self.phase is not Phase.RUNNING or not any(map(self._yet_to_read, self.shares))
 
     @property
     def interval_s(self) -> float:
@@ -409,7 +418,18 @@ class CheckpointCoordinator:
                 effects.append(ResumeTasks(stmgr_id, self.epoch, members.incarnations(stmgr_id)))
             if self.record.newest and members.unaware(stmgr_id, self.record.newest):
                 effects.append(AnnounceCommit(stmgr_id, self.record.newest))
+            if self._yet_to_read(stmgr_id):
+                effects.append(self.read_ahead_order(stmgr_id))
         return effects
+
+    def read_ahead_order(self, stmgr_id: str) -> ReadAhead:
+        """For the tasks behind a Stream Manager, also if it is not in the plan yet."""
+        return ReadAhead(stmgr_id, self.epoch, self.record.newest, self.shares.get(stmgr_id, {}))
+
+    def _yet_to_read(self, stmgr_id: str) -> bool:
+        """Whether tasks of the plan behind a Stream Manager have not read ahead what is committed."""
+        tasks = self.shares.get(stmgr_id, {}).keys() & self._members.tasks_of(stmgr_id)
+        return any(self._members.read_ahead(task) < self.record.newest for task in tasks)
 
     def _restore_order(self, stmgr_id: str) -> RestoreTasks:
         tasks = frozenset(self._members.tasks_of(stmgr_id))

@@ -39,6 +39,8 @@ class TaskStatus:
     phase: TaskPhase
     committed: int = 0
     """The newest checkpoint of whose commit it knows, `post_save` included."""
+    read_ahead: int = 0
+    """That of the last `ReadAhead` that it has done, or cannot do; 0: none since its last restore."""
 
 
 # -- events ------------------------------------------------------------------------------------------------------------
@@ -292,6 +294,21 @@ class ResumeTasks:
     incarnations: Mapping[int, int]
 
 
+Shares = Mapping[str, Mapping[int, tuple[int, int]]]
+"""By Stream Manager and task, the index of the task in its component, and how many tasks that has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAhead:
+    """Have tasks read what is committed, for numbers of tasks that may be restored soon. Nothing is decided."""
+
+    stmgr_id: str
+    epoch: int
+    checkpoint: int
+    shares: Mapping[int, tuple[int, int]]
+    """As in `Shares`."""
+
+
 @dataclass(frozen=True, slots=True)
 class RaiseRestoreEpoch:
     """Make the restore epoch larger than this one, durably; answered by `FenceChanged`."""
@@ -332,6 +349,7 @@ Effect = (
     | AnnounceCommit
     | RestoreTasks
     | ResumeTasks
+    | ReadAhead
     | RaiseRestoreEpoch
     | DiscardCheckpoints
     | FindIntact

@@ -143,6 +143,11 @@ class Members:
             if status.epoch == self._epoch and status.phase is TaskPhase.RUNNING
         )
 
+    def read_ahead(self, task: int) -> int:
+        """The checkpoint that a task says it has read ahead; 0: none."""
+        status = self.status(task)
+        return status.read_ahead if status is not None else 0
+
     def _stmgr_problem(self, report: StmgrReported) -> str:
         id = report.stmgr_id
         if report.epoch == self._epoch and report.taint:

@@ -8,6 +8,7 @@ from heronpy.tmaster.checkpoints._events import (
     AnnounceCommit,
     BeginCheckpoint,
     CheckpointDamaged,
+    ReadAhead,
     RestoreTasks,
     ResumeTasks,
     RollbackRequested,
@@ -19,7 +20,7 @@ from heronpy.tmaster.checkpoints._events import (
 )
 
 InstanceEvent = TaskSnapshotted | TaskSnapshotFailed | RollbackRequested | CheckpointDamaged
-Order = BeginCheckpoint | AbortCheckpoint | AnnounceCommit | RestoreTasks | ResumeTasks
+Order = BeginCheckpoint | AbortCheckpoint | AnnounceCommit | RestoreTasks | ResumeTasks | ReadAhead
 
 
 def order_of(effect: Order) -> checkpoint_pb2.CheckpointOrder:
@@ -44,12 +45,17 @@ def order_of(effect: Order) -> checkpoint_pb2.CheckpointOrder:
             )
         case ResumeTasks(_, epoch, incarnations):
             return p.CheckpointOrder(resume=p.ResumeTasks(epoch=epoch, incarnations=incarnations))
+        case ReadAhead(_, epoch, checkpoint, shares):
+            by_task = {task: p.TaskShare(index=index, tasks=tasks) for task, (index, tasks) in shares.items()}
+            return p.CheckpointOrder(read_ahead=p.ReadAhead(epoch=epoch, checkpoint=checkpoint, shares=by_task))
 
 
 def stmgr_reported(stmgr_id: str, report: checkpoint_pb2.StmgrReport, now_s: float) -> StmgrReported:
     """The event of a Stream Manager's report."""
     tasks = {
-        status.task: TaskStatus(status.incarnation, status.epoch, TaskPhase(status.phase), status.committed)
+        status.task: TaskStatus(
+            status.incarnation, status.epoch, TaskPhase(status.phase), status.committed, status.read_ahead
+        )
         for status in report.tasks
     }
     return StmgrReported(stmgr_id, report.incarnation, report.epoch, report.taint, tasks, now_s)
