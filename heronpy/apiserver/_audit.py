@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import glob
 import json
 import logging
@@ -29,31 +28,36 @@ from typing import Any
 
 from heronpy.config import MIB
 from heronpy.errors import StateError
+from heronpy.files import lock_within
 
 log = logging.getLogger(__name__)
 
 BYTES_MAX = 16 * MIB
 FILES_MAX = 64
+LOCK_S = 10.0
 _CHARACTERS_MAX = 500
 
 
 class AuditLog:
     """A file that is only appended to. May be used by several threads and processes at once."""
 
-    def __init__(self, path: Path, *, bytes_max: int = BYTES_MAX, files_max: int = FILES_MAX) -> None:
+    def __init__(
+        self, path: Path, *, bytes_max: int = BYTES_MAX, files_max: int = FILES_MAX, lock_s: float = LOCK_S
+    ) -> None:
         """Open it.
 
         Args:
             path: Of the file.
             bytes_max: How large it may become.
             files_max: How many earlier ones are kept; 0: all.
+            lock_s: How long is waited for those who write it, or hold its lock.
 
         Raises:
             StateError: it cannot be written.
         """
         self.path = path
         self._bytes_max, self._files_max = bytes_max, files_max
-        self._lock = threading.Lock()
+        self._lock, self._lock_s = threading.Lock(), lock_s
         with self._errors():
             os.close(self._open())
 
@@ -61,10 +65,10 @@ class AuditLog:
         """Append a line; on return it is on disk.
 
         Raises:
-            StateError: it cannot be written.
+            StateError: it cannot be written, or somebody else has held it for too long.
         """
         line = _line(fields)
-        with self._lock, self._errors(), self._locked() as fd:
+        with self._turn(), self._errors(), self._locked() as fd:
             size = os.fstat(fd).st_size
             if not size or size + len(line) <= self._bytes_max or not self._renamed():
                 self._append(fd, line)
@@ -102,12 +106,26 @@ class AuditLog:
             path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One thread at a time."""
+        if not self._lock.acquire(timeout=self._lock_s):
+            raise self._held()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _held(self) -> StateError:
+        return StateError(f"another process has held the audit log {self.path} for {self._lock_s:g} s: is it stopped?")
+
+    @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
         """The file, which no other process writes or renames meanwhile."""
         while True:
             fd = self._open()
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                if not lock_within(fd, self._lock_s):
+                    raise self._held()
                 if not self._is_current(fd):
                     continue
                 yield fd

@@ -15,7 +15,6 @@ changed: who is taken out of it is refused from then on.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import hmac
 import os
@@ -31,11 +30,12 @@ import yaml
 
 from heronpy.config import KIB, check_name
 from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, NotFoundError, nearest
-from heronpy.files import read_owned_file, replace_file
+from heronpy.files import lock_within, read_owned_file, replace_file
 
 USERS_FILE = "apiserver.users.yaml"
 """Below HERON_HOME, unless another is named."""
 _BYTES_MAX = 1024 * KIB
+_LOCK_S = 10.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _KEYS = ("name", "access", "roles", "token_sha256", "unix_user")
 
@@ -144,7 +144,8 @@ def _locked(path: Path) -> Iterator[None]:
     except OSError as e:
         raise ConfigError(f"{path}.lock cannot be written: {e.strerror}") from e
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        if not lock_within(fd, _LOCK_S):
+            raise ConfigError(f"another process has held {path}.lock for {_LOCK_S:g} s: is it stopped?")
         yield
     finally:
         os.close(fd)

@@ -68,7 +68,7 @@ IDLE_POLL_S = 0.5
 """The same while all processes run. A death is noticed at once: the kernel sends SIGCHLD."""
 LOOK_S = 1.0
 """How often heartbeats are looked at."""
-
+_NO_PLAN = PackingPlan("", ())
 
 Table = Callable[[Launch, int, PackingPlan], Sequence[Command]]
 
@@ -268,12 +268,15 @@ class Executor:
 
     def _on_plan(self, value: bytes | None) -> None:
         if value is None:
-            # The topology is being killed; whoever does that also ends this executor.
+            # Lost, or the topology is being killed; whoever does that also ends this executor.
             log.info("the packing plan is gone")
-            return
-        self._plan = records.readable(records.packing_plan, self._launch.topology, value, before=self._plan)
-        if self._plan is not None:
-            self._follow_plans(self._plan)
+        else:
+            self._plan = records.readable(records.packing_plan, self._launch.topology, value, before=self._plan)
+        plan = self._plan
+        if plan is None and self._container == 0:
+            plan = _NO_PLAN  # by any it has the same processes, and the Topology Master a copy of what is lost
+        if plan is not None:
+            self._follow_plans(plan)
             self.started.set()
 
     def _on_next(self, value: bytes | None) -> None:

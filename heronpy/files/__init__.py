@@ -10,6 +10,7 @@ from heronpy.files._absent import ABSENT
 from heronpy.files._create import create_file
 from heronpy.files._local_disk import on_local_disk
 from heronpy.files._local_path import local_path
+from heronpy.files._lock import lock_within
 from heronpy.files._owned_file import read_owned_file
 from heronpy.files._replace import replace_file, replacing
 from heronpy.files._sync import sync
@@ -18,6 +19,7 @@ __all__ = [
     "ABSENT",
     "create_file",
     "local_path",
+    "lock_within",
     "on_local_disk",
     "read_owned_file",
     "replace_file",

@@ -228,7 +228,7 @@ class Api:
         if isinstance(error, ssl.SSLCertVerificationError):
             return f"Kubernetes at {self.access.server}: its certificate is not trusted: {error.verify_message}"
         why = "timed out" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or error
-        return f"Kubernetes at {self.access.server} does not answer (waited {timeout_s:g} s): {why}; is it reachable?"
+        return f"Kubernetes at {self.access.server} does not answer (waited {timeout_s:.3g} s): {why}; is it reachable?"
 
 
 def _seconds(text: str | None) -> float:

@@ -25,13 +25,12 @@ import logging
 import os
 import stat
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from heronpy.errors import AlreadyExistsError, ConfigError, StateError
-from heronpy.files import sync
+from heronpy.files import lock_within, sync
 from heronpy.statemgr._base import Kind, StateManager, check_condition, check_node
 from heronpy.statemgr._file_watches import FileWatches
 from heronpy.statemgr._node_file import (
@@ -53,7 +52,6 @@ from heronpy.statemgr._watch import Watch
 log = logging.getLogger(__name__)
 
 _MUTEX = ".mutex"
-_MUTEX_RETRY_S = 0.002
 
 # Between the open and the registration of a locked descriptor no other thread may fork: the child would not know that
 # it has to close it.
@@ -307,22 +305,15 @@ class FileStateManager(StateManager):
 
     @contextlib.contextmanager
     def _mutex(self) -> Iterator[None]:
-        deadline_s = time.monotonic() + self._call_timeout_s
         fd = open_owned(os.path.join(self._root, _MUTEX), os.O_RDWR | os.O_CREAT, self._trusted)
         try:
             if stat.S_IMODE(os.fstat(fd).st_mode) & 0o077 and os.fstat(fd).st_uid == os.geteuid():
                 os.fchmod(fd, FILE_MODE)  # whoever can open it can lock it
-            while True:
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() >= deadline_s:
-                        raise StateError(
-                            f"another process has held {self._root}/{_MUTEX} for {self._call_timeout_s:g} s: "
-                            "is one of them stopped?"
-                        ) from None
-                time.sleep(_MUTEX_RETRY_S)
+            if not lock_within(fd, self._call_timeout_s):
+                raise StateError(
+                    f"another process has held {self._root}/{_MUTEX} for {self._call_timeout_s:g} s: "
+                    "is one of them stopped?"
+                )
             yield
         finally:
             # A child forked in between shares the descriptor; unlock, so that it cannot hold the mutex.

@@ -13,7 +13,7 @@ import heron_scheduler
 from heronpy import loader
 from heronpy.config.cluster import COMMAND_LINE
 from heronpy.errors import ConfigError, StateError, TopologyError
-from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan
+from heronpy.plan import Component, InputDecl, LogicalPlan, PackingPlan, next_version, package_of
 from heronpy.redaction import shown
 from heronpy.runtime import Launch
 from heronpy.submit._control import defined_plans, plans
@@ -58,7 +58,7 @@ class CodeUpdate:
 
     @property
     def changes(self) -> list[str]:
-        """What changes, in words; empty: that code runs already."""
+        """What changes, in words; empty: that code runs already, with that configuration."""
         if self.before == self.after:
             return []
         how = (
@@ -132,10 +132,12 @@ def plan_code_update(
     requirements = submitted.launch.config.package.requirements or launch.config.package.requirements
     with tempfile.TemporaryDirectory(prefix="heron-code-") as scratch:
         loader.stage(definition, Path(scratch))
-        after = loader.version_of(Path(scratch), requirements)
-    return CodeUpdate(
-        launch, definition, running, submitted.logical, packing, version_of(launch, packing), after, requirements
-    )
+        package = loader.version_of(Path(scratch), requirements)
+    before = version_of(launch, packing)
+    # While code is on trial, `running` is as that defines it, and it is rolled back first.
+    runs = packing.trial is None and package_of(before) == package and submitted.logical.defines_like(running)
+    after = before if runs else next_version(before, package)
+    return CodeUpdate(launch, definition, running, submitted.logical, packing, before, after, requirements)
 
 
 def _changed_keys(running: LogicalPlan, new: LogicalPlan) -> Iterator[str]:

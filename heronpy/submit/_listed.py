@@ -37,6 +37,8 @@ from heronpy.submit._plan import default_role
 
 log = logging.getLogger(__name__)
 
+_NOWHERE = "its execution state is damaged, and its directory is not known"
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -180,44 +182,48 @@ def _in_state(spec: StatemgrSpec, home: Path, *, everywhere: bool) -> list[Liste
         for name in state.list(Kind.EXECUTIONSTATE):
             if (raw := state.get(Kind.EXECUTIONSTATE, name)) is None:
                 continue
-            execution = _execution(state, name, raw, home)
+            execution = _execution(state, name, raw)
             if execution is not None and (everywhere or home in Path(execution.topology_dir).parents):
                 found.append(_of_execution(state, execution, spec, home))
     return [one for one in found if one is not None]
 
 
-def _execution(state: StateManager, name: str, raw: bytes, home: Path) -> state_pb2.ExecutionState | None:
-    """An execution state; where it is damaged, what the launch values of the topology say of it, or None."""
+def _execution(state: StateManager, name: str, raw: bytes) -> state_pb2.ExecutionState | None:
+    """An execution state; where it is damaged, what launch values and processes say of the topology, or None.
+
+    The directory is not known then, and empty, if none of its processes runs on this host.
+    """
     try:
         return records.execution_state(name, raw)
     except DamagedStateError as e:
         log.warning("%s", e)
     try:
-        launch = Launch.decode(state.get(Kind.LAUNCHES, name) or b"", home)
+        launch = Launch.decode(state.get(Kind.LAUNCHES, name) or b"", Path(name))
     except StateError:
         return None
-    place = launch.cluster, launch.role, launch.environ, launch.topology
+    own = find_by_environment({TOPOLOGY_ENV: launch.topology_id})
     return state_pb2.ExecutionState(
         topology=launch.topology,
         topology_id=launch.topology_id,
         cluster=launch.cluster,
         role=launch.role,
         environ=launch.environ,
-        topology_dir=str(directory_of(home, *place)),
+        topology_dir=next((env[DIRECTORY_ENV] for _, env in own if DIRECTORY_ENV in env), ""),
     )
 
 
 def _of_execution(
     state: StateManager, execution: state_pb2.ExecutionState, spec: StatemgrSpec, home: Path
 ) -> Listed | None:
-    directory = Path(execution.topology_dir)
+    place = execution.cluster, execution.role, execution.environ, execution.topology
+    directory = Path(execution.topology_dir or directory_of(home, *place))
     try:
         elsewhere = home not in directory.parents or not directory.exists()
         if elsewhere and (launch := launch_in_state(state, execution, spec, home)) is not None:
             return Listed(launch, "" if heron_scheduler.means_to_run(state, launch) else INCOMPLETE)
         if in_submission(directory) and submitter_lives(directory):
             return None
-        launch, trouble = load(directory), "its directory is gone"
+        launch, trouble = load(directory), "its directory is gone" if execution.topology_dir else _NOWHERE
     except StateError as e:
         launch, trouble = None, str(e)
     if launch is not None:

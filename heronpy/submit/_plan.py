@@ -201,7 +201,7 @@ def _check_watermarks(logical: LogicalPlan) -> None:
     sending = watermark_fields(logical)
     for name, component in logical.components.items():
         field = component.config.get(WATERMARK_FIELD_KEY)
-        if field is None:
+        if not field:
             continue
         if not any(field in stream.fields for stream in component.outputs.values()):
             raise ConfigError(f"component {name!r}: {WATERMARK_FIELD_KEY} is {field!r}, and no stream has such a field")

@@ -256,11 +256,12 @@ def _end_started(launch: Launch, undo: contextlib.ExitStack) -> None:
     """End what runs. If that fails, nothing else is undone: by its directory and its state it can be ended later."""
 
     def remove_stored() -> None:
-        with contextlib.suppress(HeronError):  # what is left is removed, or told of, later on
-            remove_packages(launch)
+        for remove in (remove_checkpoints, remove_packages):
+            with contextlib.suppress(HeronError):  # what is left is removed, or told of, later on
+                remove(launch)
 
     try:
-        heron_scheduler.kill(launch, remove_stored if launch.packages else None)
+        heron_scheduler.kill(launch, remove_stored if launch.packages or launch.checkpoints else None)
     except ConfigError as e:
         # The same configuration has started it, or not: what names no cluster has reached none.
         log.debug("nothing of %s was started: %s", launch.topology, e)

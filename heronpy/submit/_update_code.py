@@ -21,7 +21,7 @@ import heron_scheduler
 from heronpy import loader
 from heronpy.errors import HeronError, NotFoundError, StateError, UnavailableError
 from heronpy.loader import PACKAGE
-from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
+from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan, package_of
 from heronpy.proto import tmaster_pb2
 from heronpy.runtime import Launch
 from heronpy.statemgr import open_statemgr
@@ -251,7 +251,7 @@ def _staged(planned: CodeUpdate) -> CodeVersion:
         target.parent.mkdir(mode=0o700, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".new-", dir=target.parent))
         staged = loader.stage(planned.definition, scratch)
-        if loader.version_of(scratch, planned.requirements) != planned.after:
+        if loader.version_of(scratch, planned.requirements) != package_of(planned.after):
             raise StateError("the package has changed since it was planned: ask again")
         scratched = replace(launch, dir=scratch, package_paths=staged.package_paths)
         paths = add_requirements(scratched, planned.requirements).package_paths

@@ -17,9 +17,9 @@ import os
 import shutil
 import socket
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from heronpy.security import METRICS_DNS_NAME
 from heronpy.testing._server_process import Server, ServerProcess, free_port, listening
@@ -132,6 +132,12 @@ class S3Server(Server):
     port_taken = "address already in use"
     access_key = "heron"
     secret_key = "not-a-secret"
+    credentials: ClassVar[Mapping[str, str]] = {
+        "AWS_ACCESS_KEY_ID": access_key,
+        "AWS_SECRET_ACCESS_KEY": secret_key,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    """What its clients find in their environment."""
 
     def url(self, bucket: str) -> str:
         """s3://…, as a storage takes it; the bucket is made if it is not there."""

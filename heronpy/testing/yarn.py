@@ -92,6 +92,11 @@ class YarnCluster(ServerCluster):
         """Of the ResourceManager's web services."""
         return f"http://127.0.0.1:{self._ports['web']}"
 
+    @property
+    def client_conf(self) -> Path:
+        """Hadoop's configuration, as who submits needs it."""
+        return self.directory / "master" / "conf"
+
     def applications(self) -> list[dict[str, Any]]:
         """What the ResourceManager says of all applications, the newest last."""
         found = self._get("apps")["apps"] or {"app": []}

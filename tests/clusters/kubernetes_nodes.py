@@ -27,7 +27,7 @@ from typing import Any, Self
 import reaper
 
 from heronpy.kubernetes import Api, KubernetesError, load_access
-from heronpy.testing.kubernetes import ControlPlane
+from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
 
 IMAGE = "registry.test/heron:1"
 _TICK_S = 0.2
@@ -176,6 +176,13 @@ class Pod:
         self.reported = (phase, self.restarts, list(state))
 
 
+def pods_missing() -> str | None:
+    """Why no pods can run on this machine, or None if they can."""
+    if Path("/tmp") in Path(sys.prefix).resolve().parents:
+        return f"no pods: {sys.prefix} is below /tmp, of which each pod has its own"
+    return kubernetes_missing()
+
+
 class Nodes:
     """Nodes of a control plane. A context manager; at its end every process is gone."""
 
@@ -209,26 +216,28 @@ class Nodes:
         status = {"status": {"capacity": resources, "allocatable": resources, "conditions": [condition]}}
         merge = "application/merge-patch+json"
         api.call("PATCH", f"/api/v1/nodes/{name}/status", status, content=merge)
-        self._stopped[name] = threading.Event()
+        stopped = self._stopped[name] = threading.Event()
+        known = self.pods[name]
 
         def run() -> None:
             beat_s = 0.0
-            while not self._stopped[name].wait(_TICK_S):
+            while not stopped.wait(_TICK_S):
                 with contextlib.suppress(KubernetesError):  # as a kubelet, which goes on without the API server
                     if time.monotonic() > beat_s:
                         renewed = {"spec": {"renewTime": now()}}
                         api.call("PATCH", f"{leases}/{name}", renewed, content=merge)
                         api.call("PATCH", f"/api/v1/nodes/{name}/status", status, content=merge)
                         beat_s = time.monotonic() + 2.0
-                    self._tick(api, name)
+                    self._tick(api, name, known)
+            for pod in known.values():  # what was started while it vanished
+                pod.kill()
 
         self._threads.append(threading.Thread(target=run, name=f"node-{name}"))
         self._threads[-1].start()
 
-    def _tick(self, api: Api, name: str) -> None:
+    def _tick(self, api: Api, name: str, known: dict[str, Pod]) -> None:
         query = {"fieldSelector": f"spec.nodeName={name}"}
         found = {pod["metadata"]["uid"]: pod for pod in api.get("/api/v1/pods", query=query).body["items"]}
-        known = self.pods[name]
         for uid in [uid for uid in known if uid not in found]:
             known.pop(uid).kill()
         for uid, pod in found.items():
@@ -240,9 +249,9 @@ class Nodes:
     def vanish(self, name: str) -> None:
         """All processes of the node end at once, and it says nothing more."""
         self._stopped[name].set()
-        for pod in self.pods.pop(name).values():
+        pods, self.pods[name] = self.pods[name], {}
+        for pod in list(pods.values()):
             pod.kill()
-        self.pods[name] = {}
 
     def pod(self, name: str) -> Pod | None:
         return next((p for pods in self.pods.values() for p in list(pods.values()) if p.name == name), None)
@@ -261,6 +270,5 @@ class Nodes:
         for thread in self._threads:
             thread.join()
         for name in self.names:
-            self.vanish(name)  # what was started while it vanished
             self.cluster.kubectl("delete", "node", name, "--ignore-not-found", check=False)
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -46,8 +46,8 @@ WITHIN_S = 60.0
 RESTART_S = 120.0
 """In which a container is back, once the cluster's API has reported the loss. On a quiet machine less than 15 s: it is
 printed, and on the page of each cluster."""
-REFUSED_S = 15.0
-"""In which a submission is refused and undone."""
+REFUSED_S = 120.0
+"""In which a submission is refused and undone. On a quiet machine it takes seconds: it is printed."""
 NAME = KitTopology.__name__
 
 

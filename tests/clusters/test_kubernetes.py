@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubernetes_nodes import IMAGE, Nodes
+from kubernetes_nodes import IMAGE, Nodes, pods_missing
 from scheduler_kit import Cluster, SchedulerKit
 
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind
-from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
+from heronpy.testing.kubernetes import ControlPlane
 from heronpy.testing.servers import ServerProcess
 
-pytestmark = pytest.mark.skipif(kubernetes_missing() is not None, reason=kubernetes_missing() or "")
+pytestmark = pytest.mark.skipif(pods_missing() is not None, reason=pods_missing() or "")
 
 TOMBSTONES = Kind.TOMBSTONES.value
 KINDS = ("apps/v1 statefulsets", "pods", "services", "secrets", "configmaps", "coordination.k8s.io/v1 leases")

@@ -15,14 +15,14 @@ import heron_scheduler
 import pytest
 import yaml
 from heron_scheduler import ContainerPhase
-from kubernetes_nodes import Nodes
+from kubernetes_nodes import Nodes, pods_missing
 from running_kit import RunningKit, stores
 from test_kubernetes import Kubernetes, lost_pods_released, nodes  # noqa: F401  # a fixture
 
 from heronpy.testing import eventually_sync
-from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
+from heronpy.testing.kubernetes import ControlPlane
 
-pytestmark = pytest.mark.skipif(kubernetes_missing() is not None, reason=kubernetes_missing() or "")
+pytestmark = pytest.mark.skipif(pods_missing() is not None, reason=pods_missing() or "")
 
 RBAC = Path(__file__).parents[2] / "deploy/kubernetes/rbac.yaml"
 WITHIN_S = 120.0

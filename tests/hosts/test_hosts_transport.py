@@ -91,7 +91,8 @@ def test_a_host_with_the_certificate_of_another_container_is_not_talked_to(hosts
 def test_an_ensemble_over_the_hosts_survives_its_leader(hosts: Hosts, tmp_path: Path) -> None:
     with zookeeper_ensemble(tmp_path, places=list(hosts)) as servers:
         spec = StatemgrSpec(type="zookeeper", connection=_connection(servers), root="/heron")
-        with open_statemgr(spec, session_timeout_s=20) as state:
+        # Servers that get no CPU for a second lose each other, and elect a leader again.
+        with open_statemgr(spec, session_timeout_s=20, call_timeout_s=120) as state:
             state.set(Kind.TOPOLOGIES, "words", b"before")
             leader = next(server for server in servers if server.mode() == "leader")
             host = next(host for host in hosts if host.address == leader.bind)

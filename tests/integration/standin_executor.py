@@ -19,6 +19,8 @@ CHILD = Path(__file__).with_name("standin_child.py")
 
 
 def table(launch: Launch, container: int, plan: PackingPlan) -> list[Command]:
+    if container == 0:
+        return [_command(launch, "tmaster", "sleeps", 1)]
     packed = plan.container(container)
     if packed is None:
         return []

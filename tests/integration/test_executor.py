@@ -68,23 +68,23 @@ class Container:
     def damage(self, kind: Kind) -> None:
         self._statemgr.set(kind, self.launch.topology, b"\xff\xfe not a record")
 
-    def execute(self, **env: str) -> subprocess.Popen[bytes]:
+    def execute(self, number: int = 1, **env: str) -> subprocess.Popen[bytes]:
         self._executors.append(
             subprocess.Popen(
-                [sys.executable, str(STANDIN), "--dir", str(self.launch.dir), "--container", "1"],
-                env=child_environment(self.launch, "executor", **{CONTAINER_ENV: "1"}, **env),
+                [sys.executable, str(STANDIN), "--dir", str(self.launch.dir), "--container", str(number)],
+                env=child_environment(self.launch, "executor", **{CONTAINER_ENV: str(number)}, **env),
             )
         )
         return self._executors[-1]
 
-    def up(self, *ids: str) -> dict[str, int]:
+    def up(self, *ids: str, number: int = 1) -> dict[str, int]:
         """Wait until these processes run user code; their pids."""
 
         def check() -> dict[str, int]:
-            pids = {id: record.pid for id, record in read_pids(self.launch.container_dir(1)).items()}
+            pids = {id: record.pid for id, record in read_pids(self.launch.container_dir(number)).items()}
             for id in ids:
                 up = self.launch.dir / f"{id}.up"
-                assert up.exists(), f"{id} is not up:\n{self.log()}"
+                assert up.exists(), f"{id} is not up:\n{self.log(number)}"
                 assert up.read_text() == str(pids.get(id)), f"{id} is not up again"
             return {id: pids[id] for id in ids}
 
@@ -94,8 +94,8 @@ class Container:
         found = find_by_environment({TOPOLOGY_ENV: self.launch.topology_id})
         return sorted(env[PROCESS_ENV] for _, env in found)
 
-    def log(self) -> str:
-        path = self.launch.log_dir(1) / "executor.log"
+    def log(self, number: int = 1) -> str:
+        path = self.launch.log_dir(number) / "executor.log"
         return path.read_text() if path.exists() else ""
 
     def ended(self) -> list[str]:
@@ -345,6 +345,20 @@ def test_an_executor_goes_on_beside_damaged_plans(container: Container) -> None:
     )
     assert executor.poll() is None
     assert "Traceback" not in container.log()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_topology_master_which_has_a_copy_is_started_beside_a_damaged_or_lost_packing_plan(
+    container: Container, lost: bool
+) -> None:
+    if not lost:
+        container.damage(Kind.PACKINGPLANS)
+    container.execute(0)
+    before = container.up("tmaster", number=0)
+    container.pack("sleeps")
+    container.execute(1)
+    container.up("container_1_sleeps_1")
+    assert container.up("tmaster", number=0) == before
 
 
 def test_what_is_being_prepared_is_started_and_ends_if_nothing_comes_of_it(container: Container) -> None:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from numbers_topology import Numbers
 
-from heronpy import loader, uploader
+from heronpy import checkpoints, loader, uploader
 from heronpy.checkpoints import manifest_name, open_storage
 from heronpy.cli.parts import collect_status, scheduler_lines
 from heronpy.errors import AlreadyExistsError, ConfigError, NotFoundError, StateError, UnavailableError
@@ -175,6 +175,40 @@ def test_a_refused_submission_that_dies_before_its_package_is_removed_is_cleared
     kill(farm.submit(farm.machine("a")))
     assert farm.left() == []
     assert [*(farm.root / "packages").rglob("*.tar.gz")] == []
+
+
+def test_a_refused_submission_that_dies_before_its_checkpoints_are_removed_is_cleared_by_the_next(
+    farm: Farm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shelf_scheduler
+
+    mode = {"topology.reliability.mode": "EFFECTIVELY_ONCE", "topology.state.allow.lossy.spouts": True}
+    given = {"heron.statefulstorage.url": str(farm.root / "stored"), **mode}
+    refuse = shelf_scheduler.ShelfScheduler.on_schedule
+
+    def stored() -> list[Path]:
+        return [path for path in (farm.root / "stored").rglob("*") if path.is_file()]
+
+    def take_a_checkpoint(scheduler: Any, plan: PackingPlan) -> None:
+        with open_storage(scheduler.launch.checkpoints) as storage:
+            storage.create(manifest_name(1), b"x")
+        refuse(scheduler, plan)
+
+    def die(url: str) -> Any:
+        if stored():
+            raise Died
+        return open_storage(url)
+
+    (farm.shelf / "refuses-2").touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(shelf_scheduler.ShelfScheduler, "on_schedule", take_a_checkpoint)
+        patched.setattr(checkpoints, "open_storage", die)
+        with pytest.raises(Died):
+            farm.submit(farm.machine("a"), **given)
+    assert stored()
+    (farm.shelf / "refuses-2").unlink()
+    kill(farm.submit(farm.machine("a"), **given))
+    assert (farm.left(), stored()) == ([], [])
 
 
 def test_a_kill_says_what_it_could_not_remove_and_removes_the_rest(farm: Farm, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -255,6 +255,18 @@ def test_a_topology_with_a_damaged_node_is_listed_and_killed(launch: Launch, sm:
     assert not launch.dir.exists()
 
 
+def test_a_topology_of_another_home_is_not_taken_for_one_of_this_home(
+    launch: Launch, sm: StateManager, tmp_path: Path
+) -> None:
+    sm.set(Kind.EXECUTIONSTATE, "words", GARBAGE)
+    shared = {"heron.statemgr.root.path": launch.statemgr.root}
+    assert submit.listed(tmp_path / "other", properties=shared) == []
+    [one] = submit.listed(tmp_path / "other", "local", properties=shared)
+    assert one.launch.topology_id == "words-1"
+    assert one.trouble == "its execution state is damaged, and its directory is not known"
+    assert [one.trouble for one in submit.listed(launch.dir.parents[4], properties=shared)] == [""]
+
+
 def test_the_definition_says_whose_a_name_is_if_the_execution_state_does_not(launch: Launch, sm: StateManager) -> None:
     sm.set(Kind.EXECUTIONSTATE, "words", GARBAGE)
     assert records.submission(sm, "words") == "words-1"

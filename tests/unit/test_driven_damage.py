@@ -11,13 +11,14 @@ from heron_scheduler import ContainerPhase
 from heron_scheduler.driven import DrivenScheduler, DriverReport, Order, Orders, OrdersFollower
 
 from heronpy.errors import UnavailableError
-from heronpy.plan import Resources
+from heronpy.plan import ContainerPacking, PackingPlan, Resources
 from heronpy.proto import state_pb2
 from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 
 GARBAGE = b"\xff\xfe not JSON"
+EXECUTION = state_pb2.ExecutionState(topology_id="words-7").SerializeToString()
 ORDERS = Orders(topology_id="words-7", serial=3, containers={0: Order(1, 1, 512), 1: Order(2, 1, 512)})
 
 
@@ -36,7 +37,7 @@ class Kept(DrivenScheduler):
     def check(self, orders: Orders, report: DriverReport | None) -> None: ...
 
     def start_driver(self, state: StateManager) -> bool:
-        return False
+        return False  # it waits for room
 
     def driver_ended(self) -> None: ...
 
@@ -90,12 +91,32 @@ def test_a_driver_of_a_killed_topology_stops(launch: Launch, sm: StateManager) -
 
 
 def test_damaged_orders_are_named_and_can_be_killed(launch: Launch, sm: StateManager) -> None:
+    sm.set(Kind.EXECUTIONSTATE, "words", EXECUTION)
     sm.set(Kind.DRIVERORDERS, "words", GARBAGE)
     with pytest.raises(UnavailableError, match="node driverorders/words of the state manager is damaged") as error:
         Kept(launch).containers()
     assert "\n" not in str(error.value)
     Kept(launch).on_kill()
     assert Orders.decode(sm.get(Kind.DRIVERORDERS, "words") or b"").stop
+
+
+def test_damaged_orders_of_nobody_keep_no_name_from_being_used_again(launch: Launch, sm: StateManager) -> None:
+    sm.set(Kind.DRIVERORDERS, "words", GARBAGE)
+    assert list(Kept(launch).containers()) == []
+    sm.set(Kind.EXECUTIONSTATE, "words", EXECUTION)
+    Kept(launch).on_schedule(PackingPlan("plan", (ContainerPacking(1, (), Resources(1, 1, 1)),)))
+    orders = Orders.decode(sm.get(Kind.DRIVERORDERS, "words") or b"")
+    assert (orders.topology_id, [*orders.containers], orders.stop) == ("words-7", [0, 1], False)
+    assert orders.serial > ORDERS.serial
+
+
+def test_damaged_orders_are_the_living_driver_s_to_mend(launch: Launch, sm: StateManager) -> None:
+    sm.set(Kind.DRIVERORDERS, "words", GARBAGE)
+    sm.set(Kind.DRIVERS, "words", DriverReport(topology_id="words-7", host="a", pid=1).encode())
+    for call in (Kept(launch).containers, lambda: Kept(launch).on_schedule(PackingPlan("plan", ()))):
+        with pytest.raises(UnavailableError, match="node driverorders/words of the state manager is damaged"):
+            call()
+    assert sm.get(Kind.DRIVERORDERS, "words") == GARBAGE
 
 
 def test_a_kill_leaves_the_damaged_orders_of_a_later_submission_alone(launch: Launch, sm: StateManager) -> None:

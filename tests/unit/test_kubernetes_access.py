@@ -157,3 +157,8 @@ def test_a_refusal_is_not_tried_again(script: tuple[Script, Api]) -> None:
     with pytest.raises(KubernetesError, match="credentials are not accepted"):
         api.get("/x")
     assert len(answers.requests) == 1
+
+
+def test_how_long_a_server_was_waited_for_is_said_in_a_round_number() -> None:
+    with pytest.raises(KubernetesError, match=r"127\.0\.0\.1:1 does not answer \(waited 0\.2 s\): Connection refused"):
+        Api(Access(server="https://127.0.0.1:1")).get("/api", timeout_s=0.199999)

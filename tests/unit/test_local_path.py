@@ -38,6 +38,6 @@ def test_a_path_is_absolute(path: str) -> None:
 )
 def test_whoever_takes_a_path_refuses_urls(use: Callable[[Any], Any], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match="s3: is not supported here"):
-        use("s3://bucket/x")
+    with pytest.raises(ConfigError, match="gs: is not supported here"):
+        use("gs://bucket/x")
     assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ from heronpy.loader import Definition, define, stage, version_of
 from heronpy.plan import CodeTrial, CodeVersion, LogicalPlan, PackingPlan
 from heronpy.proto import plan_pb2, tmaster_pb2
 from heronpy.statemgr import Kind, open_statemgr
-from heronpy.submit import plan_code_update, prepare
+from heronpy.submit import CodeUpdate, plan_code_update, prepare
 from heronpy.submit.parts import CodeHealth, misfits_of
 
 TASKS = {"words": 1, "count": 2}
@@ -223,6 +223,44 @@ def test_other_requirements_are_other_code(tmp_path: Path) -> None:
     requirements.unlink()
     with pytest.raises(NotFoundError, match=r"requirements file .*requirements.txt cannot be read: No such file"):
         plan_code_update(launch, definition, home=tmp_path)
+
+
+def test_the_same_package_with_another_configuration_is_other_code(tmp_path: Path) -> None:
+    program = tmp_path / "counting.py"
+    program.write_text(_WITH_A_SECRET.format(config={}))
+    definition = define(str(program), "-", [])
+    given = {"topology.stmgrs": 1, "topology.my.list": [1, {"a": 2}], "topology.debug": True}
+    submission = prepare(definition, home=tmp_path, properties=given)
+    stage(definition, tmp_path / "staged")
+    first = version_of(tmp_path / "staged")
+    launch = replace(submission.launch, code=first)
+
+    def write(packing: PackingPlan) -> None:
+        with open_statemgr(launch.statemgr) as state:
+            state.set(Kind.TOPOLOGIES, "counting", submission.logical.proto.SerializeToString())
+            state.set(Kind.PACKINGPLANS, "counting", packing.to_proto().SerializeToString())
+
+    def planned(**properties: Any) -> CodeUpdate:
+        return plan_code_update(launch, definition, home=tmp_path, properties=properties)
+
+    write(submission.packing)
+    definition = define(str(program), "-", [])
+    assert planned().changes == []
+    other = {"topology.max.spout.pending": 9}
+    second = planned(**other)
+    assert (second.before, second.after) == (first, f"{first}-2")
+    assert second.changes[0] == f"code: {first} → {first}-2"
+    assert second.changes[-1] == "topology.max.spout.pending: (unset) → 9"
+    code = CodeVersion(second.after, ("package",), second.logical.proto.SerializeToString())
+    on_trial = submission.packing.on_trial(code, (1,), CodeTrial("", 30.0))
+    write(on_trial)
+    assert planned(**other).after == second.after, "it is not accepted yet, and rolled back before"
+    write(on_trial.accepted())
+    assert planned(**other).changes == []
+    assert planned().after == f"{first}-3"
+    program.write_text(_WITH_A_SECRET.format(config={"my.own.key": 1}))
+    definition = define(str(program), "-", [])
+    assert len(planned(**other).after) == len(first)
 
 
 @pytest.fixture

@@ -104,6 +104,14 @@ def test_a_damaged_configuration_is_no_batch_side(value: str) -> None:
     assert shown(None).batch_side == SIDE
 
 
+def test_of_hundreds_of_archives_and_views_the_first_are_shown() -> None:
+    names = [f"{n:0128d}" for n in range(300)]
+    many = BatchSide(batch_length_ms=MINUTE, archives=dict.fromkeys(names, "word"), views=tuple(names))
+    side = shown(None, many.to_value()).batch_side
+    assert side is not None
+    assert (list(side.archives), list(side.views)) == (names[:50], names[:50])
+
+
 class Answers(Tmasters):
     """A Topology Master that says this."""
 

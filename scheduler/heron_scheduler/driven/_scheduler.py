@@ -20,7 +20,7 @@ from heronpy.errors import ConfigError, DamagedStateError, NotFoundError, StateE
 from heronpy.plan import PackingPlan, Resources
 from heronpy.runtime import Launch
 from heronpy.security import private_directory, read_secret, write_secret
-from heronpy.statemgr import Kind, StateManager, is_container_node, open_statemgr
+from heronpy.statemgr import Kind, StateManager, is_container_node, open_statemgr, records
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class DrivenScheduler(Scheduler):
                 orders = None
                 if is_ours(state, self.launch):  # else they are those of a later submission, which runs
                     log.warning("%s: the %s is told to end all", e, self.driver)
-                    orders = Orders(topology_id=self.launch.topology_id, serial=int(time.time()))
+                    orders = self._orders_anew
             if orders is not None and not orders.stop:
                 self._write(state, orders.changed(stop=True))
             if report is not None:
@@ -157,7 +157,14 @@ class DrivenScheduler(Scheduler):
     def containers(self) -> Sequence[ContainerStatus]:
         """What the driver says; where none lives, what is ordered."""
         with self._state() as state:
-            orders, report = self._orders(state), self.report(state)
+            try:
+                orders = self._orders(state)
+            except DamagedStateError as e:
+                if self.report(state) is not None or records.submission(state, self.launch.topology) is not None:
+                    raise
+                log.warning("%s; there is no such topology", e)
+                return []
+            report = self.report(state)
         if orders is None:
             return []
         if report is not None:
@@ -224,6 +231,11 @@ class DrivenScheduler(Scheduler):
             raise DamagedStateError(f"{node}: {e}; a {self.driver} that runs writes it again") from e
         return found if found is not None and found.topology_id == self.launch.topology_id else None
 
+    @property
+    def _orders_anew(self) -> Orders:
+        """Orders in the place of damaged ones: they have a higher serial."""
+        return Orders(topology_id=self.launch.topology_id, serial=int(time.time()))
+
     def _write(self, state: StateManager, orders: Orders) -> None:
         state.set(Kind.DRIVERORDERS, self.launch.topology, orders.encode())
 
@@ -233,8 +245,14 @@ class DrivenScheduler(Scheduler):
         Raises:
             ConfigError, UnavailableError: the cluster refuses; what was ordered stays so.
         """
-        orders, report = self._orders(state), self.report(state)
-        before = orders or Orders(topology_id=self.launch.topology_id)
+        try:
+            before = self._orders(state) or Orders(topology_id=self.launch.topology_id)
+        except DamagedStateError as e:
+            if self.report(state) is not None:
+                raise
+            log.warning("%s; none does: they are given anew", e)
+            before = self._orders_anew
+        report = self.report(state)
         if before.stop:
             raise UnavailableError(f"topology {self.launch.topology} is being killed")
         wanted = {0: self.order(plan.master)}

@@ -1,0 +1,48 @@
+"""What the kit of state managers waits with."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+
+from heronpy.statemgr import StateManager
+
+SESSION_TIMEOUT_S = 8.0
+"""Of the processes that the kit kills and stops; an ephemeral node of theirs is gone after about that long at most."""
+OWN_SESSION_TIMEOUT_S = 40.0
+"""Of its own sessions: they are not to expire because this process is late."""
+WITHIN_S = 120.0
+"""How long the kit waits for something that must happen."""
+
+
+Open = Callable[[], StateManager]
+
+
+class Seen:
+    """A watch callback that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self._values: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+
+    def __call__(self, value: bytes | None) -> None:
+        self._values.put(value)
+
+    def next(self, within_s: float = WITHIN_S) -> bytes | None:
+        """The next value; raises AssertionError if there is none in time."""
+        try:
+            return self._values.get(timeout=within_s)
+        except queue.Empty:
+            raise AssertionError(f"the watch said nothing for {within_s:g} s") from None
+
+    def until(self, value: bytes | None, within_s: float = WITHIN_S) -> list[bytes | None]:
+        """All values up to `value`."""
+        values = []
+        deadline_s = time.monotonic() + within_s
+        while True:
+            values.append(self.next(max(0.01, deadline_s - time.monotonic())))
+            if values[-1] == value:
+                return values
+
+    def nothing(self) -> bool:
+        return self._values.empty()
