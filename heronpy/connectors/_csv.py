@@ -52,6 +52,7 @@ class CsvFile(PartSource):
 
         Args:
             pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
+                Or URLs, `s3://bucket/logs/*/*.jsonl?endpoint=…&region=…`; in a glob among them `?` is no wildcard.
             header: whether the first row of each file has the names of the fields.
             fields: names to use, instead of the header's if there is one.
             delimiter: between fields; one character.

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import os
+import io
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
-from heronpy.connectors._files import Files, damage, share_of, size_of, time_of
+from heronpy.connectors._files import Files, InputFile, damage, share_of
 from heronpy.connectors._parts import DeadLetter, Rows
 from heronpy.connectors._times import Span
 from heronpy.connectors.spi import Chunk
 
 BLOCK_BYTES = 512 << 10
 """How much is read and decoded at a time; some ms."""
+_BUFFERED_BYTES = 4 << 20
+"""How much is asked of a store at a time."""
 _COMPRESSED = ".gz"
 _EXPANSION = 4
 """Bytes of text per byte of a compressed file: about."""
@@ -30,10 +33,15 @@ class FilePart(ABC):
     Of a compressed file these are bytes of its text. It is one part: only reading it tells how long it is.
     """
 
-    path: str
+    file: InputFile
     start: int
     end: int
     number: int
+
+    @property
+    def path(self) -> str:
+        """What the file is called in ids and in dead letters."""
+        return self.file.name
 
     @property
     def key(self) -> str:
@@ -45,16 +53,16 @@ class FilePart(ABC):
 
     @property
     def limit(self) -> int:
-        return _LAST if _compressed(self.path) else size_of(self.path)
+        return _LAST if _compressed(self.path) else self.file.size_bytes
 
     @property
     def changed(self) -> Span | None:
-        time_ms = time_of(self.path)
+        time_ms = self.file.time_ms
         return None if time_ms is None else (self.end, time_ms)
 
     @property
     def size_bytes(self) -> int:
-        return _EXPANSION * size_of(self.path) if _compressed(self.path) else self.end - self.start
+        return _EXPANSION * self.file.size_bytes if _compressed(self.path) else self.end - self.start
 
     def read(self, dead_letter: DeadLetter) -> Iterator[Chunk]:
         for rows in self.rows(None, dead_letter):
@@ -63,26 +71,33 @@ class FilePart(ABC):
 
     def rows(self, position: int | None, dead_letter: DeadLetter) -> Iterator[Rows]:
         try:
-            with _opened(self.path) as f:
-                time_ms = os.fstat(f.fileno()).st_mtime_ns // 1_000_000
+            with self._opened() as (f, time_ms):
                 yield from self.rows_of(f, position, time_ms, dead_letter)
         except (OSError, EOFError, zlib.error) as e:
             dead_letter(self.path, None, f"cannot be read: {damage(self.path, e)}")
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[BinaryIO, int]]:
+        with self.file.opened() as (f, time_ms):
+            raw: Any = f
+            if isinstance(f, io.RawIOBase):
+                raw = io.BufferedReader(f, _BUFFERED_BYTES)
+            yield cast(BinaryIO, gzip.GzipFile(fileobj=raw, mode="rb")) if _compressed(self.path) else raw, time_ms
 
     @abstractmethod
     def rows_of(self, f: BinaryIO, position: int | None, time_ms: int, dead_letter: DeadLetter) -> Iterator[Rows]:
         """The rows of the open file, from a position on, with the time of the file."""
 
 
-def ranges(files: Files, part_bytes: int | None) -> Iterator[tuple[str, int, int, int]]:
-    """(path, start, end, number) of the parts of some files; None: each is one part."""
-    for path in files.paths():
-        if _compressed(path):
-            yield path, 0, _LAST, 0
+def ranges(files: Files, part_bytes: int | None) -> Iterator[tuple[InputFile, int, int, int]]:
+    """(file, start, end, number) of the parts of some files; None: each is one part."""
+    for file in files.found():
+        if _compressed(file.name):
+            yield file, 0, _LAST, 0
             continue
-        size = size_of(path) or 1  # one that cannot be read has one part as well: for the task that will say so
+        size = file.size_bytes or 1  # one that cannot be read has one part as well: for the task that will say so
         for number, start in enumerate(range(0, size, part_bytes or size)):
-            yield path, start, min(start + (part_bytes or size), size), number
+            yield file, start, min(start + (part_bytes or size), size), number
 
 
 def first_line(f: BinaryIO, start: int) -> int:
@@ -127,7 +142,3 @@ def _line_around(f: BinaryIO, position: int) -> int:
 
 def _compressed(path: str) -> bool:
     return path.endswith(_COMPRESSED)
-
-
-def _opened(path: str) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path)) if _compressed(path) else open(path, "rb")

@@ -2,20 +2,103 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 from heronpy.connectors._glob import matching
+from heronpy.connectors._stored_glob import below_store, matching_stored
 from heronpy.errors import ConfigError, NotFoundError, UnavailableError
-from heronpy.files import ABSENT, local_path
+from heronpy.files import ABSENT
+from heronpy.filesystem import Found, Location, UrlPath, files_of, location
 
 Pattern = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
+class InputFile(Protocol):
+    """A file that is read. Small and picklable; sizes and times raise as `damage` does."""
+
+    @property
+    def name(self) -> str:
+        """Its path or URL, without the URL's options: part of the ids of its rows."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """0 of a file that cannot be read, which its reader will say."""
+        ...
+
+    @property
+    def time_ms(self) -> int | None:
+        """When it was last changed, in ms since the epoch; None of one that cannot be read."""
+        ...
+
+    def opened(self) -> contextlib.AbstractContextManager[tuple[BinaryIO, int]]:
+        """The file as it is now, open for reading in any order, and its time.
+
+        Raises, and so does what is opened:
+            OSError: it cannot be read.
+            HeronError: it cannot be read now.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this host, or of a file system that is mounted here."""
+
+    name: str
+
+    @property
+    def size_bytes(self) -> int:
+        try:
+            return os.stat(self.name).st_size
+        except OSError as e:
+            damage(self.name, e)
+            return 0
+
+    @property
+    def time_ms(self) -> int | None:
+        try:
+            return os.stat(self.name).st_mtime_ns // 1_000_000
+        except OSError as e:
+            damage(self.name, e)
+            return None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[tuple[BinaryIO, int]]:
+        with open(self.name, "rb") as f:
+            yield f, os.fstat(f.fileno()).st_mtime_ns // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file in a store, as a listing has found it: nobody asks for the size of each of thousands."""
+
+    path: UrlPath
+    size_bytes: int
+    time_ms: int | None
+
+    @classmethod
+    def of(cls, found: Found[UrlPath]) -> StoredFile:
+        return cls(found.path, found.size_bytes, int(found.modified_s * 1000))
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[tuple[BinaryIO, int]]:
+        with files_of(self.path).opened(self.path) as (f, found):
+            yield f, int(found.modified_s * 1000)
+
+
 class Files:
-    """A glob (`**` for any folders), a file's name, or a list of paths; made absolute here, looked up by `paths`."""
+    """A glob (`**` for any folders), a file's name, or a list of paths or URLs; made absolute here, found later."""
 
     def __init__(self, pattern: Pattern) -> None:
         """Take the pattern.
@@ -27,51 +110,67 @@ class Files:
         given = [pattern] if isinstance(pattern, (str, os.PathLike)) else list(pattern)
         if not given or not all(isinstance(each, (str, os.PathLike)) and os.fspath(each) for each in given):
             raise ConfigError(f"files are given as a glob or a list of paths, not as {pattern!r}")
-        self._patterns = [os.path.normpath(local_path("the source's files", each)) for each in given]
+        self._patterns = [_normal(location("the source's files", each)) for each in given]
 
     def __repr__(self) -> str:
-        return repr(self._patterns[0] if self._glob else self._patterns)
+        shown = [str(pattern) for pattern in self._patterns]
+        return repr(shown[0] if self._glob else shown)
 
-    def paths(self) -> list[str]:
+    def found(self) -> list[InputFile]:
         """The files there are now, sorted, each once. Of a list also those that are missing, unless all are.
 
         Raises:
             NotFoundError: there is none.
-            UnavailableError: there may be some, and a directory cannot be listed now.
+            UnavailableError: there may be some, and a directory or a store cannot be listed now.
         """
-        if not self._glob:
-            found = self._patterns if any(Path(path).exists() for path in self._patterns) else []
-        elif os.path.isfile(self._patterns[0]):
-            found = self._patterns  # also one whose name has brackets, say, and would be a pattern
+        if self._glob:
+            pattern = self._patterns[0]
+            found = _matching(pattern) if isinstance(pattern, Path) else _matching_stored(pattern)
         else:
-            try:
-                found = matching(self._patterns[0])
-            except OSError as e:
-                raise UnavailableError(f"{e.filename} cannot be read now: {why(e)}") from e
+            each = [_of_list(pattern) for pattern in self._patterns]
+            found = [file for file, _ in each] if any(is_there for _, is_there in each) else []
         if not found:
-            is_folder = self._glob and os.path.isdir(self._patterns[0])
-            raise NotFoundError(
-                f"{self} is a directory: name its files, as with '/*'" if is_folder else f"no file matches {self}"
-            )
-        return sorted(set(found))
+            raise NotFoundError(f"no file matches {self}")
+        by_name = {file.name: file for file in found}
+        return [by_name[name] for name in sorted(by_name)]
 
 
-def size_of(path: str) -> int:
-    """Size in bytes; 0 of a file that cannot be read, which its reader will say. Raises as `damage` does."""
+def _normal(place: Location) -> Location:
+    return Path(os.path.normpath(place)) if isinstance(place, Path) else below_store(place)
+
+
+def _matching(pattern: Path) -> list[InputFile]:
+    path = str(pattern)
+    if os.path.isfile(path):
+        return [LocalFile(path)]  # also one whose name has brackets, say, and would be a pattern
     try:
-        return os.stat(path).st_size
+        found = matching(path)
     except OSError as e:
-        damage(path, e)
-        return 0
+        raise UnavailableError(f"{e.filename} cannot be read now: {why(e)}") from e
+    if not found and os.path.isdir(path):
+        raise _is_directory(path)
+    return [LocalFile(each) for each in found]
 
 
-def time_of(path: str) -> int | None:
-    """When a file was last changed, in ms since the epoch; None of one that cannot be read. Raises as `damage` does."""
+def _matching_stored(pattern: UrlPath) -> list[InputFile]:
+    found = matching_stored(pattern)
+    if not found and files_of(pattern).find(pattern):
+        raise _is_directory(str(pattern))
+    return [StoredFile.of(each) for each in found]
+
+
+def _is_directory(shown: str) -> NotFoundError:
+    return NotFoundError(f"{shown!r} is a directory: name its files, as with '/*'")
+
+
+def _of_list(place: Location) -> tuple[InputFile, bool]:
+    """A file, and whether it is there."""
+    if isinstance(place, Path):
+        return LocalFile(str(place)), place.exists()
     try:
-        return os.stat(path).st_mtime_ns // 1_000_000
-    except OSError as e:
-        damage(path, e)
-        return None
+        return StoredFile.of(files_of(place).stat(place)), True
+    except FileNotFoundError:
+        return StoredFile(place, 0, None), False
 
 
 def share_of(path: str, number: int) -> int:

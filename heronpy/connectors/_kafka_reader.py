@@ -22,6 +22,8 @@ class _Acked:
         self.reader = reader
         self.out: dict[int, None] = {}
         """Offsets that are not acked, the smallest first."""
+        self.over = False
+        """It has ended, and was asked again since it gave its last record."""
         self.sent = -1
 
     def commit(self) -> None:
@@ -48,6 +50,7 @@ class KafkaReader(SourceReader):
         self._clock = clock
         self._mine: dict[int, _Acked] = {}
         self._turn: deque[_Acked] = deque()
+        self._paused: Collection[_Acked] = ()
         self._committed_s = clock()
         self._discover()
 
@@ -58,7 +61,10 @@ class KafkaReader(SourceReader):
         for _ in range(len(self._turn)):
             acked = self._turn[0]
             self._turn.rotate(-1)
+            if acked in self._paused:
+                continue
             records = acked.reader.read(limit)
+            acked.over = not records and acked.reader.ended
             if records:
                 tokens = [tuple(map(int, record.id.split(":"))) for record in records]
                 acked.out.update((offset, None) for _, offset in tokens)
@@ -73,7 +79,10 @@ class KafkaReader(SourceReader):
         self._commit_if_due()
 
     def splits(self) -> Collection[str]:
-        return [*map(str, self._mine)]
+        return [str(number) for number, acked in self._mine.items() if not acked.over]
+
+    def pause(self, splits: Collection[str]) -> None:
+        self._paused = {self._mine[int(split)] for split in splits}
 
     def split_of(self, record: Record) -> str:
         return str(record.token[0])

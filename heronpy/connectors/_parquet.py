@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from heronpy.connectors._files import Files, Pattern, damage, share_of, size_of
+from heronpy.connectors._files import Files, InputFile, Pattern, damage, share_of
 from heronpy.connectors._optional import need
 from heronpy.connectors._part_splits import PartSource
 from heronpy.connectors._parts import DeadLetter, Rows
@@ -30,6 +29,7 @@ class ParquetFile(PartSource):
 
         Args:
             pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
+                Or URLs, `s3://bucket/logs/*/*.jsonl?endpoint=…&region=…`; in a glob among them `?` is no wildcard.
             columns: which columns to read; all without it.
         """
         self._files = Files(pattern)
@@ -40,32 +40,24 @@ class ParquetFile(PartSource):
 
     def parts(self) -> Sequence[_ParquetPart]:
         need("pyarrow.parquet", "spark", "ParquetFile")
-        return [_ParquetPart(path, 0, _LAST, size_of(path), self._columns) for path in self._files.paths()]
+        return [_ParquetPart(file, 0, _LAST, file.size_bytes, self._columns) for file in self._files.found()]
 
     def splits(self, target_bytes: int) -> Sequence[Split]:
         need("pyarrow.parquet", "spark", "ParquetFile")
-        return [part for path in self._files.paths() for part in self._divided(path, target_bytes)]
+        return [part for file in self._files.found() for part in self._divided(file, target_bytes)]
 
-    def _divided(self, path: str, target_bytes: int) -> Iterator[_ParquetPart]:
+    def _divided(self, file: InputFile, target_bytes: int) -> Iterator[_ParquetPart]:
         """Parts of whole row groups; one part of a file that cannot be read: its reader will say so."""
-        size = size_of(path)
-        if size <= target_bytes:
-            yield _ParquetPart(path, 0, _LAST, size, self._columns)
-            return
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            metadata = pq.read_metadata(path)
-        except (OSError, pa.ArrowException) as e:
-            damage(path, e)
-            yield _ParquetPart(path, 0, _LAST, size, self._columns)
+        size = file.size_bytes
+        metadata = _metadata(file) if size > target_bytes else None
+        if metadata is None:
+            yield _ParquetPart(file, 0, _LAST, size, self._columns)
             return
         first = taken = 0
         for group in range(metadata.num_row_groups):
             taken += metadata.row_group(group).total_byte_size
             if taken >= target_bytes or group + 1 == metadata.num_row_groups:
-                yield _ParquetPart(path, first, group + 1, taken, self._columns)
+                yield _ParquetPart(file, first, group + 1, taken, self._columns)
                 first, taken = group + 1, 0
 
 
@@ -73,11 +65,16 @@ class ParquetFile(PartSource):
 class _ParquetPart:
     """Row groups `first` to `last` (exclusive) of a file. Positions are row numbers in the file."""
 
-    path: str
+    file: InputFile
     first: int
     last: int
     size_bytes: int
     columns: tuple[str, ...] | None
+
+    @property
+    def path(self) -> str:
+        """What the file is called in ids and in dead letters."""
+        return self.file.name
 
     @property
     def key(self) -> str:
@@ -89,15 +86,8 @@ class _ParquetPart:
 
     @property
     def limit(self) -> int:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            rows: int = pq.read_metadata(self.path).num_rows
-        except (OSError, pa.ArrowException) as e:
-            damage(self.path, e)
-            return _LAST
-        return rows
+        metadata = _metadata(self.file)
+        return _LAST if metadata is None else int(metadata.num_rows)
 
     @property
     def changed(self) -> Span | None:
@@ -113,8 +103,7 @@ class _ParquetPart:
         import pyarrow.parquet as pq
 
         try:
-            with open(self.path, "rb") as f, pq.ParquetFile(f) as parquet:
-                time_ms = os.fstat(f.fileno()).st_mtime_ns // 1_000_000
+            with self.file.opened() as (f, time_ms), pq.ParquetFile(f) as parquet:
                 if (missing := self._missing(parquet.schema_arrow.names)) is not None:
                     dead_letter(self.path, None, f"there is no column {missing!r}")
                     return
@@ -150,6 +139,19 @@ class _ParquetPart:
             where = f"{self.path}: row group {group}" + (f" from row {row - begin}" if row > begin else "")
             dead_letter(where, None, f"cannot be read: {damage(self.path, e)}")
             yield Rows([], [], end, [], prefix)
+
+
+def _metadata(file: InputFile) -> Any:
+    """Of a Parquet file; None of one that cannot be read. Raises as `damage` does."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with file.opened() as (f, _):
+            return pq.read_metadata(f)
+    except (OSError, pa.ArrowException) as e:
+        damage(file.name, e)
+        return None
 
 
 def _dicts(batch: Any) -> list[dict[str, Any]]:

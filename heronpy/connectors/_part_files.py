@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from heronpy.connectors._staged_files import Encoder, StagedWriter, sync_file
+from heronpy.connectors._stored_commit import StoredStagedWriter
+from heronpy.connectors._stored_parts import StoredPartWriter
 from heronpy.connectors.spi import Sink, SinkContext, SinkWriter, TransactionalSinkWriter
 from heronpy.errors import ConfigError, UnavailableError
-from heronpy.files import local_path, sync
+from heronpy.files import sync
+from heronpy.filesystem import location
 
 
 class FileSink(Sink):
-    """A directory of files. A format says what is in them."""
+    """A directory of files, or a prefix of a store. A format says what is in them."""
 
     # In a topology each flush makes a file. Its final name is a hard link, which fails if the name is taken: a restart,
     # or a process that was thought dead, cannot overwrite what is acked.
@@ -31,9 +34,10 @@ class FileSink(Sink):
         """Describe the sink.
 
         Args:
-            path: the directory; made when the sink is opened. A relative one begins at the present directory.
+            path: the directory; made when the sink is opened. A relative one begins at the present directory. Or a URL,
+                `s3://bucket/prefix?endpoint=…&region=…` or `hdfs://host:port/path`.
         """
-        self._path = local_path("the sink's directory", path)
+        self._path = location("the sink's directory", path)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._path)!r})"
@@ -43,10 +47,14 @@ class FileSink(Sink):
         """An encoder into an empty file, open for writing and reading."""
 
     def open(self, context: SinkContext) -> SinkWriter:
-        return _PartWriter(self, self._path, context)
+        if isinstance(self._path, Path):
+            return _PartWriter(self, self._path, context)
+        return StoredPartWriter(self._path, self.suffix, self.encoder, context)
 
     def open_transactional(self, context: SinkContext) -> TransactionalSinkWriter:
-        return StagedWriter(self._path, self.suffix, self.encoder, context)
+        if isinstance(self._path, Path):
+            return StagedWriter(self._path, self.suffix, self.encoder, context)
+        return StoredStagedWriter(self._path, self.suffix, self.encoder, context)
 
     def write_part(
         self, path: Path, elements: Iterator[Any], refused: Callable[[Any, Exception], None] | None = None

@@ -51,7 +51,7 @@ class CsvSink(FileSink):
         """Describe the sink.
 
         Args:
-            path: the directory; made when the sink is opened. A relative one begins at the present directory.
+            path: the directory, or a URL, as of every sink of files.
             fields: names of the fields.
             delimiter: between fields; one character.
 

@@ -19,8 +19,9 @@ from heronpy.api.api_constants import (
     TOPOLOGY_RELIABILITY_MODE,
     TopologyReliabilityMode,
 )
-from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
+from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set, takes_checkpoints
 from heronpy.connectors._source_times import SourceTimes
+from heronpy.connectors._split_shares import SplitShares
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import ConfigError, UserCodeError
@@ -33,6 +34,8 @@ DEAD_LETTERS: Final = "dead_letters"
 TIME_FIELD: Final = "time_ms"
 READ_LIMIT: Final = 100
 """Records that are emitted together."""
+PENDING_MAX: Final = 1_000_000
+"""What the engine lets spouts have on their way where windows hold tuples, and nothing else is configured."""
 
 
 class SourceSpout:
@@ -45,7 +48,8 @@ class SourceSpout:
     another number of tasks. At least once, a record is acked to its source when its tuples are, and replayed when they
     fail.
 
-    Of a source with event times it sends watermarks of `time_ms`, which bolts with this timestamp field follow.
+    Of a source with event times it sends watermarks of `time_ms`, which bolts with this timestamp field follow, unless
+    its configuration has an empty `topology.component.watermark.field`.
     """
 
     def __init__(
@@ -84,7 +88,7 @@ class SourceSpout:
         """Use it in a topology; as of `Spout.spec`."""
         given = {**(config or {}), SOURCE_KEY: cloudpickle.dumps(self)}
         if self.source.timed:
-            given[TOPOLOGY_COMPONENT_WATERMARK_FIELD] = TIME_FIELD
+            given.setdefault(TOPOLOGY_COMPONENT_WATERMARK_FIELD, TIME_FIELD)
         if not self.source.rewindable:
             given[INEXACT_KEY] = f"{self.source!r} has no positions to go back to"
         return SourceTask.spec(name, par, given, optional_outputs)
@@ -127,10 +131,14 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         self._splits: SplitSet | None = None
         self._reader: SourceReader | None = None
         self._times: SourceTimes | None = None
+        self._shares: SplitShares | None = None
+        """Where windows that follow this source hold its records."""
         if context.sends_watermarks():
             limit = config.get(TOPOLOGY_MAX_SPOUT_PENDING) if mode == TopologyReliabilityMode.ATLEAST_ONCE else None
             pending_max = int(limit) if limit else None
             self._times = SourceTimes(spout.idle_after_s, pending_max, lambda watermark: self.send_watermark(watermark))
+            if mode == TopologyReliabilityMode.ATLEAST_ONCE and not takes_checkpoints(config):
+                self._shares = SplitShares(pending_max or PENDING_MAX)
         exact = mode == TopologyReliabilityMode.EFFECTIVELY_ONCE
         if exact and not spout.source.rewindable and is_set(config, ALLOW_LOSSY_SPOUTS):
             exact = False  # records are acked to the source as they are emitted
@@ -176,12 +184,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         if not self._queue and not self._replays:
             if self._share() != (self._source_context.task_index, self._source_context.num_tasks):
                 self._reader = self._opened_anew(self._reader)
-            self._queue.extend(self._reader.read(READ_LIMIT))
-            if self._times is not None:
-                first = self._queue[0] if self._queue else None
-                self._times.read(None if first is None else self._reader.split_of(first))
-                self._times.asked(self._reader.splits(), ended=not self._queue and self._reader.ended)
-            if not self._queue:
+            if not self._read(self._reader):
                 return
         record = (self._replays or self._queue).popleft()
         if isinstance(record, _Letter):
@@ -191,12 +194,24 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
             self._times.emitted(self._reader.split_of(record), (record,))
         if self._tracking:
             self._out[number := next(self._numbers)] = record
+            if self._shares is not None:
+                self._shares.emitted(self._reader.split_of(record))
             self.emit([record.value, record.time_ms, record.id], tup_id=number)
         else:
             self.emit([record.value, record.time_ms, record.id])
             self._reader.ack([record])
         if self._times is not None and self._times.pressing and not self._replays:
             self._times.mark(self._reader.splits())
+
+    def _read(self, reader: SourceReader) -> bool:
+        """Read the next records, if there are some."""
+        limit, paused = (READ_LIMIT, ()) if self._shares is None else self._shares.divide(reader, READ_LIMIT)
+        self._queue.extend(reader.read(limit))
+        if self._times is not None:
+            self._times.read(reader.split_of(self._queue[0]) if self._queue else None)
+            self._times.kept_back(paused)
+            self._times.asked(reader.splits(), ended=not self._queue and reader.ended)
+        return bool(self._queue)
 
     def _share(self) -> tuple[int, int]:
         """Index of this task, and how many there are: together they read everything."""
@@ -209,6 +224,8 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
         Records that are not acked are read again, by whoever has them now; malformed rows may count as read.
         """
         reader.close()
+        if self._shares is not None:
+            self._shares.forget()
         self._out = {number: each for number, each in self._out.items() if isinstance(each, _Letter)}
         task_index, num_tasks = self._share()
         self.logger.info("this is task %d of %d now: the source is opened anew", task_index, num_tasks)
@@ -225,11 +242,17 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
 
     def ack(self, tup_id: Any) -> None:
         if self._reader is not None and isinstance(record := self._out.pop(tup_id, None), Record):
+            self._settled(record)
             self._reader.ack([record])
 
     def fail(self, tup_id: Any) -> None:
         if self._reader is not None and (record := self._out.pop(tup_id, None)) is not None:
+            self._settled(record)
             self._replays.append(record)
+
+    def _settled(self, record: Record | _Letter) -> None:
+        if self._shares is not None and self._reader is not None and isinstance(record, Record):
+            self._shares.settled(self._reader.split_of(record))
 
     def close(self) -> None:
         if self._splits is not None:

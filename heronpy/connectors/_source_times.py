@@ -73,6 +73,11 @@ class SourceTimes:
         """A read has returned records of a split, where they are told apart; None: nothing."""
         self._clocks.read(split)
 
+    def kept_back(self, splits: Collection[str]) -> None:
+        """These were not asked, so this is no silence of theirs."""
+        for split in splits:
+            self._clocks.of(split).fresh = True
+
     def asked(self, splits: Collection[str] | None, *, ended: bool) -> None:
         """The source was asked for records, and all that it had given before is emitted."""
         now_ms = _now_ms()

@@ -31,6 +31,7 @@ class TextFile(LineFiles):
 
         Args:
             pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
+                Or URLs, `s3://bucket/logs/*/*.jsonl?endpoint=…&region=…`; in a glob among them `?` is no wildcard.
             encoding: one in which a newline is one byte, so not UTF-16. A byte order mark of UTF-8 is skipped.
             errors: `strict`: a line with bytes that are no text is a dead letter; else as in `bytes.decode`.
 
@@ -89,6 +90,7 @@ class JsonLines(LineFiles):
 
         Args:
             pattern: a glob (`**` for any folders), a file or a list of paths; relative ones from the present directory.
+                Or URLs, `s3://bucket/logs/*/*.jsonl?endpoint=…&region=…`; in a glob among them `?` is no wildcard.
         """
         super().__init__(pattern, _JsonFormat())
 

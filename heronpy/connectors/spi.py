@@ -64,6 +64,9 @@ class SourceReader(ABC):
         """Where `splits` has some: that of a record."""
         return ""
 
+    def pause(self, splits: Collection[str]) -> None:
+        """Where `splits` has some: give no records of these until the next call, if that can be."""
+
     @property
     def ended(self) -> bool:
         """Whether there will never be another record."""

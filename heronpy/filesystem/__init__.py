@@ -7,7 +7,7 @@ written is there whole or not at all, nothing is renamed, and the first of sever
 """
 
 from heronpy.filesystem._local import LocalFiles
-from heronpy.filesystem._open import files_of, location
+from heronpy.filesystem._open import files_of, location, stored_files
 from heronpy.filesystem._spi import Files, Found
 from heronpy.filesystem._stored import StoredFiles
 from heronpy.filesystem._url_path import Location, UrlPath
@@ -21,4 +21,5 @@ __all__ = [
     "UrlPath",
     "files_of",
     "location",
+    "stored_files",
 ]

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from heronpy.files import create_file, replace_file, sync
 from heronpy.filesystem._spi import Files, Found
@@ -20,6 +20,14 @@ class LocalFiles(Files[Path]):
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
+
+    def stat(self, path: Path) -> Found[Path]:
+        return _found(path, path.stat())
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[tuple[BinaryIO, Found[Path]]]:
+        with path.open("rb") as file:
+            yield file, _found(path, os.fstat(file.fileno()))
 
     def write(self, path: Path, data: bytes) -> None:
         replace_file(path, data)
@@ -54,13 +62,17 @@ class LocalFiles(Files[Path]):
                 if entry.name[0] != ".":
                     with contextlib.suppress(FileNotFoundError):  # removed meanwhile
                         status = entry.stat()
-                        stamp = f"{status.st_size}:{status.st_mtime_ns}"
                         if entry.is_file():
-                            found.append(Found(Path(entry.path), status.st_size, stamp, status.st_mtime_ns / 1e9))
+                            found.append(_found(Path(entry.path), status))
         return sorted(found, key=lambda file: file.path)
 
-    def below(self, folder: Path) -> list[Path]:
-        return sorted(Path(at, name) for at, _, names in os.walk(folder) for name in names if name[0] != ".")
+    def find(self, folder: Path, prefix: str = "") -> list[Found[Path]]:
+        found = []
+        for path in sorted(Path(at, name) for at, _, names in os.walk(folder) for name in names if name[0] != "."):
+            if path.relative_to(folder).as_posix().startswith(prefix):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    found.append(self.stat(path))
+        return found
 
     def delete(self, paths: Iterable[Path]) -> None:
         for path in paths:
@@ -68,3 +80,7 @@ class LocalFiles(Files[Path]):
 
     def delete_folder(self, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _found(path: Path, status: os.stat_result) -> Found[Path]:
+    return Found(path, status.st_size, f"{status.st_size}:{status.st_mtime_ns}", status.st_mtime_ns / 1e9)

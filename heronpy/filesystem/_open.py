@@ -68,8 +68,15 @@ def files_of(place: Location) -> Files[Any]:
         ConfigError: what the store needs is not installed, or its URL lacks something.
         UnavailableError: it does not answer.
     """
-    if isinstance(place, Path):
-        return _LOCAL
+    return _LOCAL if isinstance(place, Path) else stored_files(place)
+
+
+def stored_files(place: UrlPath) -> StoredFiles:
+    """As `files_of`, of a store.
+
+    Raises:
+        HeronError: as `files_of`.
+    """
     key = (os.getpid(), place.root)
     files = _opened.get(key)
     if files is None:

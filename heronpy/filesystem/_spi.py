@@ -43,6 +43,17 @@ class Files(ABC, Generic[P]):
         """All of a small file."""
 
     @abstractmethod
+    def stat(self, path: P) -> Found[P]:
+        """A file as it is now."""
+
+    @abstractmethod
+    def opened(self, path: P) -> AbstractContextManager[tuple[BinaryIO, Found[P]]]:
+        """A large file, open for reading in any order, and what it was when it was opened.
+
+        Reading fails if it is replaced meanwhile and nobody keeps it for who has it open.
+        """
+
+    @abstractmethod
     def write(self, path: P, data: bytes) -> None:
         """Replace a small file: whoever reads it finds the old content whole, or the new one."""
 
@@ -81,12 +92,19 @@ class Files(ABC, Generic[P]):
         """The files in a folder, by name; none, if there is no folder."""
 
     @abstractmethod
+    def find(self, folder: P, prefix: str = "") -> list[Found[P]]:
+        """All files in a folder, at any depth, whose paths below it begin so; sorted."""
+
     def below(self, folder: P) -> list[P]:
-        """All files in a folder, at any depth."""
+        """The paths of all files in a folder, at any depth."""
+        return [file.path for file in self.find(folder)]
 
     @abstractmethod
     def delete(self, paths: Iterable[P]) -> None:
         """Delete files. What is not there is passed over."""
+
+    def remove_torn(self) -> None:
+        """Remove what processes have left that died while they wrote. Nobody sees it, but it takes room."""
 
     @abstractmethod
     def delete_folder(self, folder: P) -> None:

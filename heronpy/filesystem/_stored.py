@@ -8,14 +8,14 @@ import io
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from heronpy.errors import NotFoundError, ReadFailedError
 from heronpy.filesystem._spi import Files, Found
 from heronpy.filesystem._url_path import UrlPath
 
 if TYPE_CHECKING:
-    from heronpy.checkpoints import CheckpointStorage
+    from heronpy.checkpoints import CheckpointStorage, Listed
 
 _WHOLE_BYTES = 1024 * 1024
 """A file that is not larger is read in one request: another one costs as much as so many bytes."""
@@ -36,6 +36,16 @@ class StoredFiles(Files[UrlPath]):
         with _not_found(path):
             return self._storage.read(path.inner)
 
+    def stat(self, path: UrlPath) -> Found[UrlPath]:
+        with _not_found(path):
+            return self._found(path, self._storage.stat(path.inner))
+
+    @contextlib.contextmanager
+    def opened(self, path: UrlPath) -> Iterator[tuple[BinaryIO, Found[UrlPath]]]:
+        with _not_found(path):
+            found = self._storage.stat(path.inner)
+        yield cast(BinaryIO, _Input(self._storage, path, found)), self._found(path, found)
+
     def write(self, path: UrlPath, data: bytes) -> None:
         self._storage.put(path.inner, [data])
 
@@ -47,21 +57,33 @@ class StoredFiles(Files[UrlPath]):
         # Not a stream into the store: what is left of that when the block fails would be taken for the whole.
         with tempfile.TemporaryFile(prefix="heron-upload-") as file:
             yield file
-            file.seek(0)
-            self._storage.put(path.inner, iter(lambda: file.read(_CHUNK_BYTES), b""))
+            self.upload(path, file)
 
-    def move(self, path: UrlPath, to: UrlPath) -> None:
+    def upload(self, path: UrlPath, file: BinaryIO) -> None:
+        """Store all of an open file. It may be repeated."""
+        file.seek(0)
+        self._storage.put(path.inner, iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+    def copy(self, path: UrlPath, to: UrlPath) -> None:
+        """Store a file under a second name, whole or not at all."""
         with _not_found(path):
             self._storage.copy(path.inner, to.inner)
+
+    def move(self, path: UrlPath, to: UrlPath) -> None:
+        self.copy(path, to)
         self._storage.delete([path.inner])
 
     def input(self, path: UrlPath, size_bytes: int | None = None) -> Any:
         import pyarrow as pa
 
+        from heronpy.checkpoints import Listed
+
         with _not_found(path):
             size = self._storage.size(path.inner) if size_bytes is None else size_bytes
             if size > _WHOLE_BYTES:
-                return pa.PythonFile(_Input(self._storage, path, size), mode="r")
+                source = _Input(self._storage, path, Listed(path.inner, size, ""))
+                source.read_tail()
+                return pa.PythonFile(source, mode="r")
             return pa.BufferReader(_end(self._storage, path, 0, size))
 
     def folders(self, directory: UrlPath, prefix: str = "") -> Iterator[tuple[str, list[Found[UrlPath]]]]:
@@ -82,14 +104,17 @@ class StoredFiles(Files[UrlPath]):
             if "/" not in entry.name.removeprefix(below)
         ]
 
-    def below(self, folder: UrlPath) -> list[UrlPath]:
-        return [UrlPath(folder.root, name) for name in self._storage.names(_below(folder))]
+    def find(self, folder: UrlPath, prefix: str = "") -> list[Found[UrlPath]]:
+        return [self._found(folder, entry) for entry in self._storage.listed(_below(folder) + prefix)]
 
     def _found(self, near: UrlPath, entry: Any) -> Found[UrlPath]:
         return Found(UrlPath(near.root, entry.name), entry.size, entry.stamp, entry.modified_s)
 
     def delete(self, paths: Iterable[UrlPath]) -> None:
         self._storage.delete([path.inner for path in paths])
+
+    def remove_torn(self) -> None:
+        self._storage.remove_torn()
 
     def delete_folder(self, folder: UrlPath) -> None:
         self._storage.delete(self._storage.names(_below(folder)))
@@ -100,13 +125,18 @@ def _below(folder: UrlPath) -> str:
 
 
 class _Input(io.RawIOBase):
-    """A stored file for pyarrow, which asks for ranges."""
+    """A stored file, of which ranges are asked for."""
 
-    def __init__(self, storage: CheckpointStorage, path: UrlPath, size: int) -> None:
-        self._storage, self._path, self._size = storage, path, size
+    def __init__(self, storage: CheckpointStorage, path: UrlPath, found: Listed) -> None:
+        self._storage, self._path, self._found = storage, path, found
+        self._size = found.size
         self._at = 0
-        self._tail_at = max(0, size - _TAIL_BYTES)
-        self._tail = _end(storage, path, self._tail_at, size)
+        self._tail_at = max(0, found.size - _TAIL_BYTES)
+        self._tail: bytes | None = None
+
+    def read_tail(self) -> None:
+        """Read the end of the file, which is kept: of Parquet it says where the rest is."""
+        self._tail = _end(self._storage, self._path, self._tail_at, self._size)
 
     def readable(self) -> bool:
         return True
@@ -126,19 +156,20 @@ class _Input(io.RawIOBase):
         at, self._at = self._at, max(self._at, end)
         if at >= end:
             return b""
-        if at >= self._tail_at:
+        if self._tail is not None and at >= self._tail_at:
             return self._tail[at - self._tail_at : end - self._tail_at]
         with _not_found(self._path):
-            return _exactly(self._storage, self._path, at, end - at)
+            return _checked(self._path, at, end - at, self._storage.read_of(self._found, at, end - at))
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def _end(storage: CheckpointStorage, path: UrlPath, offset: int, size: int) -> bytes:
     """What is there from an offset on: a file that is longer than its size now was replaced, and is not damaged."""
     return _checked(path, offset, size - offset, storage.read(path.inner, offset, size - offset + 1))
-
-
-def _exactly(storage: CheckpointStorage, path: UrlPath, offset: int, length: int) -> bytes:
-    return _checked(path, offset, length, storage.read(path.inner, offset, length))
 
 
 def _checked(path: UrlPath, offset: int, length: int, data: bytes) -> bytes:

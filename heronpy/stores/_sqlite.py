@@ -36,7 +36,8 @@ _MERGE_ROW = "INSERT INTO rows VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET val
 class SqliteStore(Store):
     """Keeps a view in SQLite files in the job's directory, one for each writing task.
 
-    All tasks must run on one machine: SQLite's write-ahead log is shared memory. Use `RedisStore` across machines.
+    All tasks must run on one machine: SQLite's write-ahead log is shared memory. Use `RedisStore` or
+    `PostgresStore` across machines.
     """
 
     exactly_once = True

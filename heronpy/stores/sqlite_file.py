@@ -44,7 +44,7 @@ _BASE_SCHEMA = (*_SCHEMA, "CREATE TABLE IF NOT EXISTS cuts (batch INTEGER PRIMAR
 _CORRUPT = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
-ELSEWHERE = "give the view SqliteStore(directory), or RedisStore(url)"
+ELSEWHERE = "give set_pipeline() a place for live views: live='redis://…', 'postgresql://…', or a directory"
 """What to do if the job's files are in a store."""
 
 

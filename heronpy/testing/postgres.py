@@ -95,8 +95,18 @@ class PostgresServer(Server):
         for backend in backends:
             eventually_sync(functools.partial(_has_ended, backend))
 
+    def freeze(self) -> None:
+        """As of every server, with the processes that serve connections."""
+        for backend in self._backends():
+            backend.send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for backend in self._backends():
+            backend.send(signal.SIGCONT)
+        super().thaw()
+
     def _backends(self) -> list[HostProcess]:
-        self.freeze()  # it starts no more
+        super().freeze()  # it starts no more
         children = Path("/proc", str(self.pid), "task", str(self.pid), "children").read_text().split()
         return [found for child in children if (found := HostProcess.of(int(child))) is not None]
 

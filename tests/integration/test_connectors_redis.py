@@ -15,13 +15,15 @@ from typing import Any
 
 import pytest
 
-from heronpy.connectors import Record, RedisStream, Source, SourceReader
+from heronpy.api import Bolt, Grouping, TopologyBuilder, Tuple
+from heronpy.connectors import Record, RedisStream, Source, SourceReader, SourceSpout
 from heronpy.errors import ConfigError
 from heronpy.runtime import PARENT_ENV
-from heronpy.testing import eventually_sync
+from heronpy.testing import Simulator, eventually_sync
 from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, drain, open_source
 from heronpy.testing.positions_kit import RewindableSourceKit, opened, rest_of
 from heronpy.testing.servers import RedisServer, redis_missing
+from heronpy.wire import DATA
 
 if reason := redis_missing():
     pytest.skip(reason, allow_module_level=True)
@@ -109,6 +111,33 @@ def test_entries_are_pending_until_they_are_acked(client: redis.Redis, server: R
     reader.ack(records[3:])
     reader.close()
     assert _pending(client) == 3
+
+
+class Nothing(Bolt):
+    def process(self, tup: Tuple) -> None:
+        raise AssertionError("all tuples are lost on their way")
+
+
+def test_at_most_once_entries_are_acked_when_they_are_emitted(client: redis.Redis, server: RedisServer) -> None:
+    def emitted() -> Simulator:
+        builder = TopologyBuilder("lossy")
+        source = builder.add_spout("source", SourceSpout(RedisStream(server.url, "s", group="g")), 1)
+        builder.add_bolt("nothing", Nothing, 1, {source: Grouping.SHUFFLE})
+        builder.set_config({"topology.reliability.mode": "ATMOST_ONCE"})
+        return Simulator(builder, lose=lambda batch: batch.kind == DATA)
+
+    def emits(simulator: Simulator, count: int) -> None:
+        simulator.run(until=lambda: simulator.total("__emit-count/default") >= count, seconds=60)
+
+    _fill(client, "s", 300)
+    with emitted() as simulator:
+        emits(simulator, 300)
+    assert _pending(client) == 0
+    _fill(client, "s", 5, first=300)
+    with emitted() as simulator:
+        emits(simulator, 5)
+        simulator.run(seconds=2 * IDLE_S)
+        assert simulator.total("__emit-count/default") == 5, "nothing comes again"
 
 
 def test_malformed_entries_are_acked(client: redis.Redis, server: RedisServer) -> None:

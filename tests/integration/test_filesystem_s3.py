@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from heronpy.archive import Archive, ArchiveWriter, DeadLetters, dead_letter_counts, publish_letters
 from heronpy.archive.files import this_process
-from heronpy.errors import AlreadyExistsError, ConfigError, FencedError, HeronError
+from heronpy.errors import AlreadyExistsError, ConfigError, FencedError, HeronError, UnavailableError
 from heronpy.filesystem import Location, StoredFiles, files_of, location
 from heronpy.pipeline import Manifest
 from heronpy.pipeline.manifest import Batch, lock, manifest_stamp
@@ -63,6 +62,49 @@ def rows_of(archive: Archive) -> list[tuple[str, Any]]:
     files = [file for files in archive.batches().values() for file in files]
     chunks = [chunk for split in archive.splits(files, 1 << 20) for chunk in split.read(refuse)]
     return sorted(row for chunk in chunks for row in zip(chunk.ids.to_pylist(), chunk.values, strict=True))
+
+
+def test_a_commit_that_is_repeated_writes_what_is_there_no_second_time(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload, uploads = StoredFiles.upload, itertools.count()
+
+    def fail_once(self: StoredFiles, path: Any, file: Any) -> None:
+        if next(uploads) == 1:
+            raise UnavailableError("the store does not answer")
+        upload(self, path, file)
+
+    writer = writer_of(place)
+    for n in range(300):
+        writer.add(f"{n}", n * 10, {"n": n})
+    monkeypatch.setattr(StoredFiles, "upload", fail_once)
+    with pytest.raises(UnavailableError):
+        writer.commit()
+    assert writer.waiting == 200
+    assert writer.commit() == 2
+    assert {batch: len(files) for batch, files in Archive(place).batches().items()} == {0: 1, 1: 1, 2: 1}
+    assert len(rows_of(Archive(place))) == 300
+
+
+def test_uploads_of_processes_that_died_are_aborted_after_a_day(
+    place: Location, server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import boto3
+
+    endpoint = f"http://{server.bind}:{server.port}"
+    client = boto3.session.Session().client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    upload = client.create_multipart_upload(Bucket="files", Key="half/of/it")
+    client.upload_part(Bucket="files", Key="half/of/it", UploadId=upload["UploadId"], PartNumber=1, Body=b"1")
+
+    def uploads() -> list[str]:
+        return [one["Key"] for one in client.list_multipart_uploads(Bucket="files").get("Uploads", ())]
+
+    writer_of(place)
+    assert uploads() == ["half/of/it"], "it may be going on"
+    monkeypatch.setattr("heronpy.checkpoints._s3._TORN_S", -60.0)
+    writer_of(place, "1")
+    assert uploads() == []
+    client.close()
 
 
 def test_what_tasks_archive_is_read_whole_and_how_far_it_is(place: Location) -> None:
@@ -196,15 +238,20 @@ def test_a_store_that_lets_two_create_one_name_is_refused(place: Location, monke
     assert files_of(place).below(place) == [], "nothing has begun"
 
 
-def test_a_second_run_waits_for_the_first_unless_that_is_dead(place: Location) -> None:
+def test_a_second_run_waits_for_the_first_unless_that_is_dead(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
     with lock(place), pytest.raises(AlreadyExistsError, match="another batch run works on s3://files"), lock(place):
         pass
-    lease = place / "manifest.lock" / "lease.json"
-    assert files_of(place).listed(place / "manifest.lock") == []
-    for owner, at_s in ((this_process().replace(f"@{os.getpid()}", "@999999999"), time.time()), ("elsewhere@1@x", 1.0)):
-        files_of(place).write(lease, json.dumps({"owner": owner, "at_s": at_s}).encode())
-        with lock(place):
-            pass
-    files_of(place).write(lease, json.dumps({"owner": "elsewhere@1@x", "at_s": time.time()}).encode())
-    with pytest.raises(AlreadyExistsError, match="on elsewhere"), lock(place):
+    folder = place / "manifest.lock"
+    assert files_of(place).listed(folder) == []
+    dead = this_process().replace(f"@{os.getpid()}", "@999999999")
+    files_of(place).write(folder / f"00000000000001-{dead}@x.json", b"{}")
+    with lock(place) as confirm:
+        confirm()
+    assert files_of(place).listed(folder) == []
+    files_of(place).write(folder / "00000000000001-elsewhere@1@x.json", b"{}")
+    with pytest.raises(AlreadyExistsError, match="on elsewhere:"), lock(place):
         pass
+    monkeypatch.setattr("heronpy.pipeline._manifest_log._LEASE_S", 0.0)
+    with lock(place):
+        pass
+    assert files_of(place).listed(folder) == []

@@ -13,8 +13,8 @@ import pytest
 from heronpy.errors import ConfigError, StateError, UnavailableError
 from heronpy.stores import RedisStore, StoreContext
 from heronpy.streamlet import Sum
+from heronpy.testing.served_stores_kit import PASSWORD, ServedStoresKit
 from heronpy.testing.servers import RedisServer, redis_missing
-from heronpy.testing.stores_kit import StoresKit
 
 pytestmark = pytest.mark.skipif(redis_missing() is not None, reason=redis_missing() or "")
 
@@ -25,62 +25,34 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
         yield server
 
 
-class TestRedisStore(StoresKit):
+class TestRedisStore(ServedStoresKit):
+    @pytest.fixture
+    def server(self, server: RedisServer) -> RedisServer:
+        return server
+
     @pytest.fixture
     def store(self, server: RedisServer) -> RedisStore:
         return RedisStore(server.url)
+
+    @pytest.fixture
+    def refused(self, server: RedisServer) -> RedisStore:
+        return RedisStore(server.url.replace("//", f"//:{PASSWORD}@"))
+
+    def lose_answers(self, patch: pytest.MonkeyPatch) -> None:
+        import redis
+
+        execute = redis.client.Pipeline.execute
+
+        def lose(self: redis.client.Pipeline, *args: object, **kwargs: object) -> None:
+            execute(self, *args, **kwargs)
+            raise redis.exceptions.ConnectionError("Connection closed by server.")
+
+        patch.setattr(redis.client.Pipeline, "execute", lose)
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> StoreContext:
     return StoreContext(view=f"counts-{tmp_path.name}", monoid=Sum(), directory=None)
-
-
-def test_a_server_that_goes_away_loses_nothing(context: StoreContext, tmp_path: Path) -> None:
-    with RedisServer(tmp_path / "redis") as server:
-        store = RedisStore(server.url)
-        with (
-            contextlib.closing(store.writer(context, "0")) as writer,
-            contextlib.closing(store.reader(context)) as reader,
-        ):
-            writer.merge("a", 1)
-            writer.commit()
-            server.kill()
-            writer.merge("a", 1)
-            with pytest.raises(UnavailableError, match=f"Redis at 127.0.0.1:{server.port}"):
-                writer.commit()
-            with pytest.raises(UnavailableError):
-                reader.get("a")
-            server.start()
-            writer.merge("a", 1)
-            writer.commit()
-            assert reader.get("a") == 3
-
-
-def test_a_commit_whose_answer_was_lost_counts_once(
-    context: StoreContext, server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import redis
-
-    store = RedisStore(server.url)
-    with contextlib.closing(store.writer(context, "0")) as writer, contextlib.closing(store.reader(context)) as reader:
-        execute = redis.client.Pipeline.execute
-
-        def lose_the_answer(self: redis.client.Pipeline, *args: object, **kwargs: object) -> None:
-            execute(self, *args, **kwargs)
-            raise redis.exceptions.ConnectionError("Connection closed by server.")
-
-        writer.merge("a", 1)
-        with monkeypatch.context() as patch:
-            patch.setattr(redis.client.Pipeline, "execute", lose_the_answer)
-            with pytest.raises(UnavailableError):
-                writer.commit()
-        assert reader.get("a") == 1
-        writer.commit()
-        assert reader.get("a") == 1
-        writer.merge("a", 1)
-        writer.commit()
-        assert reader.get("a") == 2
 
 
 def test_a_password_is_in_no_message(context: StoreContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
-from heronpy.connectors import KafkaMessage, KafkaTopic, Record, Source, SourceReader, SplitReader
+from heronpy.api import Bolt, Grouping, TopologyBuilder, Tuple
+from heronpy.connectors import KafkaMessage, KafkaTopic, Record, Source, SourceReader, SourceSpout, SplitReader
 from heronpy.errors import CheckpointError, ConfigError, NotFoundError, UnavailableError
-from heronpy.testing import eventually_sync
+from heronpy.testing import Simulator, eventually_sync
 from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, open_source
 from heronpy.testing.kafka import KafkaServer
 from heronpy.testing.positions_kit import RewindableSourceKit, opened, rest_of, splits_of
+from heronpy.wire import DATA
 
 PARTITIONS = 3
 Make = Callable[..., str]
@@ -164,6 +166,45 @@ def test_what_is_acked_without_a_gap_is_committed_to_the_group(kafka: KafkaServe
     again = open_source(source, task=1, of=PARTITIONS)
     assert [record.id for record in read(again, 15)] == [f"1:{offset}" for offset in range(5, 20)]
     again.close()
+
+
+class Nothing(Bolt):
+    def process(self, tup: Tuple) -> None:
+        raise AssertionError("all tuples are lost on their way")
+
+
+def test_at_most_once_messages_are_committed_when_they_are_emitted(kafka: KafkaServer, topic: str) -> None:
+    builder = TopologyBuilder("lossy")
+    spout = SourceSpout(KafkaTopic(kafka.servers, topic, group=topic))
+    source = builder.add_spout("source", spout, 2)
+    builder.add_bolt("nothing", Nothing, 1, {source: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATMOST_ONCE"})
+    with Simulator(builder, lose=lambda batch: batch.kind == DATA) as simulator:
+        all_of_it = dict.fromkeys(range(PARTITIONS), 60 // PARTITIONS)
+        simulator.run(until=lambda: kafka.group_offsets(topic, topic) == all_of_it, seconds=120)
+        assert kafka.group_offsets(topic, topic) == all_of_it, "every second, while it runs"
+        assert simulator.total("__emit-count/default") == 60
+
+
+def test_a_partition_that_has_ended_holds_up_no_watermark(
+    kafka: KafkaServer, make_topic: Make, produce: Produce
+) -> None:
+    topic = make_topic(2)
+    produce(topic, [1], partition=0)
+    produce(topic, range(40), partition=1)
+    reader = open_source(KafkaTopic(kafka.servers, topic, group=topic, bounded=True))
+    records: list[Record] = []
+
+    def ended() -> None:
+        records.extend(reader.read(2))
+        if records and records[-1].id == "0:0":
+            assert "0" in reader.splits(), "its last record waits to be emitted"
+        assert set(reader.splits()) == {"1"}
+
+    eventually_sync(ended, within_s=60)
+    assert "0:0" in {record.id for record in records}
+    read(reader, 41 - len(records))
+    reader.close()
 
 
 def test_the_position_of_a_committed_checkpoint_is_committed_to_the_group(kafka: KafkaServer, topic: str) -> None:
