@@ -13,6 +13,7 @@ BUILD := build
 KAFKA_VERSION := 4.4.0
 KAFKA_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kafka-$(KAFKA_VERSION)
 HADOOP_VERSION := 3.4.1
+HDFS_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/hdfs-$(HADOOP_VERSION)
 YARN_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/yarn-$(HADOOP_VERSION)
 KUBERNETES_VERSION := 1.35.4
 KUBERNETES := $(or $(HERON_TEST_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kubernetes-$(KUBERNETES_VERSION)/hyper)
@@ -31,8 +32,8 @@ AS_ROOT := $(shell if [ "$$(id -u)" != 0 ] && command -v sudo >/dev/null && sudo
 CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes; fi)
 
 .PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-pipeline chaos-state chaos-deaths simulate fuzz lint proto proto-check \
-	bench bench-state bench-nexmark bench-spark bench-hosts bench-tracker \
-	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server yarn-server java constraints
+	bench bench-state bench-nexmark bench-spark bench-history bench-hosts bench-tracker \
+	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server yarn-server hdfs-server java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +78,7 @@ chaos-hosts: $(VENV)/.installed-dev servers hosts-tools ## hosts vanish and link
 
 chaos-pipeline: $(VENV)/.installed-dev java ## files, memory and processes fail while batch runs compute views: make chaos-pipeline FAULTS=300
 	HERON_PIPELINE_FAULTS=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_pipeline_campaign.py -s $(ARGS)
+	HERON_LONG=1 HERON_STORE_CASES=$(or $(FAULTS),300) $(BIN)/python -m pytest tests/chaos/test_store_model.py -s $(ARGS)
 
 chaos-deaths: $(VENV)/.installed-dev ## kills and stops close together, for a while: make chaos-deaths CHAOS_SECONDS=600
 	HERON_CHAOS_SECONDS=$(or $(CHAOS_SECONDS),300) $(BIN)/python -m pytest tests/chaos -s -k "deaths" $(ARGS)
@@ -100,6 +102,9 @@ bench-nexmark: $(VENV)/.installed ## Nexmark's queries, their answers compared w
 bench-spark: $(VENV)/.installed-pipeline java ## a batch run against PySpark written by hand, in stock sessions, five rounds: make bench-spark ARGS="--mb 1000"
 	@$(BIN)/python -c 'import pandas' 2>/dev/null || $(PIP) 'pandas>=2.2'  # PySpark's mapInArrow asks for it
 	@$(BIN)/python -m heronpy.bench.spark --build $(BUILD)/bench-spark $(ARGS)
+
+bench-history: $(VENV)/.installed-pipeline java ## a batch run and a query after 1,000 to 100,000 batches: make bench-history ARGS="--rounds 3"
+	@$(BIN)/python -m heronpy.bench.history $(ARGS)
 
 bench-hosts: $(VENV)/.installed-dev servers hosts-tools ## word count and RTAC on 1, 2 and 4 hosts next to one: make bench-hosts ARGS="--rounds 3 --hosts 4"
 	@$(BIN)/python tests/hosts/bench_hosts.py $(ARGS)
@@ -221,6 +226,14 @@ yarn-server: ## download the YARN of the tests (once for all checkouts; needs Ma
 		timeout 600 mvn -q -B -f tests/servers/yarn.xml -Dhadoop.version=$(HADOOP_VERSION) \
 			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$$new/jars" && \
 		{ mv -T "$$new/jars" "$(YARN_JARS)" 2>/dev/null || [ -d "$(YARN_JARS)" ]; }; }
+
+hdfs-server: ## download the HDFS of the tests (as above; 60 MB), which also need libhdfs.so: ARROW_LIBHDFS_DIR
+	@[ -d "$(HDFS_JARS)" ] || { \
+		mkdir -p "$(dir $(HDFS_JARS))"; new=$$(mktemp -d "$(dir $(HDFS_JARS)).new-XXXXXX"); trap 'rm -rf "$$new"' EXIT; \
+		{ command -v mvn >/dev/null || { $(call apt_install,maven); }; } && \
+		timeout 600 mvn -q -B -f tests/servers/hdfs.xml -Dhadoop.version=$(HADOOP_VERSION) \
+			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory="$$new/jars" && \
+		{ mv -T "$$new/jars" "$(HDFS_JARS)" 2>/dev/null || [ -d "$(HDFS_JARS)" ]; }; }
 
 # Spark needs Java 17 or newer. What is missing says the program itself, too.
 java:

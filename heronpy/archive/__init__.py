@@ -3,6 +3,7 @@
 batch=<id>/<time>-<task>-<random>.parquet    columns id, id_hash, time_ms, and `value` (or `pickled`)
 _schema.json                                 codec, batch length, and the elements' type, agreed upon by all writers
 _progress/<run>@<task>.json                  how far each task's writer is complete
+_new/<batch>@<file>                          files that no batch run has taken note of yet
 _tmp/                                        files until they are whole
 
 With the codec "columns" the column `value` is what was archived: a struct for dicts (`SELECT value.user FROM …`), or
@@ -23,12 +24,14 @@ from heronpy.archive._required import require_arrow
 
 if TYPE_CHECKING:
     from heronpy.archive._archive import Archive, ArchiveFile
+    from heronpy.archive._news import Announcement
     from heronpy.archive._split import ArchiveSplit, id_hash_groups
     from heronpy.archive._writer import ArchiveWriter
     from heronpy.archive.footer import UnreadableError
 
 __all__ = [
     "DEAD_LETTERS",
+    "Announcement",
     "Archive",
     "ArchiveFile",
     "ArchiveSplit",
@@ -42,6 +45,7 @@ __all__ = [
 ]
 
 _IN = {
+    "Announcement": "_news",
     "Archive": "_archive",
     "ArchiveFile": "_archive",
     "ArchiveSplit": "_split",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from heronpy.archive import _progress
+from heronpy.archive._news import Announcement, announced
 from heronpy.archive._schema import Schema, read_schema
 from heronpy.archive._split import ArchiveSplit, Part
 from heronpy.archive.footer import Footer, UnreadableError, check_codec, check_times, footer_of, opened
@@ -81,6 +84,67 @@ class Archive:
         """
         return {batch: files for batch, listed in self._listed() if (files := self._current(listed))}
 
+    def files_of_batch(self, batch: int) -> list[ArchiveFile]:
+        """The same of one batch.
+
+        Raises:
+            OSError, HeronError: its directory cannot be listed.
+        """
+        folder = self.directory / f"{_PREFIX}{batch}"
+        listed = [_archive_file(batch, found) for found in files_of(folder).listed(folder) if _counts(found.path.name)]
+        return self._current(listed)
+
+    def folder(self, batch: int) -> list[ArchiveFile]:
+        """The files of one batch, as `batches` has them.
+
+        Raises:
+            HeronError: its directory cannot be listed.
+        """
+        try:
+            return self.files_of_batch(batch)
+        except OSError as error:
+            raise HeronError(f"cannot list batch {batch} of {self.directory}: {error}") from error
+
+    def noted(self, files: Iterable[ArchiveFile]) -> set[str]:
+        """Names of files, and of those that they have replaced."""
+        names = set()
+        for file in files:
+            names.add(file.path.name)
+            if MERGED in file.path.name:
+                names |= self._replaces(file)
+        return names
+
+    def folders(self) -> set[int]:
+        """The batches that have a folder, in a directory: none of them is looked into. In a store none.
+
+        Raises:
+            HeronError: the directory cannot be listed.
+        """
+        found: set[int] = set()
+        if isinstance(self.directory, Path):
+            try:
+                names = os.listdir(self.directory)
+            except FileNotFoundError:
+                return found
+            except OSError as error:
+                raise HeronError(f"cannot list {self.directory}: {error}") from error
+            for name in names:
+                if name.startswith(_PREFIX):
+                    with contextlib.suppress(ValueError):
+                        found.add(int(name.removeprefix(_PREFIX)))
+        return found
+
+    def announced(self) -> list[Announcement]:
+        """Files that writers have made visible, or are about to, as far as nobody has taken note of them.
+
+        Raises:
+            HeronError: they cannot be listed.
+        """
+        try:
+            return announced(self.directory)
+        except OSError as error:
+            raise HeronError(f"cannot list {self.directory}: {error}") from error
+
     def replaced(self, older_than_s: float = 0.0) -> list[ArchiveFile]:
         """Files that are still there though a compaction has replaced them, at least so long ago."""
         files = []
@@ -102,6 +166,14 @@ class Archive:
             HeronError: the records cannot be read.
         """
         return _progress.complete_before_ms(self.directory)
+
+    def completeness(self) -> tuple[int | None, bool]:
+        """`complete_before_ms`, and whether those who write to it now announce it, see `announced`.
+
+        Raises:
+            HeronError: the records cannot be read.
+        """
+        return _progress.completeness(self.directory)
 
     def footer(self, file: ArchiveFile) -> Footer:
         """What a file says about itself; read once.

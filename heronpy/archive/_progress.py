@@ -50,6 +50,7 @@ class Progress:
         if state == self._written:
             return
         content = {"before_ms": state[0], "ended": state[1], "tasks": self._tasks, "began_ms": self._began_ms}
+        content["announces"] = True  # what it writes: see `_news`
         try:
             write_json(self._directory, self._path, content)
         except OSError as error:
@@ -63,13 +64,23 @@ def complete_before_ms(directory: Location) -> int | None:
     Raises:
         HeronError: a file cannot be read.
     """
+    return completeness(directory)[0]
+
+
+def completeness(directory: Location) -> tuple[int | None, bool]:
+    """The same, and whether the writers of the newest run announce what they write.
+
+    Raises:
+        HeronError: a file cannot be read.
+    """
     runs = _runs(directory)
     if not runs:
-        return NOTHING
+        return NOTHING, False
     newest = max(runs.values(), key=lambda tasks: max(task["began_ms"] for task in tasks))
+    announces = all(task.get("announces") is True for task in newest)
     if _all_there(newest) and all(task["ended"] for task in newest):
-        return None
-    return max(_least(tasks) for tasks in runs.values())
+        return None, announces
+    return max(_least(tasks) for tasks in runs.values()), announces
 
 
 def _runs(directory: Location) -> dict[str, list[dict[str, Any]]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heronpy.archive._arrow import pa, pq
+from heronpy.archive._news import announce
 from heronpy.archive._progress import Progress
 from heronpy.archive._schema import agree, evolve, read_schema
 from heronpy.archive.element_types import SchemaMismatch, Type, infer, merge, narrow
@@ -95,6 +96,8 @@ class ArchiveWriter:
             self._schema = agree(self._directory, codec, batch_length_ms)
             if isinstance(self._directory, Path):
                 remove_stale(self._directory)
+            else:
+                self._files.remove_torn()
         except OSError as error:
             raise HeronError(f"cannot write archive {directory}: {error.strerror or error}") from error
         self._progress = Progress(self._directory, task, run, tasks)
@@ -146,28 +149,37 @@ class ArchiveWriter:
         """
         written = []
         try:
-            for batch, rows in self._batches.items():
+            for batch, rows in list(self._batches.items()):
                 path = self._write(batch, rows)
                 if path is not None:
-                    written.append((path, self._directory / f"batch={batch}"))
+                    written.append((path, batch))
+                if not isinstance(self._directory, Path):
+                    self._archived(batch)  # visible already: if the next fails, it is not to be written again
             if isinstance(self._directory, Path):
-                self._rename(written)
+                self._rename(self._directory, written)
         except OSError as error:
             # Files that are renamed already stay: their rows will be there twice, under one id, as after a kill.
             raise HeronError(f"cannot write archive {self._directory}: {error.strerror or error}") from error
-        self._batches = {}
-        self._taken += self.waiting
-        self.waiting = 0
+        for batch in list(self._batches):
+            self._archived(batch)
         return len(written)
 
-    def _rename(self, written: Sequence[tuple[Location, Location]]) -> None:
-        for tmp, folder in written:
+    def _archived(self, batch: int) -> None:
+        count = len(self._batches.pop(batch).ids)
+        self._taken += count
+        self.waiting -= count
+
+    def _rename(self, directory: Path, written: Sequence[tuple[Location, int]]) -> None:
+        named = [(tmp, batch, self._name()) for tmp, batch in written]
+        announce(directory, [(batch, name) for _, batch, name in named])
+        folders = []
+        for tmp, batch, name in named:
             assert isinstance(tmp, Path)
-            assert isinstance(folder, Path)
-            folder.mkdir(exist_ok=True)
-            os.rename(tmp, folder / self._name())
-        for folder in [folder for _, folder in written] + ([self._directory] if written else []):
-            sync(folder)  # type: ignore[arg-type]  # as above
+            folders.append(directory / f"batch={batch}")
+            folders[-1].mkdir(exist_ok=True)
+            os.rename(tmp, folders[-1] / name)
+        for folder in folders + ([directory] if written else []):
+            sync(folder)
 
     def progress(self, watermark_ms: int | None) -> None:
         """Record that every element before `watermark_ms` of this task is committed; None: every one there will be.
@@ -229,6 +241,7 @@ class ArchiveWriter:
             path = tmp_path(self._directory)
         else:
             path = self._directory / f"batch={batch}" / self._name()
+            announce(self._directory, [(batch, path.name)])
         with self._files.writing(path) as to:
             pq.write_table(table, to, row_group_size=rows_per_group(table), **write_options())
         return path

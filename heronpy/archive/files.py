@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from heronpy.errors import UnavailableError
 from heronpy.files import sync
 from heronpy.filesystem import Found, Location, UrlPath, files_of
-from heronpy.host import pid_space
 
 P = TypeVar("P", Path, UrlPath, Location)
 TMP = "_tmp"
@@ -35,6 +34,8 @@ def this_process() -> str:
 @functools.cache
 def _host() -> str:
     """Name of this host, and a digest of where its pids mean the same processes: containers may share a name."""
+    from heronpy.host import pid_space  # with it comes the engine's runtime, which Spark's tasks do without
+
     return f"{socket.gethostname()}-{hashlib.sha256(pid_space().encode()).hexdigest()[:8]}"
 
 

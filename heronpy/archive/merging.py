@@ -115,9 +115,16 @@ def merge_files(plan: MergePlan) -> Merged:
     return Merged(plan, skipped=tuple(skipped))
 
 
-def publish(merged: Merged) -> Location:
-    """Make a merged file count, and the files that it replaces not, at once."""
+def publish(merged: Merged) -> Location | None:
+    """Make a merged file count, and the files that it replaces not, at once.
+
+    None: another compaction, which has taken this one for dead, was faster. Its rows would be there twice.
+    """
     assert merged.tmp is not None
+    there = {file.path for file in Archive(merged.plan.directory).files_of_batch(merged.plan.batch)}
+    if not there.issuperset(merged.files):
+        files_of(merged.tmp).delete([merged.tmp])
+        return None
     folder = merged.plan.directory / f"batch={merged.plan.batch}"
     path = folder / f"{time.time_ns() // 1_000_000}{MERGED}{secrets.token_hex(6)}.parquet"
     files_of(path).move(merged.tmp, path)

@@ -18,6 +18,7 @@ from heronpy.archive import ArchiveWriter
 from heronpy.errors import HeronError
 from heronpy.examples.random_word_count import WORDS, random_words
 from heronpy.examples.words_pipeline import BATCH_LENGTH_S
+from heronpy.filesystem import Location, files_of
 
 BATCHES = 10
 BEGIN_S = 1_700_000_040
@@ -44,7 +45,7 @@ class Input(msgspec.Struct):
     format: int = _FORMAT
 
 
-def archive_at(directory: Path, archive: Path, mb: float) -> Input:
+def archive_at(directory: Path, archive: Location, mb: float) -> Input:
     """Make the archive of a job in `directory`, unless it is there: `mb` of text (10^6 bytes).
 
     Raises:
@@ -58,12 +59,14 @@ def archive_at(directory: Path, archive: Path, mb: float) -> Input:
     except (FileNotFoundError, msgspec.DecodeError):
         pass
     shutil.rmtree(directory, ignore_errors=True)
+    files_of(archive).delete_folder(archive)
+    directory.mkdir(parents=True)
     made = _write(archive, int(mb * 1e6))
     note.write_bytes(msgspec.json.encode(made))
     return made
 
 
-def _write(directory: Path, size: int) -> Input:
+def _write(directory: Location, size: int) -> Input:
     rng = np.random.default_rng(0)
     halves, distinct = _halves(rng)
     half_bytes = np.fromiter(map(len, halves), np.int64, len(halves))

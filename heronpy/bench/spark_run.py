@@ -126,17 +126,17 @@ def _ratios(runs: dict[str, list[float]]) -> dict[str, float]:
 def _measure(kind: str, config: SparkBenchConfig, directory: Path) -> Measured:
     command = [sys.executable, "-m", "heronpy.bench._spark_jobs", kind, str(directory)]
     command += ["--out", str(directory / kind), "--master", config.master]
-    with tempfile.TemporaryFile("w+") as errors, _running(command, errors) as process:
+    with tempfile.TemporaryFile("w+") as errors, started(command, errors) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         if process.stdout.readline().strip() != "ready":
-            raise UnavailableError(_last_line(errors) or f"{kind}: Spark does not start")
+            raise UnavailableError(last_line(errors) or f"{kind}: Spark does not start")
         with watched_tree(process.pid) as tree:
             process.stdin.write("go\n")
             process.stdin.flush()
             answer = process.stdout.readline()
         if not answer:
-            raise UnavailableError(f"{kind} failed: {_last_line(errors)}")
+            raise UnavailableError(f"{kind} failed: {last_line(errors)}")
         process.stdin.close()
         process.wait(_END_S)
         said = json.loads(answer)
@@ -144,7 +144,8 @@ def _measure(kind: str, config: SparkBenchConfig, directory: Path) -> Measured:
 
 
 @contextlib.contextmanager
-def _running(command: list[str], errors: object) -> Iterator[subprocess.Popen[str]]:
+def started(command: list[str], errors: object) -> Iterator[subprocess.Popen[str]]:
+    """A process for the duration of the block, with pipes for what it is told and answers."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -165,7 +166,8 @@ def _running(command: list[str], errors: object) -> Iterator[subprocess.Popen[st
                 process.wait()
 
 
-def _last_line(errors: object) -> str:
+def last_line(errors: object) -> str:
+    """The last line of a temporary file that is not empty."""
     errors.seek(0)  # type: ignore[attr-defined]  # a temporary file
     lines = [line.strip() for line in errors if line.strip()]  # type: ignore[attr-defined]  # as above
     return lines[-1] if lines else ""

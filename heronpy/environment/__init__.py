@@ -21,7 +21,7 @@ from heronpy.environment._requirements import (
     has_requirements,
     install_requirements,
 )
-from heronpy.environment._ship import PYTHON, own_tag, pack_environment
+from heronpy.environment._ship import PYTHON, own_tag, pack_distributions, pack_environment
 
 __all__ = [
     "PYTHON",
@@ -32,6 +32,7 @@ __all__ = [
     "install_requirements",
     "is_installed",
     "own_tag",
+    "pack_distributions",
     "pack_environment",
     "python_command",
 ]

@@ -9,16 +9,27 @@ name them as requirements.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import importlib.util
+import os
+import re
 import sys
 import sysconfig
+from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
+from heronpy.errors import StateError
 from heronpy.uploader import pack
 
 PYTHON = "python"
 """The place of the environment among a topology's packages."""
 _OURS = ("heronpy", "heron_scheduler", "heron_tracker")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ENGINE = "heron-engine"
+_DIGITS = 16
+_KEPT = 4
+"""Packages of distributions that stay in the cache."""
 _LEFT_OUT = frozenset(("__pycache__", "setuptools", "wheel", "_distutils_hack"))
 
 
@@ -39,6 +50,78 @@ def pack_environment(archive: Path) -> Path:
             if installed.keys().isdisjoint(directory.parents):
                 sources.append((name, directory))
     return pack(sources, archive, left_out=_is_left_out)
+
+
+def pack_distributions(cache: Path, modules: Iterable[str], *, without: Collection[str] = ()) -> Path:
+    """A package of what some modules are installed with, and of what that requires in turn.
+
+    Extras are not followed: a module that the code imports is named itself. The package is named by what is in it, and
+    made if it is not there; of older ones a few stay.
+
+    Args:
+        cache: the directory for such packages, of this user alone; made if missing.
+        modules: top-level modules; those that are not installed are passed over.
+        without: distributions to leave out, with what only they require.
+
+    Raises:
+        UsageError: it is too large, or has something in it that cannot be packed.
+        StateError: a file cannot be read, or the package cannot be written.
+    """
+    found = _required_by(modules, without)
+    records = sorted(f"{one.name}=={one.version} {one.read_text('RECORD')}" for one in found)
+    digest = hashlib.sha256("\n".join((own_tag(), *records)).encode()).hexdigest()[:_DIGITS]
+    archive = cache / f"heron-packages-{digest}.tar.gz"
+    if archive.exists():
+        os.utime(archive)
+        return archive
+    tops = {path.parts[0] for one in found for path in one.files or ()}
+    scratch = archive.with_name(f".{archive.name}.{os.getpid()}")
+    try:
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        pack(
+            [("", place) for place in sorted({Path(str(one.locate_file(""))) for one in found})],
+            scratch,
+            left_out=lambda path: _is_left_out(path) or path.parts[0] not in tops,
+        )
+        scratch.rename(archive)
+        for old in sorted(cache.glob("heron-packages-*.tar.gz"), key=_used_s)[:-_KEPT]:
+            old.unlink(missing_ok=True)
+    except OSError as e:
+        raise StateError(f"{archive} cannot be written: {e.strerror or e}") from e
+    finally:
+        scratch.unlink(missing_ok=True)
+    return archive
+
+
+def _used_s(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # another process has removed it
+        return 0.0
+
+
+def _required_by(modules: Iterable[str], without: Collection[str]) -> list[importlib.metadata.Distribution]:
+    installed = importlib.metadata.packages_distributions()
+    waiting = [name for module in modules for name in installed.get(module, ())]
+    seen = {_normal(name) for name in (*without, _ENGINE)}
+    found = []
+    while waiting:
+        name = _normal(waiting.pop())
+        if name in seen:
+            continue
+        seen.add(name)
+        try:
+            one = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # required on other platforms, or of other versions of Python
+        found.append(one)
+        required = (text for text in one.requires or () if "extra ==" not in text)
+        waiting += [match[0] for text in required if (match := _NAME.match(text))]
+    return found
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def own_tag() -> str:

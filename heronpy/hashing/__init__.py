@@ -2,7 +2,7 @@
 
 from heronpy.hashing._encoded_key import decode_key, encode_key
 from heronpy.hashing._key_groups import KEY_GROUPS, groups_of, index_of_group, key_group, key_groups
-from heronpy.hashing._stable_hash import mix, stable_hash
+from heronpy.hashing._stable_hash import mix, stable_hash, stable_hashes
 
 __all__ = [
     "KEY_GROUPS",
@@ -14,4 +14,5 @@ __all__ = [
     "key_groups",
     "mix",
     "stable_hash",
+    "stable_hashes",
 ]

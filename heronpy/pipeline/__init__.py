@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heronpy.pipeline._bootstrap_job import bootstrap
     from heronpy.pipeline._state_tables import StateTable, write_checkpoint
     from heronpy.pipeline._states import states
     from heronpy.pipeline.job import Job
@@ -28,6 +29,7 @@ __all__ = [
     "RunReport",
     "StateTable",
     "ViewReader",
+    "bootstrap",
     "read_state",
     "run",
     "spark_session",
@@ -45,6 +47,7 @@ _IN = {
     "RunReport": "running",
     "StateTable": "_state_tables",
     "ViewReader": "views",
+    "bootstrap": "_bootstrap_job",
     "read_state": "state_source",
     "run": "running",
     "spark_session": "session",

@@ -1,8 +1,9 @@
 """Starting a topology warm: what batches have computed becomes its live views and the state of its reductions.
 
 Live rows are replaced batch by batch: those of closed batches are not read anyway, batch views are. States and the cut
-belong together, so they are written into a directory of their own, and the link `bootstrap` is turned to it in the end:
-interrupted before that, a topology begins with what it would have begun with. The same bootstrap can be run again.
+belong together, so they are written into a directory of their own, and the link `bootstrap` (in a store an object,
+`bootstrap.json`) is turned to it in the end: interrupted before, a topology begins with what it would have begun with.
+The same bootstrap can be run again.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.archive.files import locked
-from heronpy.errors import AlreadyExistsError, ConfigError, StateError
+from heronpy.errors import AlreadyExistsError, HeronError, StateError
+from heronpy.filesystem import Location, UrlPath, files_of
+from heronpy.pipeline import _manifest_log as log
 from heronpy.pipeline._states import states
 from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.reconcile import live_reader
-from heronpy.streamlet.bootstrap import write_cut, write_states
+from heronpy.streamlet.bootstrap import name_bootstrap, write_cut, write_states
 
 _FOLDER = "bootstraps"
 """In the job's directory: what `bootstrap`, a link, points into."""
@@ -112,32 +115,41 @@ def bootstrap(
         progress: called with what happens.
 
     Raises:
-        ConfigError: the job's files are in a store.
         StateError: no batch is closed.
         HeronError: Spark, a view or a store fails; what there was before still counts.
     """
     began_s = time.monotonic()
-    if not isinstance(job.directory, Path):
-        raise ConfigError(f"{job.directory}: only jobs in directories are bootstrapped so far")
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     if manifest.committed_watermark is None:
         raise StateError(f"{job.name} has no closed batch to begin with: there is nothing to bootstrap from")
     done = Bootstrapped(manifest.committed_watermark, (manifest.committed_watermark + 1) * job.batch_length_ms)
-    with locked(job.directory / f"{_FOLDER}.lock", f"another bootstrap of {job.name} runs", wait_s=0):
+    with _alone(job.directory, f"another bootstrap of {job.name} runs"):
         done.live_rows = load_live_views(job, manifest, progress=progress)
         done.states = _write_initial(job, job.directory, done, master, conf, progress)
     done.seconds = time.monotonic() - began_s
     return done
 
 
+def _alone(directory: Location, what: str) -> contextlib.AbstractContextManager[object]:
+    if isinstance(directory, Path):
+        return locked(directory / f"{_FOLDER}.lock", what, wait_s=0)
+    return log.lease(directory / f"{_FOLDER}-lock", what)
+
+
 def _write_initial(
-    job: Job, directory: Path, done: Bootstrapped, master: str, conf: Mapping[str, str], progress: Callable[[str], None]
+    job: Job,
+    directory: Location,
+    done: Bootstrapped,
+    master: str,
+    conf: Mapping[str, str],
+    progress: Callable[[str], None],
 ) -> dict[str, int]:
     """Compute states, write them and the cut, and have topologies begin with them: all of it, or nothing."""
     counted = {}
     target = directory / _FOLDER / f"{done.committed_watermark}-{secrets.token_hex(4)}"
     try:
-        target.mkdir(parents=True)
+        if isinstance(target, Path):
+            target.mkdir(parents=True)
         with states(job, master=master, conf=conf) as found:
             for stage, items in found.items():
                 progress(f"state of {stage}")
@@ -146,14 +158,22 @@ def _write_initial(
                 counted[stage] = counter.count
         if Manifest.load(job.directory, job.batch_length_ms).committed_watermark != done.committed_watermark:
             raise StateError(f"a batch run of {job.name} closed further batches meanwhile: run the bootstrap again")
-        write_cut(target, done.before_ms)
-        _switch(directory, target)
+        if isinstance(directory, UrlPath):
+            name_bootstrap(directory, f"{_FOLDER}/{target.name}", counted, done.before_ms)
+        elif isinstance(target, Path):
+            write_cut(target, done.before_ms)
+            _switch(directory, target)
     except BaseException as e:
-        shutil.rmtree(target, ignore_errors=True)
+        with contextlib.suppress(HeronError):  # the next one removes it
+            files_of(target).delete_folder(target)
         if isinstance(e, OSError):
             raise StateError(f"{target} cannot be written: {e.strerror or e}") from e
         raise
-    _remove_old(target)
+    if isinstance(target, Path):
+        _remove_old(target)
+    else:
+        folder = directory / _FOLDER
+        files_of(folder).delete(path for path in files_of(folder).below(folder) if target.name not in path.parts)
     return counted
 
 

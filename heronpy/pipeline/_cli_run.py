@@ -23,6 +23,7 @@ from heronpy.pipeline.cli_job import (
     JobArgument,
     JobCommand,
     JsonOption,
+    LiveOption,
     NameOption,
     load,
     parse_batch,
@@ -30,11 +31,12 @@ from heronpy.pipeline.cli_job import (
 )
 from heronpy.pipeline.cli_progress import shown, steps
 from heronpy.pipeline.load import Loaded, enter, pickle_by_value_in_spark
+from heronpy.pipeline.masters import SHARED_DISK_KEY, SHIP_PACKAGES_KEY
 from heronpy.pipeline.running import RunReport
 from heronpy.pipeline.running import run as batch_run
 from heronpy.pipeline.session import check_packages
 
-SETTINGS = {name: {"cls": JobCommand} for name in ("run", "backfill", "bootstrap", "compact")}
+SETTINGS = {name: {"cls": JobCommand} for name in ("run", "backfill", "bootstrap", "compact", "vacuum")}
 
 LOCAL = "local[*]"
 _BATCHES_MAX = 1_000_000
@@ -47,6 +49,12 @@ AcceptDamage = Annotated[
     typer.Option("--accept-damage", help="Compute batches without what is damaged of their input.", show_default=False),
 ]
 Conf = Annotated[list[str] | None, typer.Option(metavar="K=V", help="A setting of Spark; may be repeated.")]
+SharedDisk = Annotated[
+    bool, typer.Option("--shared-disk", help="Executors have the directories of this machine.", show_default=False)
+]
+ShipPackages = Annotated[
+    bool, typer.Option("--ship-packages", help="Send installed packages to executors.", show_default=False)
+]
 
 
 def run(
@@ -56,22 +64,32 @@ def run(
         str | None, typer.Option(metavar="T", help="Only batches that end by then: ISO time (UTC), seconds, or now.")
     ] = None,
     accept_damage: AcceptDamage = False,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--everything", help="Look at all files of the archive, for what was changed by hand.", show_default=False
+        ),
+    ] = False,
     master: Master = None,
     conf: Conf = None,
+    shared_disk: SharedDisk = False,
+    ship_packages: ShipPackages = False,
     name: NameOption = None,
+    live: LiveOption = None,
     as_json: JsonOption = False,
     verbose: Verbose = False,
 ) -> None:
     """Compute all batches that are complete and not done, or whose input has changed."""
     until_ms = None if until is None else parse_time_ms("--until", until)
-    settings = parse_conf(conf)
-    loaded = load(job, args, name)
+    settings = spark_settings(conf, shared_disk, ship_packages)
+    loaded = load(job, args, name, live)
     with _told(loaded) as tell_of:
         with _reported(loaded, as_json):
-            report = _run(loaded, master, settings, quiet=as_json, until_ms=until_ms, accept_damage=accept_damage)
+            which = {"until_ms": until_ms, "accept_damage": accept_damage, "everything": everything}
+            report = _run(loaded, master, settings, quiet=as_json, **which)
+        tell_of(report)
         _print_report(loaded, report, as_json)
         prune(loaded)
-        tell_of(report)
 
 
 def backfill(
@@ -87,7 +105,10 @@ def backfill(
     accept_damage: AcceptDamage = False,
     master: Master = None,
     conf: Conf = None,
+    shared_disk: SharedDisk = False,
+    ship_packages: ShipPackages = False,
     name: NameOption = None,
+    live: LiveOption = None,
     as_json: JsonOption = False,
     verbose: Verbose = False,
 ) -> None:
@@ -95,8 +116,8 @@ def backfill(
     times = None if begin is None or to is None else (parse_time_ms("--from", begin), parse_time_ms("--to", to))
     if bool(batch) == bool(times) or (begin is None) != (to is None):
         raise UsageError("say which batches: --from T --to T, or --batch B")
-    settings = parse_conf(conf)
-    loaded = load(job, args, name)
+    settings = spark_settings(conf, shared_disk, ship_packages)
+    loaded = load(job, args, name, live)
     length_ms = loaded.job.batch_length_ms
     wanted = (
         sorted({parse_batch(one, length_ms) for one in batch})
@@ -109,8 +130,8 @@ def backfill(
     with _told(loaded) as tell_of:
         with _reported(loaded, as_json):
             report = _run(loaded, master, settings, quiet=as_json, **which)
-        _print_report(loaded, report, as_json)
         tell_of(report)
+        _print_report(loaded, report, as_json)
 
 
 def bootstrap(
@@ -119,15 +140,18 @@ def bootstrap(
     force: Annotated[bool, typer.Option("--force", help="Also while the topology runs.", show_default=False)] = False,
     master: Master = None,
     conf: Conf = None,
+    shared_disk: SharedDisk = False,
+    ship_packages: ShipPackages = False,
     name: NameOption = None,
+    live: LiveOption = None,
     as_json: JsonOption = False,
     verbose: Verbose = False,
 ) -> None:
     """Compute pending batches, and let the topology begin with their results: live views, and state of reductions."""
     from heronpy.pipeline import _bootstrap_job
 
-    settings = parse_conf(conf)
-    loaded = load(job, args, name)
+    settings = spark_settings(conf, shared_disk, ship_packages)
+    loaded = load(job, args, name, live)
     if not force:
         _bootstrap_job.refuse_if_running(home(), loaded.job.name)
     with _told(loaded) as tell_of, _session(loaded, master, settings) as where:
@@ -146,17 +170,52 @@ def compact(
     args: ArgsArgument = None,
     master: Master = None,
     conf: Conf = None,
+    shared_disk: SharedDisk = False,
+    ship_packages: ShipPackages = False,
     name: NameOption = None,
     verbose: Verbose = False,
 ) -> None:
     """Merge the small files of complete batches in the archives."""
     from heronpy.pipeline import compaction as _compact
 
-    settings = parse_conf(conf)
+    settings = spark_settings(conf, shared_disk, ship_packages)
     loaded = load(job, args, name)
     with _session(loaded, master, settings) as where, steps("compact") as step:
         report = _compact.compact(loaded.job, progress=step, **where)
     print(report)
+
+
+def spark_settings(conf: Sequence[str] | None, shared_disk: bool, ship_packages: bool) -> dict[str, str]:
+    """Spark's settings, and what of a command says how executors are.
+
+    Raises:
+        UsageError: see `parse_conf`.
+    """
+    said = {SHARED_DISK_KEY: shared_disk, SHIP_PACKAGES_KEY: ship_packages}
+    return {**parse_conf(conf), **{key: "true" for key, is_said in said.items() if is_said}}
+
+
+def vacuum(
+    job: JobArgument,
+    args: ArgsArgument = None,
+    letters_days: Annotated[
+        float | None,
+        typer.Option("--dead-letters-older-than", metavar="DAYS", min=0, help="Batch runs' dead letters go, too."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print it, remove nothing.", show_default=False)] = False,
+    name: NameOption = None,
+    verbose: Verbose = False,
+) -> None:
+    """Remove files that no batch run counts, however long ago they were left."""
+    from heronpy.pipeline import vacuum as _vacuum
+
+    loaded = load(job, args, name)
+    older_s = None if letters_days is None else letters_days * 86_400
+    found = _vacuum.vacuum(loaded.job, letters_older_than_s=older_s, dry_run=dry_run)
+    if dry_run:
+        for path in (*found.leftovers, *found.letters):
+            print(path)
+    print(f"{'would remove' if dry_run else 'removed'} {found}")
 
 
 def parse_conf(given: Sequence[str] | None) -> dict[str, str]:
@@ -252,7 +311,10 @@ def _run_in(loaded: Loaded, where: dict[str, Any], *, quiet: bool, **which: Any)
 
 @contextlib.contextmanager
 def _told(loaded: Loaded) -> Iterator[Callable[[RunReport], None]]:
-    """In the end the topology's state manager has what was done, for the Tracker; or why it failed."""
+    """In the end the topology's state manager has what was done, for the Tracker; or why it failed.
+
+    What fails after the run, as dropping live rows, is an error of the command and none of the run.
+    """
     from heronpy.pipeline.publish import failed, tell
     from heronpy.pipeline.record import Run
 
@@ -261,11 +323,13 @@ def _told(loaded: Loaded) -> Iterator[Callable[[RunReport], None]]:
     try:
         yield reports.append
     except HeronError as e:
-        tell(home(), loaded.job, run=failed(began_s, e))
+        if not reports:
+            tell(home(), loaded.job, run=failed(began_s, e))
         raise
-    for report in reports:
-        done = Run(began_at_s=began_s, seconds=round(report.seconds, 3), batches=len(report.batches))
-        tell(home(), loaded.job, run=done)
+    finally:
+        for report in reports:
+            done = Run(began_at_s=began_s, seconds=round(report.seconds, 3), batches=len(report.batches))
+            tell(home(), loaded.job, run=done)
 
 
 @contextlib.contextmanager
@@ -306,9 +370,9 @@ def _session(loaded: Loaded, master: str | None, settings: dict[str, str]) -> It
 
 
 def _print_report(loaded: Loaded, report: RunReport, as_json: bool) -> None:
-    size_bytes = input_bytes(loaded, report)
+    size_bytes = report.input_bytes
     if as_json:
-        print(json.dumps(report_json(report) | {"input_bytes": size_bytes}, indent=2))
+        print(json.dumps(report_json(report), indent=2))
         return
     from rich.console import Console
 
@@ -340,20 +404,6 @@ def _closed(report: RunReport) -> str:
         "no batch is complete yet"
         if report.committed_watermark is None
         else f"all batches up to {batch_name(report.committed_watermark, report.batch_length_ms)} are done"
-    )
-
-
-def input_bytes(loaded: Loaded, report: RunReport) -> int:
-    """Bytes of the archives' files of the batches that were computed; 0 if the input is in no archive."""
-    from heronpy.archive import Archive
-
-    batches = set(report.batches)
-    return sum(
-        file.size_bytes
-        for node in loaded.job.archives().values()
-        for batch, files in Archive(loaded.job.archive_path(node)).batches().items()
-        if batch in batches
-        for file in files
     )
 
 

@@ -18,6 +18,7 @@ from heronpy.pipeline.cli_job import (
     JobCommand,
     JsonOption,
     KeyCommand,
+    LiveOption,
     NameOption,
     load,
     parse_key,
@@ -48,13 +49,14 @@ def status(
     job: JobArgument,
     args: ArgsArgument = None,
     name: NameOption = None,
+    live: LiveOption = None,
     as_json: JsonOption = False,
     verbose: Verbose = False,
 ) -> None:
     """Show how far batches are, what the archive and the live stores hold, and what was set aside."""
     from heronpy.pipeline.status import collect, show
 
-    found = collect(load(job, args, name).job)
+    found = collect(load(job, args, name, live).job)
     if as_json:
         print(json.dumps(found, indent=2))
     else:
@@ -66,6 +68,7 @@ def query(
     key: Annotated[str, typer.Argument(metavar="KEY", help="JSON, with arrays for tuples; or any other text.")],
     args: ArgsArgument = None,
     name: NameOption = None,
+    live: LiveOption = None,
     view: ViewOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the parts that the answer is made of.", show_default=False)
@@ -78,7 +81,7 @@ def query(
     from heronpy.pipeline._query import answer
 
     parsed = parse_key(key)
-    found = answer(load(job, args, name).job, parsed, view, exact_only=exact_only)
+    found = answer(load(job, args, name, live).job, parsed, view, exact_only=exact_only)
     if found is None:
         raise NotFoundError(
             f"no key {parsed!r} in the views of {job}" if view is None else f"no key {parsed!r} in {view}"
@@ -96,6 +99,7 @@ def export(
     ],
     args: ArgsArgument = None,
     name: NameOption = None,
+    live: LiveOption = None,
     view: ViewOption = None,
     exact_only: ExactOnly = False,
     verbose: Verbose = False,
@@ -108,7 +112,7 @@ def export(
     from heronpy.pipeline.merged import MergedStore
 
     check_path(target)
-    loaded = load(job, args, name)
+    loaded = load(job, args, name, live)
     chosen = view_of(loaded.job, view)
     with MergedStore(loaded.job, chosen, exact_only=exact_only) as store:
         rows = write(store.items(), target)
@@ -119,6 +123,7 @@ def reconcile(
     job: JobArgument,
     args: ArgsArgument = None,
     name: NameOption = None,
+    live: LiveOption = None,
     view: Annotated[str | None, typer.Option(metavar="VIEW", help="Only this view.")] = None,
     limit: Annotated[int, typer.Option(metavar="N", min=0, help="Keys of each view to show.")] = 20,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a report with charts.")] = None,
@@ -134,7 +139,7 @@ def reconcile(
         raise UsageError(f"--html {html}: there is no directory {target.parent}")
     from heronpy.pipeline import reconcile as _reconcile
 
-    compared = load(job, args, name).job
+    compared = load(job, args, name, live).job
     found = _reconcile.reconcile(compared, view=view, limit=limit)
     if view is None:  # else it is not all of the drift
         from heronpy.pipeline.look import drift_of

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from heronpy.archive import publish_letters
+from heronpy.archive import DEAD_LETTERS
 from heronpy.files import sync
 from heronpy.filesystem import Location, files_of
-from heronpy.pipeline.exchange import output_directory, output_name
+from heronpy.pipeline.exchange import output_name
 from heronpy.pipeline.job import Job
-from heronpy.pipeline.letters import find_letters, remove_letters, stale_letters
+from heronpy.pipeline.letters import find_letters, is_of_others, letters_of, publish_letters, stale_letters
 from heronpy.pipeline.manifest import Batch, Manifest, Parts
 from heronpy.pipeline.parts import part_name
 from heronpy.pipeline.plan import BatchPlan
-from heronpy.pipeline.reductions import STATES
 from heronpy.pipeline.task import Part, Report
 from heronpy.streamlet.graph import Node, SinkNode, StoreNode
 
@@ -33,6 +30,7 @@ def commit(
     *,
     damaged: Mapping[int, str],
     committed_watermark: Callable[[], int | None],
+    all_anew: bool = False,
 ) -> None:
     """Replace batches by what a Spark job has computed.
 
@@ -46,19 +44,18 @@ def commit(
         inputs: of each batch, by archive.
         damaged: what could not be read of the input of batches.
         committed_watermark: called when the batches are in the manifest.
+        all_anew: no batch stays as it was.
     """
-    replaced = [
-        directory
-        for batch in fingerprints
-        if (old := manifest.batches.get(batch)) is not None
-        for directory in _directories(job, plan, batch, old)
-    ]
+    replaced: dict[str, list[str]] = {}
+    """Folders by their version."""
+    for batch in fingerprints:
+        if (old := manifest.batches.get(batch)) is not None:
+            replaced.setdefault(old.version, []).extend(_folders_of(batch, old))
     parts: dict[tuple[str, int], list[Part]] = {}
     for part in report.parts:
         parts.setdefault((part.stage, part.batch), []).append(part)
     for group in parts.values():
         _rename(group)
-    publish_letters(report.letters)
     now_s = time.time()
     for batch, fingerprint in fingerprints.items():
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
@@ -75,11 +72,24 @@ def commit(
                 done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
     manifest.committed_watermark = committed_watermark()
-    letters = find_letters(job.directory)  # before: a run that takes over afterwards has others
+    if any(is_of_others(path, fingerprints) for path in report.letters):
+        manifest.lettered[version] = list(fingerprints)
+    for of, batches in list(manifest.lettered.items()):
+        if of in replaced and all((now := manifest.batches.get(n)) is None or now.version != of for n in batches):
+            del manifest.lettered[of]
+    manifest.letters = [f"{path.parent.name}/{path.name}" for path in report.letters]
+    # Found before the manifest is saved: a run that takes over afterwards has others.
+    letters: list[Location] = []
+    if replaced or all_anew:
+        found = find_letters(job.directory)
+        letters = stale_letters(found if all_anew else letters_of(found, replaced), manifest, version)
+    folders = [folder for found in replaced.values() for folder in found]
+    manifest.garbage += [*folders, *(f"{DEAD_LETTERS}/{path.parent.name}/{path.name}" for path in letters)]
     manifest.save(job.directory)
-    for directory in replaced:
-        files_of(directory).delete_folder(directory)  # what stays is removed as a leftover by the next run
-    remove_letters(letters, manifest, version)
+    publish_letters(job.directory, manifest)
+    for folder in folders:
+        files_of(job.directory).delete_folder(job.directory / folder)  # again by the next run, if this one dies
+    files_of(job.directory).delete(letters)
 
 
 def _rename(parts: list[Part]) -> None:
@@ -106,65 +116,12 @@ def _parts(node: Node, parts: list[Part]) -> Parts:
     return Parts(sum(rows), rows, files if named else [])
 
 
-def _directories(job: Job, plan: BatchPlan, batch: int, old: Batch) -> Iterator[Location]:
-    for name in plan.outputs:
-        yield output_directory(job.directory, plan.nodes[name], batch, old.version)
+def output_folders(plan: BatchPlan) -> list[str]:
+    """Of views and sinks, below the job's."""
+    nodes = [plan.nodes[name] for name in plan.outputs]
+    return [f"{'sinks' if isinstance(node, SinkNode) else 'views'}/{output_name(node)}" for node in nodes]
 
 
-def find_leftovers(job: Job, manifest: Manifest) -> list[Location]:
-    """What the manifest does not name: of runs that died, of programs that had other views.
-
-    In a store it is looked for before the manifest is claimed, and removed afterwards: so nothing of it is of a run
-    that has taken over meanwhile.
-    """
-    found = stale_letters(find_letters(job.directory), manifest)
-    kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
-
-    def counts(output: str, name: str) -> bool:
-        base = manifest.bases.get(output)
-        return name in kept or (base is not None and name == f"base/{base.version}")
-
-    if not isinstance(job.directory, Path):
-        return found + _stored_leftovers(job.directory, counts)
-    found += [folder for folder in _folders(job.directory) if folder.name.startswith(STATES)]
-    for kind in ("views", "sinks"):
-        for output in _folders(job.directory / kind):
-            for batch in _folders(output):
-                versions = _folders(batch)
-                found += [version for version in versions if not counts(output.name, f"{batch.name}/{version.name}")]
-    return found
-
-
-def _stored_leftovers(directory: Location, counts: Callable[[str, str], bool]) -> list[Location]:
-    found = []
-    for kind in ("views", "sinks"):
-        folder = directory / kind
-        for path in files_of(folder).below(folder):
-            where = path.parts[len(folder.parts) : -1]  # output, batch, version; what else is there is not of a run
-            if len(where) == 3 and path.name and not counts(where[0], f"{where[1]}/{where[2]}"):
-                found.append(path)
-    return found
-
-
-def remove_leftovers(found: Sequence[Location]) -> None:
-    """Remove what `find_leftovers` has found.
-
-    Raises:
-        OSError, HeronError: a file cannot be removed.
-    """
-    files = []
-    for path in found:
-        if isinstance(path, Path) and path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            files.append(path)
-    if files:
-        files_of(files[0]).delete(files)
-
-
-def _folders(path: Path) -> list[Path]:
-    try:
-        with os.scandir(path) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
-    except FileNotFoundError:
-        return []
+def _folders_of(batch: int, old: Batch) -> list[str]:
+    outputs = [*(f"views/{view}" for view in old.views), *(f"sinks/{sink}" for sink in old.sinks)]
+    return [f"{output}/batch={batch}/{old.version}" for output in outputs]

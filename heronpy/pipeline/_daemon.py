@@ -1,4 +1,4 @@
-"""The parent of Spark's Python workers on one machine: it imports, once, what each of them would import.
+"""The parent of Spark's Python workers in one executor: it imports, once, what each of them would import.
 
 A worker is a fork of this process, and Spark starts several in every job. Forks must come from a process without
 threads, so what starts one on import does not belong here, such as PyArrow; numpy is told not to.
@@ -6,6 +6,7 @@ threads, so what starts one on import does not belong here, such as PyArrow; num
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -16,7 +17,7 @@ _MODULES = (
     "heronpy.archive._deadletter",
     "heronpy.pipeline.duplicates",
     "heronpy.pipeline.execute",
-    "heronpy.pipeline._rollup",
+    "heronpy.pipeline.rollup",
     "heronpy.pipeline.views",
     "pyspark.worker",
 )
@@ -32,8 +33,9 @@ def main() -> None:
         sys.path_importer_cache.pop(entry, None)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    for module in _MODULES:
-        importlib.import_module(module)
+    with contextlib.suppress(ImportError):  # an executor's Python may lack something: whoever asks it says what
+        for module in _MODULES:
+            importlib.import_module(module)
     if threads is None:
         del os.environ["OPENBLAS_NUM_THREADS"]
     else:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import pickle
-import shutil
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heronpy.errors import ConfigError, NotFoundError
+from heronpy.errors import HeronError, NotFoundError
+from heronpy.filesystem import Location, files_of
 from heronpy.pipeline.computing import Batches, compute, cores
 from heronpy.pipeline.inputs import archive_readings, open_archives, sizes, source_readings
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.masters import check_shared, master_in_use
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.reductions import state_directory
 from heronpy.pipeline.session import spark_session
@@ -24,17 +25,21 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 
+_BUFFERED_BYTES = 1 << 20
+
+
 class State:
     """(key, value) of one stage, read from files as often as it is iterated over."""
 
-    def __init__(self, files: list[Path]) -> None:
+    def __init__(self, files: list[Location]) -> None:
         self._files = files
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for path in self._files:
-            with path.open("rb") as f, contextlib.suppress(EOFError):
+            with files_of(path).opened(path) as (file, _), contextlib.suppress(EOFError):
+                source = io.BufferedReader(file, _BUFFERED_BYTES) if isinstance(file, io.RawIOBase) else file
                 while True:
-                    yield from pickle.load(f)
+                    yield from pickle.load(source)
 
 
 @contextlib.contextmanager
@@ -44,12 +49,11 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
     Values are pickled in the job's own directory meanwhile.
 
     Raises:
-        ConfigError: the job's files are in a store.
+        UsageError: executors are on other machines that do not share its directory.
         NotFoundError: no batch is closed yet.
         TopologyError: a stage has no batch side.
     """
-    if not isinstance(job.directory, Path):
-        raise ConfigError(f"{job.directory}: states of reductions are computed only for jobs in directories so far")
+    check_shared(master_in_use(master), conf or {}, job.places())
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     nodes = [node for node in job.graph.nodes() if isinstance(node, ReduceByKeyNode)]
     if not nodes:
@@ -61,10 +65,12 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
     with spark_session(f"heronpy {job.name}", master, conf or {}) as session:
         report, version = _computed(session.sparkContext, job, plan, manifest.committed_watermark)
     try:
-        files = {node.stage: [Path(str(p.written)) for p in report.parts if p.stage == node.stage] for node in nodes}
+        files = {node.stage: [p.written for p in report.parts if p.stage == node.stage] for node in nodes}
         yield {stage: State(found) for stage, found in files.items()}
     finally:
-        shutil.rmtree(state_directory(job.directory, version), ignore_errors=True)
+        folder = state_directory(job.directory, version)
+        with contextlib.suppress(HeronError):  # the next run removes it
+            files_of(folder).delete_folder(folder)
 
 
 def _computed(sc: SparkContext, job: Job, plan: BatchPlan, upto: int) -> tuple[Report, str]:

@@ -20,6 +20,7 @@ class pipeline(Verbs):  # named as the verb
         "backfill": "heronpy.pipeline._cli_run",
         "bootstrap": "heronpy.pipeline._cli_run",
         "compact": "heronpy.pipeline._cli_run",
+        "vacuum": "heronpy.pipeline._cli_run",
         "status": "heronpy.pipeline._cli_show",
         "query": "heronpy.pipeline._cli_show",
         "export": "heronpy.pipeline._cli_show",

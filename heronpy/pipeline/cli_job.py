@@ -15,8 +15,9 @@ from typer.core import TyperCommand
 from heronpy.cli.commands import end_options, home
 from heronpy.errors import UnavailableError, UsageError
 from heronpy.pipeline.load import Loaded, is_known, load_job
+from heronpy.stores import store_at
 
-_EXTRAS = {"pyarrow": "spark", "pyspark": "spark", "datasketches": "spark", "redis": "redis"}
+_EXTRAS = {"pyarrow": "spark", "pyspark": "spark", "datasketches": "spark", "redis": "redis", "psycopg": "postgres"}
 """Packages that come with an extra of this distribution."""
 
 
@@ -67,9 +68,9 @@ def first_word(args: Sequence[str], with_value: set[str]) -> str | None:
     return None
 
 
-def load(ref: str, args: list[str] | None, name: str | None) -> Loaded:
+def load(ref: str, args: list[str] | None, name: str | None, live: str | None = None) -> Loaded:
     """The job of a command line; see `load_job`."""
-    return load_job(ref, args or [], home=home(), name=name)
+    return load_job(ref, args or [], home=home(), name=name, live=None if live is None else store_at(live))
 
 
 def parse_time_ms(option: str, text: str) -> int:
@@ -135,5 +136,12 @@ ArgsArgument = Annotated[
 ]
 NameOption = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="Which program, if the script runs several.")
+]
+LiveOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Where the live views are, if not where the program says: redis://…, postgresql://…, env:VARIABLE.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.", show_default=False)]

@@ -20,7 +20,9 @@ from heronpy.archive.merging import Merged, MergePlan, merge_files, plan_merges,
 from heronpy.errors import HeronError
 from heronpy.filesystem import Location, files_of
 from heronpy.pipeline._manifest_log import lease
+from heronpy.pipeline.executors import check_places
 from heronpy.pipeline.job import Job
+from heronpy.pipeline.masters import check_shared, master_in_use
 from heronpy.pipeline.session import spark_session
 
 _LOCK = "_compact.lock"
@@ -73,9 +75,12 @@ def compact(
         progress: called with what happens, line by line.
 
     Raises:
+        UsageError: executors are on other machines, and an archive in a directory of this one.
         UnavailableError, AlreadyExistsError: an archive is being compacted already.
         HeronError: an archive cannot be read or written.
     """
+    archives = {f"the archive {name}": job.archive_path(node) for name, node in job.archives().items()}
+    check_shared(master_in_use(master), conf, archives)
     report = CompactReport()
     began_s = time.monotonic()
     with ExitStack() as locks:
@@ -93,7 +98,7 @@ def compact(
     return report
 
 
-def _lock(directory: Location, what: str) -> AbstractContextManager[None]:
+def _lock(directory: Location, what: str) -> AbstractContextManager[object]:
     if isinstance(directory, Path):
         return locked(directory / _LOCK, what, wait_s=0)
     # Of two that compact nevertheless, both publish: what is there twice then is there under the same ids.
@@ -144,6 +149,9 @@ def _run(
             path = publish(merged)
         except OSError as error:
             raise HeronError(f"cannot publish the merged files of {merged.plan.directory}: {error}") from error
+        if path is None:
+            report.skipped.append(f"batch {merged.plan.batch}: another compaction has merged its files meanwhile")
+            continue
         batches.add((merged.plan.directory, merged.plan.batch))
         report.files_before += len(merged.files)
         report.files_after += 1
@@ -156,6 +164,7 @@ def _merged(plans: Sequence[MergePlan], app: str, master: str, conf: Mapping[str
     """Merge in Spark tasks, and hand out what is ready every few rounds: a crash loses little work."""
     with spark_session(app, master, conf) as session:
         context = session.sparkContext
+        check_places(context, conf, [plan.directory for plan in plans])
         at_a_time = max(1, context.defaultParallelism) * _ROUNDS_PER_CORE
         for begin in range(0, len(plans), at_a_time):
             now = plans[begin : begin + at_a_time]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import secrets
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,26 @@ class Batches:
         return inside and batch not in self.without
 
 
+class Needed:
+    """The batch ids that some are computed from."""
+
+    def __init__(self, wanted: Iterable[int], lookback: int, without: frozenset[int] = frozenset()) -> None:
+        """Name them.
+
+        Args:
+            wanted: what is computed.
+            lookback: so many batches before each are read, too.
+            without: none of these is.
+        """
+        self._wanted, self._lookback, self._without = sorted(wanted), lookback, without
+
+    def __contains__(self, batch: object) -> bool:
+        if not isinstance(batch, int) or batch in self._without:
+            return False
+        at = bisect.bisect_left(self._wanted, batch)
+        return at < len(self._wanted) and self._wanted[at] - self._lookback <= batch
+
+
 def new_version() -> str:
     """A name for a version: later ones sort after it."""
     return f"{time.time_ns() // 1_000_000:x}-{secrets.token_hex(4)}"
@@ -57,6 +78,7 @@ def compute(
     last: int,
     batch_bytes: dict[int, int],
     total_bytes: int,
+    version: str = "",
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Report, str]:
     """Compute batches; what was done, and the version of the files, which count for nothing yet.
@@ -72,6 +94,7 @@ def compute(
         last: the latest.
         batch_bytes: input of each, as far as it is known.
         total_bytes: input of all.
+        version: of the files; without it a new one.
         progress: see `run`.
 
     Raises:
@@ -79,7 +102,7 @@ def compute(
         UserCodeError: user code raised for too many elements.
     """
     began_s = time.monotonic()
-    version = new_version()
+    version = version or new_version()
     layout = layout_of(
         plan,
         batch_length_ms=job.batch_length_ms,

@@ -1,6 +1,6 @@
 """How far live views are from batch views: what a kill makes a topology count twice, a batch job counts once.
 
-Pure decisions over rows of both sides; `_reconcile` brings the rows.
+Pure decisions over rows of both sides; `reconcile` brings the rows.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from heronpy.pipeline.spill import Pair
 from heronpy.streamlet.monoid import Monoid
 
+Pair = list[Any]
+"""[accumulator of the live view, that of the batch view], each None where there is none."""
 EQUAL, DIFFERENT, LIVE_ONLY, BATCH_ONLY = "equal", "different", "live only", "batch only"
 
 BUCKETS = ("< -10 %", "-10 … -1 %", "-1 … 0 %", "equal", "0 … 1 %", "1 … 10 %", "> 10 %", "live only", "batch only")

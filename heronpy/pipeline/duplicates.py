@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _TASK_BYTES = 512 * 1024 * 1024
+_TASK_BYTES_LEAST = 4 * 1024 * 1024
+"""Of files: a task reads about a tenth of them."""
 _HASHES_PER_PARTITION = 8_000_000
 
 
@@ -37,7 +39,7 @@ def find_duplicate_candidates(
         parallelism: tasks that run at once.
     """
     total = sum(size for _, size in files)
-    tasks = _tasks(files, min(_TASK_BYTES, max(1, total // parallelism)))
+    tasks = _tasks(files, min(_TASK_BYTES, max(_TASK_BYTES_LEAST, total // parallelism)))
     count = max(1, min(total // 16 // _HASHES_PER_PARTITION + 1, 1000))
     found = collected(
         sc.parallelize(tasks, max(1, len(tasks)))

@@ -1,4 +1,4 @@
-"""How elements travel between tasks: blocks of many rows, pickled in one call, each for one partition of one exchange.
+"""How elements travel between tasks: in blocks (`blocks`), each for one partition of one exchange.
 
 All exchanges of a level share one Spark shuffle: those of exchange e are `offset[e]` to `offset[e] + count[e] - 1`.
 If there is little input, all of them are the one partition 0: a task costs more than its work then.
@@ -9,20 +9,22 @@ cost it one element.
 
 from __future__ import annotations
 
+import functools
+import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
 from heronpy.filesystem import Location
-from heronpy.hashing import stable_hash
-from heronpy.pipeline._regions import Times
+from heronpy.hashing import stable_hash, stable_hashes
+from heronpy.pipeline.blocks import Packer
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.task import Report
 from heronpy.streamlet.graph import Node, SinkNode, StoreNode
+from heronpy.streamlet.operators import Times
 
 REPORT = ""
 """The exchange of reports."""
@@ -30,11 +32,13 @@ PART_BYTES = 32 * 1024 * 1024
 """Input per reducing task, and per file of a batch's view."""
 _SMALL_BYTES = 8 * 1024 * 1024
 """Below this one task reduces faster than several start."""
-_KNOWN_KEYS_MAX = 100_000
-_BLOCK_ROWS = 2048
-"""Rows of a block, at most."""
-_BLOCK_BYTES = 128 * 1024
-"""Of a block with several rows, at most: PySpark holds up to a thousand before it looks at the memory that it uses."""
+_LEAST_BYTES = 4 * 1024 * 1024
+"""Less is not worth a reducing task of its own, however many cores there are."""
+_HASHED = frozenset({str, bytes, int, float, bool, type(None)})
+"""Types of which each value has a stable hash."""
+_KEY = operator.itemgetter(0)
+hash_of = functools.lru_cache(100_000)(stable_hash)
+"""The stable hash of a key that is not of these: many are sent again and again."""
 
 Block = tuple[str, int, bytes]
 
@@ -102,7 +106,7 @@ def layout_of(
 ) -> Layout:
     """Decide how many partitions everything has: so many that one fits in a worker's memory, and no more."""
     enough = -(-total_bytes // PART_BYTES)
-    count = max(enough, parallelism if total_bytes > _SMALL_BYTES else 1)
+    count = max(enough, min(parallelism, total_bytes // _LEAST_BYTES) if total_bytes > _SMALL_BYTES else 1)
     parts = {batch: max(1, -(-size // PART_BYTES)) for batch, size in batch_bytes.items()}
     default_parts = 1 if wanted is not None else count
     if wanted is not None and len(wanted) == 1:  # one batch alone may use all cores
@@ -122,44 +126,32 @@ def layout_of(
     )
 
 
-class Partitioner:
-    """The partition of a key: `stable_hash(key) % n`, remembered for the keys seen last."""
+def divided(
+    rows: Iterable[Any], count: int, failed: Callable[[Any, Exception], None]
+) -> Iterator[tuple[int, list[Any]]]:
+    """Rows by partition, which is the stable hash of a row's first value modulo `count`.
 
-    def __init__(self) -> None:
-        self._known: dict[Any, int] = {}
-
-    def hash(self, key: Any) -> int:
-        """`stable_hash(key)`.
-
-        Raises:
-            TupleError: the key has none.
-        """
-        known = self._known
-        number = known.get(key)
-        if number is None:
-            if len(known) >= _KNOWN_KEYS_MAX:
-                known.clear()
-            number = known[key] = stable_hash(key)
-        return number
-
-    def forget(self) -> None:
-        """Free what is remembered."""
-        self._known = {}
-
-    def divide(
-        self, rows: Iterable[Any], key: Callable[[Any], Any], count: int, failed: Callable[[Any, Exception], None]
-    ) -> Iterator[tuple[int, list[Any]]]:
-        """Rows by partition."""
+    Args:
+        rows: each begins with a key that a dict takes.
+        count: of partitions.
+        failed: called for rows whose key has no stable hash, however many partitions there are.
+    """
+    rows = list(rows)
+    keys = list(map(_KEY, rows))
+    if {*map(type, keys)} <= _HASHED:
         if count == 1:
-            yield 0, list(rows)
-            return
-        buckets: list[list[Any]] = [[] for _ in range(count)]
-        for row in rows:
-            try:
-                buckets[self.hash(key(row)) % count].append(row)
-            except Exception as error:  # a key without a hash
-                failed(row, error)
-        yield from ((i, bucket) for i, bucket in enumerate(buckets) if bucket)
+            yield 0, rows
+        else:
+            yield from by_number(rows, (stable_hashes(keys) % np.uint64(count)).astype(np.int64))
+        return
+    kept, numbers = [], []
+    for row in rows:
+        try:
+            numbers.append(hash_of(row[0]) % count)
+            kept.append(row)
+        except Exception as error:  # also of its __stable_key__
+            failed(row, error)
+    yield from by_number(kept, np.array(numbers, dtype=np.int64))
 
 
 class Outbox:
@@ -176,26 +168,21 @@ class Outbox:
         self._layout = layout
         self._next = level + 1
         self._undumpable = undumpable
-        self.partitioner = Partitioner()
-        """For all ports of the task: many send the same keys."""
         self._blocks: list[tuple[int, Block]] = []
+        self._packers: dict[str, Packer] = {}
 
     def rows(self, exchange: str, partition: int, head: Any, rows: list[Any]) -> None:
         """Send rows, with something that is the same for all of them."""
-        for i in range(0, len(rows), _BLOCK_ROWS):
-            self._send(exchange, partition, head, rows[i : i + _BLOCK_ROWS] if len(rows) > _BLOCK_ROWS else rows)
-
-    def _send(self, exchange: str, partition: int, head: Any, rows: list[Any]) -> None:
-        try:
-            data = pickle.dumps((head, rows), protocol=5)
-        except Exception:  # classes of a script, lambdas in values
-            data = self._dump_slowly(exchange, head, rows)
-        if len(data) > _BLOCK_BYTES and len(rows) > 1:
-            middle = len(rows) // 2
-            self._send(exchange, partition, head, rows[:middle])
-            self._send(exchange, partition, head, rows[middle:])
-        else:
+        packer = self._packers.get(exchange)
+        if packer is None:
+            packer = self._packers[exchange] = Packer(functools.partial(self._undumpable, exchange))
+        for data in packer.pack(head, rows):
             self.block((exchange, partition, data))
+
+    def keyed(self, exchange: str, head: Any, rows: Iterable[Any], failed: Callable[[Any, Exception], None]) -> None:
+        """Send rows to the partitions of their keys, as `divided`."""
+        for partition, some in divided(rows, self._layout.counts[exchange], failed):
+            self.rows(exchange, partition, head, some)
 
     def block(self, block: Block) -> None:
         """Send, or hand on, a block."""
@@ -216,19 +203,6 @@ class Outbox:
         """Take what there is."""
         blocks, self._blocks = self._blocks, []
         return blocks
-
-    def _dump_slowly(self, exchange: str, head: Any, rows: list[Any]) -> bytes:
-        try:
-            return bytes(cloudpickle.dumps((head, rows)))
-        except Exception:  # one row at least cannot travel
-            kept = []
-            for row in rows:
-                try:
-                    cloudpickle.dumps(row)
-                    kept.append(row)
-                except Exception as error:  # this one
-                    self._undumpable(exchange, row, error)
-            return bytes(cloudpickle.dumps((head, kept)))
 
 
 def by_number(values: list[Any], numbers: np.ndarray[Any, Any]) -> Iterator[tuple[int, list[Any]]]:

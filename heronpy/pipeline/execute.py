@@ -8,6 +8,8 @@ Everything that a task needs comes in one broadcast, pickled by value, so that c
 from __future__ import annotations
 
 import gc
+import itertools
+import operator
 import pickle
 import re
 import sys
@@ -20,15 +22,15 @@ import numpy as np
 
 from heronpy.connectors import Chunk, Split
 from heronpy.errors import HeronError, UserCodeError
-from heronpy.pipeline._regions import Port, Push, Times, region
-from heronpy.pipeline.exchange import Block, Layout, Outbox
+from heronpy.pipeline._regions import Port, region
+from heronpy.pipeline.blocks import Packer, sliced, unpacked
+from heronpy.pipeline.exchange import Block, Layout, Outbox, hash_of
+from heronpy.pipeline.joins import JoinPort, JoinReducer
+from heronpy.pipeline.masters import import_path
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
 from heronpy.pipeline.outputs import SinkPort, SinkReducer, StorePort, StoreReducer
-from heronpy.pipeline.overflow import Overflow, Reducer
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.reductions import (
-    JoinPort,
-    JoinReducer,
     KeyedWindowPort,
     KeyedWindowReducer,
     KeyPort,
@@ -38,8 +40,10 @@ from heronpy.pipeline.reductions import (
     WindowReducer,
     emit,
 )
+from heronpy.pipeline.spill import Overflow, Reducer
 from heronpy.pipeline.task import Report, Task, file_of
 from heronpy.pipeline.task_errors import sendable_errors
+from heronpy.pipeline.unique import UniqueReducer
 from heronpy.streamlet.graph import (
     JoinNode,
     ReduceByKeyAndWindowNode,
@@ -48,6 +52,7 @@ from heronpy.streamlet.graph import (
     SinkNode,
     StoreNode,
 )
+from heronpy.streamlet.operators import Push, Times
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -115,7 +120,7 @@ def execute(
 
 def pack(setting: Any) -> bytes:
     """A setting with the path that its modules are imported from."""
-    return bytes(cloudpickle.dumps((sys.path, cloudpickle.dumps(setting))))
+    return bytes(cloudpickle.dumps((import_path(), cloudpickle.dumps(setting))))
 
 
 def unpack(data: bytes) -> Any:
@@ -213,7 +218,7 @@ class _Work:
         if isinstance(node, SinkNode):
             return SinkPort(node, task, layout, outbox)
         if isinstance(node, JoinNode):
-            return JoinPort(node, side, task, layout, outbox)
+            return JoinPort(node, side, task, outbox)
         if isinstance(node, ReduceByKeyNode):
             return KeyPort(node, task, layout, outbox)
         if isinstance(node, ReduceByKeyAndWindowNode):
@@ -251,7 +256,7 @@ class _Work:
             for port in self.ports.values():
                 port.flush()
                 yield from self.outbox.drain()
-            self.outbox.partitioner.forget()
+            hash_of.cache_clear()
             self.memory.emptied()
         yield from self.outbox.drain()
 
@@ -347,12 +352,12 @@ def _unique(sc: SparkContext, with_candidates: Sequence[ScanTask], shared: Any) 
 
 
 class _Candidates:
-    """Reads the elements whose ids are duplicate candidates: (partition, (stage, rows (id, time, element)))."""
+    """Reads the elements whose ids are duplicate candidates: (partition, block of (id, time, element), by input)."""
 
     def __init__(self, shared: Any, count: int) -> None:
         self._shared, self._count = shared, count
 
-    def __call__(self, index: int, rows: Iterable[bytes]) -> Iterator[tuple[int, tuple[str, bytes]]]:
+    def __call__(self, index: int, rows: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         setting: JobContext = unpack(self._shared.value)
         for packed in rows:
             reading: ScanTask = unpack(packed)
@@ -365,44 +370,32 @@ class _Candidates:
                 for split in reading.splits:
                     for chunk in split.read(note):
                         yield from self._rows(reading.stage, chunk, setting.candidates[reading.stage])
-            if damaged:
-                yield 0, (_DAMAGED, pickle.dumps(damaged))
+            for block in Packer().pack(_DAMAGED, sorted(damaged)):
+                yield 0, block
 
-    def _rows(self, stage: str, chunk: Chunk, candidates: Any) -> Iterator[tuple[int, tuple[str, bytes]]]:
+    def _rows(self, stage: str, chunk: Chunk, candidates: Any) -> Iterator[tuple[int, bytes]]:
         if chunk.id_hashes is None or chunk.ids is None:
             return
         buckets: dict[int, list[tuple[str, int, Any]]] = {}
         for i in np.flatnonzero(np.isin(chunk.id_hashes, candidates)).tolist():
             row = (str(chunk.ids[i]), int(chunk.times_ms[i]), chunk.values[i])
             buckets.setdefault(int(chunk.id_hashes[i]) % self._count, []).append(row)
+        packer = Packer()
         for p, bucket in buckets.items():
-            yield p, (stage, cloudpickle.dumps(bucket))
+            yield from ((p, block) for block in packer.pack(stage, bucket))
 
 
-def _unique_task(work: _Work, rows: Iterable[tuple[int, tuple[str, bytes]]]) -> Iterator[tuple[int, Block]]:
-    # The earliest of equal ids counts, so that each run chooses the same.
-    first: dict[tuple[str, str], tuple[int, Any]] = {}
-    length, layout = work.setting.layout.batch_length_ms, work.setting.layout
-    for _, (stage, data) in rows:
-        if stage == _DAMAGED:
-            work.task.report.malformed_again |= pickle.loads(data)
-            continue
-        for name, time, value in pickle.loads(data):
-            before = first.get((stage, name))
-            if before is None:
-                first[stage, name] = (time, value)
-                continue
-            dropped = max(time, before[0])
-            if time < before[0]:
-                first[stage, name] = (time, value)
-            if layout.is_wanted(dropped // length):
-                work.task.report.duplicates[dropped // length] += 1
-    heads: dict[str, Any] = {}
-    for (stage, _), (time, value) in first.items():
-        heads.setdefault(stage, []).append((value, time))
-    for stage, pairs in heads.items():
-        push = _head(work, stage)
-        for i in range(0, len(pairs), 8192):
-            values, times = zip(*pairs[i : i + 8192], strict=True)
-            push(list(values), list(times))
-            yield from work.relieved()
+def _unique_task(work: _Work, rows: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Block]]:
+    setting = work.setting
+    pushes = {stage: _head(work, stage) for stage in setting.candidates}
+    with Overflow(lambda: UniqueReducer(work.task, setting.layout), work.memory, setting.scratch) as unique:
+        for _, block in rows:
+            stage, found = unpacked(block)
+            if stage == _DAMAGED:
+                work.task.report.malformed_again |= set(found)
+            else:
+                unique.add(stage, found)
+        for stage, results in itertools.groupby(unique.results(), operator.itemgetter(0)):
+            for some in sliced(results, _RELIEF):
+                pushes[stage]([value for _, _, value in some], [time for _, time, _ in some])
+                yield from work.relieved()

@@ -14,14 +14,14 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
-
-import msgspec
+from typing import Any, BinaryIO
 
 from heronpy.archive import require_arrow
 from heronpy.errors import HeronError, UsageError
 from heronpy.files import replacing
+from heronpy.pipeline.blocks import sliced
 from heronpy.pipeline.reconcile import plain
+from heronpy.pipeline.spill import Spill
 from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.window import Window
 
@@ -59,17 +59,11 @@ def export(items: Iterable[tuple[Any, Any]], path: Path) -> int:
     Raises:
         HeronError: the file, or the temporary one, cannot be written.
     """
-    try:
-        with tempfile.TemporaryFile(prefix="heron-export-") as spool:
-            table = _Table(spool)
-            for key, value in items:
-                table.add(key, value)
-            spool.flush()  # else the table would be blamed for it
-            _write(table, path)
-    except OSError as e:
-        if e.filename is not None:  # of what is exported
-            raise
-        raise HeronError(f"rows cannot be collected in {tempfile.gettempdir()}: {e.strerror or e}") from e
+    with Spill[None](None) as spill:
+        table = _Table(spill)
+        for some in sliced(items, _ROWS_AT_ONCE):
+            table.add(some)
+        _write(table, path)
     return table.count
 
 
@@ -82,15 +76,23 @@ def _write(table: _Table, path: Path) -> None:
 
 
 class _Table:
-    """Rows in a file, and what types their columns have."""
+    """Rows on disk, and what types their columns have."""
 
-    def __init__(self, spool: IO[bytes]) -> None:
-        self._spool = spool
+    def __init__(self, spill: Spill[None]) -> None:
+        self._spill = spill
         self.names: tuple[str, ...] = ("key", "value")
         self._kinds: list[set[str]] = []
         self.count = 0
 
-    def add(self, key: Any, value: Any) -> None:
+    def add(self, items: list[tuple[Any, Any]]) -> None:
+        try:
+            self._spill.write(None, None, [self._row(key, value) for key, value in items])
+        except OSError as e:
+            raise HeronError(f"rows cannot be collected in {tempfile.gettempdir()}: {e.strerror or e}") from e
+        self.count += len(items)
+
+    def _row(self, key: Any, value: Any) -> list[tuple[Any, str]]:
+        """Each cell with its JSON: which of both the column needs is known at the end."""
         cells: Row
         match key:
             case KeyedWindow(inner, Window(start, end)):
@@ -103,10 +105,7 @@ class _Table:
             self._kinds = [set() for _ in cells]
         for kinds, cell in zip(self._kinds, cells, strict=True):
             kinds.add(_kind(cell))
-        # JSON beside what it is of: which of both the column needs is known at the end.
-        row = msgspec.msgpack.encode([[_plain_cell(cell), _json(cell)] for cell in cells])
-        self._spool.write(len(row).to_bytes(4, "little") + row)
-        self.count += 1
+        return [(_plain_cell(cell), _json(cell)) for cell in cells]
 
     def types(self) -> tuple[str, ...]:
         """Of each column: text, int, float, bool or json."""
@@ -114,9 +113,7 @@ class _Table:
 
     def rows(self, types: Sequence[str]) -> Iterator[Row]:
         """All rows, with JSON text in the columns of that type."""
-        self._spool.seek(0)
-        while head := self._spool.read(4):
-            row = msgspec.msgpack.decode(self._spool.read(int.from_bytes(head, "little")))
+        for row in self._spill.rows(None):
             yield [text if kind == "json" else cell for (cell, text), kind in zip(row, types, strict=True)]
 
 
@@ -175,7 +172,7 @@ def _parquet(table: _Table, file: BinaryIO) -> None:
     types = table.types()
     schema = pa.schema([pa.field(name, kinds[kind]) for name, kind in zip(table.names, types, strict=True)])
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        for rows in _chunks(table.rows(types)):
+        for rows in sliced(table.rows(types), _ROWS_AT_ONCE):
             columns = zip(*rows, strict=True)
             arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
@@ -196,17 +193,6 @@ def _json_lines(table: _Table, file: BinaryIO) -> None:
     for row in table.rows(everything):
         cells = ", ".join(f'"{name}": {cell}' for name, cell in zip(table.names, row, strict=True))
         file.write(f"{{{cells}}}\n".encode())
-
-
-def _chunks(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    chunk: list[Row] = []
-    for row in rows:
-        chunk.append(row)
-        if len(chunk) == _ROWS_AT_ONCE:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
 
 
 _WRITERS: dict[str, Callable[[_Table, BinaryIO], None]] = {

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import time
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.connectors import Split
 from heronpy.errors import ConfigError, TopologyError
+from heronpy.pipeline._history import History
+from heronpy.pipeline.batch import Seen
 from heronpy.pipeline.execute import ScanTask
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.plan import BatchPlan
@@ -18,7 +23,12 @@ if TYPE_CHECKING:
     from heronpy.archive import Archive, ArchiveFile
 
 SPLIT_BYTES_MAX = 64 * 1024 * 1024
+_SPLIT_BYTES_LEAST = 1024 * 1024
+"""A task with less takes longer to start than to work."""
 _SPLIT_BYTES_MIN = 4 * 1024 * 1024
+"""Tasks become smaller only where cores would have nothing to do."""
+_TASKS_PER_CORE = 3
+"""Where there is enough for them: so that all cores end at about the same time."""
 ARCHIVE_EXPANSION = 4
 """Bytes in memory per byte of an archive, which is compressed: about."""
 
@@ -35,6 +45,43 @@ class ArchiveInput:
     """Those whose footers cannot be read, with the reason."""
     complete_before_ms: int | None = None
     """As of before the files were listed: what was complete then is among them."""
+    found: dict[int, Seen | None] = field(default_factory=dict)
+    """What there is of each batch that was looked at; None: nothing."""
+    known: Callable[[int], Seen | None] = lambda batch: None
+    """What an earlier run has found of a batch."""
+
+    def look_at(self, batches: Iterable[int]) -> None:
+        """List batches, unless that was done."""
+        for batch in batches:
+            if batch not in self.found:
+                self.take(batch, self.archive.folder(batch))
+
+    def look_at_all(self) -> None:
+        """List all batches."""
+        for batch, files in self.archive.batches().items():
+            if batch not in self.found:
+                self.take(batch, files)
+
+    def take(self, batch: int, files: list[ArchiveFile]) -> None:
+        """Take a batch as it is listed: where that is as it was before, no footer is read.
+
+        Raises:
+            HeronError: a footer cannot be read now.
+        """
+        if not files:
+            self.found[batch] = None
+            return
+        listing, before = listing_of(files), self.known(batch)
+        if before is not None and before.listing == listing and not before.unreadable:
+            self.found[batch], self.files[batch] = before, files
+            return
+        good, bad = self.archive.check(files)
+        self.damaged |= bad
+        if good:
+            self.files[batch] = good
+        whole = self.archive.fingerprint(good) if good else f"{batch}:0:{0:016x}"
+        size_bytes = sum(file.size_bytes for file in files)
+        self.found[batch] = Seen(listing, whole, len(files), size_bytes, len(bad))
 
     def chosen(self, batches: Container[int] | None) -> list[ArchiveFile]:
         """Files of some batches, or of all."""
@@ -45,8 +92,34 @@ class ArchiveInput:
         return [ScanTask(self.stage, (split,)) for split in self.archive.splits(files, target_bytes)]
 
 
-def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
-    """Look into all archives of a plan. No file is moved or changed.
+def listing_of(files: Iterable[ArchiveFile]) -> str:
+    """Names files as they are listed: another one when any of them is exchanged."""
+    digest = hashlib.blake2b(digest_size=12)
+    for file in files:
+        digest.update(f"{file.path.name} {file.size_bytes} {file.stamp}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def open_archives(job: Job, plan: BatchPlan, history: History | None = None) -> list[ArchiveInput]:
+    """Look into all archives of a plan, and at all of their batches. No file is moved or changed.
+
+    Args:
+        job: the program.
+        plan: what is read of it.
+        history: what earlier runs have found.
+
+    Raises:
+        ConfigError: an archive has another batch length than the program.
+    """
+    inputs = named_archives(job, plan, history)
+    for one in inputs:
+        one.complete_before_ms = one.archive.complete_before_ms()
+        one.look_at_all()
+    return inputs
+
+
+def named_archives(job: Job, plan: BatchPlan, history: History | None) -> list[ArchiveInput]:
+    """All archives of a plan; nothing is looked at yet.
 
     Raises:
         ConfigError: an archive has another batch length than the program.
@@ -61,12 +134,9 @@ def open_archives(job: Job, plan: BatchPlan) -> list[ArchiveInput]:
                 f"the archive {archive.directory} has batches of {archive.batch_length_ms / 1000:g} s and the "
                 f"program's are {job.batch_length_ms / 1000:g} s: set the length back, or give it another archive"
             )
-        one = ArchiveInput(node.stage, archive, {}, complete_before_ms=archive.complete_before_ms())
-        for batch, listed in archive.batches().items():
-            good, bad = archive.check(listed)
-            one.damaged |= bad
-            if good:
-                one.files[batch] = good
+        one = ArchiveInput(node.stage, archive, {})
+        if history is not None:
+            one.known = functools.partial(history.seen, node.stage)
         inputs.append(one)
     return inputs
 
@@ -88,10 +158,10 @@ def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
         for file in one.chosen(None):
             if (seen := unread.get(str(file.path))) is not None:
                 damaged.setdefault(file.batch, []).append(f"!{file.path.name}={seen}")
-        for batch in {*one.files, *damaged}:
-            files = one.files.get(batch, ())
-            whole = one.archive.fingerprint(files) if files else f"{batch}:0:{0:016x}"
-            made.setdefault(batch, {})[one.stage] = whole + "".join(sorted(damaged.get(batch, ())))
+        for batch, found in one.found.items():
+            if found is not None:
+                whole = found.fingerprint + "".join(sorted(damaged.get(batch, ())))
+                made.setdefault(batch, {})[one.stage] = whole
     return made
 
 
@@ -184,8 +254,21 @@ def source_readings(nodes: Sequence[SourceNode], cores: int) -> tuple[list[ScanT
 
 
 def _target(total_bytes: int, cores: int) -> int:
-    """Bytes per task: some tasks per core, so that all end at about the same time."""
-    return min(SPLIT_BYTES_MAX, max(_SPLIT_BYTES_MIN, total_bytes // (cores * 3) + 1))
+    """Bytes per task: one per core if that makes them small, some per core if there is more."""
+    each = int(total_bytes / cores * 1.1)  # files are not divided: exact shares would need one task more than cores
+    least = min(_SPLIT_BYTES_MIN, max(_SPLIT_BYTES_LEAST, each))
+    return min(SPLIT_BYTES_MAX, max(least, total_bytes // (cores * _TASKS_PER_CORE) + 1))
+
+
+def local_files(readings: Iterable[ScanTask]) -> dict[str, Path]:
+    """Files of this machine that splits of sources name, one of each source."""
+    found: dict[str, Path] = {}
+    for reading in readings:
+        for split in reading.splits:
+            path = getattr(split, "path", None)
+            if isinstance(path, (str, Path)) and Path(path).is_absolute():
+                found.setdefault(f"the input of {reading.stage}", Path(path))
+    return found
 
 
 def _packed(splits: Sequence[Split], target_bytes: int) -> list[tuple[Split, ...]]:

@@ -21,6 +21,7 @@ from heronpy.loader import user_traceback
 from heronpy.loader.main_code import module_main, script_main
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.registry import Remembered, knows, not_found, recall, remember
+from heronpy.stores import Store
 from heronpy.streamlet.runner import Program, captured
 
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -65,7 +66,9 @@ def is_known(home: Path, ref: str) -> bool:
     return False
 
 
-def load_job(ref: str, args: Sequence[str] = (), *, home: Path, name: str | None = None) -> Loaded:
+def load_job(
+    ref: str, args: Sequence[str] = (), *, home: Path, name: str | None = None, live: Store | None = None
+) -> Loaded:
     """Run a script up to its `Runner().run(…)`, and return the job.
 
     The script stays the module `__main__` of this process; its functions, and those of the modules beside it, are
@@ -76,6 +79,7 @@ def load_job(ref: str, args: Sequence[str] = (), *, home: Path, name: str | None
         args: the script's `sys.argv[1:]`; none with the name of a job, which has its own.
         home: where loaded jobs are remembered.
         name: which job, if the script runs several.
+        live: where its live views are, if not where the program says.
 
     Raises:
         NotFoundError: no such file, module or job; the nearest is named.
@@ -95,7 +99,7 @@ def load_job(ref: str, args: Sequence[str] = (), *, home: Path, name: str | None
     with _directory(how.cwd):
         root, programs = _programs(how)
         shown = how.job if ref == how.job else ref
-        job_found = Job.of(_choose(shown, programs, name))
+        job_found = Job.of(_choose(shown, programs, name), live=live)
     with contextlib.suppress(ConfigError):  # a name that cannot be a path is told by those who make paths of it
         remember(home, job_found.name, how)
     return Loaded(job_found, root, Path(how.cwd))

@@ -1,83 +1,41 @@
-"""What batch runs have finished: one JSON file, replaced as a whole: readers see all of a run or nothing."""
+"""What batch runs have finished: one small JSON file, replaced as a whole: readers see all of a run or nothing.
+
+It names the files that the batches are in (`_history`), which are never changed. So to load it, or to replace it, costs
+the same after a hundred batches and after a hundred thousand.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import secrets
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from heronpy.errors import AlreadyExistsError, ConfigError, StateError
+from heronpy.errors import AlreadyExistsError, ConfigError, HeronError, NotFoundError, StateError
 from heronpy.files import replace_file
-from heronpy.filesystem import Location
+from heronpy.filesystem import Location, files_of
+from heronpy.pipeline import _former_manifest as former
 from heronpy.pipeline import _manifest_log as log
-from heronpy.pipeline.parts import part_name
+from heronpy.pipeline._history import Content, History, Segment, decoded
+from heronpy.pipeline.batch import Batch, Parts, Seen, Tier
+
+__all__ = ["Batch", "History", "Manifest", "Parts", "Seen", "Tier", "lock", "manifest_stamp"]
 
 MANIFEST_FILE = "manifest.json"
 LOCK_FILE = "manifest.lock"
-FORMAT = 2
-_FORMER = 1
-"""Still read: there the committed watermark has another name."""
-
-
-@dataclass
-class Parts:
-    """The files of one output in one version."""
-
-    rows: int = 0
-    """In all files together."""
-    part_rows: list[int] = field(default_factory=list)
-    """Rows of part 0, 1, …; a part without rows has no file. Of views, keys are in part `stable_hash(key) % len`."""
-    files: list[str] = field(default_factory=list)
-    """Names of the files, where they do not follow from `part_rows`: of sinks, which choose their suffix, those that
-    there are; in stores, where nothing is renamed, one of each part of a view, empty if it has no file."""
-
-    def file_of(self, index: int) -> str:
-        """The name of a part of a view that has rows."""
-        return self.files[index] if self.files else part_name(index)
-
-
-@dataclass
-class Batch:
-    """One batch id that is done."""
-
-    version: str
-    """Names its directories."""
-    fingerprint: str
-    """Of the input that it was computed from; another one means that it must be computed again."""
-    elements: int = 0
-    """Elements of this batch in the input, without duplicates."""
-    duplicates: int = 0
-    """Elements dropped because another one had the same id."""
-    dead_letters: int = 0
-    """Elements that were set aside because user code raised."""
-    damaged: str = ""
-    """What of its input could not be read, where that was accepted; empty: nothing."""
-    finished_at_s: float = 0.0
-    took_s: float = 0.0
-    """The Spark job that computed it, maybe with others."""
-    inputs: dict[str, str] = field(default_factory=dict)
-    """Of what it was computed from, this batch's own part, by archive: see `Archive.fingerprint`."""
-    views: dict[str, Parts] = field(default_factory=dict)
-    monoids: dict[str, str] = field(default_factory=dict)
-    """What each view was merged with: values of different monoids cannot be merged."""
-    sinks: dict[str, Parts] = field(default_factory=dict)
-
-
-@dataclass
-class Base:
-    """A view's batches up to one, rolled up."""
-
-    version: str
-    upto: int
-    """The last batch in it."""
-    batches: dict[int, str]
-    """The versions it was made of: when one of them is replaced, the base no longer counts."""
-    parts: Parts = field(default_factory=Parts)
+HISTORY = "history"
+"""The folder of the segments."""
+CHILDREN = "children.json"
+"""Beside the parts of a tier: the tiers that it was made of."""
+FORMAT = 3
+_KEPT_S = 600.0
+_KEPT = 32
+"""So long, and so many, segments that are replaced stay for who has loaded a manifest that names them."""
 
 
 @dataclass
@@ -87,14 +45,28 @@ class Manifest:
     batch_length_ms: int
     committed_watermark: int | None = None
     """All batches up to and with this one are done, also those without any element; None: none are."""
-    batches: dict[int, Batch] = field(default_factory=dict)
-    bases: dict[str, Base] = field(default_factory=dict)
-    """By view."""
+    batches: History = field(default_factory=History)
+    tiers: dict[str, list[Tier]] = field(default_factory=dict)
+    """By view, ascending: what to begin a read with. See `read_plan`."""
     unread: dict[str, str] = field(default_factory=dict)
     """Files of archives of which something could not be read, and `stamp` of each: repaired, they are read again."""
+    letters: list[str] = field(default_factory=list)
+    """Staged files of dead letters that count from now on, as `origin/name`: whoever has saved this publishes them, or,
+    should that have died, the next run."""
     run: str = ""
     """In a store: the run that wrote it. Of two that wrote the same, only one can be the newest."""
-    format: int = FORMAT
+    todo: list[int] = field(default_factory=list)
+    """Batches whose input was not what it was computed from, or whose followers are not done with it."""
+    program: str = ""
+    """What `todo` was found for. Empty, or of another program: all batches are to be looked at."""
+    checked: dict[str, int | None] = field(default_factory=dict)
+    """Up to which batch each archive was looked through without being told of anything, see `_archive_index`."""
+    lettered: dict[str, list[int]] = field(default_factory=dict)
+    """Versions with dead letters of no batch, and the batches that were computed with them."""
+    garbage: list[str] = field(default_factory=list, compare=False)
+    """Folders below the job's that are to be removed: they were replaced."""
+    retired: list[tuple[str, float]] = field(default_factory=list, compare=False)
+    """Segments that were replaced, and when: they are removed some time later."""
 
     def __post_init__(self) -> None:
         self.number = 0  # in a store, of the version that this one was loaded from; no field, so not in the file
@@ -117,22 +89,13 @@ class Manifest:
                 content: bytes | None = path.read_bytes()
             else:
                 number, path, content = log.newest(path)
-            if content is None:
-                manifest = cls(batch_length_ms or 0)
-                manifest.number = number
-                return manifest
-            raw = msgspec.json.decode(content)
-            if isinstance(raw, dict) and raw.get("format") == _FORMER:
-                raw |= {"format": FORMAT, "committed_watermark": raw.pop("closed_upto", None)}
-            manifest = msgspec.convert(raw, cls, str_keys=True)
+            manifest = cls(batch_length_ms or 0) if content is None else _decoded(content, directory, path)
             manifest.number = number
         except FileNotFoundError:
             return cls(batch_length_ms or 0)
         except (OSError, msgspec.DecodeError, ValueError, RecursionError) as e:
             raise StateError(f"{path} cannot be read: {e}") from e
-        if manifest.format != FORMAT:
-            raise StateError(f"{path} has format {manifest.format}, this heronpy reads {FORMAT}: use its version")
-        if batch_length_ms is not None and manifest.batch_length_ms != batch_length_ms and manifest.batches:
+        if batch_length_ms is not None and manifest.batch_length_ms != batch_length_ms and len(manifest.batches):
             raise ConfigError(
                 f"{path} has batches of {manifest.batch_length_ms / 1000:g} s and the program's are "
                 f"{batch_length_ms / 1000:g} s: set the length back, or give the program another directory"
@@ -143,7 +106,17 @@ class Manifest:
 
     def others(self, view: str, monoid: str) -> list[int]:
         """Batches whose view was merged with another monoid than this, ascending."""
-        return sorted(n for n, batch in self.batches.items() if batch.monoids.get(view, monoid) != monoid)
+        suspects = self.batches.where(lambda segment: segment.monoids.get(view, [monoid]) != [monoid])
+        return [n for n, batch in suspects if batch.monoids.get(view, monoid) != monoid]
+
+    def lacking(self, view: str, upto: int | None) -> list[int]:
+        """Batches up to one (None: none at all) that do not have a view, ascending."""
+        suspects = self.batches.where(lambda segment: segment.views.get(view, (0, 0))[0] < segment.done)
+        return [n for n, batch in suspects if upto is not None and n <= upto and view not in batch.views]
+
+    def view_rows(self, view: str) -> int:
+        """Of all batches together."""
+        return sum(segment.views.get(view, (0, 0))[1] for segment in self.batches.segments())
 
     def live_from(self, keep: int) -> int | None:
         """The first batch whose live rows are kept, if those of so many closed batches are; None: all are.
@@ -154,8 +127,31 @@ class Manifest:
             return None
         if not keep:
             return self.committed_watermark + 1
-        closed = sorted((n for n in self.batches if n <= self.committed_watermark), reverse=True)
-        return closed[keep - 1] if len(closed) >= keep else None
+        for n in reversed(self.batches):
+            keep -= n <= self.committed_watermark
+            if not keep:
+                return n
+        return None
+
+    def read_plan(self, view: str, upto: int | None = None) -> tuple[list[Tier], list[tuple[int, Batch]]]:
+        """What to read of a view for everything up to a batch (None: for all): tiers, and the batches in none of them.
+
+        Raises:
+            HeronError: batches cannot be read.
+        """
+        tiers: list[Tier] = []
+        batches: list[tuple[int, Batch]] = []
+        at: int | None = None
+        for tier in self.tiers.get(view, ()):
+            if upto is not None and tier.upto > upto:
+                break
+            if tier.after != at:
+                batches += self.batches.between(None if at is None else at + 1, tier.after)
+            tiers.append(tier)
+            at = tier.upto
+        if at is None or upto is None or at < upto:
+            batches += self.batches.between(None if at is None else at + 1, upto)
+        return tiers, [(n, batch) for n, batch in batches if view in batch.views]
 
     def claim(self, directory: Location) -> None:
         """In a store: take over from all other runs. None that began before can save a manifest from now on.
@@ -173,19 +169,119 @@ class Manifest:
         Raises:
             FencedError: another run has taken over.
         """
-        path = directory / MANIFEST_FILE
+        given_up = self._split_tiers(directory, self.batches.touched)
+        self.garbage += given_up
+        folder = directory / HISTORY
+        now_s = time.time()
+        segments, replaced = self.batches.written(lambda name, data: files_of(directory).write(folder / name, data))
+        retired = [*self.retired, *((name, now_s) for name in replaced)]
+        self.retired = [(name, at_s) for name, at_s in retired[-_KEPT:] if abs(now_s - at_s) < _KEPT_S]
+        path, content = directory / MANIFEST_FILE, msgspec.json.encode(_Root.of(self, segments))
         if isinstance(path, Path):
-            replace_file(path, msgspec.json.format(msgspec.json.encode(self), indent=1))
+            replace_file(path, msgspec.json.format(content, indent=1))
         else:
-            self.number = log.append(path, self.number, msgspec.json.encode(self))
+            self.number = log.append(path, self.number, content)
+        self.batches.touched.clear()
+        kept = {name for name, _ in self.retired}
+        with contextlib.suppress(HeronError, OSError):  # the next run removes them
+            files_of(directory).delete([folder / name for name, _ in retired if name not in kept])
+            for name in given_up:
+                files_of(directory).delete_folder(directory / name)
 
-    def base_of(self, view: str, upto: int | None = None) -> Base | None:
-        """The roll-up to begin a read with: None if there is none that counts, or it reaches beyond `upto`."""
-        base = self.bases.get(view)
-        if base is None or (upto is not None and base.upto > upto):
-            return None
-        current = {n: batch.version for n, batch in self.batches.items() if n <= base.upto and view in batch.views}
-        return base if current == base.batches else None
+    def segment_files(self) -> set[str]:
+        """Names of the files in `HISTORY` that count, or are kept for others."""
+        return {segment.name for segment in self.batches.segments()} | {name for name, _ in self.retired}
+
+    def _split_tiers(self, directory: Location, touched: Collection[int]) -> list[str]:
+        """Let tiers with batches that were replaced count no longer, but those that they were made of, if they do.
+
+        Returns:
+            The folders of the former.
+        """
+        given_up = []
+        for view, tiers in self.tiers.items():
+            kept: list[Tier] = []
+            waiting = tiers[::-1]
+            while waiting:
+                tier = waiting.pop()
+                if not any(batch in tier for batch in touched):
+                    kept.append(tier)
+                    continue
+                given_up.append(f"views/{view}/base/{tier.version}")
+                waiting += read_children(directory / given_up[-1])[::-1]
+            self.tiers[view] = kept
+        return given_up
+
+
+def read_children(folder: Location) -> list[Tier]:
+    """The tiers that a tier was made of; none, if it was made of batches."""
+    path = folder / CHILDREN
+    try:
+        return msgspec.json.decode(files_of(path).read(path), type=list[Tier])
+    except (FileNotFoundError, msgspec.DecodeError, ValueError):
+        return []  # then it is made of the batches again
+
+
+class _Root(msgspec.Struct, kw_only=True):
+    """The file."""
+
+    format: int
+    batch_length_ms: int
+    committed_watermark: int | None
+    segments: list[Segment]
+    tiers: dict[str, list[Tier]]
+    unread: dict[str, str]
+    run: str
+    todo: list[int]
+    program: str
+    checked: dict[str, int | None]
+    letters: list[str]
+    lettered: dict[str, list[int]]
+    garbage: list[str]
+    retired: list[tuple[str, float]]
+
+    @classmethod
+    def of(cls, manifest: Manifest, segments: list[Segment]) -> _Root:
+        names = [name for name in cls.__struct_fields__ if name not in ("format", "segments")]
+        return cls(format=FORMAT, segments=segments, **{name: getattr(manifest, name) for name in names})
+
+
+class _Format(msgspec.Struct):
+    format: int = 0
+
+
+def _decoded(content: bytes, directory: Location, path: Location) -> Manifest:
+    found = msgspec.json.decode(content, type=_Format).format
+    if found in former.FORMATS:
+        old = former.decoded(content)
+        return Manifest(
+            old.batch_length_ms,
+            old.committed_watermark,
+            History.of(old.batches),
+            {view: [tier] for view in old.bases if (tier := old.tier_of(view)) is not None},
+            old.unread,
+            old.letters,
+            old.run,
+        )
+    if found != FORMAT:
+        raise StateError(f"{path} has format {found}, this heronpy reads {FORMAT}: use its version")
+    root = msgspec.json.decode(content, type=_Root)
+    for name in (*(segment.name for segment in root.segments), *(name for name, _ in root.retired)):
+        if "/" in name or not name.endswith(".json"):
+            raise StateError(f"{path} names {name!r:.200} as a file of {directory / HISTORY}")
+    fields = {name: getattr(root, name) for name in root.__struct_fields__ if name not in ("format", "segments")}
+    return Manifest(batches=History(root.segments, lambda segment: _read(directory, segment)), **fields)
+
+
+def _read(directory: Location, segment: Segment) -> Content:
+    path = directory / HISTORY / segment.name
+    try:
+        data = files_of(path).read(path)
+    except FileNotFoundError as e:
+        raise NotFoundError(f"{path} is gone: a run has replaced it meanwhile (read again), or it is lost") from e
+    except OSError as e:
+        raise StateError(f"{path} cannot be read: {e}") from e
+    return decoded(data, segment, str(path))
 
 
 def manifest_stamp(directory: Location) -> object:
@@ -205,18 +301,19 @@ def manifest_stamp(directory: Location) -> object:
 
 
 @contextlib.contextmanager
-def lock(directory: Location) -> Iterator[None]:
+def lock(directory: Location) -> Iterator[Callable[[], None]]:
     """Inside, no other process changes the job's batch side. The kernel frees it when the process dies.
 
     In a store it is a lease: who has slept through its end can be followed by another run, which `claim` keeps from
-    being overwritten.
+    being overwritten. What the block is given is to be called between loading the manifest and claiming it, and raises
+    if such another one works: that is to lose nothing.
 
     Raises:
         AlreadyExistsError: another run holds it.
     """
     if not isinstance(directory, Path):
-        with log.lease(directory / LOCK_FILE, f"another batch run works on {directory}"):
-            yield
+        with log.lease(directory / LOCK_FILE, f"another batch run works on {directory}") as confirm:
+            yield confirm
         return
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOCK_FILE).open("w") as f:
@@ -226,4 +323,4 @@ def lock(directory: Location) -> Iterator[None]:
             raise AlreadyExistsError(
                 f"another batch run works on {directory}: wait for its end, or end that process"
             ) from None
-        yield
+        yield lambda: None

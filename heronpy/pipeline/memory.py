@@ -1,4 +1,4 @@
-"""How much a task holds, and what it does when that is too much: files without names, which go with the process.
+"""How much a process holds, and whether that is too much: then something of it goes to disk, see `spill`.
 
 The bound is Spark's own, `spark.python.worker.memory`: what a Python worker may use before it writes to disk. It is
 compared with the resident memory of the process, because nobody knows what a user's accumulators weigh: a sketch may
@@ -10,15 +10,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
-import itertools
-import os
-import pickle
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable
 
-import cloudpickle
 import psutil
 
 MIB = 1024 * 1024
@@ -27,10 +21,6 @@ LIMIT_KEY = "spark.python.worker.memory"
 _UNITS = {"": MIB, "k": 1024, "m": MIB, "g": 1024 * MIB, "t": 1024 * 1024 * MIB}
 _HEADROOM = 16
 """A task whose process is at the limit without its doing may hold a sixteenth of it all the same."""
-_FRAME_ROWS = 1024
-"""Rows that are written together, and are in memory together when they are read, at most."""
-_FRAME_BYTES = 256 * 1024
-"""Of several rows, at most."""
 
 
 def limit_of(text: str) -> int:
@@ -76,80 +66,3 @@ def _give_back() -> None:
     trim = _trim()
     if trim is not None:
         trim(0)
-
-
-class SpillFile:
-    """Frames of rows on disk; without a name, so that nothing is left of it however the process ends."""
-
-    def __init__(self, directory: str | None) -> None:
-        """Open a file in a directory; None: where temporary files are."""
-        self._file = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115  # closed by `close`
-        self._end = 0
-        self._frame_rows = _FRAME_ROWS
-
-    def write_rows(self, rows: Iterable[Any], wrap: Callable[[list[Any]], Any]) -> list[tuple[int, int]]:
-        """Write rows in frames, each of them what `wrap` makes of some rows, pickled. Where they are.
-
-        Raises:
-            OSError: the disk is full.
-        """
-        places: list[tuple[int, int]] = []
-        waiting = iter(rows)
-        while frame := list(itertools.islice(waiting, self._frame_rows)):
-            self._write_frame(frame, wrap, places)
-        return places
-
-    def _write_frame(self, frame: list[Any], wrap: Callable[[list[Any]], Any], places: list[tuple[int, int]]) -> None:
-        data = _dumped(wrap(frame))
-        if len(data) > _FRAME_BYTES and len(frame) > 1:
-            middle = len(frame) // 2
-            self._frame_rows = max(1, min(self._frame_rows, middle))  # the next ones are as large
-            self._write_frame(frame[:middle], wrap, places)
-            self._write_frame(frame[middle:], wrap, places)
-        else:
-            places.append(self.write(data))
-
-    def write(self, data: bytes) -> tuple[int, int]:
-        """Where it is.
-
-        Raises:
-            OSError: the disk is full.
-        """
-        at = (self._end, len(data))
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
-        self._end += len(data)
-        return at
-
-    def read(self, at: tuple[int, int]) -> bytes:
-        """What was written there."""
-        offset, length = at
-        pieces = []
-        while length:
-            piece = os.pread(self._file.fileno(), length, offset)
-            if not piece:
-                raise EOFError("a spilled frame is not there")
-            pieces.append(piece)
-            offset += len(piece)
-            length -= len(piece)
-        return b"".join(pieces)
-
-    def close(self) -> None:
-        """Free its space."""
-        self._file.close()
-
-
-def frames(rows: Iterable[Any], most: int) -> Iterator[list[Any]]:
-    """Rows, some together."""
-    waiting = iter(rows)
-    while frame := list(itertools.islice(waiting, most)):
-        yield frame
-
-
-def _dumped(rows: Any) -> bytes:
-    """Pickled, also if classes of a script are in it."""
-    try:
-        return pickle.dumps(rows, protocol=5)
-    except Exception:  # such classes, and lambdas
-        return bytes(cloudpickle.dumps(rows))

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from heronpy.errors import NotFoundError, StateError, UnavailableError, nearest
+from heronpy.pipeline.blocks import BLOCK_ROWS, sliced
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest, manifest_stamp
-from heronpy.stores import SqliteStore, StoreContext, StoreReader, StoreWriter
+from heronpy.pipeline.memory import LIMIT_BYTES, Memory
+from heronpy.pipeline.spill import Overflow
+from heronpy.stores import StoreContext, StoreReader, decode_key, encode_key
 from heronpy.streamlet.graph import (
     ArchiveNode,
     EventTimeNode,
@@ -36,15 +37,16 @@ from heronpy.streamlet.graph import (
 )
 from heronpy.streamlet.keyedwindow import KeyedWindow
 from heronpy.streamlet.live_length import check_length
+from heronpy.streamlet.monoid import Monoid
 from heronpy.streamlet.window import Window
 
 if TYPE_CHECKING:
     from heronpy.pipeline.views import ViewReader
 
 _DISTURBED_S = 30.0
-_SPILL_KEYS = 100_000
 _SAME_KEYS = (FilterNode, RepartitionNode, UnionNode, ArchiveNode, EventTimeNode)
 _Found = TypeVar("_Found")
+_MISSING = object()
 
 
 @dataclass(frozen=True)
@@ -137,16 +139,17 @@ class MergedStore:
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Every key with its value, in no order; as of one moment between two batch runs.
 
-        Keys are collected in a temporary file, not in memory: a view may be larger than that.
+        Keys that do not fit in memory are collected on disk, where temporary files are.
 
         Raises:
-            HeronError: one of the sides cannot be read.
+            HeronError: one of the sides cannot be read, or the disk is full.
         """
-        with tempfile.TemporaryDirectory(prefix="heron-view-") as directory:
-            context = StoreContext(view=self.view, monoid=self.monoid, directory=Path(directory))
-            with contextlib.closing(SqliteStore().reader(context)) as collected:
-                for key, acc in collected.items(self._collect(context)):
-                    yield self._typed_key(key), self.monoid.result(acc)
+        try:
+            with self._collected() as collected:
+                for key, acc in collected.results():
+                    yield self._typed_key(decode_key(key)), self.monoid.result(acc)
+        except OSError as e:
+            raise UnavailableError(f"view {self.view} cannot be read: {e}") from e
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -174,19 +177,21 @@ class MergedStore:
         with self._mutex:
             return self._consistent(read)
 
-    def _collect(self, context: StoreContext) -> int:
-        """Merge both sides into a store of its own; the batch id that they have there, another one in each try."""
-        with contextlib.closing(SqliteStore().writer(context, "merged")) as writer:
-            for attempt in self._attempts():
-                before = self._stamp_now()
-                manifest = Manifest.load(self._directory, self._batch_length_ms)
+    def _collected(self) -> Overflow:
+        """Both sides, merged; the caller closes it."""
+        for _ in self._attempts():
+            before = self._stamp_now()
+            manifest = Manifest.load(self._directory, self._batch_length_ms)
+            with contextlib.ExitStack() as stack:
+                made = stack.enter_context(Overflow(lambda: _Merged(self.monoid), Memory(LIMIT_BYTES), None))
                 try:
                     # The live side first: its rows are few, and what a run drops cannot be read any more. Versions of
                     # batch views that the manifest named stay right for as long as they are there.
-                    _merge_all(writer, attempt, self._live_after(manifest.committed_watermark))
+                    _add_all(made, self._live_after(manifest.committed_watermark))
                     if self._stamp_now() == before:
-                        _merge_all(writer, attempt, self._batch_of(manifest))
-                        return attempt
+                        _add_all(made, self._batch_of(manifest))
+                        stack.pop_all()
+                        return made
                 except (OSError, NotFoundError, StateError):
                     if self._stamp_now() == before:
                         raise
@@ -203,9 +208,7 @@ class MergedStore:
         if manifest.committed_watermark is None:
             return
         with contextlib.closing(self._open_batch(manifest)) as reader:
-            for batch in reader.batches():
-                if batch <= manifest.committed_watermark:
-                    yield from reader.items(batch)
+            yield from reader.pieces(manifest.committed_watermark)
 
     def _consistent(self, read: Callable[[], _Found]) -> _Found:
         """What `read` finds while the manifest stays as it is."""
@@ -264,12 +267,31 @@ class MergedStore:
         return self.monoid.merge(batch, live)
 
 
-def _merge_all(writer: StoreWriter, batch: int, items: Iterable[tuple[Any, Any]]) -> None:
-    for count, (key, acc) in enumerate(items, 1):
-        writer.merge(key, acc, batch)
-        if count % _SPILL_KEYS == 0:
-            writer.commit()
-    writer.commit()
+def _add_all(to: Overflow, items: Iterable[tuple[Any, Any]]) -> None:
+    for some in sliced(items, BLOCK_ROWS):
+        to.add(False, [(encode_key(key), acc) for key, acc in some])
+
+
+class _Merged:
+    """Accumulators by encoded key, merged. The head of rows says whether they are encoded."""
+
+    def __init__(self, monoid: Monoid) -> None:
+        self._monoid = monoid
+        self._accs: dict[bytes, Any] = {}
+
+    def add(self, encoded: bool, rows: list[tuple[bytes, Any]]) -> None:
+        accs, decode, merge = self._accs, self._monoid.decode, self._monoid.merge
+        for key, found in rows:
+            acc = decode(found) if encoded else found
+            before = accs.get(key, _MISSING)
+            accs[key] = acc if before is _MISSING else merge(before, acc)
+
+    def dump(self) -> Iterator[tuple[bool, Iterable[tuple[bytes, Any]]]]:
+        encode = self._monoid.encode
+        yield True, ((key, encode(acc)) for key, acc in self._accs.items())
+
+    def results(self) -> Iterator[tuple[bytes, Any]]:
+        return iter(self._accs.items())
 
 
 def _key_type(node: Node) -> Callable[[Any], Any]:

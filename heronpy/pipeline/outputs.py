@@ -9,26 +9,26 @@ from __future__ import annotations
 import functools
 import heapq
 import inspect
-import operator
-import pickle
+import itertools
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from heronpy.files import sync
 from heronpy.filesystem import Location, files_of
-from heronpy.hashing import stable_hash
-from heronpy.pipeline._regions import Times
-from heronpy.pipeline.exchange import Layout, Outbox, by_batch, output_directory
-from heronpy.pipeline.memory import Memory, SpillFile
+from heronpy.pipeline.blocks import unpacked
+from heronpy.pipeline.exchange import Layout, Outbox, by_batch, divided, output_directory
+from heronpy.pipeline.memory import Memory
 from heronpy.pipeline.parts import Row, encoded_key, once, part_name, sorted_rows, unused, write_part
 from heronpy.pipeline.reductions import TABLE_KEYS_MAX
+from heronpy.pipeline.spill import Spill
 from heronpy.pipeline.task import Part, Task
-from heronpy.streamlet.chain import as_tuple
 from heronpy.streamlet.graph import SinkNode, StoreNode
 from heronpy.streamlet.monoid import Monoid, Sum
+from heronpy.streamlet.operators import Times, as_tuple
 
 _SKETCHES_MAX = 20_000
 """As TABLE_KEYS_MAX, for accumulators that have an encoding of their own, and so may be large."""
@@ -46,7 +46,6 @@ class StorePort:
 
     def __init__(self, node: StoreNode, task: Task, layout: Layout, outbox: Outbox) -> None:
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
-        self._partitioner = outbox.partitioner
         self._tables: dict[int, dict[Any, Any]] = {}
         self._size = 0
         self._size_max = TABLE_KEYS_MAX if is_plain(node.monoid) else _SKETCHES_MAX
@@ -79,7 +78,8 @@ class StorePort:
         for batch, table in self._tables.items():
             parts, count = self._layout.parts_of(batch), self._layout.counts[name]
             failed = self._task.failing(name, batch * self._layout.batch_length_ms)
-            for part, rows in self._partitioner.divide(table.items(), operator.itemgetter(0), parts, failed):
+            # Alone in its part a key needs no hash: whoever writes the part refuses those that cannot be stored.
+            for part, rows in divided(table.items(), parts, failed) if parts > 1 else [(0, list(table.items()))]:
                 sent = rows if plain else [(key, monoid.encode(acc)) for key, acc in rows]
                 self._outbox.rows(name, (batch * parts + part) % count, (batch, part), sent)
         self._tables, self._size = {}, 0
@@ -117,59 +117,53 @@ class StoreReducer:
 
     def __init__(self, node: StoreNode, task: Task, layout: Layout, memory: Memory, scratch: str | None) -> None:
         self._node, self._task, self._layout = node, task, layout
-        self._memory, self._scratch = memory, scratch
+        self._memory = memory
         self._tables: dict[tuple[int, int], dict[Any, Any]] = {}
         self._plain = is_plain(node.monoid)
-        self._file: SpillFile | None = None
-        self._runs: dict[tuple[int, int], list[list[tuple[int, int]]]] = {}
+        self._spill: Spill[tuple[tuple[int, int], int]] = Spill(scratch)
+        self._runs: Counter[tuple[int, int]] = Counter()
 
     def take(self, data: bytes) -> None:
         monoid = self._node.monoid
-        at, rows = pickle.loads(data)
+        at, rows = unpacked(data)
         if not self._plain:
             rows = [(key, monoid.decode(acc)) for key, acc in rows]
         merge_rows(self._tables.setdefault(at, {}), rows, monoid, self._failed(at[0]))
         if self._memory.is_full():
-            self._spill()
+            self._write_runs()
 
     def finish(self) -> None:
         """Write what has come."""
         if self._runs:
-            self._spill()
+            self._write_runs()
         for at in sorted(self._tables.keys() | self._runs.keys()):
             batch, part = at
             failed = self._failed(batch)
             rows: Iterable[Row] = sorted_rows(self._tables.pop(at, {}).items(), self._node.monoid, failed)
             if at in self._runs:
-                runs = [self._read(run) for run in self._runs.pop(at)]
+                runs = [self._read((at, number)) for number in range(self._runs[at])]
                 rows = once(heapq.merge(rows, *runs, key=encoded_key), self._node.monoid)
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
             path = unused(directory, part)
             count = write_part(path, rows, self._node.monoid, failed)
             final = part_name(part) if isinstance(path, Path) else path.name
             self._task.report.parts.append(Part(self._node.stage, batch, part, count, path, final))
-        if self._file is not None:
-            self._file.close()
+        self._spill.close()
 
-    def _spill(self) -> None:
-        if self._file is None:
-            self._file = SpillFile(self._scratch)
+    def _write_runs(self) -> None:
         monoid = self._node.monoid
         for at in list(self._tables):
-            rows = sorted_rows(self._tables.pop(at).items(), monoid, self._failed(at[0]))
-            self._runs.setdefault(at, []).append(self._file.write_rows(rows, self._kept))
+            rows: Iterable[Row] = sorted_rows(self._tables.pop(at).items(), monoid, self._failed(at[0]))
+            if not self._plain:
+                rows = ((encoded, key, monoid.encode(acc)) for encoded, key, acc in rows)
+            self._spill.write((at, self._runs[at]), None, rows)
+            self._runs[at] += 1
         self._memory.emptied()
 
-    def _kept(self, rows: list[Row]) -> list[Row]:
-        encode = self._node.monoid.encode
-        return rows if self._plain else [(encoded, key, encode(acc)) for encoded, key, acc in rows]
-
-    def _read(self, run: list[tuple[int, int]]) -> Iterator[Row]:
-        assert self._file is not None, "there are runs"
+    def _read(self, run: tuple[tuple[int, int], int]) -> Iterator[Row]:
+        rows = self._spill.rows(run)
         decode = self._node.monoid.decode
-        for at in run:
-            for encoded, key, acc in pickle.loads(self._file.read(at)):
-                yield encoded, key, acc if self._plain else decode(acc)
+        return rows if self._plain else ((encoded, key, decode(acc)) for encoded, key, acc in rows)
 
     def _failed(self, batch: int) -> Callable[[Any, Any, Exception], None]:
         time_ms = batch * self._layout.batch_length_ms
@@ -237,19 +231,19 @@ class SinkReducer:
     def __init__(self, node: SinkNode, task: Task, layout: Layout, memory: Memory, scratch: str | None) -> None:
         self._node, self._task, self._layout = node, task, layout
         self._memory, self._scratch = memory, scratch
-        self._blocks: dict[tuple[int, int], list[bytes | tuple[int, int]]] = {}
-        self._file: SpillFile | None = None
+        self._blocks: dict[tuple[int, int], list[bytes]] = {}
+        self._spill: Spill[tuple[int, int]] = Spill(scratch)
 
     def take(self, data: bytes) -> None:
-        self._blocks.setdefault(pickle.loads(data)[0], []).append(data)
+        self._blocks.setdefault(unpacked(data)[0], []).append(data)
         if self._memory.is_full():
-            self._spill()
+            self._write_blocks()
 
     def finish(self) -> None:
         """Write what has come: the sink pulls elements, one part after the other."""
-        for batch, part in sorted(self._blocks):
+        for batch, part in sorted(self._blocks.keys() | self._spill.runs):
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
-            counter = _Counter(self._read(self._blocks.pop((batch, part))))
+            counter = _Counter(itertools.chain(self._spill.blocks((batch, part)), self._blocks.pop((batch, part), ())))
             time_ms = batch * self._layout.batch_length_ms
             path = unused(directory, part, "")
             if isinstance(path, Path):
@@ -259,8 +253,7 @@ class SinkReducer:
                 written = self._upload(path, counter, time_ms)
                 final = written.name
             self._task.report.parts.append(Part(self._node.stage, batch, part, counter.count, written, final))
-        if self._file is not None:
-            self._file.close()
+        self._spill.close()
 
     def _upload(self, path: Location, counter: _Counter, time_ms: int) -> Location:
         """Have the sink write a part on this host, and store it with the suffix that the sink has chosen."""
@@ -286,20 +279,11 @@ class SinkReducer:
         sync(written)
         return written
 
-    def _spill(self) -> None:
-        if self._file is None:
-            self._file = SpillFile(self._scratch)
-        for at, blocks in self._blocks.items():
-            self._blocks[at] = [self._file.write(b) if isinstance(b, bytes) else b for b in blocks]
+    def _write_blocks(self) -> None:
+        for at in list(self._blocks):
+            for block in self._blocks.pop(at):
+                self._spill.write_block(at, block)
         self._memory.emptied()
-
-    def _read(self, blocks: list[bytes | tuple[int, int]]) -> Iterator[bytes]:
-        for block in blocks:
-            if isinstance(block, bytes):
-                yield block
-            else:
-                assert self._file is not None, "it was written there"
-                yield self._file.read(block)
 
 
 class _Counter:
@@ -309,11 +293,6 @@ class _Counter:
 
     def __iter__(self) -> Iterator[Any]:
         for data in self._blocks:
-            elements = pickle.loads(data)[1]
+            elements = unpacked(data)[1]
             self.count += len(elements)
             yield from elements
-
-
-def partition_of(key: Any, parts: int) -> int:
-    """Which part of a view a key is in."""
-    return stable_hash(key) % parts

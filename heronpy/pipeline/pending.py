@@ -56,6 +56,8 @@ def decide(
     views: Mapping[str, str],
     sinks: Collection[str],
     only: Collection[int] | None = None,
+    among: Collection[int] | None = None,
+    looked_at: Collection[int] | None = None,
     group_bytes: int = GROUP_BYTES,
 ) -> Work:
     """Decide what to compute.
@@ -71,12 +73,16 @@ def decide(
         views: that each batch must have, with the signature of their monoids.
         sinks: that each batch must have.
         only: compute these and no others, whether or not they are done.
+        among: these may have to be computed, no others (None: any may). `inputs` has all that they are computed from.
+        looked_at: batches whose input is in `inputs`, if they have any; None: all.
         group_bytes: input of one Spark job.
     """
     work = Work(closable)
-    inputs, lost = with_lost(manifest, inputs, archives)
+    inputs, lost = with_lost(manifest, inputs, archives, looked_at)
     work.inputs = inputs
     candidates = sorted({batch + i for batch in inputs for i in range(reach + 1) if batch + i <= closable})
+    if among is not None:
+        candidates = [batch for batch in candidates if batch in among]
     work.fingerprints = _fingerprints(candidates, inputs, lookback)
     if only is not None:
         work.pending = sorted(batch for batch in set(only) if batch <= closable)
@@ -101,7 +107,10 @@ def renew(work: Work, inputs: Mapping[int, Mapping[str, str]], lookback: int | N
 
 
 def with_lost(
-    manifest: Manifest, inputs: Mapping[int, Mapping[str, str]], archives: Collection[str]
+    manifest: Manifest,
+    inputs: Mapping[int, Mapping[str, str]],
+    archives: Collection[str],
+    looked_at: Collection[int] | None = None,
 ) -> tuple[dict[int, dict[str, str]], set[int]]:
     """Inputs with those that archives have lost since a batch was made of them, and the batches that lack some.
 
@@ -110,7 +119,10 @@ def with_lost(
     """
     full = {batch: dict(found) for batch, found in inputs.items()}
     lost = set()
-    for batch, done in manifest.batches.items():
+    known = manifest.batches.items()
+    if looked_at is not None:
+        known = ((batch, done) for batch in looked_at if (done := manifest.batches.get(batch)) is not None)
+    for batch, done in known:
         for archive, recorded in done.inputs.items():
             if archive not in archives:
                 continue
@@ -187,6 +199,32 @@ def _grouped(pending: Sequence[int], sizes: Mapping[int, int], group_bytes: int 
         groups[-1].append(batch)
         filled += size
     return groups
+
+
+def undone(
+    manifest: Manifest,
+    work: Work,
+    dirty: Collection[int],
+    span: int | None,
+    views: Mapping[str, str],
+    sinks: Collection[str],
+) -> list[int]:
+    """Those of dirty batches that are not done yet, or have followers that are not.
+
+    Args:
+        manifest: what is done.
+        work: what was to do.
+        dirty: see `Manifest.todo`.
+        span: how many batches follow; None: all.
+        views: that each batch must have, with the signature of their monoids.
+        sinks: that each batch must have.
+    """
+    left = {b for b, fingerprint in work.fingerprints.items() if not _is_done(manifest, b, fingerprint, views, sinks)}
+    if span is None:
+        first = min(left, default=work.closable + 1)
+        return sorted(left | {batch for batch in dirty if batch >= first or batch > work.closable})
+    waiting = {batch for batch in dirty if batch + span > work.closable}
+    return sorted(waiting | left | {batch for batch in dirty if any(batch + i in left for i in range(span + 1))})
 
 
 def committed_watermark(manifest: Manifest, work: Work, left: Collection[int]) -> int | None:

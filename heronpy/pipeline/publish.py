@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from heronpy.errors import AlreadyExistsError, DamagedInputError, FencedError, HeronError, StateError
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.look import look
-from heronpy.pipeline.record import RECORD_BYTES_MAX, TEXT_MAX, Reconciled, Record, Run, plain_text, read_record
+from heronpy.pipeline.record import TEXT_MAX, Reconciled, Record, Run, plain_text, read_record
 from heronpy.redaction import redacted
 from heronpy.runtime import Launch
 
@@ -83,15 +83,7 @@ def _tell(launch: Launch, job: Job, run: Run | None, reconciled: Reconciled | No
             run, reconciled = run or before.run, reconciled or before.reconciled
         whole = msgspec.structs.replace(record, topology_id=launch.topology_id, run=run, reconciled=reconciled)
         # Only while the topology is there: nobody would remove the node of one that is being killed.
-        return state.set_if(Kind.PIPELINES, name, _bounded(whole), expected=execution, of=Kind.EXECUTIONSTATE)
-
-
-def _bounded(record: Record) -> bytes:
-    value = record.encode()
-    while len(value) > RECORD_BYTES_MAX and record.newest:
-        record = msgspec.structs.replace(record, newest=record.newest[: len(record.newest) // 2])
-        value = record.encode()
-    return value
+        return state.set_if(Kind.PIPELINES, name, whole.encode(), expected=execution, of=Kind.EXECUTIONSTATE)
 
 
 def _before(value: bytes | None) -> Record | None:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from heronpy.errors import NotFoundError, nearest
-from heronpy.pipeline.drift import Difference, Totals, ViewDrift, view_drift
+from heronpy.errors import NotFoundError, UnavailableError, nearest
+from heronpy.pipeline.blocks import BLOCK_ROWS, sliced
+from heronpy.pipeline.drift import Difference, Pair, Totals, ViewDrift, view_drift
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
-from heronpy.pipeline.spill import Coding, Row, grouped
+from heronpy.pipeline.memory import LIMIT_BYTES, Memory
+from heronpy.pipeline.spill import Overflow
 from heronpy.stores import StoreContext, StoreReader
 from heronpy.streamlet.graph import StoreNode
 from heronpy.streamlet.live_length import check_length
+from heronpy.streamlet.monoid import Monoid
 
 _SHOWN_CHARS = 80
 
@@ -100,21 +102,89 @@ def live_reader(job: Job, node: StoreNode) -> Iterator[StoreReader]:
         yield reader
 
 
+@contextlib.contextmanager
+def _readable(node: StoreNode) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:  # also that there is no room for what does not fit in memory
+        raise UnavailableError(f"view {node.store_name} cannot be compared: {e}") from e
+
+
 def _compare(job: Job, node: StoreNode, manifest: Manifest, limit: int) -> ViewDrift:
     from heronpy.pipeline.views import ViewReader
     from heronpy.stores import decode_key, encode_key
 
-    coding = Coding(node.monoid.encode, node.monoid.decode)
-    with live_reader(job, node) as live:
+    with _readable(node), live_reader(job, node) as live:
         batches = _comparable(live.batches(), manifest)
         with contextlib.closing(ViewReader(job.directory, node.store_name, node.monoid, manifest)) as truth:
-            rows = itertools.chain.from_iterable(
-                (Row(side, batch, encode_key(key), acc) for key, acc in items(batch))
+            rows = (
+                Row(encode_key(key), side, batch, acc)
                 for side, items in enumerate((live.items, truth.items))
                 for batch in batches
+                for key, acc in items(batch)
             )
-            groups = ((decode_key(key), pairs) for key, pairs in grouped(rows, coding))
+            groups = ((decode_key(key), pairs) for key, pairs in grouped(rows, node.monoid))
             return view_drift(node.store_name, node.monoid, groups, batches, limit=limit)
+
+
+class Row(NamedTuple):
+    """What one side says about a key in a batch."""
+
+    key: bytes
+    """Encoded."""
+    side: int
+    """0: the live view, 1: the batch view."""
+    batch: int
+    acc: Any
+
+
+def grouped(
+    rows: Iterable[Row], monoid: Monoid, memory: Memory | None = None
+) -> Iterator[tuple[bytes, dict[int, Pair]]]:
+    """Every key, once, with what both sides say about it by batch; on disk what does not fit in memory.
+
+    Args:
+        rows: of both sides.
+        monoid: the view's.
+        memory: what this process may use.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    with Overflow(lambda: _Groups(monoid), memory or Memory(LIMIT_BYTES), None) as groups:
+        for some in sliced(rows, BLOCK_ROWS):
+            groups.add(False, some)
+        yield from groups.results()
+
+
+class _Groups:
+    """Accumulators by key and batch. The head of rows says whether these are encoded."""
+
+    def __init__(self, monoid: Monoid) -> None:
+        self._monoid = monoid
+        self._groups: dict[bytes, dict[int, Pair]] = {}
+
+    def add(self, encoded: bool, rows: list[Row]) -> None:
+        groups, decode = self._groups, self._monoid.decode
+        for key, side, batch, acc in rows:
+            pair = groups.setdefault(key, {}).setdefault(batch, [None, None])
+            pair[side] = decode(acc) if encoded else acc
+
+    def dump(self) -> Iterator[tuple[bool, Iterable[Row]]]:
+        encode = self._monoid.encode
+        yield (
+            True,
+            (
+                Row(key, side, batch, encode(acc))
+                for key, batches in self._groups.items()
+                for batch, pair in batches.items()
+                for side, acc in enumerate(pair)
+                if acc is not None
+            ),
+        )
+
+    def results(self) -> Iterator[tuple[bytes, dict[int, Pair]]]:
+        return iter(self._groups.items())
 
 
 def _comparable(live: list[int], manifest: Manifest) -> list[int]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -149,8 +149,26 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     reconciled: Reconciled | None = None
 
     def encode(self) -> bytes:
-        """The record as a node of the state manager."""
-        return msgspec.json.encode(self)
+        """The record as a node of the state manager; without the ends of its longest lists, if it is too large."""
+        record = self
+        while len(value := msgspec.json.encode(record)) > RECORD_BYTES_MAX:
+            record = _halved(record)
+        return value
+
+
+_LISTS = ("newest", "dead_letters", "views", "archives", "first_waiting")
+
+
+def _halved(record: Record) -> Record:
+    """With half of the list that takes most room."""
+    lists: dict[str, tuple[Any, ...]] = {name: getattr(record, name) for name in _LISTS}
+    if record.reconciled is not None:
+        lists["reconciled"] = record.reconciled.views
+    longest = max(lists, key=lambda name: len(msgspec.json.encode(lists[name])))
+    kept = lists[longest][: len(lists[longest]) // 2]
+    if longest != "reconciled" or record.reconciled is None:
+        return msgspec.structs.replace(record, **{longest: kept})
+    return msgspec.structs.replace(record, reconciled=msgspec.structs.replace(record.reconciled, views=kept))
 
 
 def read_record(value: bytes) -> Record:

@@ -8,8 +8,8 @@ commutative, as merges in topologies need, too.
 from __future__ import annotations
 
 import functools
-import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -17,27 +17,24 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from heronpy.filesystem import Location
+from heronpy.filesystem import Location, files_of
 from heronpy.hashing import mix
-from heronpy.pipeline._regions import Push, Times
 from heronpy.pipeline.exchange import Layout, Outbox, by_number
-from heronpy.pipeline.memory import frames
 from heronpy.pipeline.parts import unused
 from heronpy.pipeline.task import Part, Task
-from heronpy.streamlet.chain import as_tuple
-from heronpy.streamlet.graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
+from heronpy.streamlet.graph import ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
 from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.operators import Push, Times, as_tuple
 from heronpy.streamlet.windowconfig import WindowConfig
 from heronpy.streamlet.windows import result_time_ms, window_at, window_starts
 
 TABLE_KEYS_MAX = 200_000
 """Keys that a port reduces in memory before it sends them."""
-_ROWS_MAX = 50_000
-"""Rows of a join that wait in a port."""
 _RESULTS = 8192
 """Results of a reduction that are handed on, or written, together."""
 _MISSING = object()
 STATES = ".states-"
+STORED_STATES = "states-"
 """Folders of states in the job's directory: each is gone when its reader is done."""
 
 
@@ -101,7 +98,7 @@ def window_groups(values: list[Any], times: Times, config: WindowConfig) -> Iter
             yield from by_number([values[i] for i in chosen.tolist()], starts[chosen])
 
 
-class _Span:
+class Span:
     """Which result times of a node anybody reads."""
 
     def __init__(self, layout: Layout, back_ms: int | None) -> None:
@@ -136,7 +133,6 @@ class KeyPort:
 
     def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout, outbox: Outbox) -> None:
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
-        self._partitioner = outbox.partitioner
         self._tables: dict[int, dict[Any, list[Any]]] = {}
         self._size = 0
 
@@ -166,17 +162,9 @@ class KeyPort:
     def flush(self) -> None:
         name = self._node.stage
         for batch, table in self._tables.items():
-            time_ms = batch * self._layout.batch_length_ms
-            rows = [(key, *cell) for key, cell in table.items()]
-            for p, bucket in self._partitioner.divide(
-                rows, _first, self._layout.counts[name], self._task.failing(name, time_ms)
-            ):
-                self._outbox.rows(name, p, batch, bucket)
+            failed = self._task.failing(name, batch * self._layout.batch_length_ms)
+            self._outbox.keyed(name, batch, ((key, *cell) for key, cell in table.items()), failed)
         self._tables, self._size = {}, 0
-
-
-def _first(row: tuple[Any, ...]) -> Any:
-    return row[0]
 
 
 class KeyReducer:
@@ -184,13 +172,12 @@ class KeyReducer:
 
     def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout, back_ms: int | None) -> None:
         self._node, self._task = node, task
-        self._span = _Span(layout, back_ms)
+        self._span = Span(layout, back_ms)
         self._tables: dict[int, dict[Any, list[Any]]] = {}
         self.state: dict[Any, Any] = {}
         """After `results`: (key, value of everything)."""
 
-    def take(self, data: bytes) -> None:
-        batch, rows = pickle.loads(data)
+    def add(self, batch: int, rows: list[Any]) -> None:
         table = self._tables.setdefault(batch, {})
         for key, value, time in rows:
             cell = table.get(key)
@@ -200,11 +187,9 @@ class KeyReducer:
                 cell[0] = self._merged(key, cell[0], value, time)
                 cell[1] = max(cell[1], time)
 
-    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
+    def dump(self) -> Iterator[tuple[Any, Iterable[Any]]]:
         for batch, table in self._tables.items():
-            for cells in frames(table.items(), _RESULTS):
-                yield batch, [(key, *cell) for key, cell in cells]
-        self._tables = {}
+            yield batch, ((key, *cell) for key, cell in table.items())
 
     def results(self) -> Iterator[tuple[Any, int]]:
         state = self.state
@@ -234,17 +219,15 @@ class StateReducer(KeyReducer):
         """Write them, after `results`."""
         path = unused(state_directory(self._layout.directory, self._layout.version), self._task.index)
         items = list(self.state.items())
-        assert isinstance(path, Path)
-        with path.open("wb") as f:
+        with files_of(path).writing(path) as to, to.open("wb") if isinstance(to, Path) else nullcontext(to) as f:
             for i in range(0, len(items), _RESULTS):
                 f.write(cloudpickle.dumps(items[i : i + _RESULTS]))
         self._task.report.parts.append(Part(self._node.stage, 0, self._task.index, len(items), path, path.name))
 
 
-def state_directory(directory: Location, version: str) -> Path:
+def state_directory(directory: Location, version: str) -> Location:
     """Where states are while they are read."""
-    assert isinstance(directory, Path), "`states` refuses others"
-    return directory / f"{STATES}{version}"
+    return directory / f"{STATES if isinstance(directory, Path) else STORED_STATES}{version}"
 
 
 # reduce_by_key_and_window
@@ -256,9 +239,8 @@ class KeyedWindowPort:
     def __init__(
         self, node: ReduceByKeyAndWindowNode, task: Task, layout: Layout, outbox: Outbox, back_ms: int | None
     ) -> None:
-        self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
-        self._span = _Span(layout, back_ms)
-        self._partitioner = outbox.partitioner
+        self._node, self._task, self._outbox = node, task, outbox
+        self._span = Span(layout, back_ms)
         self._tables: dict[int, dict[Any, Any]] = {}
         self._size = 0
 
@@ -282,13 +264,8 @@ class KeyedWindowPort:
     def flush(self) -> None:
         name = self._node.stage
         for start, table in self._tables.items():
-            for p, bucket in self._partitioner.divide(
-                table.items(),
-                _first,
-                self._layout.counts[name],
-                self._task.failing(name, result_time_ms(start, self._node.window)),
-            ):
-                self._outbox.rows(name, p, start, bucket)
+            failed = self._task.failing(name, result_time_ms(start, self._node.window))
+            self._outbox.keyed(name, start, table.items(), failed)
         self._tables, self._size = {}, 0
 
 
@@ -299,8 +276,7 @@ class KeyedWindowReducer:
         self._node, self._task = node, task
         self._tables: dict[int, dict[Any, Any]] = {}
 
-    def take(self, data: bytes) -> None:
-        start, rows = pickle.loads(data)
+    def add(self, start: int, rows: list[Any]) -> None:
         fold(
             rows,
             self._tables.setdefault(start, {}),
@@ -308,11 +284,9 @@ class KeyedWindowReducer:
             self._task.failing(self._node.stage, result_time_ms(start, self._node.window)),
         )
 
-    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
+    def dump(self) -> Iterator[tuple[Any, Iterable[Any]]]:
         for start, table in self._tables.items():
-            for rows in frames(table.items(), _RESULTS):
-                yield start, rows
-        self._tables = {}
+            yield start, table.items()
 
     def results(self) -> Iterator[tuple[Any, int]]:
         config = self._node.window
@@ -332,7 +306,7 @@ class WindowPort:
         self, node: ReduceByWindowNode, task: Task, layout: Layout, outbox: Outbox, back_ms: int | None
     ) -> None:
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
-        self._span = _Span(layout, back_ms)
+        self._span = Span(layout, back_ms)
         self._values: dict[int, Any] = {}
 
     def add(self, values: list[Any], times: Times) -> None:
@@ -359,14 +333,12 @@ class WindowReducer:
         self._node, self._task = node, task
         self._values: dict[int, Any] = {}
 
-    def take(self, data: bytes) -> None:
-        for start, value in pickle.loads(data)[1]:
+    def add(self, head: None, rows: list[Any]) -> None:
+        for start, value in rows:
             _reduce_into(self._values, start, [value], self._node, self._task)
 
-    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
-        for rows in frames(self._values.items(), _RESULTS):
-            yield None, rows
-        self._values = {}
+    def dump(self) -> Iterator[tuple[Any, Iterable[Any]]]:
+        yield None, self._values.items()
 
     def results(self) -> Iterator[tuple[Any, int]]:
         config = self._node.window
@@ -387,84 +359,3 @@ def _reduce_into(values: dict[int, Any], start: int, elements: list[Any], node: 
                 task.failed(node.stage, element, result_time_ms(start, node.window), error)
         if total is not _MISSING:
             values[start] = total
-
-
-# joins
-
-
-class JoinPort:
-    """One side: rows (key, time, value) for each partition."""
-
-    def __init__(self, node: JoinNode, side: int, task: Task, layout: Layout, outbox: Outbox) -> None:
-        self._node, self._side, self._task, self._layout, self._outbox = node, side, task, layout, outbox
-        self._partitioner = outbox.partitioner
-        self._rows: list[tuple[Any, int, Any]] = []
-
-    def add(self, values: list[Any], times: Times) -> None:
-        for pair, time in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
-            try:
-                key, value = pair
-                self._rows.append((checked(key), time, value))
-            except Exception as error:  # no pair
-                self._task.failed(self._node.stage, pair, time, error)
-        if len(self._rows) > _ROWS_MAX:
-            self.flush()
-
-    def flush(self) -> None:
-        name = self._node.stage
-        for p, rows in self._partitioner.divide(
-            self._rows, _first, self._layout.counts[name], lambda row, e: self._task.failed(name, row, row[1], e)
-        ):
-            self._outbox.rows(name, p, self._side, rows)
-        self._rows = []
-
-
-class JoinReducer:
-    """Emits (KeyedWindow, function(left, right)) for all pairs of each key and window."""
-
-    def __init__(self, node: JoinNode, task: Task, layout: Layout, back_ms: int | None) -> None:
-        self._node, self._task = node, task
-        self._span = _Span(layout, back_ms)
-        self._sides: dict[Any, tuple[list[tuple[int, Any]], list[tuple[int, Any]]]] = {}
-
-    def take(self, data: bytes) -> None:
-        side, rows = pickle.loads(data)
-        for key, time, value in rows:
-            self._sides.setdefault(key, ([], []))[side].append((time, value))
-
-    def dump(self) -> Iterator[tuple[Any, list[Any]]]:
-        for side in (0, 1):
-            rows = ((key, *row) for key, sides in self._sides.items() for row in sides[side])
-            for some in frames(rows, _RESULTS):
-                yield side, some
-        self._sides = {}
-
-    def results(self) -> Iterator[tuple[Any, int]]:
-        config = self._node.window
-        while self._sides:
-            key, sides = self._sides.popitem()
-            panes: dict[int, tuple[list[Any], list[Any]]] = {}
-            for side, rows in enumerate(sides):
-                for time, value in rows:
-                    for start in window_starts(time, config):
-                        panes.setdefault(start, ([], []))[side].append(value)
-            for start in sorted(panes):
-                time = result_time_ms(start, config)
-                if time in self._span:
-                    named = KeyedWindow(key, window_at(start, config))
-                    yield from (((named, made), time) for made in self._pairs(named, time, *panes[start]))
-
-    def _pairs(self, key: Any, time: int, left: list[Any], right: list[Any]) -> Iterator[Any]:
-        how = self._node.how
-        if not right and how in (JoinType.OUTER_LEFT, JoinType.OUTER):
-            right = [None]
-        if not left and how in (JoinType.OUTER_RIGHT, JoinType.OUTER):
-            left = [None]
-        for a in left:
-            for b in right:
-                try:
-                    made = self._node.function(a, b)
-                except Exception as error:  # user code
-                    self._task.failed(self._node.stage, (key, a, b), time, error)
-                else:
-                    yield made

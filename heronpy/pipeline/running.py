@@ -9,32 +9,40 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from heronpy.errors import DamagedInputError, HeronError, StateError
-from heronpy.pipeline._commit import commit, find_leftovers, remove_leftovers
-from heronpy.pipeline._rollup import roll_up, views_to_roll_up
+from heronpy.filesystem import files_of
+from heronpy.pipeline._commit import commit, output_folders
 from heronpy.pipeline.batch_times import batch_name, batch_names
-from heronpy.pipeline.computing import Batches, compute, cores
+from heronpy.pipeline.computing import Batches, Needed, compute, cores, new_version
+from heronpy.pipeline.executors import check_places
 from heronpy.pipeline.inputs import (
     ArchiveInput,
     archive_readings,
-    complete_before_ms,
     damaged_batches,
     fingerprints,
+    local_files,
     open_archives,
     sizes,
     source_readings,
-    still_unread,
     unread_files,
 )
+from heronpy.pipeline.intents import intend, settle
 from heronpy.pipeline.job import Job
+from heronpy.pipeline.leftovers import find_leftovers, remove_leftovers
+from heronpy.pipeline.letters import publish_letters
 from heronpy.pipeline.manifest import Manifest, Parts, lock
-from heronpy.pipeline.pending import Work, committed_watermark, decide, renew
+from heronpy.pipeline.masters import check_shared, master_in_use
+from heronpy.pipeline.news import find_news, forget, program_of, remember
+from heronpy.pipeline.pending import Work, committed_watermark, decide, renew, undone
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.progress import Progress
+from heronpy.pipeline.rollup import roll_up, views_to_roll_up
+from heronpy.pipeline.run_report import RunReport
 from heronpy.pipeline.session import check_packages, spark_session
 from heronpy.pipeline.task import Report
 from heronpy.streamlet.graph import SinkNode, StoreNode
@@ -42,35 +50,10 @@ from heronpy.streamlet.graph import SinkNode, StoreNode
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+__all__ = ["RunReport", "run"]
+
 _LAST = 2**40
 """After every batch id that there can be."""
-
-
-@dataclass
-class RunReport:
-    """What a run did."""
-
-    job: str
-    batch_length_ms: int = 0
-    batches: list[int] = field(default_factory=list)
-    """Batch ids that were computed, ascending."""
-    elements: int = 0
-    """Elements of these batches, without duplicates."""
-    duplicates: int = 0
-    """Elements dropped because another one had the same id."""
-    dead_letters: int = 0
-    """Elements and rows that were set aside."""
-    rows: dict[str, int] = field(default_factory=dict)
-    """Rows written, by view or sink."""
-    committed_watermark: int | None = None
-    """All batches up to this one are done."""
-    seconds: float = 0.0
-    blocked: list[int] = field(default_factory=list)
-    """Batches that are not done because a part of their input is damaged."""
-    damaged: dict[int, str] = field(default_factory=dict)
-    """Batches with damaged input, and what it is; those whose damage was accepted, too."""
-    notes: list[str] = field(default_factory=list)
-    """What a batch run leaves out of the program, and what it could not do."""
 
 
 def run(
@@ -80,6 +63,7 @@ def run(
     until_ms: int | None = None,
     batches: Collection[int] | None = None,
     accept_damage: bool = False,
+    everything: bool = False,
     conf: Mapping[str, str] | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> RunReport:
@@ -92,6 +76,8 @@ def run(
         batches: compute these, also if they are done, and no others.
         accept_damage: compute batches of which a part of the input is damaged without it. What is accepted once stays
             so until the file changes.
+        everything: look at all files of archives. Otherwise a run of a long history looks at what writers have
+            announced, and at some more in turn: what somebody has changed by hand is found some runs later.
         conf: Spark's configuration.
         progress: called about twice a second while Spark works, from another thread.
 
@@ -101,15 +87,17 @@ def run(
         DamagedInputError: input of some batches is damaged; all others are done. No file is moved or changed.
         UserCodeError: user code failed, or raised for more than a tenth of the elements; nothing of that Spark job
             counts.
-        UnavailableError: there is no Java, or no Spark.
+        UsageError: executors are on other machines, and files in directories of this one; or there is no such master.
+        UnavailableError: there is no Java, or no Spark; no executor comes, or one cannot work.
         HeronError: a file cannot be read or written now; what was done before stays done.
     """
     check_packages()
+    check_shared(master_in_use(master), conf or {}, job.places())
     try:
         plan = plan_batch(job)
-        with lock(job.directory):
-            running = _Run(job, plan, master, dict(conf or {}), progress, accept_damage=accept_damage)
-            return running.run(until_ms, batches)
+        with lock(job.directory) as confirm:
+            running = _Run(job, plan, master, dict(conf or {}), progress, confirm, accept_damage=accept_damage)
+            return running.run(until_ms, batches, everything=everything)
     except pickle.PicklingError as error:  # also for lack of memory
         raise HeronError(f"the program cannot be sent to Spark's tasks: {error}; nothing was replaced") from error
     except OSError as error:
@@ -124,6 +112,7 @@ class _Run:
         master: str,
         conf: dict[str, str],
         progress: Callable[[Progress], None] | None,
+        confirm: Callable[[], None],
         *,
         accept_damage: bool,
     ) -> None:
@@ -131,64 +120,95 @@ class _Run:
         self._accept_damage = accept_damage
         self._master, self._conf, self._progress = master, conf, progress
         self._manifest = Manifest.load(job.directory, job.batch_length_ms)
-        leftovers = find_leftovers(job, self._manifest)
+        leftovers = find_leftovers(job, self._manifest, thorough=bool(plan.sources()))
+        confirm()
         self._manifest.claim(job.directory)  # what other runs have left counts no more from now on
+        publish_letters(job.directory, self._manifest)
         remove_leftovers(leftovers)
+        files_of(job.directory).remove_torn()
+        self._manifest.garbage = []
         self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []
 
-    def run(self, until_ms: int | None, batches: Collection[int] | None) -> RunReport:
+    def run(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> RunReport:
         began = time.monotonic()
         if until_ms is not None:
             # A batch that has not ended cannot be done: reads would leave out what is live in it.
             until_ms = min(until_ms, _now_ms())
-        self._archives = open_archives(self._job, self._plan)
         if self._plan.sources():
+            self._archives = open_archives(self._job, self._plan)
             self._everything(until_ms)
         else:
-            self._pending(until_ms, batches)
+            self._pending(until_ms, batches, everything=everything)
         self._report.committed_watermark = self._manifest.committed_watermark
+        self._report.input_bytes = self._archived_bytes()
         self._report.seconds = time.monotonic() - began
         self._tell_of_damage()
         return self._report
 
-    def _pending(self, until_ms: int | None, batches: Collection[int] | None) -> None:
+    def _pending(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> None:
         """All input is in archives: compute what is pending."""
-        until_ms = complete_before_ms(self._job, self._archives) if until_ms is None else until_ms
-        length = self._job.batch_length_ms
-        lookback_ms = self._plan.lookback_ms
+        manifest, lookback = self._manifest, self._in_batches(self._plan.lookback_ms)
+        reach = -(-self._plan.reach_ms // self._job.batch_length_ms)
+        span = None if lookback is None else max(lookback, reach)
+        before = _noted(manifest)
+        found = find_news(
+            self._job, self._plan, manifest, until_ms=until_ms, span=span, only=batches or (), everything=everything
+        )
+        self._archives = found.archives
         input_sizes = sizes(self._archives)
-        self._manifest.unread = still_unread(self._archives, self._manifest.unread)
-        lookback = None if lookback_ms is None else -(-lookback_ms // length)
+        views = {n.store_name: n.monoid.signature for n in self._outputs() if isinstance(n, StoreNode)}
+        sinks = [node.stage for node in self._outputs() if isinstance(node, SinkNode)]
         work = decide(
-            self._manifest,
-            fingerprints(self._archives, self._manifest.unread),
+            manifest,
+            fingerprints(self._archives, manifest.unread),
             input_sizes,
             archives=[one.stage for one in self._archives],
-            closable=until_ms // length - 1,
+            closable=found.closable,
             lookback=lookback,
-            reach=-(-self._plan.reach_ms // length),
-            views={n.store_name: n.monoid.signature for n in self._outputs() if isinstance(n, StoreNode)},
-            sinks=[node.stage for node in self._outputs() if isinstance(node, SinkNode)],
+            reach=reach,
+            views=views,
+            sinks=sinks,
             only=batches,
+            among=found.affected,
+            looked_at=found.looked_at(),
         )
-        self._tell_of_lost(work, lookback_ms)
+        self._tell_of_lost(work, self._plan.lookback_ms)
         self._block(work, lookback)
-        if work.pending or views_to_roll_up(self._manifest):
-            with self._spark() as sc:
-                while work.groups:
-                    group, *later = work.groups
-                    left = [batch for one in later for batch in one]
-                    if self._group(sc, work, group, left, lookback_ms, input_sizes):
-                        work.groups = later
-                    else:
-                        self._block(work, lookback)
-                roll_up(sc, self._job, self._manifest, self._progress)
+        # Before any batch is done: what is not yet must be known when a part of it is, and this run dies.
+        remember(manifest, found, program_of(self._plan, span), undone(manifest, work, found.dirty, span, views, sinks))
+        self._compute(work, lookback, input_sizes)
         self._report.blocked = work.blocked
-        upto = committed_watermark(self._manifest, work, ())
-        if upto != self._manifest.committed_watermark and work.fingerprints:
-            self._manifest.committed_watermark = upto
-            self._manifest.save(self._job.directory)
+        manifest.todo = undone(manifest, work, found.dirty, span, views, sinks)
+        upto = committed_watermark(manifest, work, ())
+        if upto != manifest.committed_watermark and (work.fingerprints or len(manifest.batches)):
+            manifest.committed_watermark = upto
+            manifest.save(self._job.directory)
+        elif manifest.batches.changed or (before != _noted(manifest) and any(manifest.batches.segments())):
+            manifest.save(self._job.directory)
+        forget(found.announcements)
+
+    def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> None:
+        """Compute what is pending, group by group, and roll up."""
+        if not work.pending and not views_to_roll_up(self._manifest, self._job.stores()):
+            return
+        with self._spark() as sc:
+            while work.groups:
+                group, *later = work.groups
+                left = [batch for one in later for batch in one]
+                if self._group(sc, work, group, left, lookback, input_sizes):
+                    work.groups = later
+                else:
+                    self._block(work, lookback)
+            roll_up(sc, self._job, self._manifest, self._progress)
+
+    def _in_batches(self, lookback_ms: int | None) -> int | None:
+        return None if lookback_ms is None else -(-lookback_ms // self._job.batch_length_ms)
+
+    def _archived_bytes(self) -> int:
+        batches = set(self._report.batches)
+        found = [one.found.get(batch) for one in self._archives for batch in batches]
+        return sum(seen.bytes for seen in found if seen is not None)
 
     def _name(self, batch: int) -> str:
         return batch_name(batch, self._job.batch_length_ms)
@@ -256,6 +276,7 @@ class _Run:
                 if isinstance(node, StoreNode) and node.store_name not in done.views:
                     done.views[node.store_name] = Parts()
                     done.fingerprint = ""  # computed again, should the archive find its rows
+                    self._manifest.batches[batch] = done
         self._manifest.save(self._job.directory)
 
     def _group(
@@ -264,15 +285,19 @@ class _Run:
         work: Work,
         group: Sequence[int],
         left: Sequence[int],
-        lookback_ms: int | None,
+        lookback: int | None,
         input_sizes: Mapping[int, int],
     ) -> bool:
         """Compute some batches. False: their input turned out to be damaged, so nothing of it counts."""
         # What is damaged is read by none of them, or they would be blocked.
         damaged = frozenset() if self._accept_damage else frozenset(self._report.damaged)
-        read = Batches(_read_from(group, lookback_ms, self._job.batch_length_ms), max(group), damaged)
+        read: Container[int] = Batches(None, max(group), damaged)
+        if lookback is not None:
+            read = Needed(group, lookback, damaged)
         readings = archive_readings(self._archives, read, cores(sc))
-        report, version = compute(
+        version = new_version()
+        note = intend(self._job.directory, version, output_folders(self._plan), group)
+        report, _ = compute(
             sc,
             self._job,
             self._plan,
@@ -283,6 +308,7 @@ class _Run:
             last=max(group),
             batch_bytes={batch: input_sizes.get(batch, 0) for batch in group},
             total_bytes=sum(size for batch, size in input_sizes.items() if batch in read),
+            version=version,
             progress=self._progress,
         )
         if unread := unread_files(self._archives, report.malformed_in):
@@ -290,7 +316,6 @@ class _Run:
             if not self._accept_damage:
                 self._manifest.save(self._job.directory)  # so that the next run need not find it
                 return False
-            lookback = None if lookback_ms is None else -(-lookback_ms // self._job.batch_length_ms)
             renew(work, fingerprints(self._archives, self._manifest.unread), lookback)
         commit(
             self._job,
@@ -303,6 +328,7 @@ class _Run:
             damaged=damaged_batches(self._archives, self._manifest.unread),
             committed_watermark=lambda: committed_watermark(self._manifest, work, left),
         )
+        settle(note)
         self._add(report, group)
         return True
 
@@ -313,6 +339,7 @@ class _Run:
         self._refuse_damage()
         with self._spark() as sc:
             readings, total = source_readings(self._plan.sources(), cores(sc))
+            check_shared(str(sc.master), self._conf, local_files(readings))
             files = archive_readings(self._archives, Batches(None, last), cores(sc))
             total += sum(size for batch, size in sizes(self._archives).items() if batch <= last)
             report, version = compute(
@@ -333,6 +360,7 @@ class _Run:
             found = sorted({part.batch for part in report.parts})
             for batch in [batch for batch in self._manifest.batches if batch <= last]:
                 del self._manifest.batches[batch]
+            self._manifest.program = ""  # nothing of it was computed from what archives had
             # Events of the future do not end what is live now.
             upto = last if until_ms is not None else max((b for b in found if b <= _now_ms() // length), default=None)
             commit(
@@ -345,6 +373,7 @@ class _Run:
                 {},
                 damaged=self._report.damaged,
                 committed_watermark=lambda: upto,
+                all_anew=True,
             )
             self._add(report, found)
             roll_up(sc, self._job, self._manifest, self._progress)
@@ -377,6 +406,7 @@ class _Run:
     @contextlib.contextmanager
     def _spark(self) -> Iterator[SparkContext]:
         with spark_session(f"heronpy {self._job.name}", self._master, self._conf) as session:
+            check_places(session.sparkContext, self._conf, self._job.places().values())
             yield session.sparkContext
 
 
@@ -384,5 +414,6 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _read_from(group: Sequence[int], lookback_ms: int | None, batch_length_ms: int) -> int | None:
-    return None if lookback_ms is None else min(group) - -(-lookback_ms // batch_length_ms)
+def _noted(manifest: Manifest) -> Any:
+    """What a run that computes nothing may change."""
+    return msgspec.to_builtins((manifest.unread, manifest.todo, manifest.program, manifest.checked))

@@ -20,6 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heronpy.errors import UnavailableError
+from heronpy.pipeline.masters import (
+    START_TIMEOUT_KEY,
+    check_master,
+    cluster_defaults,
+    is_local,
+    python_of_executors,
+    start_timeout_s,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,27 +71,35 @@ def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = 
         conf: Spark's configuration, over the defaults made here.
 
     Raises:
-        UnavailableError: PySpark, PyArrow or Java is missing, or Spark does not start; one line.
+        UnavailableError: PySpark, PyArrow or Java is missing, Spark does not start, or executors on other machines
+            cannot work; one line.
+        UsageError: `master` is not a master.
     """
     check_packages()
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from heronpy.pipeline.executors import equip
+
     existing = SparkSession.getActiveSession()
     if existing is None and SparkContext._active_spark_context is not None:
         existing = SparkSession(SparkContext._active_spark_context)
     if existing is not None:
+        equip(existing.sparkContext, conf)
         yield existing
         return
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit: it chose the master, and ends the JVM
         session = SparkSession.builder.appName(app).getOrCreate()
         try:
+            equip(session.sparkContext, conf)
             yield session
         finally:
             session.stop()
         return
     check_java()
+    check_master(master)
     with _own_session(app, master, conf) as session:
+        equip(session.sparkContext, conf)
         yield session
 
 
@@ -124,11 +140,6 @@ def _java_version(java: str) -> int:
     return int(match[1]) if match else 0
 
 
-def is_local(master: str) -> bool:
-    """Whether a master's workers run on this machine: nothing listens beyond it then."""
-    return master.startswith("local") or re.match(r"spark://(127(\.\d+){3}|localhost)(:\d+)?$", master) is not None
-
-
 def _defaults(master: str, log_config: Path) -> dict[str, str]:
     defaults = {
         "spark.ui.enabled": "false",
@@ -140,8 +151,8 @@ def _defaults(master: str, log_config: Path) -> dict[str, str]:
     }
     if is_local(master):
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-        defaults |= {"spark.python.daemon.module": "heronpy.pipeline._daemon"}
-    return defaults
+    defaults["spark.python.daemon.module"] = "heronpy.pipeline._daemon"
+    return defaults | cluster_defaults(master)
 
 
 @contextlib.contextmanager
@@ -159,15 +170,21 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         log_config.write_text(_LOG_CONFIG)
         settings = {**_defaults(master, log_config), "spark.local.dir": str(scratch), **conf}
         spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(app).setAll(list(settings.items()))
-        stack.enter_context(_environment(master))
+        stack.enter_context(_environment(master, conf))
+        limit_s = None if is_local(master) else start_timeout_s(conf)
         stderr = stack.enter_context(_filtered_stderr())
         stack.callback(_end_jvm)
         try:
-            with _nothing_half_started():
+            with _nothing_half_started(limit_s) as is_late:
                 if SparkContext._gateway is None:
                     _launch_jvm(spark_conf, stderr)
                 session = SparkSession.builder.config(conf=spark_conf).getOrCreate()
         except (PySparkException, Py4JError) as e:
+            if is_late.is_set():
+                raise UnavailableError(
+                    f"Spark has not started on {master} within {limit_s:g} s: the cluster does not answer, or has no "
+                    f"room for the application; {START_TIMEOUT_KEY} is how long to wait"
+                ) from e
             cause = e.java_exception.toString() if isinstance(e, Py4JJavaError) else str(e)
             raise UnavailableError(f"Spark does not start on {master}: {' '.join(cause.split())[:300]}") from e
         stack.callback(_stop, session)
@@ -175,8 +192,8 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
 
 
 @contextlib.contextmanager
-def _nothing_half_started() -> Iterator[None]:
-    """Kill the JVM that the block starts, if the block fails.
+def _nothing_half_started(limit_s: float | None) -> Iterator[threading.Event]:
+    """Kill the JVM that the block starts, if the block fails, or has not ended in time: then it fails for that.
 
     Interrupted while it waits for the JVM, PySpark removes the directory in which that is to write its port. The JVM's
     main thread fails for that, and other threads of it live for ever.
@@ -189,15 +206,27 @@ def _nothing_half_started() -> Iterator[None]:
         started.append(popen(*args, **kwargs))
         return started[-1]
 
+    is_late = threading.Event()
+
+    def give_up() -> None:
+        is_late.set()
+        for process in started:
+            process.kill()
+
+    timer = threading.Timer(limit_s or 0.0, give_up)
+    timer.daemon = True
+    if limit_s is not None:
+        timer.start()
     java_gateway.Popen = recorded
     try:
-        yield
+        yield is_late
     except BaseException:
         for process in started:
             process.kill()
             process.wait(_JVM_END_S)
         raise
     finally:
+        timer.cancel()
         java_gateway.Popen = popen
 
 
@@ -231,13 +260,11 @@ def _pass_on(fd: int) -> None:
 
 
 @contextlib.contextmanager
-def _environment(master: str) -> Iterator[None]:
-    """Spark's workers run this Python; on one machine nothing listens beyond it."""
-    wanted = {"PYSPARK_PYTHON": sys.executable}
+def _environment(master: str, conf: Mapping[str, str]) -> Iterator[None]:
+    """Which Python Spark's workers run; on one machine nothing listens beyond it."""
+    wanted = {"PYSPARK_PYTHON": python_of_executors(master, conf)}
     if is_local(master):
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
-    elif "PYSPARK_PYTHON" in os.environ:
-        del wanted["PYSPARK_PYTHON"]  # workers elsewhere: the user knows what they have
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -1,99 +1,224 @@
-"""Bringing together the rows of one key, however many keys there are.
+"""What does not fit in memory: blocks of rows in a file, which is the one way in which batch jobs and reads spill.
 
-As long as they are few they wait in memory. Beyond that all are divided by a hash of the key among files, and each file
-is grouped by itself (a Grace hash join): memory is bounded by the largest file, and nothing is sorted.
+The file has no name, so nothing of it is left, however the process ends. What a block is, `blocks` says: on disk as
+between tasks. Rows that need to be brought together by key are an `Overflow`; those that are sorted, or only wait
+for their turn, are runs of a `Spill`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import itertools
-import struct
+import errno
+import os
 import tempfile
-import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView
+from types import TracebackType
+from typing import IO, Any, Generic, Protocol, Self, TypeVar
 
-MEMORY_ROWS = 200_000
-PARTS = 128
-_HEADER = struct.Struct("<BqII")
+from heronpy.hashing import mix, stable_hash
+from heronpy.pipeline.blocks import BLOCK_ROWS, Packer, sliced, unpacked
+from heronpy.pipeline.memory import Memory
 
-
-class Row(NamedTuple):
-    """What one side says about a key in a batch."""
-
-    side: int
-    """0 or 1."""
-    batch: int
-    key: bytes
-    acc: Any
+PARTS = 32
+_DEPTH_MAX = 3
+"""After 32^3 parts what is together is of one key, and dividing it is of no use."""
+_DIVIDED = 8192
+"""Rows that are divided among parts together."""
+_Run = TypeVar("_Run", bound=Hashable)
 
 
-Pair = list[Any]
-"""[accumulator of side 0, that of side 1], each None where there is none."""
+class Spill(Generic[_Run]):
+    """Runs of rows on disk, each read in the order in which it was written. A context manager.
 
-
-@dataclass(frozen=True)
-class Coding:
-    """How accumulators become bytes, and back."""
-
-    encode: Callable[[Any], bytes]
-    decode: Callable[[bytes], Any]
-
-
-def grouped(
-    rows: Iterable[Row], coding: Coding, *, memory_rows: int = MEMORY_ROWS, parts: int = PARTS
-) -> Iterator[tuple[bytes, dict[int, Pair]]]:
-    """Every key, once, with what both sides say about it by batch.
-
-    Needs disk space for all rows if there are more than `memory_rows`, until the iterator ends or is closed.
+    In memory is only where each block is: about 100 bytes for up to 128 KB.
     """
-    source = iter(rows)
-    first = list(itertools.islice(source, memory_rows + 1))
-    if len(first) <= memory_rows:
-        yield from _groups(first).items()
-        return
-    with tempfile.TemporaryDirectory(prefix="heron-reconcile-") as scratch:
-        files = [Path(scratch) / str(part) for part in range(parts)]
-        _divide(itertools.chain(first, source), files, coding.encode, first)
-        for file in files:
-            yield from _groups(_read(file, coding.decode)).items()
-            file.unlink()
+
+    def __init__(self, directory: str | None) -> None:
+        """Nothing is written, and no file open.
+
+        Args:
+            directory: where the file will be; None: where temporary files are.
+        """
+        self._directory = directory
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._places: dict[_Run, list[tuple[int, int]]] = {}
+        self._packer = Packer()
+
+    @property
+    def runs(self) -> KeysView[_Run]:
+        """Those in which there is something."""
+        return self._places.keys()
+
+    def write(self, run: _Run, head: Any, rows: Iterable[Any]) -> None:
+        """Add rows to a run.
+
+        Raises:
+            OSError: the disk is full, or fails; the directory is its file name.
+        """
+        for some in sliced(rows, BLOCK_ROWS):
+            for block in self._packer.pack(head, some):
+                self.write_block(run, block)
+
+    def write_block(self, run: _Run, block: bytes) -> None:
+        """Add a block to a run.
+
+        Raises:
+            OSError: as `write`. The run is as before.
+        """
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115  # closed by `close`
+            written = 0
+            while written < len(block):
+                written += os.pwrite(self._fileno(), memoryview(block)[written:], self._end + written)
+        except OSError as e:
+            raise OSError(e.errno, e.strerror, self._directory or tempfile.gettempdir()) from e
+        self._places.setdefault(run, []).append((self._end, len(block)))
+        self._end += len(block)
+
+    def blocks(self, run: _Run) -> Iterator[bytes]:
+        """What was written to a run.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        for offset, length in self._places.get(run, ()):
+            block = os.pread(self._fileno(), length, offset)
+            while len(block) < length:
+                piece = os.pread(self._fileno(), length - len(block), offset + len(block))
+                if not piece:
+                    raise OSError(errno.EIO, "a block is not on the disk any more", self._directory)
+                block += piece
+            yield block
+
+    def rows(self, run: _Run) -> Iterator[Any]:
+        """The rows of a run; those of one block are in memory.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        for block in self.blocks(run):
+            yield from unpacked(block)[1]
+
+    def close(self) -> None:
+        """Free the space."""
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _fileno(self) -> int:
+        assert self._file is not None, "there is a block"
+        return self._file.fileno()
 
 
-def _groups(rows: Iterable[Row]) -> dict[bytes, dict[int, Pair]]:
-    groups: dict[bytes, dict[int, Pair]] = {}
-    for side, batch, key, acc in rows:
-        batches = groups.get(key)
-        if batches is None:
-            batches = groups[key] = {}
-        pair = batches.get(batch)
-        if pair is None:
-            pair = batches[batch] = [None, None]
-        pair[side] = acc
-    return groups
+class Reducer(Protocol):
+    """Where rows of one key meet, which is the first value of each row."""
+
+    def add(self, head: Any, rows: list[Any], /) -> None:
+        """Take the rows of a block."""
+        ...
+
+    def dump(self) -> Iterator[tuple[Any, Iterable[Any]]]:
+        """Everything that was added, as heads and rows. Nothing else is called afterwards."""
+        ...
+
+    def results(self) -> Iterator[Any]:
+        """What comes of it, when all has been added."""
+        ...
 
 
-def _divide(rows: Iterable[Row], files: list[Path], encode: Callable[[Any], bytes], first: list[Row]) -> None:
-    with contextlib.ExitStack() as stack:
-        out: list[BinaryIO] = [stack.enter_context(file.open("wb", buffering=1 << 16)) for file in files]
-        for side, batch, key, acc in rows:
-            data = encode(acc)
-            file = out[zlib.crc32(key) % len(out)]
-            file.write(_HEADER.pack(side, batch, len(key), len(data)))
-            file.write(key)
-            file.write(data)
-    first.clear()
+class Overflow:
+    """A reducer of more keys than fit in memory. A context manager.
+
+    What it has is divided by a hash of the key among runs whenever memory is full, and each run is reduced by itself
+    in the end (a Grace hash join): memory is bounded by the largest run. One that is still too large is divided again,
+    by other bits of the hash.
+    """
+
+    def __init__(self, new: Callable[[], Reducer], memory: Memory, directory: str | None, depth: int = 0) -> None:
+        """Nothing is added.
+
+        Args:
+            new: makes a reducer.
+            memory: of the process.
+            directory: where the file is; None: where temporary files are.
+            depth: how often what it takes has been divided.
+        """
+        self._new, self._memory, self._directory, self._depth = new, memory, directory, depth
+        self._reducer = new()
+        self._spill: Spill[int] = Spill(directory)
+
+    def take(self, block: bytes) -> None:
+        """Take a block.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self.add(*unpacked(block))
+
+    def add(self, head: Any, rows: list[Any]) -> None:
+        """Take some thousand rows, at most.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._reducer.add(head, rows)
+        if self._depth < _DEPTH_MAX and self._memory.is_full():
+            self._divide()
+
+    def results(self) -> Iterator[Any]:
+        """What comes of everything. What a reducer still has to write it writes when its run is done.
+
+        Raises:
+            OSError: the disk is full, or fails.
+        """
+        if not self._spill.runs:
+            yield from _results(self._reducer)
+            return
+        self._divide()
+        for run in self._spill.runs:
+            with Overflow(self._new, self._memory, self._directory, self._depth + 1) as inner:
+                for block in self._spill.blocks(run):
+                    inner.take(block)
+                yield from inner.results()
+        self.close()
+
+    def close(self) -> None:
+        """Free the space on disk."""
+        self._spill.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _divide(self) -> None:
+        for head, rows in self._reducer.dump():
+            for some in sliced(rows, _DIVIDED):
+                parts: dict[int, list[Any]] = {}
+                for row in some:
+                    parts.setdefault(self._part(row[0]), []).append(row)
+                for part, few in parts.items():
+                    self._spill.write(part, head, few)
+        self._reducer = self._new()
+        self._memory.emptied()
+
+    def _part(self, key: Any) -> int:
+        # Other bits than those that brought the key here, and at each depth others again.
+        return (mix(stable_hash(key)) >> (16 * self._depth)) % PARTS
 
 
-def _read(file: Path, decode: Callable[[bytes], Any]) -> Iterator[Row]:
-    data = file.read_bytes()
-    at = 0
-    while at < len(data):
-        side, batch, key_bytes, acc_bytes = _HEADER.unpack_from(data, at)
-        at += _HEADER.size
-        end = at + key_bytes + acc_bytes
-        yield Row(side, batch, data[at : at + key_bytes], decode(data[at + key_bytes : end]))
-        at = end
+def _results(reducer: Any) -> Iterator[Any]:
+    yield from reducer.results()
+    if hasattr(reducer, "finish"):
+        reducer.finish()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from heronpy.archive import dead_letter_counts
+from heronpy.pipeline.archived import archived
 from heronpy.pipeline.batch_times import batch_name, time_name
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.look import look
@@ -15,6 +18,9 @@ from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.reconcile import live_reader
 from heronpy.pipeline.record import Figures, figures
 from heronpy.streamlet.graph import StoreNode
+
+if TYPE_CHECKING:
+    from heronpy.archive import Archive, ArchiveFile
 
 
 def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
@@ -28,7 +34,7 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
     now = figures(record, now_ms)
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     closed = manifest.committed_watermark
-    archives = [_archive(job, name, closed) for name in job.archives()]
+    archives = [_archive(job, name, manifest) for name in job.archives()]
     open_batches = sorted({batch for a in archives for batch in a.pop("open")})
     return {
         "job": job.name,
@@ -43,7 +49,11 @@ def collect(job: Job, *, now_s: float | None = None) -> dict[str, Any]:
             "elements": record.elements,
             "duplicates": record.duplicates,
             "open": open_batches,
-            "damaged": {batch: done.damaged for batch, done in sorted(manifest.batches.items()) if done.damaged},
+            "damaged": {
+                batch: done.damaged
+                for batch, done in manifest.batches.where(lambda segment: segment.damaged > 0)
+                if done.damaged
+            },
         },
         "next": _next(now),
         "archives": archives,
@@ -66,42 +76,33 @@ def _next(now: Figures) -> dict[str, Any] | None:
     }
 
 
-def _archive(job: Job, name: str, closed: int | None) -> dict[str, Any]:
-    from heronpy.archive import Archive
-
-    directory = job.archive_path(job.archives()[name])
-    archive = Archive(directory)
-    batches = archive.batches()
-    done = {batch: files for batch, files in batches.items() if closed is not None and batch <= closed}
-    waiting = {batch: files for batch, files in batches.items() if batch not in done}
+def _archive(job: Job, name: str, manifest: Manifest) -> dict[str, Any]:
+    found = archived(job, job.archives()[name], manifest)
+    archive, done = found.archive, found.done
+    rows, unreadable = _counted(archive, found.done_files)
+    waiting_rows, waiting_unreadable = _counted(archive, [f for files in found.waiting.values() for f in files])
     return {
         "archive": name,
-        "directory": str(directory),
-        "newest_batch": max(batches, default=None),
+        "directory": str(archive.directory),
+        "newest_batch": found.newest,
         "complete_before_ms": archive.complete_before_ms() if archive.exists else None,
-        "done": _sizes(archive, done),
-        "waiting": _sizes(archive, waiting),
-        "open": list(waiting),
+        "done": asdict(done) | {"rows": found.done_rows + rows, "unreadable": found.done_unreadable + unreadable},
+        "waiting": asdict(found.waits) | {"rows": waiting_rows, "unreadable": waiting_unreadable},
+        "open": list(found.waiting),
     }
 
 
-def _sizes(archive: Any, batches: dict[int, Any]) -> dict[str, int]:
+def _counted(archive: Archive, files: Sequence[ArchiveFile]) -> tuple[int, int]:
+    """Rows of files, and how many cannot be read."""
     from heronpy.archive import UnreadableError
 
     rows = unreadable = 0
-    files = [file for listed in batches.values() for file in listed]
     for file in files:
         try:
             rows += archive.footer(file).rows
         except (FileNotFoundError, UnreadableError):
             unreadable += 1
-    return {
-        "batches": len(batches),
-        "files": len(files),
-        "bytes": sum(file.size_bytes for file in files),
-        "rows": rows,
-        "unreadable": unreadable,
-    }
+    return rows, unreadable
 
 
 def _view(job: Job, node: StoreNode, manifest: Manifest) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def _view(job: Job, node: StoreNode, manifest: Manifest) -> dict[str, Any]:
         rows = {batch: sum(1 for _ in live.items(batch)) for batch in batches}
     return {
         "view": view,
-        "batch_rows": sum(batch.views[view].rows for batch in manifest.batches.values() if view in batch.views),
+        "batch_rows": manifest.view_rows(view),
         "live_rows": sum(rows.values()),
         "live_rows_open": sum(n for batch, n in rows.items() if closed is None or batch > closed),
         "live_batches": len(batches),

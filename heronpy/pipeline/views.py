@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-from heronpy.errors import StateError
+from heronpy.errors import NotFoundError, StateError
 from heronpy.filesystem import Location
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.batch_times import batch_name
@@ -43,11 +43,8 @@ class ViewReader:
         self._files: OrderedDict[Location, _PartFile] = OrderedDict()
         self._lookup: tuple[Manifest, int | None, list[tuple[Location, Parts]]] | None = None
         """Where `get` has looked last: to find that in the manifest costs in proportion to the history."""
-        upto = self.manifest.committed_watermark
-        batches = self.manifest.batches.items()
-        lacking = [n for n, batch in batches if upto is not None and n <= upto and view not in batch.views]
-        if lacking:
-            last = self._name(max(lacking))
+        if lacking := self.manifest.lacking(view, self.manifest.committed_watermark):
+            last = self._name(lacking[-1])
             raise StateError(
                 f"view {view} is not computed for {len(lacking)} batches that are done (the last: {last}): "
                 "`heron pipeline run` computes it"
@@ -61,7 +58,7 @@ class ViewReader:
 
     def batches(self) -> list[int]:
         """Batch ids that have the view, ascending; also those in which it has no rows."""
-        return sorted(n for n, batch in self.manifest.batches.items() if self._view in batch.views)
+        return [n for n, batch in self.manifest.batches.items() if self._view in batch.views]
 
     def get(self, key: Any, upto: int | None = None) -> Any:
         """The accumulator of a key over all batches up to `upto` (all without it); None if it has none.
@@ -71,7 +68,7 @@ class ViewReader:
         """
         try:
             return self._get(key, upto)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotFoundError):  # of a part, of what the manifest names
             self._reload()
         try:
             return self._get(key, upto)
@@ -94,13 +91,21 @@ class ViewReader:
 
     def totals(self, upto: int | None = None) -> Iterator[tuple[Any, Any]]:
         """Every key with its accumulator over all batches up to `upto`. Holds all keys of the view in memory."""
-        base, batches = self._folders(upto)
         table: dict[Any, Any] = {}
-        for folder, parts in [*base, *batches]:
-            for index, rows in enumerate(parts.part_rows):
-                for key, acc in self._rows(folder / parts.file_of(index)) if rows else ():
-                    table[key] = self._monoid.merge(table[key], acc) if key in table else acc
+        for key, acc in self.pieces(upto):
+            table[key] = self._monoid.merge(table[key], acc) if key in table else acc
         yield from table.items()
+
+    def pieces(self, upto: int | None = None) -> Iterator[tuple[Any, Any]]:
+        """The same, with each key as often as it is somewhere: what is there of a key is to be merged.
+
+        Raises:
+            StateError: a file is damaged or missing.
+        """
+        for folder, parts in self._folders(upto):
+            for index, rows in enumerate(parts.part_rows):
+                if rows:
+                    yield from self._rows(folder / parts.file_of(index))
 
     def close(self) -> None:
         """Let go of files."""
@@ -125,22 +130,18 @@ class ViewReader:
 
     def _looked_up(self, upto: int | None) -> list[tuple[Location, Parts]]:
         if self._lookup is None or self._lookup[0] is not self.manifest or self._lookup[1] != upto:
-            base, batches = self._folders(upto)
-            with_rows = [(folder, parts) for folder, parts in [*base, *batches] if parts.rows]
+            with_rows = [(folder, parts) for folder, parts in self._folders(upto) if parts.rows]
             self._lookup = self.manifest, upto, with_rows
         return self._lookup[2]
 
-    def _folders(self, upto: int | None) -> tuple[list[tuple[Location, Parts]], list[tuple[Location, Parts]]]:
-        """Where to read everything up to a batch: the roll-up if there is one, and the batches after it."""
-        base = self.manifest.base_of(self._view, upto)
-        batches = [
-            (self._batch_folder(n, batch.version), batch.views[self._view])
-            for n, batch in sorted(self.manifest.batches.items())
-            if self._view in batch.views and (upto is None or n <= upto) and (base is None or n > base.upto)
+    def _folders(self, upto: int | None) -> list[tuple[Location, Parts]]:
+        """Where to read everything up to a batch: tiers, and the batches that are in none."""
+        tiers, batches = self.manifest.read_plan(self._view, upto)
+        folder = self._directory / "views" / self._view / "base"
+        return [
+            *((folder / tier.version, tier.parts) for tier in tiers),
+            *((self._batch_folder(n, batch.version), batch.views[self._view]) for n, batch in batches),
         ]
-        if base is None:
-            return [], batches
-        return [(self._directory / "views" / self._view / "base" / base.version, base.parts)], batches
 
     def _batch_folder(self, batch: int, version: str) -> Location:
         return self._directory / "views" / self._view / f"batch={batch}" / version

@@ -26,13 +26,13 @@ from heronpy.streamlet._definition import loads
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
 from heronpy.streamlet.bootstrap import read_cut, read_states
-from heronpy.streamlet.chain import Put, after, directed, from_bolt, node
+from heronpy.streamlet.chain import after, directed, from_bolt, node
 from heronpy.streamlet.graph import ELEMENTWISE, ReduceByKeyNode
+from heronpy.streamlet.operators import Put
 from heronpy.windows import Upstream
 
-OVERFULL = 10
-"""So many times the tuples of a commit may be held while nothing can be committed; then the stage takes its time."""
 WAIT_S = 0.1
+"""How long a stage takes for a tuple while nothing can be committed."""
 
 
 class StageBolt(Bolt, ITwoPhaseStatefulComponent):
@@ -60,9 +60,12 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         self.commits = bool(self.task.writers)
         """Whether tuples wait for a commit before they are acked."""
         self.set_up()
-        held = self.commits and not self.exact
-        self.done: Callable[[Tuple], None] = self._hold if held else self.ack
+        self.away = False
+        """Whether the last commit found what it writes to out of reach."""
+        self.done: Callable[[Tuple], None] = self.ack
         """Call it for each tuple of which everything was emitted."""
+        if self.commits:
+            self.done = self._ack_and_wait if self.exact else self._hold
         self.process = self.taker()  # type: ignore[method-assign,assignment]  # a closure: the engine asks for it once a batch
 
     def set_up(self) -> None:
@@ -133,7 +136,9 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         self._commit_at_ms = now_ms() + self.commit_every_ms
         try:
             self.commit_now()
+            self.away = False
         except UnavailableError as error:
+            self.away = True
             self.logger.warning("%s; %d tuples wait", error, len(self._held))
 
     def commit_now(self) -> None:
@@ -159,8 +164,23 @@ class StageBolt(Bolt, ITwoPhaseStatefulComponent):
         self._held.append(tup)
         if len(self._held) % self.commit_tuples == 0:
             self.commit()
-        if len(self._held) > OVERFULL * self.commit_tuples:
-            time.sleep(WAIT_S)  # without acks nothing else bounds what waits; the queue before this task fills
+        if self.away:
+            self._wait()
+
+    def _ack_and_wait(self, tup: Tuple) -> None:
+        self.ack(tup)
+        if self.away:
+            self._wait()
+
+    def _wait(self) -> None:
+        """Take time for a tuple while nothing can be committed: the queue before this task fills, and throttles spouts.
+
+        What is taken would only wait here, and come again each time that its timeout is over.
+        """
+        if now_ms() >= self._commit_at_ms:
+            self.commit()
+        if self.away:
+            time.sleep(WAIT_S)
 
     def _compiled(self) -> Put:
         return after(self.stage.head, self.task)

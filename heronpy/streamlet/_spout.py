@@ -33,8 +33,9 @@ from heronpy.streamlet._definition import loads
 from heronpy.streamlet._generated import GeneratorSource, SupplierSource
 from heronpy.streamlet._stages import Exit
 from heronpy.streamlet._task import StageTask, now_ms
-from heronpy.streamlet.chain import Put, after, directed, from_spout
+from heronpy.streamlet.chain import after, directed, from_spout
 from heronpy.streamlet.graph import SourceNode
+from heronpy.streamlet.operators import Put
 from heronpy.windows import END, Clock, SplitClocks
 
 READ_LIMIT = 256

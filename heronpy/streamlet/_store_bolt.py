@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from heronpy.api import Tuple
 from heronpy.errors import ConfigError, UnavailableError
-from heronpy.streamlet._bolts import OVERFULL, WAIT_S, StageBolt
+from heronpy.streamlet._bolts import WAIT_S, StageBolt
 from heronpy.streamlet._store_output import StoreOutput
 from heronpy.streamlet._task import now_ms
 from heronpy.streamlet.bootstrap import read_cut
@@ -95,7 +95,7 @@ class StoreBolt(StageBolt):
                 return
             if tracking:
                 tuples_append(tup)
-            if self._entries >= ENTRIES_MAX:
+            if self.away or self._entries >= ENTRIES_MAX:
                 self._full()
 
         return self._take_once if self.exact else take
@@ -116,7 +116,7 @@ class StoreBolt(StageBolt):
     def _full(self) -> None:
         if now_ms() >= self._commit_at_ms or not self._uncommitted:
             self.commit()
-        if self._entries >= OVERFULL * ENTRIES_MAX:
+        if self.away:
             time.sleep(WAIT_S)
 
     def commit(self) -> None:
@@ -124,7 +124,9 @@ class StoreBolt(StageBolt):
         self._commit_at_ms = now_ms() + self.commit_every_ms
         try:
             self.commit_now()
+            self.away = False
         except UnavailableError as error:
+            self.away = True
             if now_ms() >= self._warn_at_ms:
                 self._warn_at_ms = now_ms() + WARN_EVERY_MS
                 waiting = len(self._merged) + len(self._tuples)

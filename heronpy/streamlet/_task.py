@@ -11,7 +11,7 @@ from heronpy.api import TopologyReliabilityMode, api_constants
 from heronpy.api.metrics import CountMetric
 from heronpy.api.state import State
 from heronpy.api.topology_context import TopologyContext
-from heronpy.api.tuple import Detached, Tuple
+from heronpy.api.tuple import Detached
 from heronpy.config import takes_checkpoints
 from heronpy.connectors import SinkContext, SinkWriter
 from heronpy.connectors.checkpointed_output import CheckpointedOutput
@@ -20,8 +20,7 @@ from heronpy.plan import chain
 from heronpy.streamlet._definition import Definition
 from heronpy.streamlet._memory import Memory
 from heronpy.streamlet._stages import Exit, Stage
-from heronpy.streamlet.chain import Place, Put
-from heronpy.streamlet.context import Context
+from heronpy.streamlet.operators import Place, Put, TransformContext, Transformer
 from heronpy.windows import END, Clock, Sent
 
 log = logging.getLogger(__name__)
@@ -36,13 +35,13 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class TaskContext(Context):
+class TaskContext(TransformContext):
     """The context of a transform operator."""
 
-    def __init__(self, stage: str, context: TopologyContext, state: State, made: list[Any]) -> None:
+    def __init__(self, stage: str, context: TopologyContext, state: State) -> None:
+        super().__init__()
         self._stage = stage
         self._context = context
-        self._made = made
         self._state = state
 
     def get_task_id(self) -> int:
@@ -62,10 +61,6 @@ class TaskContext(Context):
 
     def get_state(self) -> State:
         return self._state
-
-    def emit(self, values: list[Any]) -> None:
-        (element,) = values
-        self._made.append(element)
 
 
 class StageTask:
@@ -112,8 +107,8 @@ class StageTask:
         self._outputs: list[CheckpointedOutput] = []
         self.exit_of: Callable[[Exit], Put] = self._nowhere
         """What sends elements on a stream. Whoever owns this sets it."""
-        self._transformers: dict[str, Callable[[Any], None]] = {}
-        """By stage: puts another operator into the place of a transform operator."""
+        self._transformers: dict[str, Transformer] = {}
+        """By stage."""
         self._clocks: dict[str, Clock] = {}
         self._sent = Sent(WATERMARK_EVERY_MS)
         self._dead = CountMetric()
@@ -165,26 +160,10 @@ class StageTask:
 
     def transformer_of(self, stage: str, operator: Any) -> Callable[[Any], list[Any]]:
         """What gives all that a transform operator makes of an element."""
-        made: list[Any] = []
         origin = Detached(self.context.get_component_id(), stage, self.context.get_task_id(), ("element",))
-        transform: Callable[[Tuple], None]
-
-        def set_up(operator: Any) -> None:
-            nonlocal transform
-            operator.setup(TaskContext(stage, self.context, self.memory.of(stage), made))
-            transform = operator.transform
-
-        set_up(operator)
-        self._transformers[stage] = set_up
-
-        def transformed(element: Any) -> list[Any]:
-            try:
-                transform(Tuple([element], origin, 0))
-                return made.copy()
-            finally:
-                made.clear()
-
-        return transformed
+        made = Transformer(operator, lambda: TaskContext(stage, self.context, self.memory.of(stage)), origin)
+        self._transformers[stage] = made
+        return made
 
     def writer_of(self, stage: str, sink: Any) -> Put:
         """What takes the elements of a sink."""
@@ -273,9 +252,9 @@ class StageTask:
             saved: the state of the task.
         """
         for step in stage.head.steps():
-            if (set_up := self._transformers.get(step.name)) is not None:
+            if (transformer := self._transformers.get(step.name)) is not None:
                 self.memory.go_back(step.name, saved)
-                set_up(step.node.operator)  # type: ignore[attr-defined]  # transform operators are nodes that have one
+                transformer.set_up(step.node.operator)  # type: ignore[attr-defined]  # transform operators are nodes that have one
 
     def close(self) -> None:
         """Let go of sinks and dead letters."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from heronpy.api import Grouping, Stream, TopologyBuilder, TopologyReliabilityMode, api_constants
 from heronpy.api.component import GlobalStreamId
-from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set
+from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set, takes_checkpoints
 from heronpy.errors import TopologyError
 from heronpy.filesystem import UrlPath
 from heronpy.loader import MODULES_KEY
@@ -31,6 +31,7 @@ from heronpy.streamlet.graph import (
     SinkNode,
     SourceNode,
     StoreNode,
+    use_live,
 )
 from heronpy.streamlet.live_length import check_length
 
@@ -60,6 +61,7 @@ def add_stages(bldr: TopologyBuilder, graph: Graph, config: Config) -> None:
         ConfigError: its directory has live views of another batch length.
     """
     graph.named()
+    use_live(graph, config.live)
     given = {**bldr._topology_config, **config.api_config}
     _check(graph, config)
     if given.get(api_constants.TOPOLOGY_RELIABILITY_MODE) == TopologyReliabilityMode.EFFECTIVELY_ONCE:
@@ -89,8 +91,10 @@ def settings(graph: Graph, given: dict[str, Any], config: Config) -> dict[str, A
     made.setdefault(api_constants.TOPOLOGY_RELIABILITY_MODE, mode)
     nodes = list(graph.nodes())
     windowed = any(isinstance(node, WINDOWED) for node in nodes)
-    if windowed or any(isinstance(node, (StoreNode, SinkNode, ArchiveNode)) for node in nodes):
-        made.setdefault(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, PENDING_IN_WINDOWS if windowed else PENDING)
+    if windowed and not takes_checkpoints(made):
+        made.setdefault(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, PENDING_IN_WINDOWS)
+    elif any(isinstance(node, (StoreNode, SinkNode, ArchiveNode)) for node in nodes):
+        made.setdefault(api_constants.TOPOLOGY_MAX_SPOUT_PENDING, PENDING)
     if windowed:
         waits_ms = hold_ms(graph) + config.max_lateness_ms + config.idle_timeout_ms
         made.setdefault(api_constants.TOPOLOGY_MESSAGE_TIMEOUT_SECS, -(-waits_ms // 1000) + TIMEOUT_MARGIN_S)
@@ -112,7 +116,8 @@ def _check(graph: Graph, config: Config) -> None:
         if isinstance(node, StoreNode) and node.store.needs_directory and isinstance(config.directory, UrlPath):
             raise TopologyError(
                 f"{node.stage} (view {node.store_name}): {node.store!r} keeps live views in a directory, not in "
-                f"{config.directory}: give it one of its own, SqliteStore(directory), or use RedisStore(url)"
+                f"{config.directory}: give set_pipeline() a place for them, live='redis://…', 'postgresql://…' or a "
+                "directory"
             )
         if isinstance(node, StoreNode) and config.directory is None:
             raise TopologyError(
@@ -157,6 +162,8 @@ def _add(bldr: TopologyBuilder, stage: Stage, config: Config) -> None:
         bldr.add_spout(stage.name, SourceSpout, stage.partitions, own, _outputs(stage) or [Stream(["element"])])
         return
     bolt = _BOLTS.get(type(stage.head.node), PassBolt)
+    if isinstance(stage.head.node, WINDOWED):
+        own[api_constants.TOPOLOGY_COMPONENT_WINDOWS_HOLD_TUPLES] = True
     if bolt is not PassBolt or stage.watermarks_out or any(isinstance(s.node, SinkNode) for s in stage.head.steps()):
         own[api_constants.TOPOLOGY_TICK_TUPLE_FREQ_MS] = TICK_MS
     bldr.add_bolt(stage.name, bolt, stage.partitions, _inputs(stage), own, _outputs(stage))

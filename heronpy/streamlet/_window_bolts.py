@@ -21,8 +21,9 @@ from heronpy.api import Tuple
 from heronpy.instance.task import ANCHORS_MAX
 from heronpy.streamlet._bolts import StageBolt
 from heronpy.streamlet._task import now_ms
-from heronpy.streamlet.graph import JoinNode, JoinType, ReduceByKeyAndWindowNode, ReduceByWindowNode
+from heronpy.streamlet.graph import JoinNode, ReduceByKeyAndWindowNode, ReduceByWindowNode
 from heronpy.streamlet.keyedwindow import KeyedWindow
+from heronpy.streamlet.operators import joined
 from heronpy.streamlet.window import Window
 from heronpy.streamlet.windows import window_of
 from heronpy.windows import (
@@ -270,8 +271,7 @@ class JoinBolt(_WindowBolt):
     def set_up(self) -> None:
         super().set_up()
         assert isinstance(self.stage.head.node, JoinNode)
-        how = self.stage.head.node.how
-        self._lonely = (how in (JoinType.OUTER_LEFT, JoinType.OUTER), how in (JoinType.OUTER_RIGHT, JoinType.OUTER))
+        self._how = self.stage.head.node.how
 
     def fold(self) -> Fold:
         return _Sides()
@@ -287,14 +287,8 @@ class JoinBolt(_WindowBolt):
     def emit_pane(self, pane: Pane) -> None:
         keyed = KeyedWindow(pane.key, self.window_of(pane.span))
         lefts, rights = pane.value
-        for left in lefts:
-            for right in rights:
-                self._join(keyed, left, right)
-            if not rights and self._lonely[0]:
-                self._join(keyed, left, _NOBODY)
-        if not lefts and self._lonely[1]:
-            for right in rights:
-                self._join(keyed, _NOBODY, right)
+        for left, right in joined(self._how, lefts, rights, _NOBODY):
+            self._join(keyed, left, right)
 
     def _join(self, keyed: KeyedWindow, left: tuple[Any, Any], right: tuple[Any, Any]) -> None:
         try:

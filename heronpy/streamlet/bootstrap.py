@@ -3,36 +3,48 @@
 bootstrap/states/<stage>.pickle     pairs (key, value), in pickled lists
 bootstrap/cut.json                  elements of before this time are in those states, and in batch views
 
+In a store a folder cannot be replaced: there `bootstrap.json` says which one counts, what is in it, and the cut.
+
 Written by the job, into the job's own directory, which is why it may be unpickled.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import os
 import pickle
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
+from urllib.parse import quote
 
-from heronpy.errors import StateError
+from heronpy.errors import HeronError, StateError
 from heronpy.files import replace_file, replacing
-from heronpy.filesystem import Location
+from heronpy.filesystem import Location, UrlPath, stored_files
 
 _CHUNK = 1000
+_NAMED = "bootstrap.json"
+_BUFFERED_BYTES = 1 << 20
+_Place = TypeVar("_Place", Path, UrlPath)
 
 
-def write_states(directory: Path, stage: str, items: Iterable[tuple[Any, Any]]) -> None:
-    """Make these the initial state of a stage, atomically.
+def write_states(directory: Location, stage: str, items: Iterable[tuple[Any, Any]]) -> None:
+    """Make these the initial state of a stage, atomically; in a store, when `name_bootstrap` names them.
 
     Args:
         directory: the job's.
         stage: name of a `reduce_by_key`.
         items: its keys with their values so far.
     """
-    pairs = iter(items)
-    with replacing(_states(directory, stage)) as file:
+    if isinstance(directory, Path):
+        writing: AbstractContextManager[BinaryIO] = replacing(_states(directory, stage))
+    else:
+        writing = stored_files(directory).writing(_states(directory, stage))
+    with writing as file:
+        pairs = iter(items)
         while chunk := list(itertools.islice(pairs, _CHUNK)):
             pickle.dump(chunk, file, 5)
 
@@ -43,21 +55,41 @@ def read_states(directory: Location, stage: str) -> Iterator[tuple[Any, Any]]:
     Raises:
         StateError: it is damaged.
     """
-    if not isinstance(directory, Path):
-        return  # there can be none: the bootstrap refuses stores
+    if isinstance(directory, UrlPath):
+        yield from _stored_states(directory, stage)
+        return
     path = _states(directory, stage)
     try:
         file = path.open("rb")
     except FileNotFoundError:
         return
     with file:
-        size = os.fstat(file.fileno()).st_size
-        while file.tell() < size:
-            try:
-                yield from pickle.load(file)
-            except Exception as e:
-                # Damaged pickles raise nearly anything.
-                raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
+        yield from _pairs(file, os.fstat(file.fileno()).st_size, path)
+
+
+def _stored_states(directory: UrlPath, stage: str) -> Iterator[tuple[Any, Any]]:
+    named = _named(directory)
+    if named is None or stage not in named["states"]:
+        return
+    path = _states(directory / named["folder"], stage)
+    try:
+        with stored_files(path).opened(path) as (raw, found):
+            assert isinstance(raw, io.RawIOBase)
+            yield from _pairs(io.BufferedReader(raw, _BUFFERED_BYTES), found.size_bytes, path)
+    except FileNotFoundError as e:
+        raise StateError(f"{path} is missing: run the bootstrap again") from e
+
+
+def _pairs(file: BinaryIO | io.BufferedReader, size: int, path: Location) -> Iterator[tuple[Any, Any]]:
+    while file.tell() < size:
+        try:
+            chunk = pickle.load(file)
+        except HeronError:
+            raise
+        except Exception as e:
+            # Damaged pickles raise nearly anything.
+            raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
+        yield from chunk
 
 
 def write_cut(directory: Path, before_ms: int) -> None:
@@ -72,8 +104,9 @@ def read_cut(directory: Location) -> int | None:
     Raises:
         StateError: it is damaged.
     """
-    if not isinstance(directory, Path):
-        return None  # as above
+    if isinstance(directory, UrlPath):
+        named = _named(directory)
+        return None if named is None else int(named["before_ms"])
     path = directory / "bootstrap" / "cut.json"
     try:
         return int(json.loads(path.read_bytes())["before_ms"])
@@ -83,5 +116,32 @@ def read_cut(directory: Location) -> int | None:
         raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
 
 
-def _states(directory: Path, stage: str) -> Path:
-    return directory / "bootstrap" / "states" / f"{stage}.pickle"
+def name_bootstrap(directory: UrlPath, folder: str, stages: Iterable[str], before_ms: int) -> None:
+    """Have topologies of a job in a store begin with the states in a folder, and leave out what is before a time.
+
+    Args:
+        directory: the job's.
+        folder: below it; what `write_states` was given.
+        stages: that have states there.
+        before_ms: in ms since the epoch.
+    """
+    named = {"folder": folder, "states": sorted(stages), "before_ms": before_ms}
+    stored_files(directory).write(directory / _NAMED, json.dumps(named).encode())
+
+
+def _named(directory: UrlPath) -> dict[str, Any] | None:
+    path = directory / _NAMED
+    try:
+        named = json.loads(stored_files(path).read(path))
+        if not isinstance(named["folder"], str) or type(named["before_ms"]) is not int:
+            raise TypeError("it has no folder or no time")
+        return {**named, "states": list(named["states"])}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as e:
+        raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
+
+
+def _states(directory: _Place, stage: str) -> _Place:
+    name = stage if isinstance(directory, Path) else quote(stage, safe="")
+    return directory / "bootstrap" / "states" / f"{name}.pickle"

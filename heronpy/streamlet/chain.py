@@ -1,9 +1,4 @@
-"""A fused tree of element-wise nodes, compiled into closures.
-
-Each node becomes a function of one element that calls the functions of the nodes after it, so an element passes a node
-for the price of two calls. What belongs to the element but is not its value (time, id, what it came of) is in one
-`Place`, which a node that changes it puts back.
-"""
+"""A fused tree of element-wise nodes in a topology's task: their `operators`, compiled into closures, and its ends."""
 
 from __future__ import annotations
 
@@ -12,55 +7,24 @@ from typing import Any, Protocol
 
 from heronpy.errors import TupleError
 from heronpy.streamlet._stages import Exit, Step
-from heronpy.streamlet.event_time import event_time_ms
-from heronpy.streamlet.graph import (
-    ConsumeNode,
-    EventTimeNode,
-    FilterNode,
-    FlatMapNode,
-    LogNode,
-    MapNode,
-    SinkNode,
-    TransformNode,
+from heronpy.streamlet.graph import ConsumeNode, LogNode, SinkNode, TransformNode
+from heronpy.streamlet.operators import (
+    ElementTask,
+    Failed,
+    Place,
+    Put,
+    Transform,
+    as_tuple,
+    operator_of,
+    partitions_of,
 )
-from heronpy.windows import Clock
-
-Put = Callable[[Any], None]
-Failed = Callable[[str, Any, Exception], None]
-"""`failed(stage, element, error)`: user code raised. Sets the element aside, or raises."""
 
 
-class Place:
-    """What goes with the element in hand."""
-
-    __slots__ = ("anchors", "id", "pending", "root", "time_ms")
-
-    def __init__(self) -> None:
-        self.time_ms = 0
-        self.id = ""
-        self.anchors: Any = None
-        """Bolts: the tuples that it came of."""
-        self.pending: list[Any] = [None, 0]
-        """Spouts: its record, and how many of the trees that it began are on their way."""
-        self.root: list[Any] | None = None
-        """Spouts: `pending` where trees are tracked, else None."""
-
-
-class Task(Protocol):
+class Task(ElementTask, Protocol):
     """What a compiled tree needs of its task."""
-
-    place: Place
-
-    def failed(self, stage: str, element: Any, error: Exception) -> None:
-        """User code raised on an element."""
-        ...
 
     def exit_of(self, exit: Exit) -> Put:
         """What sends elements on a stream."""
-        ...
-
-    def clock_of(self, stage: str) -> Clock:
-        """The clock of an event-time node."""
         ...
 
     def transformer_of(self, stage: str, operator: Any) -> Callable[[Any], list[Any]]:
@@ -92,18 +56,12 @@ def node(step: Step, task: Task) -> Put:
         return task.logger_of(step.name)
     if kind is TransformNode:
         made = task.transformer_of(step.name, step.node.operator)  # type: ignore[attr-defined]
-        return _flat_map(step, made, then, task)
-    function = step.node.function  # type: ignore[attr-defined]  # the kinds that are left have one
-    if kind is MapNode:
-        return _map(step.name, function, then, task.failed)
-    if kind is FilterNode:
-        return _filter(step.name, function, then, task.failed)
-    if kind is FlatMapNode:
-        return _flat_map(step, function, then, task)
-    if kind is EventTimeNode:
-        return _event_time(step.name, function, then, task)
+        return Transform(step.name, made).by_element(then, task, ided=step.ided)
+    operator = operator_of(step.node)
+    if operator is not None:
+        return operator.by_element(then, task, ided=step.ided)
     assert kind is ConsumeNode, kind
-    return _guarded(step.name, function, task.failed)
+    return _guarded(step.name, step.node.function, task.failed)  # type: ignore[attr-defined]
 
 
 def _all(puts: Sequence[Put]) -> Put:
@@ -117,81 +75,6 @@ def _all(puts: Sequence[Put]) -> Put:
             put(element)
 
     return put_all
-
-
-def _map(stage: str, function: Callable[[Any], Any], then: Put, failed: Failed) -> Put:
-    def put(element: Any) -> None:
-        try:
-            made = function(element)
-        except Exception as error:
-            failed(stage, element, error)
-            return
-        then(made)
-
-    return put
-
-
-def _filter(stage: str, function: Callable[[Any], Any], then: Put, failed: Failed) -> Put:
-    def put(element: Any) -> None:
-        try:
-            kept = bool(function(element))  # arrays, for one, have no truth
-        except Exception as error:
-            failed(stage, element, error)
-            return
-        if kept:
-            then(element)
-
-    return put
-
-
-def _flat_map(step: Step, function: Callable[[Any], Any], then: Put, task: Task) -> Put:
-    """All elements are made before the first goes on: what fails half-way has emitted nothing."""
-    stage, failed, place = step.name, task.failed, task.place
-
-    def put(element: Any) -> None:
-        try:
-            made = function(element)
-            if type(made) is not list:
-                made = list(made)
-        except Exception as error:
-            failed(stage, element, error)
-            return
-        for one in made:
-            then(one)
-
-    def put_with_ids(element: Any) -> None:
-        try:
-            made = list(function(element))
-        except Exception as error:
-            failed(stage, element, error)
-            return
-        before = place.id
-        for number, one in enumerate(made):
-            place.id = f"{before}/{number}"
-            then(one)
-        place.id = before
-
-    return put_with_ids if step.ided else put
-
-
-def _event_time(stage: str, function: Callable[[Any], Any], then: Put, task: Task) -> Put:
-    place, failed, clock = task.place, task.failed, task.clock_of(stage)
-
-    def put(element: Any) -> None:
-        try:
-            time_ms = event_time_ms(function(element))
-        except Exception as error:
-            failed(stage, element, error)
-            return
-        if time_ms > clock.latest_ms:
-            clock.observe(time_ms)
-        clock.fresh = True
-        before = place.time_ms
-        place.time_ms = time_ms
-        then(element)
-        place.time_ms = before
-
-    return put
 
 
 def _guarded(stage: str, function: Callable[[Any], Any], failed: Failed) -> Put:
@@ -289,17 +172,9 @@ def directed(
     function, stage = exit.direct, exit.consumer
     assert function is not None
 
-    def chosen(element: Any) -> list[Any]:
-        partitions = function(element)
-        found = list(partitions) if isinstance(partitions, (list, tuple, set, frozenset)) else [partitions]
-        for partition in found:
-            if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < len(tasks):
-                raise ValueError(f"{partition!r} is not a partition: there are 0 to {len(tasks) - 1}")
-        return found
-
     def put(element: Any) -> None:
         try:
-            partitions = chosen(element)
+            partitions = partitions_of(function, element, len(tasks))
         except Exception as error:
             failed(stage, element, error)
             return
@@ -312,26 +187,9 @@ def directed(
     return put
 
 
-def as_tuple(key: Any) -> Any:
-    """A list as the tuple that stands for it as a key, at any depth; JSON has no tuples. Both planners ask here."""
-    return tuple(map(as_tuple, key)) if isinstance(key, (list, tuple)) else key
-
-
 def unpaired(element: Any) -> Exception:
     """Why an element cannot go to a keyed stage."""
     return TypeError(f"an element must be a pair (key, value) here, not {element!r:.60}")
 
 
-__all__ = [
-    "Failed",
-    "Place",
-    "Put",
-    "Task",
-    "after",
-    "as_tuple",
-    "directed",
-    "from_bolt",
-    "from_spout",
-    "node",
-    "unpaired",
-]
+__all__ = ["Task", "after", "directed", "from_bolt", "from_spout", "node", "unpaired"]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from heronpy.api import api_constants
 from heronpy.errors import ConfigError
 from heronpy.filesystem import Location, location
 from heronpy.streamlet.resources import Resources
+
+if TYPE_CHECKING:
+    from heronpy.stores import Store
 
 DIRECTORY_KEY = "streamlet.directory"
 """Configuration key of a topology: the directory of its batch side, for people and for `heron submit`."""
@@ -33,6 +36,8 @@ class Config:
         self._api_config: dict[str, Any] = dict(config or {})
         self.directory: Location | None = None
         """Where the job keeps archive, views, live stores and manifest; None: the program has no batch side."""
+        self.live: Store | None = None
+        """Where live views are kept that `to_store` was given no store for; None: in SQLite files in the directory."""
         self.batch_length_ms = 3_600_000
         """A batch id is the event time divided by this."""
         self.max_lateness_ms = 5_000
@@ -84,7 +89,12 @@ class Config:
         self._api_config[key] = value
 
     def set_pipeline(
-        self, directory: str | Location, *, batch_length: datetime.timedelta | float = 3600, keep_live_batches: int = 24
+        self,
+        directory: str | Location,
+        *,
+        batch_length: datetime.timedelta | float = 3600,
+        keep_live_batches: int = 24,
+        live: Store | str | None = None,
     ) -> None:
         """Give the program a batch side: where its files are, and how long a batch is.
 
@@ -93,11 +103,17 @@ class Config:
                 `s3://bucket/prefix?endpoint=…&region=…` or `hdfs://host:port/path`.
             batch_length: a number is in seconds.
             keep_live_batches: closed batches that stay in the live stores, so that `reconcile` can compare them.
+            live: where live views are kept, or its URL: `redis://…`, `postgresql://…`, a directory of this host (see
+                `heronpy.stores.store_at`); in SQLite files in `directory` without it. If that is a URL, or tasks run on
+                several hosts, it is needed.
 
         Raises:
             ConfigError: a URL of another kind, a batch length below 1 s, or a negative number of batches.
         """
+        from heronpy.stores import as_store  # stores import monoids, and so this package
+
         self.directory = location("the directory of the pipeline", directory)
+        self.live = None if live is None else as_store(live)
         self.batch_length_ms = _ms("batch_length", batch_length, at_least_ms=1000)
         if not isinstance(keep_live_batches, int) or keep_live_batches < 0:
             raise ConfigError(f"keep_live_batches must be a number of batches, not {keep_live_batches!r}")

@@ -228,6 +228,8 @@ class StoreNode(Node):
     """Name of the view: part of paths, unique in the program."""
     monoid: Monoid
     store: Store
+    chosen: bool = True
+    """Whether the view was given a store of its own; otherwise it is in that of the program."""
     OP: ClassVar[str] = "store"
     TERMINAL: ClassVar[bool] = True
 
@@ -292,6 +294,13 @@ class Graph:
         _unique("views", [node.store_name for node in nodes if isinstance(node, StoreNode)])
         _unique("archives", [node.archive_name for node in nodes if isinstance(node, ArchiveNode)])
         return self
+
+
+def use_live(graph: Graph, store: Store | None, *, chosen: bool = False) -> None:
+    """Keep live views in a store: those that were given none of their own, or (`chosen`) all; None: as they are."""
+    for node in graph.nodes():
+        if store is not None and isinstance(node, StoreNode) and (chosen or not node.chosen):
+            node.store = store
 
 
 def _unique(what: str, names: list[str | None]) -> None:

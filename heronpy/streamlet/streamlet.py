@@ -245,28 +245,28 @@ class Streamlet:
         self._then(SinkNode, sink=sink, num_partitions=num_partitions)
 
     def to_store(
-        self, name: str, monoid: Monoid, store: Store | None = None, *, num_partitions: int | None = None
+        self, name: str, monoid: Monoid, store: Store | str | None = None, *, num_partitions: int | None = None
     ) -> None:
         """Merge the value of each pair (key, value) into the view `name`.
 
         Args:
             name: of the view; unique in the program, part of paths.
             monoid: how values are merged.
-            store: where the live view is kept; embedded (SQLite) without it.
+            store: where the live view is kept, or its URL (`redis://…`, `postgresql://…`, see
+                `heronpy.stores.store_at`); where `Config.set_pipeline` says without it, else in SQLite files.
             num_partitions: tasks that write it; as many as this streamlet has without it.
         """
         if not isinstance(monoid, Monoid):
             raise TopologyError(f"to_store() takes a heronpy.streamlet.monoid.Monoid, not {monoid!r}")
-        if store is None:
-            from heronpy.stores import SqliteStore  # stores import monoids, and so this package
+        from heronpy.stores import SqliteStore, as_store  # stores import monoids, and so this package
 
-            store = SqliteStore()
         self._then(
             StoreNode,
             num_partitions=num_partitions,
             store_name=check_name("view name", name),
             monoid=monoid,
-            store=store,
+            store=SqliteStore() if store is None else as_store(store),
+            chosen=store is not None,
         )
 
     def archive(

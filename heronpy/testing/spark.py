@@ -91,6 +91,10 @@ class SparkCluster(ServerCluster):
     def processes(self, host: str) -> list[int]:
         return [process.pid for process, _ in find_by_environment({HOST_ENV: f"{self.directory}/{host}"})]
 
+    def daemons(self) -> list[int]:
+        """The workers' processes, of which executors are children."""
+        return [self._daemons[host].pid for host in self.hosts]
+
     def _start(self, name: str, ours: dict[str, str], cls: str, *args: str) -> None:
         import pyspark
 

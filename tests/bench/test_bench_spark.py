@@ -13,6 +13,7 @@ import pytest
 
 from heronpy.bench.spark_run import KINDS, SparkBenchConfig
 from heronpy.errors import ConfigError
+from heronpy.testing.servers import s3_missing
 
 pytest.importorskip("pyspark")
 
@@ -56,3 +57,23 @@ def test_the_engine_and_the_jobs_written_by_hand_have_equal_results(tmp_path: Pa
 def test_an_impossible_measurement_is_refused(wrong: dict[str, Any], named: str):
     with pytest.raises(ConfigError, match=named):
         SparkBenchConfig(**{"kinds": ("engine",), **wrong})
+
+
+@pytest.mark.long
+@pytest.mark.skipif(s3_missing() is not None, reason=s3_missing() or "")
+def test_runs_on_more_executors_have_equal_results_and_all_of_them_have_tasks(tmp_path: Path):
+    command = [sys.executable, "-m", "heronpy.bench.spark", "--build", str(tmp_path), "--mb", "20", "--rounds", "1"]
+    done = subprocess.run(
+        [*command, "--executors", "1", "--executors", "2", "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=800,
+    )
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    assert report["equal"]
+    assert report["rows"] >= report["input"]["distinct_words"] > 10_000
+    assert {count: len(rounds[0]) for count, rounds in report["tasks"].items()} == {"1": 1, "2": 2}
+    assert all(tasks > 0 for rounds in report["tasks"].values() for each in rounds for tasks in each)
+    assert all(cpu["executors"] > 0 and cpu["driver"] > 0 for cpu in report["cpu_s"].values())

@@ -131,4 +131,9 @@ class FaultyFiles:
         for prefix in self._control.prefixes:
             text = prefix.value.decode()
             call = call.replace(f"{text}/", "").replace(text, ".") if text else call
-        return _RANDOM.sub("*", call)
+        return without_random(call)
+
+
+def without_random(call: str) -> str:
+    """A call, or a request, without what is random in the path."""
+    return _RANDOM.sub("*", call)

@@ -7,6 +7,7 @@ Whatever else it raises is a bug, and so is memory or time beyond what its input
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import struct
 import tempfile
@@ -39,6 +40,8 @@ from heronpy.instance.task import InBatch, RootRing
 from heronpy.metricsmgr import Ledger
 from heronpy.packing import RoundRobinPacking
 from heronpy.pipeline import Manifest
+from heronpy.pipeline.batch import Batch, Parts, Seen
+from heronpy.pipeline.manifest import HISTORY
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState, read_config
 from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, topology_pb2
 from heronpy.runtime import Launch, StatemgrSpec, level_for
@@ -47,6 +50,11 @@ from heronpy.wire import control_batch, decode_control, decode_roots, decode_tup
 
 _LOG_TRAILER_BYTES = 16
 _FORMAT_1 = next((Path(__file__).parents[1] / "unit" / "checkpoint_format_1").rglob("*.delta"))
+_FORMER_MANIFESTS = [
+    b'{"format": 1, "batch_length_ms": 1000, "closed_upto": 3, "batches": {"3": {"version": "v", "fingerprint": "f"}}}',
+    b'{"format": 2, "batch_length_ms": 1000, "committed_watermark": 3, "batches": {"3": {"version": "v", "fingerprint":'
+    b' "f"}}, "bases": {"counts": {"version": "b", "upto": 3, "batches": {"3": "v"}}}}',
+]
 REFUSALS = (HeronError, DecodeError)
 
 
@@ -179,7 +187,33 @@ def _progress(data: bytes) -> None:
 def _manifest(data: bytes) -> None:
     directory = _directory("manifest")
     (directory / "manifest.json").write_bytes(data)
-    Manifest.load(directory, 1000)
+    manifest = Manifest.load(directory, 1000)
+    manifest.view_rows("counts")
+
+
+def _manifest_seeds() -> tuple[bytes, bytes]:
+    """A manifest, and its only segment."""
+    directory = _directory("segment")
+    manifest = Manifest(1000, 3)
+    manifest.batches[3] = Batch("v", "f", views={"counts": Parts(2, [2])}, monoids={"counts": "Sum"})
+    manifest.batches.set_seen("events", 3, Seen("e-1.parquet 10 1", "f:1", files=1))
+    manifest.save(directory)
+    (segment,) = manifest.segment_files()
+    return (directory / "manifest.json").read_bytes(), (directory / HISTORY / segment).read_bytes()
+
+
+def _manifest_segment(data: bytes) -> None:
+    """With a manifest that names these very bytes, so that what is behind the checksum is parsed, too."""
+    directory = _directory("segment")
+    path = directory / "manifest.json"
+    root = msgspec.json.decode(path.read_bytes())
+    (segment,) = root["segments"]
+    segment["digest"] = hashlib.blake2b(data, digest_size=16).hexdigest()
+    path.write_bytes(msgspec.json.encode(root))
+    (directory / HISTORY / segment["name"]).write_bytes(data)
+    manifest = Manifest.load(directory, 1000)
+    manifest.read_plan("counts")
+    manifest.batches.seen("events", 3)
 
 
 def _checkpoint_object(data: bytes) -> None:
@@ -284,6 +318,7 @@ def parsers() -> Mapping[str, Parser]:
     level = loglevels_pb2.LogLevels(levels=[loglevels_pb2.LogLevel()])
     launch = _launch_seed()
     checkpoint, pieces = small_checkpoint(12, {"a": b"1", "b": b"22", "c": b""})
+    manifest, segment = _manifest_seeds()
     logged, log = encode_log(_LOGGED, [LoggedBatch(3, b"abc", 1), LoggedBatch(4, b"")])
     return {
         "tuples": Parser(_tuples, [one, many, parts]),
@@ -297,9 +332,8 @@ def parsers() -> Mapping[str, Parser]:
         "archive-file": Parser(_archive, [_archive_seed(_directory("archive"))]),
         "archive-schema": Parser(_schema, [(_directory("archive") / "_schema.json").read_bytes()]),
         "archive-progress": Parser(_progress, [b'{"tasks": 1, "before_ms": 5, "began_ms": 1, "ended": false}']),
-        "manifest": Parser(
-            _manifest, [b'{"batch_length_ms": 1000, "batches": {"3": {"version": "v", "fingerprint": "f"}}}']
-        ),
+        "manifest": Parser(_manifest, [manifest, *_FORMER_MANIFESTS]),
+        "manifest-segment": Parser(_manifest_segment, [segment]),
         "checkpoint-object": Parser(_checkpoint_object, [b"".join(pieces), _FORMAT_1.read_bytes()]),
         "checkpoint-manifest": Parser(_checkpoint_manifest, [checkpoint.encode()]),
         "checkpoint-log": Parser(_checkpoint_log, [b"".join(logged)]),

@@ -615,6 +615,17 @@ def test_files_that_a_merge_replaced_do_not_count(tmp_path: Path, letters: Lette
     assert letters.rows == []
 
 
+def test_of_two_merges_of_the_same_files_the_first_counts(tmp_path: Path, letters: Letters) -> None:
+    for first in (0, 10):
+        write(tmp_path, letters, EVENTS[first : first + 10], first=first)
+    archive = Archive(tmp_path)
+    (plan,) = plan_merges(tmp_path, 0, archive.batches()[0], min_files=2, target_bytes=1 << 27)
+    merges = [merge_files(plan), merge_files(plan)]
+    assert [publish(merged) is None for merged in merges] == [False, True]
+    assert archive.rows(archive.batches()[0]) == 20
+    assert list((tmp_path / "_tmp").iterdir()) == []
+
+
 def test_the_order_of_keys_does_not_matter_to_a_merge(tmp_path: Path, letters: Letters) -> None:
     elements = [{"b": 1, "a": 2, "d": {"z": 1, "y": 2}}, {"a": 3, "d": {"y": 3, "z": 4}, "b": 5}]
     for first, element in enumerate(elements * 2):

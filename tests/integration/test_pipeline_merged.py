@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import tempfile
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heronpy.errors import NotFoundError, StateError
+from heronpy.errors import NotFoundError, StateError, UnavailableError
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import MANIFEST_FILE, Batch, Manifest, Parts
+from heronpy.pipeline.memory import Memory
 from heronpy.pipeline.merged import MergedStore
 from heronpy.pipeline.parts import part_name
-from heronpy.stores import StoreContext, StoreReader, StoreWriter, encode_key
+from heronpy.stores import Store, StoreContext, StoreReader, StoreWriter, encode_key, store_at
 from heronpy.stores.sqlite_reader import SqliteReader
 from heronpy.streamlet import (
     Builder,
@@ -35,6 +38,8 @@ from heronpy.streamlet import (
     WindowConfig,
 )
 from heronpy.streamlet.runner import Program
+from heronpy.testing.postgres import PostgresServer, postgres_missing
+from heronpy.testing.servers import RedisServer, redis_missing
 
 PARTS = 2
 
@@ -46,13 +51,13 @@ def numbers() -> int:
 class Pipeline:
     """A job with a view `counts`, whose batch side is written by hand."""
 
-    def __init__(self, directory: Path, monoid: Monoid) -> None:
+    def __init__(self, directory: Path, monoid: Monoid, live: Store | None = None) -> None:
         builder = Builder()
         source = builder.new_source(numbers)
         source.to_store("counts", monoid)
         source.reduce_by_key_and_window(WindowConfig.create_tumbling_window(60), max).to_store("windows", Sum())
         config = Config()
-        config.set_pipeline(directory, batch_length=60)
+        config.set_pipeline(directory, batch_length=60, live=live)
         self.job = Job.of(Program("words", config, builder.graph))
         self.directory = directory
         self.monoid = monoid
@@ -108,9 +113,58 @@ def of(monoid: Monoid, values: list[Any]) -> Any:
     return acc
 
 
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """URLs of live views by kind; servers that are not here are left out."""
+    urls = {}
+    with contextlib.ExitStack() as stack:
+        if redis_missing() is None:
+            urls["redis"] = stack.enter_context(RedisServer(tmp_path_factory.mktemp("redis"))).url
+        if postgres_missing() is None:
+            postgres = stack.enter_context(PostgresServer(tmp_path_factory.mktemp("postgres")))
+            urls["postgres"] = postgres.url.replace("+psycopg", "")
+        yield urls
+
+
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Pipeline:
     return Pipeline(tmp_path, Sum())
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
+def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Pipeline:
+    """With live views of each kind."""
+    if request.param == "sqlite":
+        return Pipeline(tmp_path, Sum())
+    if (missing := {"redis": redis_missing, "postgres": postgres_missing}[request.param]()) is not None:
+        pytest.skip(missing)
+    urls = request.getfixturevalue("servers")
+    mark = "&" if "?" in urls[request.param] else "?"
+    return Pipeline(tmp_path, Sum(), store_at(f"{urls[request.param]}{mark}prefix={uuid.uuid4().hex}"))
+
+
+def test_merged_reads_are_the_same_wherever_live_views_are(anywhere: Pipeline) -> None:
+    pipeline = anywhere
+    key = KeyedWindow("a", Window(0.0, 60.0))
+    with MergedStore(pipeline.job, "counts") as counts:
+        assert (counts.get("a"), list(counts.items()), counts.committed_watermark) == (None, [], None)
+        for batch in (1, 2, 3, 4):
+            pipeline.live(batch, {"a": [100], "live": [1], key: [1, 2]})
+        assert counts.get("a") == 400
+        pipeline.done(1, {"a": [1], "gone": [5]})
+        pipeline.done(2, {"a": [2]})
+        expected = {"a": 202 + 1, "gone": 5, "live": 2, ("a", (0.0, 60.0)): 6}
+        for upto in (None, 1, 2):  # what batch views cover may be there, or not
+            if upto is not None:
+                pipeline.drop_live(upto)
+            assert dict(counts.items()) == expected
+            assert {key: counts.get(key) for key in expected} == expected
+            explained = counts.explain("a")
+            assert (explained.upto, explained.batch, explained.live, explained.merged) == (2, 3, 200, 203)
+        pipeline.done(3, {"a": [7]})
+        assert counts.get("a") == 110
+    with MergedStore(pipeline.job, "counts", exact_only=True) as exact:
+        assert dict(exact.items()) == {"a": 10, "gone": 5}
 
 
 @pytest.fixture
@@ -285,10 +339,26 @@ def test_keys_of_windows_are_windows_again(pipeline: Pipeline) -> None:
 def test_more_keys_than_are_held_in_memory(
     pipeline: Pipeline, counts: MergedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heronpy.pipeline.merged._SPILL_KEYS", 100)
+    monkeypatch.setattr(Memory, "is_full", lambda self: True)
     pipeline.done(1, {n: [1] for n in range(1000)})
     pipeline.live(2, {n: [1] for n in range(500, 1500)})
-    assert dict(counts.items()) == {n: 2 if 500 <= n < 1000 else 1 for n in range(1500)}
+    found = list(counts.items())
+    assert len(found) == 1500
+    assert dict(found) == {n: 2 if 500 <= n < 1000 else 1 for n in range(1500)}
+
+
+def test_a_full_disk_under_more_keys_than_are_held_in_memory_is_one_line(
+    pipeline: Pipeline, counts: MergedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: object) -> IO[bytes]:
+        return Path("/dev/full").open("r+b")
+
+    monkeypatch.setattr(Memory, "is_full", lambda self: True)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    pipeline.done(1, {"a": [1]})
+    with pytest.raises(UnavailableError, match=r"view counts cannot be read: .*No space left") as raised:
+        list(counts.items())
+    assert tempfile.gettempdir() in str(raised.value)
 
 
 def test_an_unknown_view_is_refused_with_the_nearest(pipeline: Pipeline) -> None:

@@ -14,12 +14,13 @@ from pipeline_program import archive
 
 from heronpy.archive import Archive, dead_letter_counts
 from heronpy.connectors import TextSink
-from heronpy.errors import AlreadyExistsError, DamagedInputError, FencedError
+from heronpy.errors import AlreadyExistsError, DamagedInputError, FencedError, NotFoundError, StateError
 from heronpy.filesystem import Location, files_of, location
-from heronpy.pipeline import Job, Manifest, ViewReader, run
+from heronpy.pipeline import Job, Manifest, MergedStore, ViewReader, bootstrap, run, states
 from heronpy.pipeline.compaction import compact
 from heronpy.pipeline.manifest import lock
 from heronpy.streamlet import Builder, Config, Sum
+from heronpy.streamlet.bootstrap import read_cut, read_states
 from heronpy.streamlet.runner import Program
 from heronpy.testing.servers import S3Server, s3_missing
 
@@ -100,7 +101,7 @@ def test_views_in_s3_are_exact_rolled_up_and_only_the_newest_stay(place: Locatio
     archive(place, rows)
     assert run(job, until_ms=250_000).batches == list(range(25))
     manifest = Manifest.load(place)
-    assert manifest.base_of("counts") is not None
+    assert [tier.upto for tier in manifest.tiers["counts"]] == [15]
     assert dict(ViewReader(place, "counts", Sum()).totals()) == {"w0": 84, "w1": 83, "w2": 83}
     assert run(job, until_ms=250_000).batches == []
     before = ViewReader(place, "counts", Sum())
@@ -111,10 +112,12 @@ def test_views_in_s3_are_exact_rolled_up_and_only_the_newest_stay(place: Locatio
     found = [path.parts[-3:-1] for path in files_of(place).below(place / "views" / "counts")]
     manifest = Manifest.load(place)
     named = {(f"batch={n}", batch.version) for n, batch in manifest.batches.items()}
-    assert set(found) == named | {("base", manifest.bases["counts"].version)}
+    assert set(found) == named | {("base", tier.version) for tier in manifest.tiers["counts"]}
 
 
-def test_of_two_runs_the_later_one_counts_and_nothing_of_the_earlier_is_seen(place: Location) -> None:
+def test_of_two_runs_the_later_one_counts_and_nothing_of_the_earlier_is_seen(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive(place, ROWS)
     job = job_at(place)
     run(job, until_ms=10_000)
@@ -127,8 +130,35 @@ def test_of_two_runs_the_later_one_counts_and_nothing_of_the_earlier_is_seen(pla
     assert view_of(job) == counts(ROWS)
     with lock(place), pytest.raises(AlreadyExistsError, match="another batch run works on s3://jobs"):
         run(job, until_ms=END_MS)
-    files_of(place).write(place / "manifest.lock" / "lease.json", b'{"owner": "elsewhere-0@1@a@b", "at_s": 1.0}')
+    files_of(place).write(place / "manifest.lock" / "00000000000001-elsewhere-0@1@a.json", b"{}")
+    monkeypatch.setattr("heronpy.pipeline._manifest_log._LEASE_S", 0.0)
     assert run(job, until_ms=END_MS).batches == []
+
+
+@pytest.mark.long
+def test_nothing_of_a_run_that_is_fenced_counts_not_even_its_dead_letters(
+    place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder, config = Builder(), Config()
+    lengths = builder.new_source(Lists()).archive().map(lambda line: (line, 1 // (len(line) - 1)))
+    lengths.to_store("lengths", Sum())
+    config.set_pipeline(place, batch_length=10)
+    job = Job.of(Program("fenced", config, builder.graph))
+    rows = [("ab", i * 100, f"id-{i}") for i in range(99)] + [("a", 9_950, "bad")]
+    archive(place, rows)
+    save = Manifest.save
+
+    def save_too_late(manifest: Manifest, directory: Location) -> None:
+        Manifest.load(directory).claim(directory)
+        save(manifest, directory)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Manifest, "save", save_too_late)
+        with pytest.raises(FencedError):
+            run(job, until_ms=END_MS)
+    assert sum(dead_letter_counts(place).values()) == 0
+    assert run(job, until_ms=END_MS).dead_letters == 1
+    assert sum(dead_letter_counts(place).values()) == 1
 
 
 @pytest.mark.long
@@ -177,3 +207,35 @@ def test_a_compacted_archive_has_the_same_rows_in_fewer_files(place: Location) -
     assert view_of(job) == counts(ROWS)
     assert compact(job, master="local[2]", keep_replaced_s=0).removed == 18
     assert files_of(place).listed(place / "archive" / "events" / "_tmp") == []
+
+
+@pytest.mark.long
+def test_a_topology_begins_with_what_a_bootstrap_has_left_in_s3(place: Location, tmp_path: Path) -> None:
+    builder = Builder()
+    pairs = builder.new_source(Lists()).archive().flat_map(str.split).map(lambda word: (word, 1))
+    pairs.to_store("counts", Sum())
+    pairs.reduce_by_key(lambda a, b: a + b).set_name("totals").log()
+    config = Config()
+    config.set_pipeline(place, batch_length=10, live=str(tmp_path))
+    job = Job.of(Program("stored", config, builder.graph))
+    archive(place, ROWS)
+    with pytest.raises(NotFoundError, match="no closed batch"), states(job):
+        pass
+    run(job, until_ms=END_MS)
+    totals = dict(sum((Counter(words) for words in counts(ROWS).values()), Counter[str]()))
+    with states(job) as found:
+        assert [dict(found["totals"]) for _ in range(2)] == [totals, totals]
+    assert read_cut(place) is None
+    for _ in range(2):
+        done = bootstrap(job)
+        assert (done.before_ms, done.states) == (END_MS, {"totals": len(totals)})
+        assert read_cut(place) == END_MS
+        assert dict(read_states(place, "totals")) == totals
+        assert list(read_states(place, "others")) == []
+    left = [path.parts[1:] for path in files_of(place).below(place) if "states" in str(path)]
+    assert [parts[0] for parts in left] == ["bootstraps"], "only the newest, and nothing of what was computed for it"
+    with MergedStore(job, "counts") as merged:
+        assert dict(merged.items()) == totals
+    files_of(place).delete(place / "/".join(parts) for parts in left)
+    with pytest.raises(StateError, match="run the bootstrap again"):
+        list(read_states(place, "totals"))

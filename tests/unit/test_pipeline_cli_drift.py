@@ -7,10 +7,8 @@ import xml.dom.minidom
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,13 +19,11 @@ from heronpy.pipeline.charts import Bar
 from heronpy.pipeline.cli_job import first_word, parse_key, parse_time_ms
 from heronpy.pipeline.drift import BATCH_ONLY, DIFFERENT, EQUAL, LIVE_ONLY, difference, view_drift
 from heronpy.pipeline.drift_report import html, percent, signed
-from heronpy.pipeline.reconcile import Reconciliation, plain, shown
-from heronpy.pipeline.spill import Coding, Row, grouped
+from heronpy.pipeline.memory import LIMIT_BYTES, Memory
+from heronpy.pipeline.reconcile import Reconciliation, Row, grouped, plain, shown
 from heronpy.stores import encode_key
 from heronpy.streamlet import Sum
 from heronpy.streamlet.monoid import Monoid
-
-CODING = Coding(msgspec.msgpack.encode, msgspec.msgpack.decode)
 
 
 class Users(Monoid):
@@ -51,23 +47,21 @@ ROWS = st.lists(
 )
 
 
-@given(rows=ROWS, memory_rows=st.integers(0, 80), parts=st.integers(1, 5))
-def test_grouping_on_disk_finds_what_grouping_in_memory_finds(rows: list[Row], memory_rows: int, parts: int) -> None:
+class Full(Memory):
+    """The process uses more than it may, whatever leaves."""
+
+    def is_full(self) -> bool:
+        return True
+
+
+@given(rows=ROWS, full=st.booleans())
+def test_grouping_on_disk_finds_what_grouping_in_memory_finds(rows: list[Row], full: bool) -> None:
     expected: dict[bytes, dict[int, list[Any]]] = {}
-    for side, batch, key, acc in rows:
+    for key, side, batch, acc in rows:
         expected.setdefault(key, {}).setdefault(batch, [None, None])[side] = acc
-    found = list(grouped(rows, CODING, memory_rows=memory_rows, parts=parts))
+    found = list(grouped(rows, Sum(), Full(LIMIT_BYTES) if full else None))
     assert len(found) == len({key for key, _ in found})  # each key once
     assert dict(found) == expected
-
-
-def test_files_of_a_grouping_that_is_not_finished_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    groups = grouped([Row(0, 0, b"%d" % n, n) for n in range(10)], CODING, memory_rows=2)
-    next(groups)
-    assert list(tmp_path.iterdir())
-    groups.close()  # type: ignore[attr-defined]  # it is a generator
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +91,7 @@ def test_one_key(live: Any, batch: Any, state: str, drift: Any, share: Any) -> N
 
 @given(rows=ROWS, limit=st.integers(0, 5))
 def test_totals_are_those_of_all_rows_and_the_worst_are_the_worst(rows: list[Row], limit: int) -> None:
-    groups = list(grouped(rows, CODING))
+    groups = list(grouped(rows, Sum()))
     found = view_drift("v", Sum(), groups, range(4), limit=limit)
     live, batch = Counter[bytes](), Counter[bytes]()
     for row in rows:

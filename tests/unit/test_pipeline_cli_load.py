@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +16,23 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from heronpy.errors import ConfigError, HeronError, NotFoundError, StateError, TopologyError, UsageError, UserCodeError
+from heronpy import cli
+from heronpy.errors import (
+    ConfigError,
+    HeronError,
+    NotFoundError,
+    StateError,
+    TopologyError,
+    UnavailableError,
+    UsageError,
+    UserCodeError,
+)
+from heronpy.pipeline import RunReport
 from heronpy.pipeline.load import is_known, load_job
+from heronpy.pipeline.record import Run
 from heronpy.pipeline.registry import Remembered, names, recall, remember
+from heronpy.stores import SqliteStore, StoreContext
+from heronpy.streamlet import Sum
 from heronpy.streamlet.graph import MapNode
 
 SCRIPT = """
@@ -213,3 +229,46 @@ def test_a_damaged_note_says_what_to_do(home: Path) -> None:
 def test_a_name_that_is_no_file_name_is_refused(home: Path) -> None:
     with pytest.raises(ConfigError):
         remember(home, "../x", Remembered("/x.py", (), "/"))
+
+
+def test_a_good_run_after_which_live_rows_cannot_be_dropped_is_reported_as_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(_: Any) -> int:
+        raise UnavailableError("the live store is away")
+
+    def compute(*_: Any, **_which: Any) -> RunReport:
+        return RunReport("cli-told", batches=[1, 2], batch_length_ms=1000)
+
+    told: list[Run] = []
+    (tmp_path / "beside_told.py").write_text("def double(value): return 2 * value\n")
+    script = tmp_path / "told.py"
+    script.write_text(SCRIPT.replace("{n}", "told"))
+    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("heronpy.pipeline._cli_run.batch_run", compute)
+    monkeypatch.setattr("heronpy.pipeline._cli_run.prune", fails)
+    monkeypatch.setattr("heronpy.pipeline.publish.tell", lambda home, job, *, run: told.append(run))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert cli.run(["pipeline", "run", str(script), str(tmp_path / "job"), "cli-told"]) != 0
+    assert "the live store is away" in capsys.readouterr().err
+    assert [(run.batches, run.error) for run in told] == [(2, "")]
+
+
+def test_a_command_reads_live_views_where_it_is_told(
+    script: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HERON_HOME", str(home))
+    elsewhere = tmp_path / "elsewhere"
+    context = StoreContext(view="sums", monoid=Sum(), directory=None)
+    with contextlib.closing(SqliteStore(elsewhere).writer(context, "0")) as writer:
+        writer.merge(1, 5)
+        writer.commit()
+    query = ["pipeline", "query", "--json", "--live"]
+    of = [str(script), "1", str(tmp_path / "job"), "cli-live"]
+    assert cli.run([*query, str(elsewhere), *of]) == 0
+    assert capsys.readouterr().out == "5\n"
+    assert cli.run([*query, str(tmp_path / "nothing"), *of]) == 3
+    assert cli.run([*query, "mysql://ada:swordfish@host/db", *of]) != 0
+    told = capsys.readouterr().err
+    assert "live views are kept at redis://" in told
+    assert "swordfish" not in told

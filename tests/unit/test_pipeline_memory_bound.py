@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import random
 from collections import Counter
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 
 from heronpy.pipeline.exchange import Layout
-from heronpy.pipeline.memory import LIMIT_BYTES, Memory, SpillFile, limit_of
+from heronpy.pipeline.joins import JoinReducer
+from heronpy.pipeline.memory import LIMIT_BYTES, Memory, limit_of
 from heronpy.pipeline.outputs import SinkReducer, StoreReducer
-from heronpy.pipeline.overflow import Overflow
-from heronpy.pipeline.reductions import JoinReducer, KeyedWindowReducer, KeyReducer, WindowReducer
+from heronpy.pipeline.reductions import KeyedWindowReducer, KeyReducer, WindowReducer
+from heronpy.pipeline.spill import Overflow
 from heronpy.pipeline.task import Task
+from heronpy.pipeline.unique import UniqueReducer
 from heronpy.pipeline.views import read_rows
 from heronpy.stores import decode_key
 from heronpy.streamlet import Builder, HyperLogLog, Sum, WindowConfig
@@ -119,7 +122,28 @@ def test_what_is_on_disk_is_reduced_as_in_memory(
     expected = reduced(in_memory, data)
     assert len(expected) > 40
     assert reduced(spilled, data) == expected
-    assert (in_memory._file is None, spilled._file is None) == (True, False)
+    assert (bool(in_memory._spill.runs), bool(spilled._spill.runs)) == (False, True)
+
+
+def test_of_elements_with_one_id_the_earliest_counts_once(layout: Layout, tmp_path: Path):
+    rows = [(f"input-{n % 2}", str(RNG.randrange(60)), RNG.randrange(10**6)) for n in range(300)]
+    earliest: dict[tuple[str, str], int] = {}
+    dropped: Counter[int] = Counter()
+    for stage, name, time in rows:
+        before = earliest.setdefault((stage, name), time)
+        earliest[stage, name] = min(time, before)
+    dropped.update(time // 10_000 for _, _, time in rows)
+    dropped.subtract(time // 10_000 for time in earliest.values())
+    for memory in (Memory(2**60), Full(LIMIT_BYTES)):
+        task = Task(tmp_path, "1-00000000", 0, 10_000, lambda _: True, {})
+        with Overflow(functools.partial(UniqueReducer, task, layout), memory, None) as unique:
+            for i in range(0, len(rows), 50):
+                for side in ("input-0", "input-1"):
+                    some = [(name, time, (name, time)) for stage, name, time in rows[i : i + 50] if stage == side]
+                    unique.add(side, some)
+            found = list(unique.results())
+        assert sorted(found) == sorted((stage, t, (name, t)) for (stage, name), t in earliest.items())
+        assert task.report.duplicates == +dropped
 
 
 @pytest.mark.parametrize("monoid", [Sum(), HyperLogLog()])
@@ -181,14 +205,6 @@ def test_what_is_held_is_measured():
     assert memory.is_full()
     memory.emptied()
     assert not memory.is_full()
-
-
-def test_a_spill_file_has_no_name(tmp_path: Path):
-    file = SpillFile(str(tmp_path))
-    places = [file.write(bytes([i]) * (i * 1000)) for i in range(5)]
-    assert [file.read(at) for at in places] == [bytes([i]) * (i * 1000) for i in range(5)]
-    assert list(tmp_path.iterdir()) == []
-    file.close()
 
 
 @pytest.mark.parametrize(

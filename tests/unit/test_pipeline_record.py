@@ -10,7 +10,20 @@ from msgspec import structs
 from heronpy.archive import DeadLetters
 from heronpy.errors import StateError
 from heronpy.pipeline.look import dead_letters
-from heronpy.pipeline.record import RECORD_BYTES_MAX, Archived, Record, figures, kind_of, read_record
+from heronpy.pipeline.record import (
+    RECORD_BYTES_MAX,
+    Archived,
+    Done,
+    Drifted,
+    Letters,
+    Reconciled,
+    Record,
+    Run,
+    Viewed,
+    figures,
+    kind_of,
+    read_record,
+)
 
 MINUTE = 60_000
 
@@ -82,6 +95,31 @@ def test_a_record_comes_back_as_it_was_written() -> None:
 def test_what_is_no_record_is_refused(value: bytes) -> None:
     with pytest.raises(StateError):
         read_record(value)
+
+
+def test_a_record_of_many_long_names_is_one_that_can_be_read() -> None:
+    long = "\u0001" * 255
+    full = Record(
+        job="words",
+        at_ms=0,
+        batch_length_ms=MINUTE,
+        first_waiting=tuple(range(50)),
+        archives=tuple(Archived(archive=long) for _ in range(50)),
+        views=tuple(Viewed(view=long) for _ in range(50)),
+        newest=tuple(Done(batch=n, version="v", damaged="\u0001" * 500) for n in range(50)),
+        dead_letters=tuple(Letters(origin=long, reason=long, count=n) for n in range(50)),
+        run=Run(began_at_s=1.0, error="e" * 500),
+        reconciled=Reconciled(at_s=2.0, views=tuple(Drifted(view=long) for _ in range(50))),
+    )
+    value = full.encode()
+    assert len(value) <= RECORD_BYTES_MAX
+    found = read_record(value)
+    assert (found.run, found.first_waiting) == (full.run, full.first_waiting)
+    assert found.reconciled is not None
+    for name in ("archives", "views", "newest", "dead_letters"):
+        whole, kept = getattr(full, name), getattr(found, name)
+        assert kept == whole[: len(kept)]
+        assert len(kept) >= 5
 
 
 def test_a_reason_is_told_without_what_may_be_data() -> None:

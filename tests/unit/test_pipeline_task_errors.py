@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from heronpy.connectors import ListSource
 from heronpy.errors import HeronError
 from heronpy.pipeline import Job, running
 from heronpy.pipeline.task_errors import sendable_errors
+from heronpy.streamlet import Builder, Config, Sum
+from heronpy.streamlet.runner import Program
 
 
 def fail(error: Exception) -> None:
@@ -47,8 +50,12 @@ def test_a_program_that_cannot_be_sent_is_one_line(tmp_path: Path, monkeypatch: 
     def fails(job: Job) -> Any:
         raise pickle.PicklingError("Could not serialize object: MemoryError: ")
 
+    builder, config = Builder(), Config()
+    builder.new_source(ListSource([1])).to_store("counts", Sum())
+    config.set_pipeline(tmp_path, batch_length=10)
+    job = Job.of(Program("counting", config, builder.graph))
     monkeypatch.setattr(running, "plan_batch", fails)
     with pytest.raises(
         HeronError, match=r"cannot be sent to Spark's tasks: Could not serialize .*nothing was replaced"
     ):
-        running.run(None)  # type: ignore[arg-type]  # not looked at
+        running.run(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,19 +10,19 @@ import pytest
 pytest.importorskip("pyarrow", reason="batch views are Parquet files")
 
 from heronpy.pipeline import ViewReader
-from heronpy.pipeline.manifest import Base, Batch, Manifest, Parts
+from heronpy.pipeline.manifest import Batch, History, Manifest, Parts, Tier
 from heronpy.pipeline.parts import part_name, sorted_rows, unused, write_part
 from heronpy.streamlet import Sum
 
 
-class Scanned(dict[int, Batch]):
-    """Counts how often somebody looks through all batches."""
+class Scanned(History):
+    """Counts how often somebody looks through batches."""
 
     scans = 0
 
-    def items(self) -> ItemsView[int, Batch]:
+    def between(self, first: int | None, last: int | None) -> Iterator[tuple[int, Batch]]:
         self.scans += 1
-        return super().items()
+        return super().between(first, last)
 
 
 def refuse(*args: object) -> None:
@@ -39,8 +39,9 @@ def write(folder: Path, count: int) -> None:
 def test_reads_by_key_look_through_the_history_once(tmp_path: Path) -> None:
     views = {"counts": Parts(1, [1])}
     done = {n: Batch(f"v{n}", "f", views=views, monoids={"counts": Sum().signature}) for n in range(4)}
-    manifest = Manifest(60_000, committed_watermark=3, batches=(scanned := Scanned(done)))
-    manifest.bases["counts"] = Base("r", 1, {0: "v0", 1: "v1"}, Parts(1, [1]))
+    manifest = Manifest(60_000, committed_watermark=3, batches=(scanned := Scanned()))
+    scanned.update(done)
+    manifest.tiers["counts"] = [Tier("r", None, 1, 1, Parts(1, [1]))]
     folder = tmp_path / "views" / "counts"
     write(folder / "base" / "r", 100)
     for batch in (2, 3):

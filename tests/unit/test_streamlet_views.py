@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from streamlet_kit import ACKED, WRITTEN, ListSink, ListSource, config, run
 
+from heronpy import connectors
 from heronpy.api import TopologyBuilder
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.pipeline import Job, MergedStore
@@ -115,6 +117,51 @@ def test_a_store_that_does_not_answer_is_asked_again_and_nothing_is_merged_twice
     assert memory.commits > 5
     assert memory.rows == expected(but="c")
     assert "the store does not answer" in caplog.text
+
+
+def test_while_an_archive_is_away_its_stage_takes_its_time_so_that_spouts_are_throttled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it took would only wait in memory, and be replayed again and again."""
+    pytest.importorskip("pyarrow")
+
+    def fail(_writer: Any) -> int:
+        raise UnavailableError("the archive does not answer")
+
+    monkeypatch.setattr("heronpy.archive.ArchiveWriter.commit", fail)
+    monkeypatch.setattr("heronpy.streamlet._archive_bolt.ArchiveBolt.commit_every_ms", 10)
+    slept = patient(monkeypatch)
+    builder = Builder()
+    builder.new_source(connectors.ListSource(range(100), repeat=True)).archive()
+    run(builder, job(tmp_path), until=lambda: len(slept) > 10)
+
+
+def test_while_a_live_view_is_away_its_stage_takes_its_time_so_that_spouts_are_throttled(
+    tmp_path: Path, memory: type[Memory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.failures = 1 << 60
+    slept = patient(monkeypatch)
+    builder = Builder()
+    builder.new_source(connectors.ListSource([("a", 1)], repeat=True)).to_store("counts", Sum(), Memory())
+    run(builder, job(tmp_path), until=lambda: len(slept) > 10)
+    assert memory.rows == Counter()
+
+
+def patient(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Stages do not sleep: how often they would have."""
+    slept: list[float] = []
+    sleep = time.sleep
+
+    def note(seconds: float) -> None:
+        if seconds == 0.0123:
+            slept.append(seconds)
+        else:
+            sleep(seconds)
+
+    for module in ("_bolts", "_store_bolt"):
+        monkeypatch.setattr(f"heronpy.streamlet.{module}.WAIT_S", 0.0123)
+    monkeypatch.setattr(time, "sleep", note)
+    return slept
 
 
 def test_live_views_of_another_batch_length_are_refused(tmp_path: Path, memory: type[Memory]) -> None:

@@ -1,0 +1,258 @@
+"""Roll-ups: a view's batches, merged into tiers, so that a read over years opens a few files and not thousands.
+
+Sixteen neighbouring batches make a tier of level 1, four neighbouring tiers of a level one of the next. Only the
+topmost are read: some for each level. Those that they were made of stay: when late data replace a batch, each tier that
+it is in is given up for its parts (by `Manifest.save`), and made again of them, which is one tier for each level. A row
+is written once for each level, however long the history is.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from heronpy.files import sync
+from heronpy.filesystem import Location, files_of
+from heronpy.hashing import stable_hash
+from heronpy.pipeline.batch import TIER_BATCHES, TIER_TIERS, Batch, Parts, Tier, level_of
+from heronpy.pipeline.computing import cores, new_version
+from heronpy.pipeline.execute import collected, pack, unpack
+from heronpy.pipeline.intents import intend, settle
+from heronpy.pipeline.job import Job
+from heronpy.pipeline.manifest import CHILDREN, Manifest
+from heronpy.pipeline.outputs import merge_rows
+from heronpy.pipeline.parts import part_name, unused, write_part
+from heronpy.pipeline.progress import Progress, watched
+from heronpy.pipeline.views import read_rows
+from heronpy.stores import decode_key
+from heronpy.streamlet.graph import StoreNode
+from heronpy.streamlet.monoid import Monoid
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+ROWS_PER_PART = 1_000_000
+_TABLE_MAX = 100_000
+_TIERS_MAX = 64
+_TOGETHER_MAX = 1024
+"""So many batches that are in no tier become one at once, where there are many: the tiers in it are left out."""
+
+
+@dataclass
+class Merge:
+    """What becomes a tier."""
+
+    after: int | None
+    upto: int
+    level: int
+    tiers: list[Tier] = field(default_factory=list)
+    batches: list[tuple[int, Batch]] = field(default_factory=list)
+    """If it is made of no tiers."""
+
+
+def plan_merges(manifest: Manifest, view: str) -> list[Merge]:
+    """The tiers that can be made now; afterwards there may be more. Pure, but for what it reads of the history."""
+    upto = manifest.committed_watermark
+    if upto is None:
+        return []
+    tiers, batches = manifest.read_plan(view, upto)
+    runs: list[tuple[int | None, int | None, list[tuple[int, Batch]]]] = []
+    at = None
+    for tier in tiers:
+        if tier.after is not None and tier.after != at:
+            end = tier.after
+            runs.append((at, end, [(n, b) for n, b in batches if (at is None or n > at) and n <= end]))
+        at = tier.upto
+    runs.append((at, None, [(n, b) for n, b in batches if at is None or n > at]))
+    merges = [merge for run in runs for merge in _of_batches(view, *run)] + _of_tiers(tiers)
+    return merges or _of_many(tiers)
+
+
+def _of_batches(view: str, after: int | None, end: int | None, run: list[tuple[int, Batch]]) -> Iterator[Merge]:
+    """Tiers of neighbouring batches: of all of them before another tier (`end`), else of as many as make whole ones."""
+    counting = sum(bool(batch.views[view].rows) for _, batch in run)
+    size = TIER_BATCHES if counting < 2 * _TOGETHER_MAX else _TOGETHER_MAX
+    if end is None and counting <= size:
+        return
+    left = max(1, counting // size)
+    some: list[tuple[int, Batch]] = []
+    rows = 0
+    for n, batch in run:
+        some.append((n, batch))
+        rows += bool(batch.views[view].rows)
+        if rows == size and (left > 1 or end is None):
+            yield Merge(after, n, level_of(size), batches=some)
+            after, some, rows, left = n, [], 0, left - 1
+            if not left:
+                return
+    if end is not None:
+        yield Merge(after, end, level_of(max(1, rows)), batches=some)
+
+
+def _of_tiers(tiers: Sequence[Tier]) -> list[Merge]:
+    merges = []
+    run: list[Tier] = []
+    for tier in tiers:
+        if run and (tier.after != run[-1].upto or tier.level != run[-1].level):
+            run = []
+        run.append(tier)
+        if len(run) == TIER_TIERS:
+            merges.append(Merge(run[0].after, tier.upto, tier.level + 1, run))
+            run = []
+    return merges
+
+
+def _of_many(tiers: Sequence[Tier]) -> list[Merge]:
+    """One tier of two neighbours of different levels, if there are so many that they meet no others of their own."""
+    if len(tiers) <= _TIERS_MAX:
+        return []
+    at = min(range(1, len(tiers)), key=lambda i: max(tiers[i - 1].level, tiers[i].level))
+    pair = list(tiers[at - 1 : at + 1])
+    return [Merge(pair[0].after, pair[1].upto, max(tier.level for tier in pair), pair)]
+
+
+def views_to_roll_up(manifest: Manifest, stores: Mapping[str, StoreNode]) -> list[str]:
+    """Views whose reads would open too many files."""
+    return [
+        view
+        for view, node in stores.items()
+        if not manifest.others(view, node.monoid.signature) and plan_merges(manifest, view)
+    ]
+
+
+def roll_up(sc: SparkContext, job: Job, manifest: Manifest, progress: Callable[[Progress], None] | None = None) -> None:
+    """Make the tiers that are worth it. They are visible together, level by level."""
+    stores = job.stores()
+    for view in views_to_roll_up(manifest, stores):
+        while merges := plan_merges(manifest, view):
+            with watched(sc, "roll up", (), progress):
+                _roll_up(sc, job, manifest, view, stores[view].monoid, merges)
+
+
+def _roll_up(
+    sc: SparkContext, job: Job, manifest: Manifest, view: str, monoid: Monoid, merges: Sequence[Merge]
+) -> None:
+    folder = job.directory / "views" / view
+    version = new_version()
+    targets = []
+    for number, merge in enumerate(merges):
+        sources = [(folder / "base" / tier.version, tier.parts) for tier in merge.tiers]
+        sources += [(folder / f"batch={n}" / batch.version, batch.views[view]) for n, batch in merge.batches]
+        files = [at / parts.file_of(i) for at, parts in sources for i, n in enumerate(parts.part_rows) if n]
+        count = max(1, -(-sum(parts.rows for _, parts in sources) // ROWS_PER_PART))
+        targets.append(_Target(tuple(files), count, folder / "base" / f"{version}-{number}"))
+    note = intend(job.directory, version, [f"views/{view}/base/{target.folder.name}" for target in targets])
+    made = []
+    for merge, target, parts in zip(merges, targets, _merged(sc, targets, monoid), strict=True):
+        if merge.tiers:
+            children = target.folder / CHILDREN
+            files_of(children).write(children, msgspec.json.encode(merge.tiers))
+        made.append(Tier(target.folder.name, merge.after, merge.upto, merge.level, parts))
+    replaced = {tier.version for merge in merges for tier in merge.tiers}
+    kept = [tier for tier in manifest.tiers.get(view, ()) if tier.version not in replaced]
+    manifest.tiers[view] = sorted([*kept, *made], key=lambda tier: tier.upto)
+    manifest.save(job.directory)
+    settle(note)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What the files of a tier are made of."""
+
+    files: tuple[Location, ...]
+    count: int
+    """Of its parts."""
+    folder: Location
+
+
+def _merged(sc: SparkContext, targets: Sequence[_Target], monoid: Monoid) -> list[Parts]:
+    """Make tiers by one Spark job; their parts."""
+    shared = sc.broadcast(pack((monoid, [(target.count, target.folder) for target in targets])))
+    tasks = []
+    for number, target in enumerate(targets):
+        several = min(TIER_BATCHES, max(1, len(target.files) // TIER_BATCHES))
+        tasks += [(number, target.files[i::several]) for i in range(several)]
+    total = sum(target.count for target in targets)
+    try:
+        rdd = sc.parallelize(tasks, min(len(tasks), 4 * cores(sc))).mapPartitions(_Read(shared))
+        written = collected(rdd.partitionBy(total, int).mapPartitionsWithIndex(_Write(shared)))
+    finally:
+        shared.destroy()
+    made = [Parts(0, [0] * target.count, [""] * target.count) for target in targets]
+    for number, index, rows, path in written:
+        parts = made[number]
+        if isinstance(path, Path):
+            path.replace(path.with_name(part_name(index)))
+        parts.files[index] = path.name
+        parts.part_rows[index] = rows
+        parts.rows += rows
+    for target, parts in zip(targets, made, strict=True):
+        if isinstance(target.folder, Path):
+            target.folder.mkdir(parents=True, exist_ok=True)
+            sync(target.folder)
+            sync(target.folder.parent)
+            parts.files = []
+    return made
+
+
+class _Read:
+    """Merges what one task reads: (partition, rows (encoded key, encoded accumulator))."""
+
+    def __init__(self, shared: Any) -> None:
+        self._shared = shared
+
+    def __call__(self, tasks: Iterable[tuple[int, Sequence[Location]]]) -> Iterator[tuple[int, bytes]]:
+        monoid, targets = unpack(self._shared.value)
+        begins = _begins(targets)
+        for number, files in tasks:
+            count, table = targets[number][0], dict[bytes, Any]()
+            for path in files:
+                merge_rows(table, [(key, monoid.decode(value)) for key, value in read_rows(path)], monoid)
+                if len(table) > _TABLE_MAX:
+                    yield from _blocks(table, monoid, begins[number], count)
+                    table = {}
+            yield from _blocks(table, monoid, begins[number], count)
+
+
+def _begins(targets: Sequence[tuple[int, Location]]) -> list[int]:
+    """Where the partitions of each target begin."""
+    begins = [0]
+    for count, _ in targets:
+        begins.append(begins[-1] + count)
+    return begins
+
+
+def _blocks(table: dict[bytes, Any], monoid: Monoid, begin: int, count: int) -> Iterator[tuple[int, bytes]]:
+    buckets: dict[int, list[tuple[bytes, bytes]]] = {}
+    for key, acc in table.items():
+        p = begin + (stable_hash(decode_key(key)) % count if count > 1 else 0)
+        buckets.setdefault(p, []).append((key, monoid.encode(acc)))
+    yield from ((p, pickle.dumps(rows)) for p, rows in buckets.items())
+
+
+class _Write:
+    """Writes a part: (target, index, rows, path)."""
+
+    def __init__(self, shared: Any) -> None:
+        self._shared = shared
+
+    def __call__(self, partition: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int, int, Location]]:
+        monoid, targets = unpack(self._shared.value)
+        begins = _begins(targets)
+        number = next(i for i in range(len(targets)) if partition < begins[i + 1])
+        table: dict[bytes, Any] = {}
+        for _, data in blocks:
+            merge_rows(table, [(key, monoid.decode(value)) for key, value in pickle.loads(data)], monoid)
+        if table:
+            path = unused(targets[number][1], partition - begins[number])
+            rows = [(key, decode_key(key), acc) for key, acc in sorted(table.items())]
+            yield number, partition - begins[number], write_part(path, rows, monoid, _raise), path
+
+
+def _raise(key: Any, acc: Any, error: Exception) -> None:
+    raise error

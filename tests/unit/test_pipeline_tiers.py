@@ -1,0 +1,135 @@
+"""Which batches become tiers, and that each batch is read once, as it is."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytest.importorskip("pyspark", reason="roll-ups are Spark's")
+
+from heronpy.pipeline.manifest import CHILDREN, Batch, Manifest, Parts, Tier
+from heronpy.pipeline.rollup import plan_merges
+
+VIEW = "counts"
+
+
+class History:
+    """A view whose tiers are made on paper."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.manifest = Manifest(10_000)
+        self.made_of: dict[str, set[tuple[int, str]]] = {}
+        """Batches and versions of each tier."""
+        self._numbers = itertools.count()
+
+    def put(self, *batches: int, rows: int = 1) -> None:
+        for batch in batches:
+            self.manifest.batches[batch] = Batch(f"v{next(self._numbers)}", "", views={VIEW: Parts(rows, [rows])})
+        upto = max(*batches, self.manifest.committed_watermark or 0, 0)
+        self.manifest.committed_watermark = upto
+        self.manifest.save(self.directory)
+
+    def roll_up(self) -> int:
+        """How many tiers that makes."""
+        made = 0
+        while merges := plan_merges(self.manifest, VIEW):
+            tiers = []
+            for merge in merges:
+                version = f"t{next(self._numbers)}"
+                self.made_of[version] = {(n, batch.version) for n, batch in merge.batches}.union(
+                    *(self.made_of[tier.version] for tier in merge.tiers)
+                )
+                folder = self.directory / "views" / VIEW / "base" / version
+                folder.mkdir(parents=True)
+                if merge.tiers:
+                    (folder / CHILDREN).write_bytes(msgspec.json.encode(merge.tiers))
+                tiers.append(Tier(version, merge.after, merge.upto, merge.level))
+            gone = {tier.version for merge in merges for tier in merge.tiers}
+            kept = [tier for tier in self.manifest.tiers.get(VIEW, ()) if tier.version not in gone]
+            self.manifest.tiers[VIEW] = sorted([*kept, *tiers], key=lambda tier: tier.upto)
+            self.manifest.save(self.directory)
+            made += len(merges)
+        return made
+
+    def check(self, upto: int | None = None) -> int:
+        """Every batch is read once, in its version; how many files that takes."""
+        tiers, batches = self.manifest.read_plan(VIEW, upto)
+        read = [(n, batch.version) for n, batch in batches]
+        for tier in tiers:
+            read += self.made_of[tier.version]
+        exact = [(n, b.version) for n, b in self.manifest.batches.items() if upto is None or n <= upto]
+        assert sorted(read) == sorted(exact)
+        return len(tiers) + len(batches)
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    return History(tmp_path)
+
+
+def test_a_read_takes_some_files_for_each_level_however_long_the_history(history: History) -> None:
+    most = {}
+    for batch in range(0, 1200, 8):
+        history.put(*range(batch, batch + 8))
+        history.roll_up()
+        most[batch] = history.check()
+    assert max(files for batch, files in most.items() if batch > 600) <= 16 + 3 * 4
+    assert [tier.level for tier in history.manifest.tiers[VIEW]] == sorted(
+        (tier.level for tier in history.manifest.tiers[VIEW]), reverse=True
+    )
+
+
+def test_after_a_late_file_one_tier_of_each_level_is_made_again(history: History) -> None:
+    _fill(history)
+    for batch in (0, 500, 777):
+        history.put(batch)
+        history.check()
+        assert history.roll_up() <= 4
+        assert history.check() <= 16 + 3 * 4
+
+
+def _fill(history: History) -> None:
+    for batch in range(0, 1032, 24):
+        history.put(*range(batch, batch + 24))
+        history.roll_up()
+
+
+def test_many_batches_at_once_become_tiers_at_once(history: History) -> None:
+    history.put(*range(5000))
+    assert history.roll_up() < 5000 / 16 / 3
+    assert history.check() <= 16 + 3 * 6
+    history.put(17)
+    history.check()
+    history.roll_up()
+    assert history.check() <= 16 + 3 * 6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_batches_that_come_in_any_order_are_read_once(history: History, seed: int) -> None:
+    chance = random.Random(seed)
+    upto = 0
+    for _ in range(60):
+        upto += chance.randrange(40)
+        history.put(
+            *{upto, *(chance.randrange(-20, upto + 1) for _ in range(chance.randrange(6)))}, rows=chance.randrange(2)
+        )
+        if chance.random() < 0.7:
+            history.roll_up()
+        history.check()
+        history.check(chance.randrange(upto + 1))
+    assert history.check() <= 16 * 2 + 3 * 5 + 60
+
+
+def test_tiers_that_cannot_be_taken_apart_are_made_again_of_batches(history: History) -> None:
+    _fill(history)
+    for path in history.directory.glob(f"views/{VIEW}/base/*/{CHILDREN}"):
+        path.unlink()
+    history.put(3)
+    history.check()
+    history.roll_up()
+    assert history.check() <= 16 + 3 * 4
