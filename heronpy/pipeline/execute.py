@@ -201,6 +201,8 @@ class _Work:
         self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, None, error))
         self.ports: dict[tuple[str, int], Port] = {}
         self.memory = Memory(setting.memory_bytes)
+        self.ordered = False
+        """Whether each attempt at the task has its elements in the same order."""
 
     def port(self, name: str, side: int) -> Port:
         """The port of an exchange; a union before it has several ways into it, a join two ports."""
@@ -216,7 +218,7 @@ class _Work:
         if isinstance(node, StoreNode):
             return StorePort(node, task, layout, outbox)
         if isinstance(node, SinkNode):
-            return SinkPort(node, task, layout, outbox)
+            return SinkPort(node, task, layout, outbox, ordered=self.ordered)
         if isinstance(node, JoinNode):
             return JoinPort(node, side, task, outbox)
         if isinstance(node, ReduceByKeyNode):
@@ -266,6 +268,7 @@ class _Work:
 
 
 def _read_task(work: _Work, rows: Iterable[bytes]) -> Iterator[tuple[int, Block]]:
+    work.ordered = True
     for packed in rows:
         reading: ScanTask = unpack(packed)
         push = _head(work, reading.stage)
@@ -336,6 +339,8 @@ def _reduce_task(work: _Work, rows: Iterable[tuple[int, Block]]) -> Iterator[tup
 
 # Elements that may be there twice
 
+_PLACE_BITS = 40
+"""Of the place of an element in its task; above it is the task's number."""
 _DAMAGED = ""
 """Instead of a stage: the files that could not be read."""
 
@@ -352,13 +357,14 @@ def _unique(sc: SparkContext, with_candidates: Sequence[ScanTask], shared: Any) 
 
 
 class _Candidates:
-    """Reads the elements whose ids are duplicate candidates: (partition, block of (id, time, element), by input)."""
+    """Reads the elements whose ids are duplicate candidates: (partition, block of rows of a `UniqueReducer`)."""
 
     def __init__(self, shared: Any, count: int) -> None:
         self._shared, self._count = shared, count
 
     def __call__(self, index: int, rows: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
         setting: JobContext = unpack(self._shared.value)
+        places = itertools.count(index << _PLACE_BITS)
         for packed in rows:
             reading: ScanTask = unpack(packed)
             damaged: set[str] = set()
@@ -369,16 +375,16 @@ class _Candidates:
             with sendable_errors():
                 for split in reading.splits:
                     for chunk in split.read(note):
-                        yield from self._rows(reading.stage, chunk, setting.candidates[reading.stage])
+                        yield from self._rows(reading.stage, chunk, setting.candidates[reading.stage], places)
             for block in Packer().pack(_DAMAGED, sorted(damaged)):
                 yield 0, block
 
-    def _rows(self, stage: str, chunk: Chunk, candidates: Any) -> Iterator[tuple[int, bytes]]:
+    def _rows(self, stage: str, chunk: Chunk, candidates: Any, places: Iterator[int]) -> Iterator[tuple[int, bytes]]:
         if chunk.id_hashes is None or chunk.ids is None:
             return
-        buckets: dict[int, list[tuple[str, int, Any]]] = {}
+        buckets: dict[int, list[tuple[str, int, int, Any]]] = {}
         for i in np.flatnonzero(np.isin(chunk.id_hashes, candidates)).tolist():
-            row = (str(chunk.ids[i]), int(chunk.times_ms[i]), chunk.values[i])
+            row = (str(chunk.ids[i]), int(chunk.times_ms[i]), next(places), chunk.values[i])
             buckets.setdefault(int(chunk.id_hashes[i]) % self._count, []).append(row)
         packer = Packer()
         for p, bucket in buckets.items():

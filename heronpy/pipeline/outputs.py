@@ -192,13 +192,28 @@ def merge_rows(
 
 
 class SinkPort:
-    """Elements by batch."""
+    """Elements by batch.
 
-    def __init__(self, node: SinkNode, task: Task, layout: Layout, outbox: Outbox) -> None:
+    Which file of its batch an element goes to follows from its task, and from its place in that where each attempt at
+    the task reads in the same order: when Spark repeats a task whose output is lost, some files are done already.
+    """
+
+    def __init__(self, node: SinkNode, task: Task, layout: Layout, outbox: Outbox, *, ordered: bool) -> None:
+        """Nothing waits.
+
+        Args:
+            node: the sink.
+            task: where it runs.
+            layout: the job's.
+            outbox: the task's.
+            ordered: each attempt at the task has its elements in the same order.
+        """
         self._node, self._layout, self._outbox = node, layout, outbox
+        self._ordered = ordered
         self._waiting: dict[int, list[Any]] = {}
         self._turn = task.index
         self._count = 0
+        self._sent: Counter[int] = Counter()
 
     def add(self, values: list[Any], times: Times) -> None:
         for batch, elements in by_batch(values, times, self._layout.batch_length_ms):
@@ -220,9 +235,14 @@ class SinkPort:
         elements = self._waiting.pop(batch)
         self._count -= len(elements)
         parts, count = self._layout.parts_of(batch), self._layout.counts[self._node.stage]
-        self._turn += 1
-        part = self._turn % parts
-        self._outbox.rows(self._node.stage, (batch * parts + part) % count, (batch, part), elements)
+        at = 0
+        while at < len(elements):
+            turn, before = divmod(self._sent[batch], _BLOCK_ELEMENTS)
+            some = elements[at : at + _BLOCK_ELEMENTS - before] if self._ordered else elements
+            part = (self._turn + turn if self._ordered else self._turn) % parts
+            self._outbox.rows(self._node.stage, (batch * parts + part) % count, (batch, part), some)
+            self._sent[batch] += len(some)
+            at += len(some)
 
 
 class SinkReducer:

@@ -1,4 +1,8 @@
-"""Elements whose ids may be there twice: of those with one id the earliest counts, so that each run chooses it."""
+"""Elements whose ids may be there twice: of those with one id the earliest counts, so that each run chooses it.
+
+Of those with one time it is the first of the input, which each attempt at a task chooses, too: what is computed from it
+may be there in part when Spark repeats the task.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +14,30 @@ from heronpy.pipeline.task import Task
 
 
 class UniqueReducer:
-    """Rows are (id, time, element), their head the input that they are of. Emits (input, time, element)."""
+    """Rows are (id, time, place in the input, element), their head the input. Emits (input, time, element)."""
 
     def __init__(self, task: Task, layout: Layout) -> None:
         self._report, self._layout = task.report, layout
-        self._first: dict[str, dict[str, tuple[int, Any]]] = {}
+        self._first: dict[str, dict[str, tuple[int, int, Any]]] = {}
 
-    def add(self, stage: str, rows: list[tuple[str, int, Any]]) -> None:
+    def add(self, stage: str, rows: list[tuple[str, int, int, Any]]) -> None:
         first = self._first.setdefault(stage, {})
-        for name, time, value in rows:
+        for name, time, place, value in rows:
             before = first.get(name)
             if before is None:
-                first[name] = (time, value)
+                first[name] = (time, place, value)
                 continue
-            if time < before[0]:
-                first[name] = (time, value)
+            if (time, place) < before[:2]:
+                first[name] = (time, place, value)
             self._drop(max(time, before[0]))
 
-    def dump(self) -> Iterator[tuple[str, Iterable[tuple[str, int, Any]]]]:
+    def dump(self) -> Iterator[tuple[str, Iterable[tuple[str, int, int, Any]]]]:
         for stage, first in self._first.items():
             yield stage, ((name, *found) for name, found in first.items())
 
     def results(self) -> Iterator[tuple[str, int, Any]]:
         for stage, first in self._first.items():
-            for time, value in first.values():
+            for time, _, value in first.values():
                 yield stage, time, value
 
     def _drop(self, time_ms: int) -> None:

@@ -139,7 +139,7 @@ def test_of_elements_with_one_id_the_earliest_counts_once(layout: Layout, tmp_pa
         with Overflow(functools.partial(UniqueReducer, task, layout), memory, None) as unique:
             for i in range(0, len(rows), 50):
                 for side in ("input-0", "input-1"):
-                    some = [(name, time, (name, time)) for stage, name, time in rows[i : i + 50] if stage == side]
+                    some = [(name, time, i, (name, time)) for stage, name, time in rows[i : i + 50] if stage == side]
                     unique.add(side, some)
             found = list(unique.results())
         assert sorted(found) == sorted((stage, t, (name, t)) for (stage, name), t in earliest.items())
