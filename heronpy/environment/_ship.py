@@ -14,8 +14,10 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import secrets
 import sys
 import sysconfig
+import time
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
@@ -30,6 +32,8 @@ _ENGINE = "heron-engine"
 _DIGITS = 16
 _KEPT = 4
 """Packages of distributions that stay in the cache."""
+_PACKING_S_MAX = 86_400.0
+"""A package that was begun longer ago is none any more: its process has died."""
 _LEFT_OUT = frozenset(("__pycache__", "setuptools", "wheel", "_distutils_hack"))
 
 
@@ -75,9 +79,12 @@ def pack_distributions(cache: Path, modules: Iterable[str], *, without: Collecti
         os.utime(archive)
         return archive
     tops = {path.parts[0] for one in found for path in one.files or ()}
-    scratch = archive.with_name(f".{archive.name}.{os.getpid()}")
+    scratch = archive.with_name(f".{archive.name}.{secrets.token_hex(8)}")
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for dead in cache.glob(".heron-packages-*"):
+            if 0 < _used_s(dead) < time.time() - _PACKING_S_MAX:
+                dead.unlink(missing_ok=True)
         pack(
             [("", place) for place in sorted({Path(str(one.locate_file(""))) for one in found})],
             scratch,

@@ -12,7 +12,9 @@ import ast
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from heronpy.errors import ReadFailedError
@@ -22,6 +24,7 @@ ENGINE = frozenset(("heronpy", "heron_scheduler", "heron_tracker"))
 """Top-level packages that are the engine's own, wherever they are."""
 
 _INSTALLED_NAMES = frozenset(("site-packages", "dist-packages"))
+_ARCHIVES_OF_SPARK = ("pyspark.zip", "-src.zip")
 _EXTENSIONS = (".so", ".abi3.so", f".{sys.implementation.cache_tag}.so")
 
 
@@ -38,6 +41,18 @@ def roots(path: Iterable[str] | None = None) -> list[Path]:
             continue
         if directory.is_dir() and directory not in found:
             found.append(directory)
+    return found
+
+
+def archives() -> list[Path]:
+    """The zip files of sys.path that hold the user's own modules: neither Python's nor Spark's."""
+    prefixes = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    found: list[Path] = []
+    for path in map(Path, sys.path):
+        if path.is_file() and not path.name.endswith(_ARCHIVES_OF_SPARK) and zipfile.is_zipfile(path):
+            archive = path.resolve()
+            if archive not in found and prefixes.isdisjoint(archive.parents):
+                found.append(archive)
     return found
 
 
@@ -108,20 +123,32 @@ def imports(path: Path) -> list[str]:
         ReadFailedError: a file cannot be read now; what it imports must not be missing from the package for that.
     """
     names: list[str] = []
-    files = path.rglob("*.py") if path.is_dir() else [path] if path.suffix == ".py" else []
-    for file in files:
+    for file, read in _modules(path):
         try:
-            tree = ast.parse(file.read_bytes())
+            tree = ast.parse(read())
         except (SyntaxError, ValueError, PermissionError, *ABSENT):
             continue  # not importable here, and whoever imports it will hear why
-        except OSError as e:
-            raise ReadFailedError(f"{file} cannot be read: {e.strerror}") from e
+        except (OSError, zipfile.BadZipFile) as e:
+            raise ReadFailedError(f"{file} cannot be read: {getattr(e, 'strerror', None) or e}") from e
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 names += [alias.name.partition(".")[0] for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 names.append(node.module.partition(".")[0])
     return names
+
+
+def _modules(path: Path) -> Iterator[tuple[Path, Callable[[], bytes]]]:
+    """The Python files of a module, or of an archive of modules, and what reads each."""
+    if path.is_dir():
+        yield from ((file, file.read_bytes) for file in path.rglob("*.py"))
+    elif path.suffix == ".py":
+        yield path, path.read_bytes
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            for name in packed.namelist():
+                if name.endswith(".py"):
+                    yield path / name, partial(packed.read, name)
 
 
 def _installed() -> Iterator[str]:

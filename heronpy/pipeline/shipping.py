@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 import heronpy
 from heronpy.environment import pack_distributions
 from heronpy.loader.definition import script_module
-from heronpy.loader.sources import collect, imports, roots, top_level_names
+from heronpy.loader.sources import ENGINE, archives, collect, imports, roots, top_level_names
 from heronpy.uploader import pack
 
 if TYPE_CHECKING:
@@ -33,7 +36,12 @@ _CLIENTS = ("boto3", "confluent_kafka", "datasketches")
 _BY_SPARK = frozenset(("pyspark", "py4j"))
 """Packages that executors have from Spark."""
 _PROGRAM_BYTES_MAX = 1 << 30
-_NOT_SENT = frozenset(("__pycache__", ".git", ".hg", ".svn", ".venv", "node_modules"))
+_NOT_SENT = frozenset(("__pycache__", "node_modules", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519"))
+_KEY_STORES = frozenset((".key", ".p12", ".pfx", ".jks", ".keystore", ".kdbx"))
+_CODE = frozenset((".py", ".so"))
+_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY")
+_KEY_IN_BYTES = 64 * 1024
+"""So much of the beginning of a file is searched for a key."""
 _DIGITS = 16
 _SUFFIX = ".tar.gz"
 
@@ -58,16 +66,17 @@ def ship(sc: SparkContext, *, packages: bool) -> None:
 
     sources = program_sources()
     # Spark serves it to executors from there as long as the session lives.
-    code = pack_code(sources, Path(SparkFiles.getRootDirectory()))
-    archives = [code]
+    root = Path(SparkFiles.getRootDirectory())
+    packed = [pack_code(sources, root)]
     if packages:
         names = {
             *(name.partition(".")[0] for name in (*NEEDED, *_CLIENTS)),
             *(name for path in sources.values() for name in imports(path)),
         }
-        archives.append(pack_distributions(_cache(), names, without=_BY_SPARK))
-    places = [archive.name.removesuffix(_SUFFIX) for archive in archives]
-    for archive, place in zip(archives, places, strict=True):
+        made = pack_distributions(_cache(), names, without=_BY_SPARK)
+        packed.append(_kept(made, root / made.name))
+    places = [archive.name.removesuffix(_SUFFIX) for archive in packed]
+    for archive, place in zip(packed, places, strict=True):
         if not any(place in one for one in sc.listArchives):
             sc.addArchive(f"{archive}#{place}")
     environment = sc.environment
@@ -83,7 +92,7 @@ def program_sources() -> dict[str, Path]:
     run.
 
     Returns:
-        Files and directories, by the name that they are imported by.
+        Files and directories, by the name that they are imported by; archives on the path, by theirs.
     """
     main = sys.modules["__main__"]
     path = Path(getattr(main, "__file__", None) or "")
@@ -91,6 +100,7 @@ def program_sources() -> dict[str, Path]:
     is_script = path.suffix == ".py" and path.is_file() and not main.__package__ and ours not in path.resolve().parents
     scripts = {f"{script_module(path)}.py": path} if is_script else {}
     where = roots()
+    scripts |= {str(archive): archive for archive in archives()}
     return collect(top_level_names(where), where, scripts)
 
 
@@ -99,25 +109,70 @@ def pack_code(sources: Mapping[str, Path], into: Path) -> Path:
     with tempfile.TemporaryDirectory(prefix="heron-ship-") as scratch:
         loose = Path(scratch) / "files"
         loose.mkdir()
-        directories = [("heronpy", Path(heronpy.__file__).parent), ("", loose)]
+        places = {"heronpy": Path(heronpy.__file__).parent}
+        zips = [path for path in sources.values() if path.suffix not in _CODE and zipfile.is_zipfile(path)]
+        taken = set(ENGINE)
         for place, source in sources.items():
+            if source in zips:
+                continue
+            taken.add(place.partition(".")[0])
             if source.is_dir():
-                directories.append((place, source))
+                places[place] = source
             else:
                 shutil.copy2(source, loose / place)
-        made = pack(directories, Path(scratch) / "code", left_out=_is_left_out, bytes_max=_PROGRAM_BYTES_MAX)
+        for path in zips:
+            _unzip(path, loose, taken)
+        directories = [*places.items(), ("", loose)]
+        made = pack(
+            directories, Path(scratch) / "code", left_out=_left_out(places, loose), bytes_max=_PROGRAM_BYTES_MAX
+        )
         with made.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()[:_DIGITS]
-        archive = into / f"heron-code-{digest}{_SUFFIX}"
-        if not archive.exists():  # else executors may be fetching it
-            shutil.move(made, archive)
-        return archive
+        return _kept(made, into / f"heron-code-{digest}{_SUFFIX}")
 
 
-def _is_left_out(path: PurePosixPath) -> bool:
-    if path.name in _NOT_SENT:
-        return True
-    return path.parts[0] == "heronpy" and path.suffix not in ("", ".py")  # what the web UI shows is not for executors
+def _unzip(archive: Path, into: Path, taken: Collection[str]) -> None:
+    """Unpack modules that are imported from an archive; of those of one name the first on the path counts."""
+    with zipfile.ZipFile(archive) as packed:
+        for name in packed.namelist():
+            top = PurePosixPath(name).parts[0].partition(".")[0]
+            if top not in taken and not (into / name).exists():
+                packed.extract(name, into)
+
+
+def _kept(package: Path, kept: Path) -> Path:
+    """A package in the session's own directory: executors may fetch it as long as that lives. Returns `kept`."""
+    if not kept.exists():  # else executors may be fetching it
+        scratch = kept.with_name(f".{kept.name}.{secrets.token_hex(4)}")
+        try:
+            os.link(package, scratch)
+        except OSError:  # on another filesystem
+            shutil.copyfile(package, scratch)
+        scratch.rename(kept)
+    return kept
+
+
+def _left_out(places: Mapping[str, Path], loose: Path) -> Callable[[PurePosixPath], bool]:
+    """What is not sent: secrets as far as they are known as such, what is hidden, virtual environments."""
+
+    def left_out(path: PurePosixPath) -> bool:
+        if path.name.startswith(".") or path.name in _NOT_SENT or path.suffix in _KEY_STORES:
+            return True
+        top, *below = path.parts
+        if top == "heronpy":
+            return path.suffix not in ("", ".py")  # what the web UI shows is not for executors
+        source = places[top].joinpath(*below) if top in places else loose / path
+        return (source / "pyvenv.cfg").exists() or (source.suffix not in _CODE and _has_key(source))
+
+    return left_out
+
+
+def _has_key(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return _KEY.search(file.read(_KEY_IN_BYTES)) is not None
+    except OSError:  # a directory; what cannot be read is an error when it is packed
+        return False
 
 
 def _cache() -> Path:

@@ -52,7 +52,8 @@ def pack(
 
     Raises:
         NotFoundError: there is no such directory, or a file of it has gone meanwhile.
-        UsageError: something in it is neither a file nor a directory, or there is too much of it.
+        UsageError: something in it is neither a file nor a directory, or a link to a directory or to nothing, or there
+            is too much of it.
         StateError: a file cannot be read, or the package cannot be written.
     """
     sources = [("", source)] if isinstance(source, Path) else list(source)
@@ -80,7 +81,7 @@ def pack(
                         _check_room(what, room, bytes_max, members, files_max)
                         tar.addfile(member, f)
                 else:
-                    raise UsageError(f"{path} cannot be packed: it is neither a file nor a directory")
+                    raise UsageError(f"{path} cannot be packed: it is {_kind(path)}")
                 _check_room(what, room, bytes_max, members, files_max)
     except FileNotFoundError as e:
         raise NotFoundError(f"{e.filename} has gone while it was packed") from e
@@ -131,6 +132,12 @@ def _members(prefix: str, directory: Path, left_out: Callable[[PurePosixPath], b
         directories[:] = sorted(name for name in directories if not left_out(place / name))
         kept = sorted(name for name in files if not left_out(place / name))
         yield from (((place / name).as_posix(), here / name) for name in (*directories, *kept))
+
+
+def _kind(path: Path) -> str:
+    if not path.is_symlink():
+        return "neither a file nor a directory"
+    return f"a link to {'a directory: copy it there' if path.is_dir() else 'nothing: remove it'}"
 
 
 def _raise(error: OSError) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tarfile
+import threading
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from heronpy.environment import pack_distributions
+from heronpy.errors import UsageError
 from heronpy.pipeline.shipping import NEEDED, pack_code, program_sources
 
 ALONE = """
@@ -65,6 +69,88 @@ def test_modules_that_are_imported_later_go_with_the_script(tmp_path: Path, monk
     assert pack_code(sources, tmp_path) == archive, "the same files have the same name: Spark sends them once"
 
 
+def names_in(archive: Path) -> set[str]:
+    with tarfile.open(archive) as packed:
+        return set(packed.getnames())
+
+
+def test_secrets_and_what_is_hidden_stay_here(tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----\n"
+    certificate = "-----BEGIN CERTIFICATE-----\nMII\n-----END CERTIFICATE-----\n"
+    files = {
+        "__init__.py": "",
+        "keys.py": f"KEY = {key!r}",
+        "prices.csv": "1",
+        "ca.pem": certificate,
+        "LICENSE": "free",
+        ".env": "PASSWORD=x",
+        ".git/config": "url = https://user:token@host",
+        ".aws/credentials": "x",
+        "settings/.env.production": "PASSWORD=x",
+        "settings/id_ed25519": "x",
+        "settings/server.key": "x",
+        "settings/store.p12": "x",
+        "settings/both.pem": certificate + key,
+        "settings/deploy": key,
+        "venv/pyvenv.cfg": "",
+        "venv/lib/x.py": "",
+        "node_modules/x.js": "",
+    }
+    for name, text in files.items():
+        path = shop / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (shop / ".#__init__.py").symlink_to("user@host.123:456")  # Emacs's lock, a link to nothing
+    found = {name for name in names_in(pack_code({"shop": shop}, tmp_path)) if name.startswith("shop/")}
+    expected = {"__init__.py", "keys.py", "prices.csv", "ca.pem", "LICENSE", "settings"}
+    assert found == {f"shop/{name}" for name in expected}
+
+
+def test_links_out_of_a_package_are_packed_as_files_or_refused_by_name(tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    (shop / "__init__.py").write_text("")
+    (tmp_path / "large.csv").write_text("1,2")
+    (shop / "prices.csv").symlink_to(tmp_path / "large.csv")
+    with tarfile.open(pack_code({"shop": shop}, tmp_path)) as packed:
+        member = packed.getmember("shop/prices.csv")
+        assert (member.isfile(), member.size) == (True, 3)
+    (tmp_path / "elsewhere").mkdir()
+    (shop / "data").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"shop/data cannot be packed: it is a link to a directory"):
+        pack_code({"shop": shop}, tmp_path)
+    (shop / "data").unlink()
+    (shop / "data").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match=r"shop/data cannot be packed: it is a link to nothing"):
+        pack_code({"shop": shop}, tmp_path)
+
+
+def test_modules_in_archives_on_the_path_go_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(tmp_path / "parts.zip", "w") as parts:
+        parts.writestr("wheels/__init__.py", "import bolts_of_it")
+        parts.writestr("wheels/.env", "PASSWORD=x")
+        parts.writestr("bolts_of_it.py", "")
+        parts.writestr("counting.py", "not the script")
+    (tmp_path / "counting.py").write_text("def words():\n    import wheels\n")
+    (tmp_path / "broken.zip").write_text("no archive")
+    monkeypatch.syspath_prepend(tmp_path / "parts.zip")
+    monkeypatch.syspath_prepend(tmp_path / "broken.zip")
+    monkeypatch.syspath_prepend(tmp_path)
+    main = type(sys)("__main__")
+    main.__dict__.update(__file__=str(tmp_path / "counting.py"), __package__=None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    archive = pack_code(program_sources(), tmp_path)
+    names = names_in(archive)
+    assert {"wheels/__init__.py", "bolts_of_it.py", "counting.py"} <= names
+    assert "wheels/.env" not in names
+    with tarfile.open(archive) as packed:
+        script = packed.extractfile("counting.py")
+        assert script is not None
+        assert b"import wheels" in script.read()
+        assert packed.getnames().count("counting.py") == 1
+
+
 def test_packages_go_with_what_they_require_and_are_packed_once(tmp_path: Path) -> None:
     archive = pack_distributions(tmp_path / "cache", ["yaml", "six", "nowhere", "rich"], without=["pygments"])
     with tarfile.open(archive) as packed:
@@ -75,3 +161,28 @@ def test_packages_go_with_what_they_require_and_are_packed_once(tmp_path: Path) 
     assert pack_distributions(tmp_path / "cache", ["rich", "yaml", "six"], without=["pygments"]) == archive
     assert archive.stat().st_ino == made_at
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_packages_are_packed_by_several_at_once_and_nothing_of_dead_ones_is_left(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    dead, busy = cache / ".heron-packages-0.tar.gz.1", cache / ".heron-packages-0.tar.gz.2"
+    for path in (dead, busy):
+        path.write_text("half")
+    os.utime(dead, (1, 1))
+    barrier = threading.Barrier(3)
+    made: list[Path] = []
+
+    def pack() -> None:
+        barrier.wait()
+        made.append(pack_distributions(cache, ["six", "yaml"]))
+
+    threads = [threading.Thread(target=pack) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 3
+    (archive,) = set(made)
+    assert any(name.startswith("yaml/") for name in names_in(archive))
+    assert sorted(cache.iterdir()) == [busy, archive]
