@@ -21,7 +21,7 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path, PurePosixPath
 
-from heronpy.errors import StateError
+from heronpy.errors import StateError, UsageError
 from heronpy.uploader import pack
 
 PYTHON = "python"
@@ -78,7 +78,7 @@ def pack_distributions(cache: Path, modules: Iterable[str], *, without: Collecti
     if archive.exists():
         os.utime(archive)
         return archive
-    tops = {path.parts[0] for one in found for path in one.files or ()}
+    tops = {top for one in found for top in _tops(one)}
     scratch = archive.with_name(f".{archive.name}.{secrets.token_hex(8)}")
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,6 +98,21 @@ def pack_distributions(cache: Path, modules: Iterable[str], *, without: Collecti
     finally:
         scratch.unlink(missing_ok=True)
     return archive
+
+
+def _tops(one: importlib.metadata.Distribution) -> set[str]:
+    """The names in `site-packages` that are a distribution's.
+
+    Raises:
+        UsageError: it does not say so, as what was not installed by pip.
+    """
+    if one.files is not None:
+        return {path.parts[0] for path in one.files}
+    modules = (one.read_text("top_level.txt") or "").split()
+    if not modules:
+        raise UsageError(f"{one.name} cannot be packed: its installation has no list of its files; install it with pip")
+    place = Path(str(one.locate_file("")))
+    return {path.name for path in place.iterdir() if path.name.partition(".")[0] in modules}
 
 
 def _used_s(path: Path) -> float:

@@ -118,7 +118,7 @@ def compute(
     with watched(sc, "duplicates", chosen, progress):
         candidates, with_candidates, damaged = _duplicate_candidates(sc, archives, read)
     with watched(sc, "compute", chosen, progress):
-        setting = JobContext(plan, layout, job.config.api_config, candidates, _worker_memory(sc), _scratch(sc))
+        setting = JobContext(plan, layout, job.config.api_config, candidates, _worker_memory(sc))
         report = execute(sc, setting, readings, with_candidates)
     # Three passes read the same files: hashes, elements, and elements that may be there twice. Where not all of them
     # found the same damage, elements would count twice, or not at all.
@@ -131,12 +131,6 @@ def compute(
 
 def _worker_memory(sc: SparkContext) -> int:
     return limit_of(str(sc.getConf().get(LIMIT_KEY, "")))
-
-
-def _scratch(sc: SparkContext) -> str | None:
-    """Spark's own place for such files, if its workers are on this machine."""
-    folders = sc.getConf().get("spark.local.dir", "") if str(sc.master).startswith("local") else ""
-    return str(folders).split(",")[0] or None
 
 
 def cores(sc: SparkContext) -> int:

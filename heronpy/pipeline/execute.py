@@ -40,7 +40,7 @@ from heronpy.pipeline.reductions import (
     WindowReducer,
     emit,
 )
-from heronpy.pipeline.spill import Overflow, Reducer
+from heronpy.pipeline.spill import Overflow, Reducer, local_directory
 from heronpy.pipeline.task import Report, Task, file_of
 from heronpy.pipeline.task_errors import sendable_errors
 from heronpy.pipeline.unique import UniqueReducer
@@ -83,8 +83,6 @@ class JobContext:
     """By archive: a sorted array of id hashes that occur more than once."""
     memory_bytes: int = LIMIT_BYTES
     """What the process of a task may use before it writes to disk."""
-    scratch: str | None = None
-    """Where it writes to; None: where temporary files are."""
 
 
 def execute(
@@ -201,6 +199,7 @@ class _Work:
         self.outbox = Outbox(layout, level, lambda stage, row, error: self.task.failed(stage, row, None, error))
         self.ports: dict[tuple[str, int], Port] = {}
         self.memory = Memory(setting.memory_bytes)
+        self.scratch = local_directory(index)
         self.ordered = False
         """Whether each attempt at the task has its elements in the same order."""
 
@@ -232,7 +231,7 @@ class _Work:
         """Where the elements of an exchange meet."""
         node, task, layout = self.setting.plan.nodes[name], self.task, self.setting.layout
         back_ms = self.setting.plan.back_ms[name]
-        scratch = self.setting.scratch
+        scratch = self.scratch
         if isinstance(node, StoreNode):
             return StoreReducer(node, task, layout, self.memory, scratch)
         if isinstance(node, SinkNode):
@@ -394,7 +393,7 @@ class _Candidates:
 def _unique_task(work: _Work, rows: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, Block]]:
     setting = work.setting
     pushes = {stage: _head(work, stage) for stage in setting.candidates}
-    with Overflow(lambda: UniqueReducer(work.task, setting.layout), work.memory, setting.scratch) as unique:
+    with Overflow(lambda: UniqueReducer(work.task, setting.layout), work.memory, work.scratch) as unique:
         for _, block in rows:
             stage, found = unpacked(block)
             if stage == _DAMAGED:

@@ -22,6 +22,7 @@ from heronpy.filesystem import Location, UrlPath
 from heronpy.pipeline import probe
 from heronpy.pipeline.execute import translated
 from heronpy.pipeline.masters import SHIP_PACKAGES_KEY, is_local, is_set, start_timeout_s
+from heronpy.pipeline.progress import job_group
 from heronpy.pipeline.shipping import needed_packages, ship
 
 if TYPE_CHECKING:
@@ -116,17 +117,14 @@ def _asked(sc: Any, look: Callable[[Any], Iterator[Any]], timeout_s: float) -> l
     timer = threading.Timer(timeout_s, give_up)
     timer.daemon = True
     count = sc.defaultParallelism
-    sc.setJobGroup(group, "asking executors")
     timer.start()
     try:
-        with _pickled_by_value(probe):
+        with _pickled_by_value(probe), job_group(sc, group, "asking executors"):
             return list(sc.parallelize(range(count), count).mapPartitions(look).collect())
     except (Py4JError, PySparkException) as e:
         raise UnavailableError(_silent(sc, timeout_s) if late.is_set() else _reason(sc, str(e))) from e
     finally:
         timer.cancel()
-        with contextlib.suppress(Py4JError):
-            sc.setLocalProperty("spark.jobGroup.id", None)
 
 
 @contextlib.contextmanager

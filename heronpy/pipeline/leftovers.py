@@ -91,6 +91,8 @@ def search(directory: Location, manifest: Manifest) -> list[Location]:
                 name = f"{version.parent.name}/{version.name}"
                 if name not in kept and (output.name, name) not in made:
                     found.append(version)
+                else:  # attempts at tasks that did not count have been killed
+                    found += version.glob(".part-*")
     return found
 
 

@@ -142,7 +142,7 @@ class StoreReducer:
             rows: Iterable[Row] = sorted_rows(self._tables.pop(at, {}).items(), self._node.monoid, failed)
             if at in self._runs:
                 runs = [self._read((at, number)) for number in range(self._runs[at])]
-                rows = once(heapq.merge(rows, *runs, key=encoded_key), self._node.monoid)
+                rows = once(heapq.merge(rows, *runs, key=encoded_key), self._node.monoid, failed)
             directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
             path = unused(directory, part)
             count = write_part(path, rows, self._node.monoid, failed)

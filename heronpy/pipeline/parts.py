@@ -106,17 +106,27 @@ def sorted_rows(
         except Exception as error:  # a type that is not a key
             failed(key, acc, error)
     rows.sort(key=encoded_key)
-    return list(once(rows, monoid))
+    return list(once(rows, monoid, failed))
 
 
-def once(rows: Iterable[Row], monoid: Monoid) -> Iterator[Row]:
-    """Sorted rows, those of one key merged: keys that differ in Python may be one in a store (a tuple and a list)."""
+def once(
+    rows: Iterable[Row], monoid: Monoid, failed: Callable[[Any, Any, Exception], None] | None = None
+) -> Iterator[Row]:
+    """Sorted rows, those of one key merged: keys that differ in Python may be one in a store (a tuple and a list).
+
+    What the monoid cannot merge goes to `failed`, or is raised without it.
+    """
     waiting: Row | None = None
     for row in rows:
         if waiting is None:
             waiting = row
         elif waiting[0] == row[0]:
-            waiting = (row[0], row[1], monoid.merge(waiting[2], row[2]))
+            try:
+                waiting = (row[0], row[1], monoid.merge(waiting[2], row[2]))
+            except Exception as error:
+                if failed is None:
+                    raise
+                failed(row[1], row[2], error)
         else:
             yield waiting
             waiting = row

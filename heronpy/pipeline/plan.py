@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from heronpy.connectors import Source
 from heronpy.errors import TopologyError
 from heronpy.pipeline.job import Job
+from heronpy.stores import SqliteStore
 from heronpy.streamlet.graph import (
     KEYED,
     WINDOWED,
@@ -172,6 +173,8 @@ def _check(node: Node) -> None:
 def _bare(node: Node) -> Node:
     bare = copy.copy(node)
     bare.parents, bare.children = (), []  # a task must not be sent the whole program
+    if isinstance(bare, StoreNode):
+        bare.store = SqliteStore()  # nor a live store's URL, which may have a password: only the driver reads it
     return bare
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 _POLL_S = 0.5
+_GROUP_PROPERTIES = ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel")
+"""What `setJobGroup` sets."""
 
 
 @dataclass(frozen=True)
@@ -26,20 +28,33 @@ class Progress:
 
 
 @contextlib.contextmanager
+def job_group(sc: Any, group: str, description: str) -> Iterator[None]:
+    """Inside, Spark jobs of this thread are of a group; afterwards of the one that they were of before, if any."""
+    before = {name: sc.getLocalProperty(name) for name in _GROUP_PROPERTIES}
+    sc.setJobGroup(group, description)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # Spark may be gone, and whoever lost it says so
+            for name, value in before.items():
+                sc.setLocalProperty(name, value)
+
+
+@contextlib.contextmanager
 def watched(sc: Any, phase: str, batches: Sequence[int], progress: Callable[[Progress], None] | None) -> Iterator[None]:
     """Inside, tell about the Spark jobs that this thread runs, about twice a second."""
     if progress is None:
         yield
         return
     group = f"heronpy-{phase}-{id(progress)}"
-    sc.setJobGroup(group, phase)
     over = threading.Event()
     watcher = threading.Thread(
         target=_watch, args=(sc.statusTracker(), group, phase, tuple(batches), progress, over), daemon=True
     )
     watcher.start()
     try:
-        yield
+        with job_group(sc, group, phase):
+            yield
     finally:
         over.set()
         watcher.join(10 * _POLL_S)

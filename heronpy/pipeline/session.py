@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,42 @@ _CHATTER = b"WARNING: Using incubator modules:"
 """How a line begins that every JVM of Spark prints, whatever its configuration: Spark asks for the module."""
 
 
+class _Shared:
+    """The session that this process has started: a process has one at a time, so jobs of several threads share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._held = contextlib.ExitStack()
+        self._session: Any = None
+
+    @contextlib.contextmanager
+    def session(self, start: Callable[[], AbstractContextManager[Any]]) -> Iterator[Any]:
+        """It, started by the first of its users and ended by the last; one that somebody else has started stays."""
+        with self._lock:
+            session = self._session if self._users else _existing()
+            is_own = self._users > 0 or session is None
+            if session is None:
+                session = self._session = self._held.enter_context(start())
+            self._users += is_own
+        try:
+            yield session
+        finally:
+            with self._lock:
+                self._users -= is_own
+                if is_own and not self._users:
+                    self._session = None
+                    self._held.close()
+
+
+_shared = _Shared()
+
+
 @contextlib.contextmanager
 def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = {}) -> Iterator[SparkSession]:
     """A Spark session; when the block ends its JVM is gone. One that exists already is used, and stays.
+
+    Where several threads have such blocks, the session is that of the first, and its JVM goes with the last.
 
     Args:
         app: shown in Spark's UI.
@@ -76,31 +110,38 @@ def spark_session(app: str, master: str = "local[*]", conf: Mapping[str, str] = 
         UsageError: `master` is not a master.
     """
     check_packages()
+    from heronpy.pipeline.executors import equip
+
+    with _shared.session(lambda: _started(app, master, conf)) as session:
+        equip(session.sparkContext, conf)
+        yield session
+
+
+def _existing() -> Any:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from heronpy.pipeline.executors import equip
+    active = SparkSession.getActiveSession()
+    if active is None and SparkContext._active_spark_context is not None:
+        return SparkSession(SparkContext._active_spark_context)
+    return active
 
-    existing = SparkSession.getActiveSession()
-    if existing is None and SparkContext._active_spark_context is not None:
-        existing = SparkSession(SparkContext._active_spark_context)
-    if existing is not None:
-        equip(existing.sparkContext, conf)
-        yield existing
-        return
-    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit: it chose the master, and ends the JVM
-        session = SparkSession.builder.appName(app).getOrCreate()
-        try:
-            equip(session.sparkContext, conf)
+
+@contextlib.contextmanager
+def _started(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Any]:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        check_java()
+        check_master(master)
+        with _own_session(app, master, conf) as session:
             yield session
-        finally:
-            session.stop()
         return
-    check_java()
-    check_master(master)
-    with _own_session(app, master, conf) as session:
-        equip(session.sparkContext, conf)
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.appName(app).getOrCreate()  # spark-submit: it chose the master, and ends the JVM
+    try:
         yield session
+    finally:
+        session.stop()
 
 
 def check_packages() -> None:

@@ -18,12 +18,22 @@ from heronpy.hashing import mix, stable_hash
 from heronpy.pipeline.blocks import BLOCK_ROWS, Packer, sliced, unpacked
 from heronpy.pipeline.memory import Memory
 
+_LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 PARTS = 32
 _DEPTH_MAX = 3
 """After 32^3 parts what is together is of one key, and dividing it is of no use."""
 _DIVIDED = 8192
 """Rows that are divided among parts together."""
 _Run = TypeVar("_Run", bound=Hashable)
+
+
+def local_directory(task: int) -> str | None:
+    """Where a task of Spark's spills: a disk that the host has for that, each task in turn; None: there is none.
+
+    Its executor has said so to the Python worker. Where temporary files are there may be little room, or memory alone.
+    """
+    found = [path for path in os.environ.get(_LOCAL_DIRS, "").split(",") if os.path.isdir(path)]
+    return found[task % len(found)] if found else None
 
 
 class Spill(Generic[_Run]):

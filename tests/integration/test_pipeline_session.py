@@ -35,3 +35,40 @@ def test_standard_error_has_what_workers_and_the_jvm_say_and_no_chatter(tmp_path
     assert done.returncode == 0, done.stderr
     assert done.stdout == "[(True, [], False)]\n"
     assert sorted(done.stderr.splitlines()) == ["a real error", "from a worker"]
+
+
+TWO = """
+import threading
+from heronpy.pipeline import spark_session
+
+entered, left = threading.Barrier(2), threading.Event()
+counts = []
+
+def first():
+    with spark_session("first", "local[1]") as session:
+        entered.wait()
+        counts.append(session.sparkContext.parallelize(range(3), 1).count())
+    left.set()
+
+def second():
+    with spark_session("second", "local[1]") as session:
+        entered.wait()
+        left.wait()
+        counts.append(session.sparkContext.parallelize(range(4), 1).count())
+
+threads = [threading.Thread(target=run) for run in (first, second)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+from pyspark import SparkContext
+print(counts, SparkContext._gateway)
+"""
+
+
+@pytest.mark.long
+def test_jobs_of_two_threads_share_a_session_that_goes_with_the_last(tmp_path: Path):
+    script = tmp_path / "two.py"
+    script.write_text(TWO)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert (done.stdout, done.stderr, done.returncode) == ("[3, 4] None\n", "", 0)

@@ -65,6 +65,21 @@ def test_a_run_that_died_leaves_nothing_of_what_it_had_noted(job: Job, tmp_path:
     assert kept.exists()
 
 
+def test_what_another_attempt_at_a_task_has_left_beside_what_counts_goes(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "_SEARCHED_BATCHES", 256)
+    counts = tmp_path / f"views/counts/batch=3/{DONE}/part-00000.parquet"
+    left = put(tmp_path, f"views/counts/batch=3/{DONE}/.part-00000-0123456789ab")
+    clean(job)
+    assert not left.exists()
+    assert counts.exists()
+    left.write_text("")
+    assert vacuum(job).leftovers == [str(left)]
+    assert not left.exists()
+    assert counts.exists()
+
+
 def test_what_its_tasks_write_after_it_died_goes_with_a_later_run(job: Job, tmp_path: Path) -> None:
     note = Path(str(intend(tmp_path, DEAD, ["views/counts"], [4])))
     clean(job)

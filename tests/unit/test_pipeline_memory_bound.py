@@ -170,6 +170,28 @@ def test_runs_on_disk_become_the_same_files(monoid: Any, layout: Layout, task: T
     assert min(rows for rows, _ in files[0].values()) > 60
 
 
+class Refusing(Sum):
+    """Does not merge what is odd."""
+
+    def merge(self, a: int, b: int) -> int:
+        if b % 2:
+            raise ValueError("odd")
+        return a + b
+
+
+def test_what_a_monoid_does_not_merge_is_set_aside_also_on_disk(layout: Layout, task: Task, tmp_path: Path):
+    builder = Builder()
+    builder.new_source(lambda: None).to_store("counts", Refusing())
+    (stage,) = [n for n in builder.graph.named().nodes() if hasattr(n, "monoid")]
+    for memory in (Memory(2**60), Full(LIMIT_BYTES)):
+        reducer = StoreReducer(stage, task, layout, memory, str(tmp_path))
+        for number in (4, 5, 6):
+            reducer.take(pickle.dumps(((1, 0), [("key", number)])))
+        reducer.finish()
+    assert [_read(part.written, stage.monoid) for part in task.report.parts] == [{"key": 10}, {"key": 10}]
+    assert task.report.failed == {1: 2}
+
+
 def _acc(monoid: Any, number: int) -> Any:
     acc = monoid.lift(number)
     return acc if isinstance(monoid, Sum) else monoid.encode(acc)

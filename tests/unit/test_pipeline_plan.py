@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from heronpy.pipeline.manifest import MANIFEST_FILE, Batch, Manifest, Parts
 from heronpy.pipeline.pending import committed_watermark, decide
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.reductions import window_groups
+from heronpy.stores import RedisStore
 from heronpy.streamlet import Builder, Config, Streamlet, Sum, WindowConfig
 from heronpy.streamlet.runner import Program
 from heronpy.streamlet.windows import window_starts
@@ -54,6 +56,12 @@ def planned(define: Callable[[Builder], Any]) -> BatchPlan:
     config = Config()
     config.set_pipeline(Path("/nowhere"))
     return plan_batch(Job.of(Program("program", config, builder.graph)))
+
+
+def test_tasks_are_not_sent_where_live_views_are() -> None:
+    live = RedisStore("redis://user:password@host/0")
+    plan = planned(lambda builder: builder.new_source(Files()).archive().to_store("counts", Sum(), live))
+    assert b"password" not in cloudpickle.dumps(plan)
 
 
 def test_what_is_beside_an_archive_is_read_from_it_and_what_is_before_it_is_not_run() -> None:

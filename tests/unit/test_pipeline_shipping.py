@@ -186,3 +186,22 @@ def test_packages_are_packed_by_several_at_once_and_nothing_of_dead_ones_is_left
     (archive,) = set(made)
     assert any(name.startswith("yaml/") for name in names_in(archive))
     assert sorted(cache.iterdir()) == [busy, archive]
+
+
+def test_packages_without_a_list_of_their_files_are_packed_by_their_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "dist-packages"
+    for name, module, requires in (("plain", "plain_things", ""), ("other", "other_things", "Requires-Dist: plain\n")):
+        info = place / f"{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}")
+        (info / "top_level.txt").write_text(f"{module}\n")
+        (place / f"{module}.py").write_text("")
+    (place / "third.py").write_text("")
+    monkeypatch.syspath_prepend(place)
+    archive = pack_distributions(tmp_path / "cache", ["other_things"])
+    assert names_in(archive) == {"plain_things.py", "other_things.py"}
+    (place / "plain-1.0.dist-info" / "top_level.txt").unlink()
+    with pytest.raises(UsageError, match="plain cannot be packed: its installation has no list of its files"):
+        pack_distributions(tmp_path / "cache2", ["other_things"])

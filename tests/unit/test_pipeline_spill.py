@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from heronpy.errors import is_shortage
 from heronpy.pipeline.blocks import BLOCK_BYTES, BLOCK_ROWS, Packer, unpacked
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
-from heronpy.pipeline.spill import Overflow, Spill
+from heronpy.pipeline.spill import Overflow, Spill, local_directory
 
 
 class Full(Memory):
@@ -160,6 +160,16 @@ def test_a_block_that_is_gone_from_the_disk_is_an_error(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="not on the disk") as raised:
             [*spill.rows(0)]
         assert is_shortage(raised.value)
+
+
+def test_tasks_take_turns_with_the_disks_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/a,{tmp_path}/gone,{tmp_path}/b")
+    assert [local_directory(task) for task in range(3)] == [f"{tmp_path}/{name}" for name in "aba"]
+    for nothing in ("", f"{tmp_path}/gone"):
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", nothing)
+        assert local_directory(1) is None
 
 
 keys = st.one_of(st.integers(-50, 50), st.text(max_size=2), st.binary(max_size=2), st.tuples(st.integers(0, 9)))
