@@ -127,7 +127,7 @@ def _main_path() -> str:
 def _pickled_modules(plan: LogicalPlan) -> set[str]:
     """The user's top-level modules that the pickled objects in the components' configurations come from."""
     named = {name for c in plan.components for name in str(plan.config_of(c).get(MODULES_KEY, "")).split()}
-    found = {name.partition(".")[0] for name in named}.intersection(top_level_names(roots()))
+    found = set(top_level_names(roots(), {name.partition(".")[0] for name in named}))
     path = getattr(sys.modules["__main__"], "__file__", None)
     if "__main__" in named and path is not None:
         # Functions of the script are pickled themselves, and may import only when they are called.

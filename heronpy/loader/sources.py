@@ -83,10 +83,12 @@ def collect(names: Iterable[str], where: list[Path], scripts: Mapping[str, Path]
     return sources
 
 
-def top_level_names(root_paths: list[Path]) -> list[str]:
-    """Top-level modules of this process that were imported from one of the directories."""
+def top_level_names(root_paths: list[Path], among: Iterable[str] | None = None) -> list[str]:
+    """Top-level modules of this process, or those `among` them, that were imported from one of the directories."""
+    modules = sys.modules.copy()
     names = []
-    for name, module in list(sys.modules.items()):
+    for name in modules if among is None else modules.keys() & set(among):
+        module = modules[name]
         if "." in name or name in ENGINE or name == "__main__":
             continue
         found = _find(name, root_paths, imported=True)
