@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn, Self, TypeVar
@@ -27,18 +27,16 @@ from heronpy.checkpoints import (
     read_log,
     read_saved,
 )
-from heronpy.config import KIB, MIB
+from heronpy.ckptmgr._upload import Upload
+from heronpy.config import MIB
 from heronpy.errors import CheckpointError, HeronError, NotFoundError, ReadFailedError, StateError, UnavailableError
 from heronpy.proto import checkpoint_pb2, checkpoint_pb2_grpc
-from heronpy.rpc import channel, write_message
+from heronpy.rpc import channel
 from heronpy.runtime import Launch, StreamLost
 
 T = TypeVar("T")
 
 SOCKET_NAME: Final = "ckptmgr.sock"
-PIECE_BYTES: Final = 256 * KIB
-"""Most of a message to the Checkpoint Manager. Larger pieces are divided, smaller ones sent together: measured, a MB
-costs this process 0.4 ms of CPU so, 2 ms in pieces of 1 MiB, and 4 ms in pieces of 10 KB."""
 READ_BYTES: Final = 4 * MIB
 """How much is asked for at once."""
 READ_TIMEOUT_S: Final = 60.0
@@ -48,10 +46,8 @@ DISCARD_TIMEOUT_S: Final = 300.0
 INTACT_TIMEOUT_S: Final = 300.0
 HOLD_TIMEOUT_S: Final = 5.0
 RETRY_S: Final = 0.2
-KEPT_BYTES: Final = 4 * MIB
-"""Of a snapshot that is being stored, so that a small one is sent again when the Checkpoint Manager was restarted."""
 REPEAT_S: Final = 20.0
-"""For how long. After that the checkpoint fails, and the next one has the changes."""
+"""For how long calls are repeated. After that the checkpoint fails, and the next one has the changes."""
 
 _ERRORS: Final[Mapping[grpc.StatusCode, type[HeronError]]] = {
     grpc.StatusCode.NOT_FOUND: NotFoundError,
@@ -149,7 +145,7 @@ class CheckpointClient:
         loop = asyncio.get_running_loop()
         due_s = loop.time() + timeout_s
         repeat_s = min(due_s, loop.time() + REPEAT_S)
-        upload = _Upload(pieces)
+        upload = Upload(pieces)
         while True:
             call = self._stub.Save(metadata=self._security.metadata, timeout=due_s - loop.time(), wait_for_ready=True)
             lost = {grpc.StatusCode.UNAVAILABLE}
@@ -451,49 +447,6 @@ class _Stored:
             return await asyncio.to_thread(reading)
         except NotFoundError as e:
             raise CheckpointError(f"checkpoint {self.checkpoint} is incomplete: {e}") from e
-
-
-class _Upload:
-    """Pieces that are sent, and sent again as long as they are few."""
-
-    def __init__(self, pieces: AsyncIterable[bytes]) -> None:
-        self._rest = _of_one_size(pieces)
-        self.kept: list[bytes] | None = []
-        """What was sent; None if that is too much to be kept."""
-
-    async def send(self, name: str, call: Any) -> None:
-        """Send everything.
-
-        Raises:
-            StreamLost: the stream was lost, or ended by the other side.
-        """
-        await write_message(call, checkpoint_pb2.SavePiece(name=name))
-        for piece in self.kept or ():
-            await write_message(call, checkpoint_pb2.SavePiece(data=piece))
-        async for piece in self._rest:
-            if self.kept is not None:
-                self.kept.append(piece)
-                if len(self.kept) * PIECE_BYTES > KEPT_BYTES:
-                    self.kept = None
-            await write_message(call, checkpoint_pb2.SavePiece(data=piece))
-        await write_message(call, checkpoint_pb2.SavePiece(last=True))
-
-
-async def _of_one_size(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    some: list[bytes] = []
-    size = 0
-    async for piece in pieces:
-        some.append(piece)
-        size += len(piece)
-        if size < PIECE_BYTES:
-            continue
-        data = some[0] if len(some) == 1 else b"".join(some)
-        for at in range(0, size - PIECE_BYTES + 1, PIECE_BYTES):
-            yield data[at : at + PIECE_BYTES]
-        some = [data[size - size % PIECE_BYTES :]]
-        size %= PIECE_BYTES
-    if size:
-        yield b"".join(some)
 
 
 def _raise(error: grpc.aio.AioRpcError, what: str) -> NoReturn:

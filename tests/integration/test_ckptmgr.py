@@ -18,7 +18,8 @@ from counting_tasks import COMPONENT, Counting, pieces_of
 from topology_on_disk import EngineProcess, launch_in
 
 from heronpy.checkpoints import DirectoryStorage, LoggedBatch, check_intact, manifest_name, open_storage, read_manifest
-from heronpy.ckptmgr.client import PIECE_BYTES, SOCKET_NAME, CheckpointClient, Intact
+from heronpy.ckptmgr.client import SOCKET_NAME, CheckpointClient, Intact
+from heronpy.ckptmgr.parts import PIECE_BYTES
 from heronpy.errors import CheckpointError, NotFoundError, ReadFailedError, UnavailableError
 from heronpy.proto import checkpoint_pb2
 from heronpy.runtime import Launch

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_tmaster import Stmgr, target
+from tmaster_peers import Stmgr, target
 from topology_on_disk import EngineProcess, launch_in, remove, submit
 
 from heronpy.errors import StateError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from test_tmaster_checkpoints import nodes
-from test_tmaster_update import PACKING, Scaled, running, scaled
+from tmaster_scaled import PACKING, Scaled, running, scaled
 from tmaster_world import Store
 
 from heronpy.plan import TopologyState

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from test_tmaster_checkpoints import nodes
-from test_tmaster_update import PACKING, Scaled, running
+from tmaster_scaled import PACKING, Scaled, running
 from tmaster_world import Store, World, hello, topology
 
 from heronpy.plan import CodeTrial, CodeVersion, PackingPlan

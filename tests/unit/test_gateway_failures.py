@@ -1,0 +1,151 @@
+"""A task with checkpoints whose component is replaced, fails, or whose tuples are set aside."""
+
+from __future__ import annotations
+
+import pickle
+
+import gateway_messages
+import pytest
+from gateway_messages import COUNT, SINK, batch, marker, sent
+
+from heronpy.errors import TupleError
+from heronpy.instance.checkpoints import RESTORED, RUNNING
+from heronpy.proto import checkpoint_pb2
+from heronpy.wire import DATA, decode_tuples
+from tests.unit.checkpointed_kit import INCARNATION, ByHand
+from tests.unit.snapshot_kit import Stored, plan_of
+
+count = gateway_messages.count
+
+
+def test_a_component_is_replaced_in_place() -> None:
+    plan = plan_of(spouts=2)
+    spout = ByHand(plan, 1, Stored(plan))
+    spout.start()
+    spout.settle()
+    spout.user.limit = 3
+    spout.settle()
+    spout.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=1, epoch=1))
+    spout.settle()
+    spout.stored.commit(1)
+    old = spout.user
+    old.limit = 10
+    spout.settle()
+    spout.start(1, epoch=2)
+    spout.settle()
+    assert old.calls[-2:] == [("pre_restore", "1"), "close"]
+    with pytest.raises(TupleError):
+        old.emit([1])
+    assert spout.user is not old
+    assert [core.context.restore_epoch for core in spout.cores] == [1, 2]
+    spout.user.limit = 5
+    spout.settle()
+    spout.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=2, epoch=2))
+    spout.settle()
+    assert sent(spout, COUNT, epoch=2) == [3, 4, ("marker", 2)]
+
+
+def test_a_spout_hears_of_a_commit_that_only_the_restore_tells_of() -> None:
+    plan = plan_of(spouts=2)
+    spout = ByHand(plan, 1, Stored(plan))
+    spout.start()
+    spout.settle()
+    spout.user.limit = 2
+    spout.settle()
+    spout.order(begin=checkpoint_pb2.BeginCheckpoint(checkpoint=1, epoch=1))
+    spout.settle()
+    spout.stored.commit(1)
+    old = spout.user
+    old.limit = 3
+    spout.settle()
+    spout.start(1, epoch=2)
+    spout.settle()
+    assert [call for call in old.calls if call[0] == "ack"] == [("ack", 0), ("ack", 1)]
+
+
+def test_a_component_that_cannot_be_cleaned_up_is_replaced_nevertheless(count: ByHand) -> None:
+    def broken() -> None:
+        raise RuntimeError("no cleanup")
+
+    count.user.cleanup = broken
+    count.start(epoch=2)
+    count.settle()
+    assert count.gateway.phase == RUNNING
+    assert count.gateway.epoch == 2
+
+
+@pytest.mark.parametrize("number", ["fail", "raise"])
+def test_a_failed_tuple_stops_the_task_until_a_restore(count: ByHand, number: str) -> None:
+    count.received([batch([1, number, 2])], number=1)
+    count.received([batch([3])], number=2)
+    count.settle()
+    rollback = count.said("rollback")
+    assert {(r.task, r.epoch) for r in rollback} == {(COUNT, 1)}
+    assert "numbers:default" in rollback[0].reason if number == "fail" else "ValueError" in rollback[0].reason
+    count.received([marker(1, 1), marker(1, 2)], number=3)
+    count.settle()
+    assert not count.said("stored")
+    count.gateway.tick(1000.0)
+    assert count.said("rollback"), "it is asked for until it happens"
+    count.start(epoch=2)
+    count.received([batch([4])], epoch=2, number=1)
+    count.settle()
+    assert dict(count.user.counts) == {4: 1}
+    count.reports.clear()
+    count.gateway.tick(2000.0)
+    assert not count.said("rollback")
+
+
+@pytest.mark.parametrize("number", ["fail", "raise"])
+def test_a_tuple_that_is_set_aside_is_a_dead_letter_and_leaves_nothing_else(count: ByHand, number: str) -> None:
+    count.received([batch([number])], number=1)
+    count.settle()
+    (failed, *_) = count.said("rollback")
+    assert f"component 'count', a tuple of numbers:default with key ('{number}',)" in failed.reason
+    set_aside = [checkpoint_pb2.SetAside(tuple=failed.tuple, reason="why")]
+    count.order(restore=checkpoint_pb2.RestoreTasks(epoch=2, tasks=[COUNT], set_aside=set_aside))
+    count.settle()
+    count.order(resume=checkpoint_pb2.ResumeTasks(epoch=2, incarnations={COUNT: INCARNATION}))
+    count.received([batch([1, number, 2]), batch([number, 3])], epoch=2, number=1)
+    count.settle()
+    assert not count.said("rollback")
+    assert dict(count.user.counts) == {1: 1, 2: 1, 3: 1}
+    letters = [
+        values
+        for epoch, each in count.queues.sent
+        if (epoch, each.dest_task) == (2, SINK) and each.kind == DATA
+        for values in pickle.loads(decode_tuples(each.body).values)
+        if len(values) == 3
+    ]
+    where = f"component 'count', a tuple of numbers:default with key ('{number}',)"
+    assert letters == [[where, [number], "why"]] * 2
+    for checkpoint in (1, 2):
+        count.order(commit=checkpoint_pb2.CommitCheckpoint(checkpoint=checkpoint))
+    count.settle()
+    count.received([batch([number])], epoch=2, number=2)
+    count.settle()
+    assert count.said("rollback"), "what is behind two commits counts anew"
+
+
+def test_equal_tuples_have_the_same_name_and_others_another(count: ByHand) -> None:
+    names = {}
+    for epoch, number in enumerate(["fail", "raise", "fail"], 1):
+        count.received([batch([1, number])], epoch=epoch, number=1)
+        count.settle()
+        (failed, *_) = count.said("rollback")
+        assert failed.tuple
+        assert names.setdefault(number, failed.tuple) == failed.tuple
+        count.start(epoch=epoch + 1)
+        count.settle()
+        count.reports.clear()
+    assert len(set(names.values())) == 2
+
+
+def test_a_newer_restore_overtakes_one_that_is_loading(count: ByHand) -> None:
+    count.loads_by_itself = False
+    count.order(restore=checkpoint_pb2.RestoreTasks(epoch=2, tasks=[COUNT]))
+    count.order(restore=checkpoint_pb2.RestoreTasks(epoch=3, tasks=[COUNT]))
+    count.load()
+    count.load()
+    count.settle()
+    assert (count.gateway.phase, count.gateway.epoch) == (RESTORED, 3)
