@@ -247,7 +247,9 @@ class StateContext:
 
         component, plan = self._instance.component, self._plan
         tasks = plan.component_tasks[component]
-        return Place(plan.logical.id, component, tasks.index(self._task_id), len(tasks), plan.logical.key_groups)
+        logical = plan.logical
+        index = tasks.index(self._task_id)
+        return Place(logical.id, component, index, len(tasks), logical.key_groups, logical.lasting_key_groups)
 
     def _check_grouped_by_key(self, name: str) -> None:
         from heronpy.plan import GroupingKind

@@ -1,11 +1,21 @@
 """What is the same in every process, release and restart: where equal keys go, and which bytes they are."""
 
 from heronpy.hashing._encoded_key import decode_key, encode_key
-from heronpy.hashing._key_groups import KEY_GROUPS, groups_of, index_of_group, key_group, key_groups
-from heronpy.hashing._stable_hash import mix, stable_hash, stable_hashes
+from heronpy.hashing._key_groups import (
+    CELL_MASK,
+    KEY_GROUPS,
+    groups_of,
+    index_of_group,
+    key_group,
+    key_groups,
+    text_groups,
+)
+from heronpy.hashing._stable_hash import TEXT_SEED, mix, stable_hash, stable_hashes
 
 __all__ = [
+    "CELL_MASK",
     "KEY_GROUPS",
+    "TEXT_SEED",
     "decode_key",
     "encode_key",
     "groups_of",
@@ -15,4 +25,5 @@ __all__ = [
     "mix",
     "stable_hash",
     "stable_hashes",
+    "text_groups",
 ]

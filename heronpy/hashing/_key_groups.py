@@ -2,6 +2,10 @@
 
 A key belongs to a group for ever; a task owns a range of groups. So when the number of tasks changes, whole groups
 move, and what is kept by key can be cut at their borders.
+
+Where no checkpoint keeps anything by key, groups need not last, only be the same in all processes of a topology. There
+that of text is a permutation of some bits of its CRC-32, not of its `stable_hash`: to compute it for each tuple takes
+less CPU than a dictionary of all keys, which pushes everything else out of the caches.
 """
 
 from __future__ import annotations
@@ -9,19 +13,43 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from heronpy.hashing._stable_hash import stable_hash, stable_hashes
+from heronpy.hashing._stable_hash import stable_hash, stable_hashes, text_crc
 
 KEY_GROUPS: Final = 1024
 """Number of key groups, unless `topology.state.key.groups` says otherwise; a power of two."""
 
 
-def key_group(key: Any, groups: int = KEY_GROUPS) -> int:
+CELL_MASK: Final = 8191
+"""These bits of the CRC-32 of text say which group it is in, where groups need not last: `text_groups`."""
+
+
+def key_group(key: Any, groups: int = KEY_GROUPS, *, lasting: bool = True) -> int:
     """The group of a key, from 0.
+
+    Args:
+        key: the key.
+        groups: how many there are.
+        lasting: whether it is the group of a topology that takes checkpoints.
 
     Raises:
         TupleError: the key's type has no stable hash.
     """
-    return stable_hash(key) % groups
+    if lasting or not isinstance(key, str) or hasattr(key, "__stable_key__"):
+        return stable_hash(key) % groups
+    return _text_group(text_crc(key) & CELL_MASK, groups)
+
+
+def text_groups(groups: int) -> list[int]:
+    """Groups that need not last: of text, by `text_crc(text) & CELL_MASK`."""
+    return [_text_group(cell, groups) for cell in range(CELL_MASK + 1)]
+
+
+def _text_group(cell: int, groups: int) -> int:
+    """A permutation, so each group has as many cells. Texts that differ in a few bits are in different cells, but those
+    cells differ in a few bits, too, so without it they could be in one half of the groups."""
+    cell = cell * 0x9E5 & CELL_MASK
+    cell = (cell ^ cell >> 6) * 0x16AB & CELL_MASK
+    return (cell ^ cell >> 7) * groups // (CELL_MASK + 1)
 
 
 def key_groups(keys: Sequence[Any], groups: int = KEY_GROUPS) -> list[int]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import fields, is_dataclass
 from itertools import repeat
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from heronpy.errors import TupleError
@@ -26,6 +26,8 @@ from heronpy.errors import TupleError
 if TYPE_CHECKING:
     import numpy as np
 
+TEXT_SEED: Final = 0x5743
+"""The CRC-32 of text begins with it."""
 _MASK = (1 << 64) - 1
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
@@ -67,16 +69,21 @@ def _raw_texts(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.uint64]] | 
     if not {*map(type, values)} <= {str}:
         return None
     try:
-        raw = np.fromiter(map(crc32, map(str.encode, values), repeat(0x5743)), dtype=np.uint64, count=len(values))
+        raw = np.fromiter(map(crc32, map(str.encode, values), repeat(TEXT_SEED)), dtype=np.uint64, count=len(values))
     except UnicodeEncodeError:  # half of a surrogate pair
         return None
     return raw + np.uint64(0x100000000)
 
 
+def text_crc(text: str) -> int:
+    """32 bits, equal for equal text."""
+    return crc32(str.encode(text, "utf-8", "surrogatepass"), TEXT_SEED)
+
+
 def _raw(value: Any) -> int:
     kind = type(value)
     if kind is str:
-        return crc32(value.encode("utf-8", "surrogatepass"), 0x5743) + 0x100000000
+        return crc32(value.encode("utf-8", "surrogatepass"), TEXT_SEED) + 0x100000000
     hasher = _EXACT.get(kind)
     return hasher(value) if hasher is not None else _by_behaviour(value)
 

@@ -150,6 +150,7 @@ class TaskCore:
             self.task_id,
             self._load_grouping,
             key_groups=self.plan.logical.key_groups,
+            lasting=self.plan.logical.lasting_key_groups,
             tagged=self.tracking,
             make_fan=self._make_fan,
         )

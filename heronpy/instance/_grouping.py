@@ -11,9 +11,19 @@ import operator
 import random
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
+from zlib import crc32
 
 from heronpy.errors import TupleError
-from heronpy.hashing import KEY_GROUPS, index_of_group, key_group, mix, stable_hash
+from heronpy.hashing import (
+    CELL_MASK,
+    KEY_GROUPS,
+    TEXT_SEED,
+    index_of_group,
+    key_group,
+    mix,
+    stable_hash,
+    text_groups,
+)
 from heronpy.instance._edges import Edge, Fan, MakeFan, Target
 from heronpy.plan import GroupingKind
 
@@ -21,6 +31,8 @@ Chooser = Callable[[Sequence[Any]], Target]
 
 KEYS_MAX = 1 << 18
 """Keys whose task is remembered, per stream and consumer; when full the memory starts anew."""
+TEXTS_MAX = 1 << 14
+"""The same of texts whose group is quickly found: of more than that, looking them up costs more, in cold caches."""
 
 
 class CustomGrouping(Protocol):
@@ -44,23 +56,29 @@ def constant(target: Target) -> Chooser:
     return lambda _values: target
 
 
-def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int) -> Chooser:
-    """Equal keys meet: the stable hash of the key fields gives their group, and each task owns a range of groups."""
+def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int, *, lasting: bool) -> Chooser:
+    """Equal keys meet: a hash of the key fields gives their group, and each task owns a range of groups."""
     if len(edges) == 1:
         return constant(edges[0])
     count = len(edges)
     owners = [edges[index_of_group(group, count, key_groups)] for group in range(key_groups)]
+    owners_of_text = [] if lasting else [owners[group] for group in text_groups(key_groups)]
     known: dict[Hashable, Edge] = {}
     key_of = operator.itemgetter(*indexes)
+    many_texts = False
 
     def learn(values: Sequence[Any]) -> Edge:
         try:
             key = key_of(values)
         except IndexError:
             raise _lacks_key(edges, values) from None
-        edge = owners[key_group(key, key_groups)]
+        nonlocal many_texts
+        edge = owners[key_group(key, key_groups, lasting=lasting)]
         try:
             if len(known) >= KEYS_MAX:
+                known.clear()
+            if type(key) is str and owners_of_text and len(known) >= TEXTS_MAX:
+                many_texts = True
                 known.clear()
             known[key] = edge
         except TypeError:
@@ -74,8 +92,11 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int) -> Ch
             # A key type with a stable hash that compares equal to another has the same hash, so the dictionary can
             # not answer differently from the computation.
             try:
-                return known[values[index]]
-            except (KeyError, TypeError, IndexError):
+                key = values[index]
+                if many_texts and type(key) is str:
+                    return owners_of_text[crc32(key.encode(), TEXT_SEED) & CELL_MASK]
+                return known[key]
+            except (KeyError, TypeError, IndexError, UnicodeEncodeError):  # the last: half of a surrogate pair
                 return learn(values)
 
         return choose_by_one
@@ -181,6 +202,7 @@ def chooser(
     *,
     indexes: Sequence[int] = (),
     key_groups: int = KEY_GROUPS,
+    lasting: bool = True,
     local: Callable[[Edge], bool] = lambda _edge: False,
     grouping: CustomGrouping | None = None,
     seed: int = 0,
@@ -193,13 +215,14 @@ def chooser(
         edges: the consumer's tasks, ascending by task id.
         indexes: positions of the key fields (fields, partial key).
         key_groups: number of key groups (fields).
+        lasting: whether keys are in the groups of checkpoints (fields).
         local: whether an edge's task is in the sender's container (local-or-shuffle).
         grouping: the prepared custom grouping (custom).
         seed: differs between senders, so that they do not all start with the same task.
         make_fan: makes the target of a tuple that goes to several tasks, or to none.
     """
     if kind is GroupingKind.FIELDS:
-        return fields(edges, indexes, key_groups)
+        return fields(edges, indexes, key_groups, lasting=lasting)
     if kind is GroupingKind.PARTIAL_KEY:
         return partial_key(edges, indexes)
     if kind is GroupingKind.ALL:

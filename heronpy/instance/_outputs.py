@@ -64,6 +64,7 @@ class Outputs:
         load_grouping: Callable[[InputDecl, list[int]], CustomGrouping],
         *,
         key_groups: int,
+        lasting: bool,
         tagged: bool = False,
         make_fan: Callable[[Sequence[Edge], str], Fan] = Fan,
     ) -> None:
@@ -74,6 +75,7 @@ class Outputs:
             task_id: the sender.
             load_grouping: makes the prepared custom grouping for an input, given the target tasks.
             key_groups: number of key groups of the topology.
+            lasting: whether they are those of checkpoints.
             tagged: whether tuples are emitted with tags.
             make_fan: makes the target of a tuple that goes to several tasks, or to none, given the stream.
         """
@@ -115,6 +117,7 @@ class Outputs:
                         edges,
                         indexes=[fields.index(name) for name in decl.fields],
                         key_groups=key_groups,
+                        lasting=lasting,
                         local=lambda edge: plan.container_of(edge.task) == home,
                         grouping=load_grouping(decl, [edge.task for edge in edges])
                         if decl.grouping is GroupingKind.CUSTOM

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from heronpy.config import takes_checkpoints
 from heronpy.errors import TopologyError, nearest
 from heronpy.hashing import KEY_GROUPS
 from heronpy.plan._values import read_config
@@ -105,6 +106,11 @@ class LogicalPlan:
     def key_groups(self) -> int:
         """Number of key groups that fields groupings divide keys into: see `heronpy.hashing`."""
         return int(self.config.get("topology.state.key.groups", KEY_GROUPS))
+
+    @property
+    def lasting_key_groups(self) -> bool:
+        """Whether a key is in the same group in every topology, as in checkpoints: see `heronpy.hashing.key_group`."""
+        return takes_checkpoints(self.config)
 
     def config_of(self, component: str) -> dict[str, Any]:
         """The topology's configuration, overridden by the component's."""

@@ -22,6 +22,8 @@ class Place:
     tasks: int = 1
     groups: int = KEY_GROUPS
     """Number of key groups, `topology.state.key.groups`."""
+    lasting: bool = True
+    """Whether keys are in the groups of checkpoints: see `heronpy.hashing.key_group`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.tasks <= self.groups:
@@ -41,7 +43,7 @@ class Place:
             UsageError: it is one; names key, state and component.
             TupleError: it has no stable hash, so it belongs to no task.
         """
-        owner = index_of_group(key_group(key, self.groups), self.tasks, self.groups)
+        owner = index_of_group(key_group(key, self.groups, lasting=self.lasting), self.tasks, self.groups)
         if owner != self.index:
             raise UsageError(
                 f"component {self.component!r}, state {state!r}: key {shown(key)} belongs to task {owner} of "

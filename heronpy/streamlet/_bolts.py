@@ -20,6 +20,7 @@ from heronpy.api import (
     Tuple,
     api_constants,
 )
+from heronpy.config import takes_checkpoints
 from heronpy.errors import TupleError, UnavailableError
 from heronpy.hashing import KEY_GROUPS, index_of_group, key_group
 from heronpy.streamlet._definition import loads
@@ -297,13 +298,16 @@ class KeyShare:
         tasks = context.get_component_tasks(context.get_component_id()) or []
         self._count = len(tasks)
         self._index = tasks.index(context.get_task_id())
-        self._groups = int(context.get_cluster_config().get(api_constants.TOPOLOGY_STATE_KEY_GROUPS, KEY_GROUPS))
+        config = context.get_cluster_config()
+        self._groups = int(config.get(api_constants.TOPOLOGY_STATE_KEY_GROUPS, KEY_GROUPS))
+        self._lasting = takes_checkpoints(config)
 
     def __call__(self, key: Any) -> bool:
         try:
-            return index_of_group(key_group(key, self._groups), self._count, self._groups) == self._index
+            group = key_group(key, self._groups, lasting=self._lasting)
         except TupleError:
             return False  # no such key can come
+        return index_of_group(group, self._count, self._groups) == self._index
 
 
 __all__ = ["KeyShare", "PassBolt", "ReduceByKeyBolt", "StageBolt"]

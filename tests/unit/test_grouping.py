@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import decimal
+import enum
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import TupleError
+from heronpy.hashing import CELL_MASK, KEY_GROUPS, index_of_group, key_group, text_groups
 from heronpy.instance.task import Chooser, Edge, Pair, chooser, custom_grouping, for_all, partial_key
 from heronpy.plan import GroupingKind
 
@@ -60,12 +63,89 @@ def test_shuffle_of_different_senders_starts_with_different_tasks() -> None:
     assert len(first) > 3
 
 
-@given(keys, keys, tasks)
-def test_equal_keys_meet_whoever_sends_them_and_whenever(key: Any, other: Any, count: int) -> None:
-    before, after_restart = make(GroupingKind.FIELDS, count, indexes=[1]), make(GroupingKind.FIELDS, count, indexes=[1])
+@given(keys, keys, tasks, st.booleans())
+def test_equal_keys_meet_whoever_sends_them_and_whenever(key: Any, other: Any, count: int, lasting: bool) -> None:
+    before, after_restart = (make(GroupingKind.FIELDS, count, indexes=[1], lasting=lasting) for _ in range(2))
     before(["x", other])  # what one sender remembers must not matter
     assert chosen(before, ["x", key]) == chosen(after_restart, ["y", key]) == chosen(before, ["z", key])
     assert len(chosen(before, ["x", key])) == 1
+
+
+class Word(str):
+    """Equal to its text."""
+
+    __slots__ = ()
+
+
+class Folded(str):
+    """Grouped without regard to case."""
+
+    __slots__ = ()
+
+    def __stable_key__(self) -> str:
+        return self.lower()
+
+
+class Colour(enum.StrEnum):
+    RED = "red"
+
+
+@functools.cache
+def chooser_of_many(count: int, groups: int) -> Chooser:
+    """One that has seen so many texts that it remembers none."""
+    choose = make(GroupingKind.FIELDS, count, indexes=[0], lasting=False, key_groups=groups)
+    for number in range(17_000):
+        choose([str(number)])
+    return choose
+
+
+@given(st.lists(keys, max_size=20), st.sampled_from((2, 7)), st.sampled_from((16, 1024)))
+def test_a_task_gets_the_keys_of_its_groups_however_many_keys_there_are(
+    found: list[Any], count: int, groups: int
+) -> None:
+    found += ["red", Word("red"), Colour.RED, "\ud800", 1, True, 1.0, b"red", ("red",), None, [1], Folded("Rot")]
+    few = make(GroupingKind.FIELDS, count, indexes=[0], lasting=False, key_groups=groups)
+    for choose in (few, chooser_of_many(count, groups)):
+        for key in found * 2:
+            owner = index_of_group(key_group(key, groups, lasting=False), count, groups)
+            assert chosen(choose, [key]) == [10 + owner], key
+
+
+def test_text_that_is_equal_is_in_one_group_and_its_own_stable_key_is_honoured() -> None:
+    assert len({key_group(key, lasting=False) for key in ("red", Word("red"), Colour.RED)}) == 1
+    assert key_group(Folded("Red"), lasting=False) == key_group(Folded("RED"), lasting=False)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 8, 64])
+@pytest.mark.parametrize(
+    "name",
+    ["{}", "{:06}", "user-{}", "{}-user", "10.0.{}", "{:x}", "sensor/{}/temperature", "2026-11-{}", "é{}", "{0}{0}"],
+)
+def test_text_is_divided_evenly_whatever_its_parts_have_in_common(name: str, count: int) -> None:
+    total = 100 * count
+    loads = Counter(
+        index_of_group(key_group(name.format(number), lasting=False), count, KEY_GROUPS) for number in range(total)
+    )
+    assert len(loads) == count
+    # as by chance: four standard deviations
+    assert max(abs(load - 100) for load in loads.values()) < 4 * (100 * (1 - 1 / count)) ** 0.5
+
+
+@pytest.mark.parametrize("name", ["{}", "a{}", "key-{}", "{}-key", "{}.com", "{}xyz", "worker{}@host"])
+def test_ten_names_that_differ_in_a_digit_are_not_all_in_one_place(name: str) -> None:
+    for count in (2, 3, 4):
+        loads = Counter(index_of_group(key_group(name.format(n), lasting=False), count, KEY_GROUPS) for n in range(10))
+        assert max(loads.values()) < 10
+
+
+@pytest.mark.parametrize("groups", [16, 1024, 4096])
+def test_each_group_has_as_much_of_the_texts(groups: int) -> None:
+    assert set(Counter(text_groups(groups)).values()) == {(CELL_MASK + 1) // groups}
+
+
+def test_groups_that_need_not_last_are_the_same_in_every_version() -> None:
+    """Containers of one topology may have different releases for a while."""
+    assert [key_group(key, lasting=False) for key in ("", "heron", "\u00e9", 7)] == [789, 752, 179, 477]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Last:
 
 
 def outputs_of(plan: PhysicalPlan) -> Outputs:
-    return Outputs(plan, 1, lambda _decl, targets: Last(targets), key_groups=KEY_GROUPS)
+    return Outputs(plan, 1, lambda _decl, targets: Last(targets), key_groups=KEY_GROUPS, lasting=True)
 
 
 def emit(outputs: Outputs, values: list[Any], stream: str = "default") -> list[int]:
