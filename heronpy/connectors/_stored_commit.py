@@ -13,6 +13,10 @@
 # next number with an empty entry, and then the older one has nothing left to write to: of the two, one has it. Who has
 # an entry copies what it names: the same bytes to the same name, so it may be repeated by anybody, at any time.
 #
+# A writer deletes an entry when it has created the next. So a number that a newer one has found to be next may be free
+# again although the log has gone on since, and an empty entry there ends nothing: it counts only as the last one. As
+# there always is a last one, who lists the log after it has created an empty entry finds out.
+#
 # A writer announces itself before it lists the others, so of two that open at once at least one sees the other. What
 # older ones have left is removed as with directories (`_staged_files.py`), `writer` before the log: so who creates an
 # entry in a log whose fence is gone finds that `writer` is gone, too, and is fenced.
@@ -34,12 +38,13 @@ from heronpy.connectors._stored_glob import HIDDEN
 from heronpy.connectors._stored_parts import LocalCopy
 from heronpy.connectors.spi import SinkContext, TransactionalSinkWriter
 from heronpy.errors import CheckpointError, FencedError
-from heronpy.filesystem import UrlPath, stored_files
+from heronpy.filesystem import Found, UrlPath, stored_files
 
 _WRITER = "writer"
 _LOG = "log"
 _COMMITTED = ".committed"
 _STAGING = re.compile(r"(\d+)-(\d+)-[0-9a-f]+")
+_ENTRY = re.compile(r"\d{12}")
 _FENCE = b""
 
 
@@ -83,10 +88,8 @@ class StoredStagedWriter(TransactionalSinkWriter):
         logs: dict[str, dict[int, int]] = {}
         """Sizes of entries by number, by writer."""
         for file in self._files.find(self._run):
-            name, *rest = file.path.parts[depth:]
-            log = logs.setdefault(name, {})
-            if rest[:1] == [_LOG]:
-                log[int(file.path.name)] = file.size_bytes
+            name = file.path.parts[depth]
+            logs.setdefault(name, {}).update(_sizes([file], self._run / name / _LOG))
         others = [(name, found) for name in logs if (found := _STAGING.fullmatch(name)) and name != self._own.name]
         if any(int(found[1]) > self._epoch for _, found in others):
             self._files.delete([self._own / _WRITER])
@@ -97,11 +100,9 @@ class StoredStagedWriter(TransactionalSinkWriter):
                 self._left.append(self._run / name)
 
     def _end_log(self, log: UrlPath, entries: dict[int, int]) -> None:
-        if len(_FENCE) in entries.values():
-            return
-        number = max(entries, default=-1) + 1
-        while not self._files.create(log / _entry(number), _FENCE):
-            number += 1  # what its writer has committed meanwhile
+        while not entries or entries[max(entries)] != len(_FENCE):
+            self._files.create(log / _entry(max(entries, default=-1) + 1), _FENCE)
+            entries = _sizes(self._files.listed(log), log)
 
     def write(self, element: Any) -> None:
         self._copy.add(element)
@@ -187,6 +188,8 @@ class StoredStagedWriter(TransactionalSinkWriter):
             logs = [path for path in found if path.parent.name == _LOG]
             self._files.delete([path for path in found if path not in logs])
             self._files.delete(logs)
+            if len(self._left) == 1:
+                self._files.remove_torn(self._run, [""])
             self._left.pop()
 
     def _raise_fenced(self) -> NoReturn:
@@ -194,6 +197,15 @@ class StoredStagedWriter(TransactionalSinkWriter):
             f"sink {self._name}: task {self._task} of restore epoch {self._epoch} is fenced: a newer one writes to "
             f"{self._place}"
         )
+
+
+def _sizes(files: Sequence[Found[UrlPath]], log: UrlPath) -> dict[int, int]:
+    """Sizes of a log's entries by number."""
+    return {
+        int(file.path.name): file.size_bytes
+        for file in files
+        if file.path.parent == log and _ENTRY.fullmatch(file.path.name)
+    }
 
 
 def _entry(number: int) -> str:
