@@ -17,7 +17,7 @@ from heronpy.archive._progress import Progress
 from heronpy.archive._schema import agree, evolve, read_schema
 from heronpy.archive.element_types import SchemaMismatch, Type, infer, merge, narrow
 from heronpy.archive.encode import encode, encode_mixed
-from heronpy.archive.files import remove_stale, tmp_path
+from heronpy.archive.files import TMP, remove_stale, tmp_path
 from heronpy.archive.footer import Footer, rows_per_group, write_options
 from heronpy.archive.id_hash import hash_sum, id_hashes
 from heronpy.archive.mixed import OTHER, widen
@@ -27,6 +27,7 @@ from heronpy.filesystem import Location, files_of, location
 
 DeadLetter = Callable[[str, Any, str], None]
 _TASK = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_BATCH = "batch="
 
 
 _TIME_LIMIT_MS = 253_402_300_800_000
@@ -97,7 +98,7 @@ class ArchiveWriter:
             if isinstance(self._directory, Path):
                 remove_stale(self._directory)
             else:
-                self._files.remove_torn()
+                self._files.remove_torn(self._directory, (_BATCH, f"{TMP}/"))
         except OSError as error:
             raise HeronError(f"cannot write archive {directory}: {error.strerror or error}") from error
         self._progress = Progress(self._directory, task, run, tasks)
@@ -175,7 +176,7 @@ class ArchiveWriter:
         folders = []
         for tmp, batch, name in named:
             assert isinstance(tmp, Path)
-            folders.append(directory / f"batch={batch}")
+            folders.append(directory / f"{_BATCH}{batch}")
             folders[-1].mkdir(exist_ok=True)
             os.rename(tmp, folders[-1] / name)
         for folder in folders + ([directory] if written else []):
@@ -240,7 +241,7 @@ class ArchiveWriter:
         if isinstance(self._directory, Path):
             path = tmp_path(self._directory)
         else:
-            path = self._directory / f"batch={batch}" / self._name()
+            path = self._directory / f"{_BATCH}{batch}" / self._name()
             announce(self._directory, [(batch, path.name)])
         with self._files.writing(path) as to:
             pq.write_table(table, to, row_group_size=rows_per_group(table), **write_options())

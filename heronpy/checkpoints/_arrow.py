@@ -102,7 +102,7 @@ class ArrowStorage(CheckpointStorage):
                 return self.read(name) == data
             except NotFoundError:
                 if failed is None:
-                    raise
+                    return False  # deleted meanwhile
                 raise self._error(name, StateError, failed) from failed
 
     def size(self, name: str) -> int:
@@ -110,21 +110,31 @@ class ArrowStorage(CheckpointStorage):
             return int(f.size())
 
     def read(self, name: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._read(self._path(name), name, offset, length)
-
-    def _read(self, path: str, name: str, offset: int, length: int | None) -> bytes:
-        with self._errors(name, ReadFailedError), self._opened(path) as f:
-            rest = max(0, int(f.size()) - offset)
-            return bytes(f.read_at(rest if length is None else min(length, rest), offset)) if rest else b""
+        with self._errors(name, ReadFailedError), self._opened(self._path(name)) as f:
+            return _part(f, offset, length)
 
     def stat(self, name: str) -> Listed:
-        path = self._path_of_any(name)
-        with self._errors(name, ReadFailedError), self._opened(path) as f:
-            info = self._fs.get_file_info(path)
-            return Listed(name, int(f.size()), f"{info.size}:{info.mtime_ns}", (info.mtime_ns or 0) / 1e9)
+        with self._errors(name, ReadFailedError):
+            f, path = self._opened_at(self._path_of_any(name))
+            with f:
+                info = self._info(path)
+                return Listed(name, int(f.size()), _stamp(info), info.mtime_ns / 1e9)
 
     def read_of(self, found: Listed, offset: int = 0, length: int | None = None) -> bytes:
-        return self._read(self._path_of_any(found.name), found.name, offset, length)
+        with self._errors(found.name, ReadFailedError):
+            f, path = self._opened_at(self._path_of_any(found.name))
+            with f:
+                # It is open: so if the right one is there now, this is the right one.
+                if found.stamp not in ("", _stamp(self._info(path))):
+                    raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was read")
+                return _part(f, offset, length)
+
+    def _info(self, path: str) -> Any:
+        """What is known of a file that was opened just now."""
+        info = self._fs.get_file_info(path)
+        if not info.is_file:
+            raise OSError(errno.EAGAIN, "it was open, and is not there any more, or nobody answers")
+        return info
 
     def names(self, prefix: str = "") -> list[str]:
         return [one.name for one in self.listed(prefix)]
@@ -137,8 +147,8 @@ class ArrowStorage(CheckpointStorage):
         for info in files:
             name = info.path.partition(f"{self.directory}/")[2]
             if "/." not in f"/{name}" and name.startswith(prefix):
-                name, stamp = name.removesuffix(f"/{_CREATED}"), f"{info.size}:{info.mtime_ns}"
-                found.append(Listed(name, info.size, stamp, info.mtime_ns / 1e9))
+                name = name.removesuffix(f"/{_CREATED}")
+                found.append(Listed(name, info.size, _stamp(info), info.mtime_ns / 1e9))
         return sorted(found, key=lambda one: one.name)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -175,9 +185,13 @@ class ArrowStorage(CheckpointStorage):
             FileNotFoundError: there is neither.
             OSError: it cannot be opened.
         """
+        return self._opened_at(path)[0]
+
+    def _opened_at(self, path: str) -> tuple[Any, str]:
         with contextlib.suppress(FileNotFoundError, _Directory), _marked():
-            return self._fs.open_input_file(path)
-        return self._fs.open_input_file(f"{path}/{_CREATED}")
+            return self._fs.open_input_file(path), path
+        created = f"{path}/{_CREATED}"
+        return self._fs.open_input_file(created), created
 
     def _kind(self, path: str) -> _Kind:
         with contextlib.suppress(FileNotFoundError, _Directory), _marked():
@@ -246,6 +260,15 @@ class ArrowStorage(CheckpointStorage):
 
     def __repr__(self) -> str:
         return f"ArrowStorage({self.directory!r}, {self._fs.type_name})"
+
+
+def _part(file: Any, offset: int, length: int | None) -> bytes:
+    rest = max(0, int(file.size()) - offset)
+    return bytes(file.read_at(rest if length is None else min(length, rest), offset)) if rest else b""
+
+
+def _stamp(info: Any) -> str:
+    return f"{info.size}:{info.mtime_ns}"
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
@@ -52,11 +53,15 @@ class DirectoryStorage(CheckpointStorage):
         path = self._path(name)
         with self._errors(name, StateError):
             try:
-                return create_file(path, data, mode=_MODE) or path.read_bytes() == data
+                if create_file(path, data, mode=_MODE):
+                    return True
             except ABSENT as e:
                 if (other := _not_a_directory(self.directory)) is None:
                     raise
                 raise StateError(f"{other} is not a directory: nothing can be stored in {self.directory}") from e
+            with contextlib.suppress(*ABSENT):  # deleted meanwhile
+                return path.read_bytes() == data
+            return False
 
     def size(self, name: str) -> int:
         with self._errors(name, ReadFailedError):
@@ -97,8 +102,9 @@ class DirectoryStorage(CheckpointStorage):
                     f"{path} belongs to another user, or others can write to it: nothing of it is unpickled"
                 )
 
-    def remove_torn(self) -> None:
-        for folder, _, files in os.walk(self.directory):
+    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
+        folders = {start.rpartition("/")[0] for start in names}
+        for folder, _, files in itertools.chain.from_iterable(os.walk(self.directory / name) for name in folders):
             for name in files:
                 path = Path(folder, name)
                 with contextlib.suppress(OSError):  # gone, or renamed into place

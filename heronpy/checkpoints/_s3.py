@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
+from heronpy.checkpoints._names import MANIFESTS, OBJECTS
 from heronpy.checkpoints._storage import CheckpointStorage, Listed, check_storage_name
 from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateError, UnavailableError
 
@@ -20,6 +21,9 @@ PART_BYTES = 8 * 1024 * 1024
 _CONNECT_S = 5.0
 _ANSWER_S = 30.0
 _ATTEMPTS = 3
+_COPIED_AT_ONCE_BYTES = 1024 * 1024 * 1024
+"""A larger object is copied in parts: S3 copies at most 5 GiB at once, and an answer must come in time."""
+_COPIED_PART_BYTES = 512 * 1024 * 1024
 _DELETED_AT_ONCE = 1000
 _TORN_S = 24 * 3600.0
 """An upload in parts takes minutes; whose is older has died."""
@@ -101,17 +105,23 @@ class S3Storage(CheckpointStorage):
                 self._put_parts(name, chain((first, second), parts))
 
     def _put_parts(self, name: str, parts: Iterable[bytes]) -> None:
+        with self._upload_of(name) as (upload, tags):
+            for number, part in enumerate(parts, 1):
+                tags.append(self._client.upload_part(**upload, PartNumber=number, Body=part)["ETag"])
+
+    @contextlib.contextmanager
+    def _upload_of(self, name: str) -> Iterator[tuple[dict[str, Any], list[str]]]:
+        """An upload in parts, whose tags the block notes down. All of them are the object at its end, or nothing is."""
         upload = {**self._of(name), "UploadId": self._client.create_multipart_upload(**self._of(name))["UploadId"]}
+        tags: list[str] = []
         try:
-            tags = [self._put_part(upload, number, part) for number, part in enumerate(parts, 1)]
-            self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": tags})
+            yield upload, tags
+            parts = [{"PartNumber": number, "ETag": tag} for number, tag in enumerate(tags, 1)]
+            self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
         except BaseException:
             with contextlib.suppress(self._client_error, *self._any_error):
                 self._client.abort_multipart_upload(**upload)
             raise
-
-    def _put_part(self, upload: dict[str, Any], number: int, part: bytes) -> dict[str, Any]:
-        return {"PartNumber": number, "ETag": self._client.upload_part(**upload, PartNumber=number, Body=part)["ETag"]}
 
     def create(self, name: str, data: bytes) -> bool:
         with self._errors(name):
@@ -125,7 +135,12 @@ class S3Storage(CheckpointStorage):
                     if _code(e) not in _CONFLICT or not attempts_left:
                         raise
             # Taken, perhaps by this call: an answer that was lost is asked for again.
-            return bool(self._client.get_object(**self._of(name))["Body"].read() == data)
+            try:
+                return bool(self._client.get_object(**self._of(name))["Body"].read() == data)
+            except self._client_error as e:
+                if _code(e) in _ABSENT:
+                    return False  # deleted meanwhile
+                raise
 
     def size(self, name: str) -> int:
         with self._errors(name):
@@ -136,24 +151,39 @@ class S3Storage(CheckpointStorage):
 
     def stat(self, name: str) -> Listed:
         with self._errors(name):
-            found = self._client.head_object(Bucket=self._bucket, Key=self._prefix + name)
-            return Listed(name, int(found["ContentLength"]), found["ETag"], found["LastModified"].timestamp())
+            answer = self._client.head_object(Bucket=self._bucket, Key=self._prefix + name)
+            return _listed(name, int(answer["ContentLength"]), answer)
 
     def read_of(self, found: Listed, offset: int = 0, length: int | None = None) -> bytes:
         if length == 0:
             return b""
-        end = "" if length is None else str(offset + length - 1)
-        key = self._prefix + found.name
         with self._errors(found.name):
-            try:
-                answer = self._client.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={offset}-{end}")
+            answer = self._range_of(found.name, offset, length)
+            if answer is None:
+                return b""
+            with contextlib.closing(answer["Body"]) as body:  # of another object nothing is read
                 if found.stamp not in ("", answer["ETag"]):
                     raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was read")
-                return bytes(answer["Body"].read())
-            except self._client_error as e:
-                if _code(e) == "InvalidRange":
-                    return b""
-                raise
+                return bytes(body.read())
+
+    def read_found(self, name: str, offset: int = 0, length: int | None = None) -> tuple[bytes, Listed]:
+        with self._errors(name):
+            answer = self._range_of(name, offset, length) if length != 0 else None
+            if answer is None:
+                return super().read_found(name, offset, 0)
+            with contextlib.closing(answer["Body"]) as body:
+                size = int(answer["ContentRange"].rpartition("/")[2])
+                return bytes(body.read()), _listed(name, size, answer)
+
+    def _range_of(self, name: str, offset: int, length: int | None) -> Any:
+        """The answer with a part of an object, or None if it ends before."""
+        end = "" if length is None else str(offset + length - 1)
+        try:
+            return self._client.get_object(Bucket=self._bucket, Key=self._prefix + name, Range=f"bytes={offset}-{end}")
+        except self._client_error as e:
+            if _code(e) == "InvalidRange":
+                return None
+            raise
 
     def names(self, prefix: str = "") -> list[str]:
         return [one.name for one in self.listed(prefix)]
@@ -171,8 +201,25 @@ class S3Storage(CheckpointStorage):
         return sorted(found, key=lambda one: one.name)
 
     def copy(self, name: str, to: str) -> None:
-        with self._errors(name):  # by the server, which takes objects of up to 5 GB
-            self._client.copy_object(CopySource=self._of(name), **self._of(to))
+        found = self.stat(check_storage_name(name))
+        with self._errors(name):  # by the server
+            if found.size <= _COPIED_AT_ONCE_BYTES:
+                self._client.copy_object(CopySource=self._of(name), **self._of(to))
+            else:
+                self._copy_parts(found, to)
+
+    def _copy_parts(self, found: Listed, to: str) -> None:
+        source = {"CopySource": self._of(found.name), "CopySourceIfMatch": found.stamp}
+        try:
+            with self._upload_of(to) as (upload, tags):
+                for number, at in enumerate(range(0, found.size, _COPIED_PART_BYTES), 1):
+                    part = f"bytes={at}-{min(at + _COPIED_PART_BYTES, found.size) - 1}"
+                    answer = self._client.upload_part_copy(**upload, **source, PartNumber=number, CopySourceRange=part)
+                    tags.append(answer["CopyPartResult"]["ETag"])
+        except self._client_error as e:
+            if _code(e) in _TAKEN:
+                raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was copied") from e
+            raise
 
     def delete(self, names: Iterable[str]) -> None:
         keys = [{"Key": self._of(name)["Key"]} for name in names]
@@ -183,15 +230,15 @@ class S3Storage(CheckpointStorage):
             if failed := answer.get("Errors"):
                 raise StateError(f"{self!r}: {failed[0].get('Key')} cannot be deleted: {failed[0].get('Message')}")
 
-    def remove_torn(self) -> None:
+    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
         """Abort uploads in parts that began so long ago that whoever made them is dead."""
         before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_TORN_S)
+        uploads = self._client.get_paginator("list_multipart_uploads")
         try:
-            pages = self._client.get_paginator("list_multipart_uploads").paginate(
-                Bucket=self._bucket, Prefix=self._prefix
-            )
-            for one in [one for page in pages for one in page.get("Uploads", ()) if one["Initiated"] < before]:
-                self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
+            for name in names:
+                pages = uploads.paginate(Bucket=self._bucket, Prefix=self._prefix + name)
+                for one in [one for page in pages for one in page.get("Uploads", ()) if one["Initiated"] < before]:
+                    self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
         except (self._client_error, *self._any_error) as e:  # they are in nobody's way, and not everybody may list them
             _log.info("%r: uploads that were begun long ago cannot be removed: %s", self, e)
 
@@ -230,6 +277,10 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
             some, size = [], 0
     if some:
         yield b"".join(some)
+
+
+def _listed(name: str, size: int, answer: Any) -> Listed:
+    return Listed(name, size, answer["ETag"], answer["LastModified"].timestamp())
 
 
 def _code(error: Any) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from heronpy.checkpoints._names import MANIFESTS, OBJECTS
-from heronpy.errors import ConfigError, NotFoundError
+from heronpy.errors import ConfigError, NotFoundError, ReadFailedError
 
 _NAME = re.compile(r"[A-Za-z0-9_%~@-][A-Za-z0-9._%~=@-]*(?:/[A-Za-z0-9_%~@-][A-Za-z0-9._%~=@-]*)*")
 _NAME_CHARACTERS_MAX = 800
@@ -56,6 +56,7 @@ class CheckpointStorage(ABC):
 
         Returns:
             Whether it is there with this very content, so that a repeated call whose answer was lost succeeds, too.
+            False also if another had the name and has deleted it since.
         """
 
     @abstractmethod
@@ -92,6 +93,16 @@ class CheckpointStorage(ABC):
         """
         return self.read(found.name, offset, length)
 
+    def read_found(self, name: str, offset: int = 0, length: int | None = None) -> tuple[bytes, Listed]:
+        """As `read`, and what it was read of: with `read_of`, the rest is of the same object.
+
+        Raises:
+            NotFoundError: there is none of this name.
+            ReadFailedError: another one has come in its place meanwhile.
+        """
+        found = self.stat(name)
+        return self.read_of(found, offset, length), found
+
     @abstractmethod
     def names(self, prefix: str = "") -> list[str]:
         """All names that begin so, sorted."""
@@ -110,9 +121,17 @@ class CheckpointStorage(ABC):
 
         Raises:
             NotFoundError: there is none of the first name.
+            ReadFailedError: another one has come in its place meanwhile.
         """
-        size = self.size(name)
-        self.put(to, (self.read(name, at, _COPIED_BYTES) for at in range(0, size, _COPIED_BYTES)))
+        self.put(to, self._pieces(self.stat(check_storage_name(name))))
+
+    def _pieces(self, found: Listed) -> Iterator[bytes]:
+        for at in range(0, found.size, _COPIED_BYTES):
+            length = min(_COPIED_BYTES, found.size - at)
+            piece = self.read_of(found, at, length)
+            if len(piece) != length:
+                raise ReadFailedError(f"{self!r}: {found.name} was replaced while it was copied")
+            yield piece
 
     @abstractmethod
     def delete(self, names: Iterable[str]) -> None:
@@ -135,8 +154,12 @@ class CheckpointStorage(ABC):
             UntrustedError: they could have.
         """
 
-    def remove_torn(self) -> None:
-        """Delete what killed processes have left half-written. Nobody sees it, but it takes room."""
+    def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
+        """Delete what killed processes have left half-written. Nobody sees it, but it takes room.
+
+        Args:
+            names: how the names begin under which it was to be stored. What is there besides may be others' work.
+        """
 
     def clear(self) -> None:
         """Delete everything that checkpoints are made of."""

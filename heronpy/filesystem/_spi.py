@@ -81,7 +81,10 @@ class Files(ABC, Generic[P]):
 
     @abstractmethod
     def input(self, path: P, size_bytes: int | None = None) -> Any:
-        """What pyarrow reads a file from; quicker if its size is known."""
+        """What pyarrow reads a file from; quicker if its size is known.
+
+        Reading fails if it is replaced meanwhile and nobody keeps it for who has it open.
+        """
 
     @abstractmethod
     def folders(self, directory: P, prefix: str = "") -> Iterator[tuple[str, list[Found[P]]]]:
@@ -103,8 +106,13 @@ class Files(ABC, Generic[P]):
     def delete(self, paths: Iterable[P]) -> None:
         """Delete files. What is not there is passed over."""
 
-    def remove_torn(self) -> None:
-        """Remove what processes have left that died while they wrote. Nobody sees it, but it takes room."""
+    def remove_torn(self, folder: P, names: Iterable[str]) -> None:
+        """Remove what processes have left that died while they wrote. Nobody sees it, but it takes room.
+
+        Args:
+            folder: where.
+            names: how the names begin in it that are the caller's own. A folder may be a whole bucket.
+        """
 
     @abstractmethod
     def delete_folder(self, folder: P) -> None:

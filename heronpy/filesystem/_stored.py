@@ -76,15 +76,24 @@ class StoredFiles(Files[UrlPath]):
     def input(self, path: UrlPath, size_bytes: int | None = None) -> Any:
         import pyarrow as pa
 
-        from heronpy.checkpoints import Listed
-
         with _not_found(path):
-            size = self._storage.size(path.inner) if size_bytes is None else size_bytes
-            if size > _WHOLE_BYTES:
-                source = _Input(self._storage, path, Listed(path.inner, size, ""))
-                source.read_tail()
-                return pa.PythonFile(source, mode="r")
-            return pa.BufferReader(_end(self._storage, path, 0, size))
+            found = self._storage.stat(path.inner) if size_bytes is None else None
+            size = size_bytes if found is None else found.size
+            assert size is not None
+            if size <= _WHOLE_BYTES:
+                return pa.BufferReader(_whole(self._storage, path, size))
+            # Parts of one object, whatever comes in its place: the first answer says which.
+            at = size - _TAIL_BYTES
+            if found is None:
+                tail, found = self._storage.read_found(path.inner, at, _TAIL_BYTES)
+                if found.size != size:
+                    raise ReadFailedError(
+                        f"{path} has other bytes than when it was listed: {found.size} instead of {size}"
+                    )
+            else:
+                tail = self._storage.read_of(found, at, _TAIL_BYTES)
+            _checked(path, at, _TAIL_BYTES, tail)
+            return pa.PythonFile(_Input(self._storage, path, found, tail), mode="r")
 
     def folders(self, directory: UrlPath, prefix: str = "") -> Iterator[tuple[str, list[Found[UrlPath]]]]:
         below = _below(directory)
@@ -113,8 +122,8 @@ class StoredFiles(Files[UrlPath]):
     def delete(self, paths: Iterable[UrlPath]) -> None:
         self._storage.delete([path.inner for path in paths])
 
-    def remove_torn(self) -> None:
-        self._storage.remove_torn()
+    def remove_torn(self, folder: UrlPath, names: Iterable[str]) -> None:
+        self._storage.remove_torn([_below(folder) + name for name in names])
 
     def delete_folder(self, folder: UrlPath) -> None:
         self._storage.delete(self._storage.names(_below(folder)))
@@ -127,16 +136,13 @@ def _below(folder: UrlPath) -> str:
 class _Input(io.RawIOBase):
     """A stored file, of which ranges are asked for."""
 
-    def __init__(self, storage: CheckpointStorage, path: UrlPath, found: Listed) -> None:
+    def __init__(self, storage: CheckpointStorage, path: UrlPath, found: Listed, tail: bytes = b"") -> None:
+        """A file that was found, and what is known of its end: of Parquet it says where the rest is."""
         self._storage, self._path, self._found = storage, path, found
         self._size = found.size
         self._at = 0
-        self._tail_at = max(0, found.size - _TAIL_BYTES)
-        self._tail: bytes | None = None
-
-    def read_tail(self) -> None:
-        """Read the end of the file, which is kept: of Parquet it says where the rest is."""
-        self._tail = _end(self._storage, self._path, self._tail_at, self._size)
+        self._tail_at = found.size - len(tail)
+        self._tail = tail
 
     def readable(self) -> bool:
         return True
@@ -156,7 +162,7 @@ class _Input(io.RawIOBase):
         at, self._at = self._at, max(self._at, end)
         if at >= end:
             return b""
-        if self._tail is not None and at >= self._tail_at:
+        if at >= self._tail_at:
             return self._tail[at - self._tail_at : end - self._tail_at]
         with _not_found(self._path):
             return _checked(self._path, at, end - at, self._storage.read_of(self._found, at, end - at))
@@ -167,9 +173,9 @@ class _Input(io.RawIOBase):
         return len(data)
 
 
-def _end(storage: CheckpointStorage, path: UrlPath, offset: int, size: int) -> bytes:
-    """What is there from an offset on: a file that is longer than its size now was replaced, and is not damaged."""
-    return _checked(path, offset, size - offset, storage.read(path.inner, offset, size - offset + 1))
+def _whole(storage: CheckpointStorage, path: UrlPath, size: int) -> bytes:
+    """A file: one that is longer than its size now was replaced, and is not damaged."""
+    return _checked(path, 0, size, storage.read(path.inner, 0, size + 1))
 
 
 def _checked(path: UrlPath, offset: int, length: int, data: bytes) -> bytes:

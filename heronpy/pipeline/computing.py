@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from heronpy.errors import HeronError, UserCodeError
 from heronpy.filesystem import Location
@@ -59,6 +59,10 @@ class Needed:
             return False
         at = bisect.bisect_left(self._wanted, batch)
         return at < len(self._wanted) and self._wanted[at] - self._lookback <= batch
+
+
+VERSION: Final = r"[0-9a-f]+-[0-9a-f]{8}"
+"""What `new_version` makes, as a regular expression."""
 
 
 def new_version() -> str:

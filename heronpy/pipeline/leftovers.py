@@ -7,12 +7,14 @@ A run finds what is noted (`intents`, `Manifest.garbage`), and searches all that
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from heronpy.archive import DEAD_LETTERS
 from heronpy.filesystem import Location, files_of
+from heronpy.pipeline.computing import VERSION
 from heronpy.pipeline.intents import unfinished
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.letters import find_letters, letters_of, stale_letters
@@ -20,6 +22,8 @@ from heronpy.pipeline.manifest import CHILDREN, HISTORY, Manifest, Tier, read_ch
 from heronpy.pipeline.reductions import STATES, STORED_STATES
 
 _SEARCHED_BATCHES = 256
+_STORED_STATES = re.compile(rf"{STORED_STATES}{VERSION}")
+"""Of a run: the directory may be a whole bucket, with what others call so."""
 
 
 def find_leftovers(job: Job, manifest: Manifest, *, thorough: bool = False) -> list[Location]:
@@ -51,7 +55,8 @@ def find_leftovers(job: Job, manifest: Manifest, *, thorough: bool = False) -> l
     if isinstance(directory, Path):
         found += [folder for folder in _folders(directory) if folder.name.startswith(STATES)]
     else:
-        found += [file.path for file in files_of(directory).find(directory, STORED_STATES)]
+        states = (file.path for file in files_of(directory).find(directory, STORED_STATES))
+        found += [path for path in states if _STORED_STATES.fullmatch(path.parts[len(directory.parts)])]
     return found + notes  # last: if this one dies, too, the next finds them
 
 

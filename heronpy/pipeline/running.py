@@ -41,6 +41,7 @@ from heronpy.pipeline.news import find_news, forget, program_of, remember
 from heronpy.pipeline.pending import Work, committed_watermark, decide, renew, undone
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.progress import Progress
+from heronpy.pipeline.reductions import STORED_STATES
 from heronpy.pipeline.rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.run_report import RunReport
 from heronpy.pipeline.session import check_packages, spark_session
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["RunReport", "run"]
 
 _LAST = 2**40
+_LARGE = ("archive/", "sinks/", STORED_STATES, "views/")
+"""How the names of what is uploaded in parts begin."""
 """After every batch id that there can be."""
 
 
@@ -125,7 +128,7 @@ class _Run:
         self._manifest.claim(job.directory)  # what other runs have left counts no more from now on
         publish_letters(job.directory, self._manifest)
         remove_leftovers(leftovers)
-        files_of(job.directory).remove_torn()
+        files_of(job.directory).remove_torn(job.directory, _LARGE)
         self._manifest.garbage = []
         self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []

@@ -143,6 +143,16 @@ class CheckpointStorageKit:
             storage.copy("objects/a", "objects/c")
         assert storage.names() == ["objects/b"]
 
+    def test_what_was_read_of_an_object_says_which_one_it_was(self, storage: CheckpointStorage) -> None:
+        storage.put("objects/a", [b"0123456789"])
+        for offset, length in ((2, 3), (8, 100), (0, None), (10, 1), (0, 0)):
+            data, found = storage.read_found("objects/a", offset, length)
+            assert data == storage.read("objects/a", offset, length)
+            assert (found.name, found.size) == ("objects/a", 10)
+            assert storage.read_of(found, 4, 2) == b"45"
+        with pytest.raises(NotFoundError, match="objects/b"):
+            storage.read_found("objects/b", 0, 1)
+
     def test_names_are_sorted_and_found_by_any_prefix(self, storage: CheckpointStorage) -> None:
         names = [
             "manifests/1.json",

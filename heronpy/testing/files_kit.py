@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heronpy.errors import ReadFailedError
 from heronpy.filesystem import Files, Location, UrlPath, files_of, location
 
 
@@ -65,6 +66,22 @@ class FilesKit:
             for offset, length in ((0, 10), (size // 2, 500), (size - 7, 7), (size - 100_000, 200_000)):
                 offset = max(0, offset)
                 assert source.read_at(length, offset) == data[offset : offset + length]
+
+    def test_a_large_file_that_is_replaced_while_it_is_read_is_not_mixed_with_the_other(
+        self, files: Files[Any], place: Location
+    ) -> None:
+        if files.renames:
+            pytest.skip("who has a file open keeps it: it is replaced by renaming another one")
+        path, size = _name(place), 2 * 1024 * 1024
+        for known in (None, size):
+            data = secrets.token_bytes(size)
+            _write(files, path, data)
+            source = _opened(files.input(path, known))
+            assert source.read_at(500, 0) == data[:500]
+            _write(files, path, secrets.token_bytes(size + 1))
+            with pytest.raises(ReadFailedError, match=f"{path.name} was replaced while it was read") as error:
+                source.read_at(500, 1000)
+            assert "\n" not in str(error.value)
 
     def test_a_file_whose_writing_fails_is_not_listed(self, files: Files[Any], place: Location) -> None:
         path = place / "folder" / "file"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from heronpy.checkpoints import CheckpointStorage, open_storage
-from heronpy.errors import StateError, UnavailableError
+from heronpy.errors import NotFoundError, ReadFailedError, StateError, UnavailableError
 from heronpy.testing.checkpoints_kit import CheckpointStorageKit
 from heronpy.testing.servers import S3Server, s3_missing
 
 pytestmark = pytest.mark.skipif(s3_missing() is not None, reason=s3_missing() or "")
 
 _NUMBERS = itertools.count()
+MIB = 1024 * 1024
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +74,60 @@ def test_uploads_that_were_begun_long_ago_are_removed_and_no_others(
     def going_on() -> list[str]:
         return sorted(one["Key"] for one in client.list_multipart_uploads(Bucket="torn").get("Uploads", ()))
 
-    for key in ("mine/objects/a", "others/b"):
+    others = ["mine/notes/c", "others/objects/b"]
+    for key in ("mine/objects/a", "objects/a", *others):
         client.create_multipart_upload(Bucket="torn", Key=key)
-    with open_storage(url) as storage:
+    with open_storage(url) as storage, open_storage(server.url("torn")) as whole_bucket:
         storage.remove_torn()
-        assert going_on() == ["mine/objects/a", "others/b"]
+        assert going_on() == ["mine/notes/c", "mine/objects/a", "objects/a", "others/objects/b"]
         monkeypatch.setattr("heronpy.checkpoints._s3._TORN_S", -60.0)
         storage.remove_torn()
-        assert going_on() == ["others/b"]
+        assert going_on() == ["mine/notes/c", "objects/a", "others/objects/b"]
+        whole_bucket.remove_torn()
+        assert going_on() == others
+    client.close()
+
+
+@pytest.fixture
+def small_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is copied in parts from a gigabyte on is so from 5 MiB on, the least that S3 takes as a part."""
+    monkeypatch.setattr("heronpy.checkpoints._s3._COPIED_AT_ONCE_BYTES", MIB * 5)
+    monkeypatch.setattr("heronpy.checkpoints._s3._COPIED_PART_BYTES", MIB * 5)
+
+
+@pytest.mark.parametrize("size", [5 * MIB, 5 * MIB + 1, 11 * MIB])
+def test_a_large_object_is_copied_in_parts(server: S3Server, small_copies: None, size: int) -> None:
+    data = secrets.token_bytes(size)
+    with open_storage(server.url("copies")) as storage:
+        storage.put("objects/a", [data])
+        storage.copy("objects/a", f"objects/{size}")
+        assert storage.read(f"objects/{size}") == data
+        with pytest.raises(NotFoundError, match="objects/none"):
+            storage.copy("objects/none", "objects/c")
+
+
+def test_a_large_object_that_is_replaced_while_it_is_copied_is_an_error_and_nothing_is_left(
+    server: S3Server, small_copies: None
+) -> None:
+    with open_storage(server.url("mixed")) as storage, open_storage(server.url("mixed")) as other:
+        storage.put("objects/a", [secrets.token_bytes(11 * MIB)])
+        copied = itertools.count()
+
+        def replace(**_: object) -> None:
+            if next(copied) == 1:
+                other.put("objects/a", [secrets.token_bytes(11 * MIB)])
+
+        client = storage._client  # type: ignore[attr-defined]  # of S3
+        client.meta.events.register("before-call.s3.UploadPartCopy", replace)
+        with pytest.raises(ReadFailedError, match="objects/a was replaced while it was copied"):
+            storage.copy("objects/a", "objects/b")
+        assert storage.names() == ["objects/a"]
+        assert client.list_multipart_uploads(Bucket="mixed").get("Uploads", []) == []
+
+
+def test_a_manifest_that_another_had_and_has_deleted_is_not_created(server: S3Server) -> None:
+    with open_storage(server.url("gone")) as storage, open_storage(server.url("gone")) as other:
+        other.create("manifests/1.json", b"theirs")
+        events = storage._client.meta.events  # type: ignore[attr-defined]  # of S3
+        events.register("before-call.s3.GetObject", lambda **_: other.delete(["manifests/1.json"]))
+        assert not storage.create("manifests/1.json", b"mine")

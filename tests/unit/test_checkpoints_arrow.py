@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from heronpy.checkpoints import ArrowStorage, CheckpointStorage, newest_intact, open_storage, storage_below
-from heronpy.errors import ConfigError, StateError, UnavailableError
+from heronpy.errors import ConfigError, ReadFailedError, StateError, UnavailableError
 from heronpy.testing.checkpoints_kit import CheckpointStorageKit
 
 fs = pytest.importorskip("pyarrow.fs")
@@ -208,3 +208,34 @@ def test_urls_of_hdfs_have_a_path_and_what_is_missing_is_said(monkeypatch: pytes
     with pytest.raises(ConfigError, match="needs Hadoop's client: libhdfs"):
         open_storage("hdfs://127.0.0.1:1/checkpoints")
     assert os.environ["LIBHDFS_OPTS"] == "-Xmx64m -Xrs", "signals are this process's, not the JVM's"
+
+
+def test_a_manifest_that_another_had_and_has_deleted_is_not_created(tmp_path: Path) -> None:
+    class Late(OfHdfs):
+        """Another deletes what is in the way, once that was seen."""
+
+        def open_input_file(self, path: str) -> Any:
+            ArrowStorage(OfHdfs(), str(tmp_path)).delete(["manifests/1.json"])
+            return self._local.open_input_file(path)
+
+    ArrowStorage(OfHdfs(), str(tmp_path)).create("manifests/1.json", b"theirs")
+    assert not ArrowStorage(Late(), str(tmp_path)).create("manifests/1.json", b"mine")
+
+
+def test_a_copy_of_an_object_that_is_replaced_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heronpy.checkpoints._storage._COPIED_BYTES", 4)
+    storage, other = (ArrowStorage(fs.LocalFileSystem(), str(tmp_path)) for _ in range(2))
+    storage.put("objects/a", [b"01234567"])
+    read_of = storage.read_of
+
+    def late(*args: Any) -> bytes:
+        data = read_of(*args)
+        other.put("objects/a", [b"abcdefghi"])
+        return data
+
+    monkeypatch.setattr(storage, "read_of", late)
+    with pytest.raises(ReadFailedError, match="objects/a was replaced while"):
+        storage.copy("objects/a", "objects/b")
+    assert storage.names() == ["objects/a"]

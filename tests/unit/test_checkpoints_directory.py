@@ -79,11 +79,29 @@ def test_what_a_killed_process_left_half_written_is_removed_when_it_is_old(tmp_p
     storage = DirectoryStorage(tmp_path)
     storage.put("objects/count/a", [b"whole"])
     old, new = tmp_path / "objects/count/.b.1-ab.tmp", tmp_path / "objects/count/.c.1-ab.tmp"
-    for path in (old, new):
+    others = tmp_path / "of-others/.d.tmp"
+    others.parent.mkdir()
+    for path in (old, new, others):
         path.write_bytes(b"torn")
-    for path in (old, tmp_path / "objects/count/a"):
+    for path in (old, others, tmp_path / "objects/count/a"):
         os.utime(path, (1, 1))
     storage.remove_torn()
     assert not old.exists()
+    assert others.exists(), "it may be anything"
     assert new.exists(), "somebody may be writing it"
     assert storage.read("objects/count/a") == b"whole"
+
+
+def test_a_manifest_that_another_had_and_has_deleted_is_not_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = DirectoryStorage(tmp_path)
+    storage.create("manifests/1.json", b"theirs")
+    read_bytes = Path.read_bytes
+
+    def late(path: Path) -> bytes:
+        path.unlink(missing_ok=True)
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", late)
+    assert not storage.create("manifests/1.json", b"mine")

@@ -21,6 +21,7 @@ from heronpy.errors import AlreadyExistsError, FencedError, HeronError, Unavaila
 from heronpy.filesystem import Location, StoredFiles, UrlPath, files_of
 from heronpy.pipeline import Job, Manifest, ViewReader, run
 from heronpy.pipeline.compaction import compact
+from heronpy.pipeline.leftovers import find_leftovers
 from heronpy.pipeline.letters import find_letters, remove_letters, staged_name
 from heronpy.pipeline.manifest import Batch, Parts, lock
 from heronpy.pipeline.parts import sorted_rows, unused, write_part
@@ -170,6 +171,14 @@ def test_what_a_later_run_has_written_is_no_leftover_of_an_earlier_one(
     assert stale not in files
     assert files == written
     assert dict(ViewReader(place, "counts", Sum()).items(1)) == {"b": 2}
+
+
+def test_what_others_have_in_a_directory_that_is_a_whole_bucket_is_no_leftover(place: Location) -> None:
+    others = ["states-1990/census.csv", "states-of-matter", "views/notes.txt"]
+    for name in (*others, "states-19a0b1c2d3e-0a1b2c3d/part-00000"):
+        files_of(place).write(place / name, b"1")
+    (left,) = find_leftovers(job_at(place), Manifest(10_000), thorough=True)
+    assert left == place / "states-19a0b1c2d3e-0a1b2c3d/part-00000"
 
 
 def test_what_a_run_has_left_that_died_while_it_asked_what_the_store_does_is_removed(place: Location) -> None:
