@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("heronpy", "scheduler", "tracker", "tests")
@@ -71,6 +74,15 @@ def test_what_crosses_a_boundary_is_found() -> None:
     assert not crossing("heronpy.metricsmgr._sinks.X", ("heronpy", "metricsmgr", "sinks"))
     assert not crossing("heronpy.__version__", ("tests",))
     assert not crossing("collections._private", ("heronpy",))
+
+
+@pytest.mark.parametrize("on_clusters", [False, True])
+def test_no_two_modules_of_one_test_run_have_the_same_name(on_clusters: bool) -> None:
+    apart = {"clusters", "hosts"}  # `make test-clusters`
+    paths = [path for path in (ROOT / "tests").glob("*/*.py") if (path.parent.name in apart) == on_clusters]
+    names = Counter(path.name for path in paths if path.name != "conftest.py")
+    assert paths
+    assert [name for name, times in names.items() if times > 1] == [], "pytest imports them by their name alone"
 
 
 def test_imports_are_found_wherever_they_stand() -> None:
