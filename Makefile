@@ -20,9 +20,10 @@ KUBERNETES := $(or $(HERON_TEST_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cach
 # Four at a time, because many of them wait; by file (tests/conftest.py), so that each Spark and each
 # topology is started once; in the order that stands there, so that what is left for the end is short. The suite starts
 # some two thousand processes of the engine: compiled beforehand, also where PYTHONDONTWRITEBYTECODE is set, they take a
-# fifth less CPU to start. The tests, which every worker imports, pytest compiles itself, and keeps that for the next run.
+# fifth less CPU to start. The tests, which every worker imports, pytest compiles itself (each worker a share of them,
+# tests/conftest.py), and keeps that for the next run.
 WORKERS ?= 4
-PYTEST := export PYTHONDONTWRITEBYTECODE=; $(BIN)/python -m compileall -q heronpy scheduler tracker && \
+PYTEST := export PYTHONDONTWRITEBYTECODE=; $(BIN)/python -m compileall -q -j 0 heronpy scheduler tracker && \
 	$(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 PATHS := heronpy scheduler tracker tests
 PROTOS := $(wildcard proto/heronpy/proto/*.proto)

@@ -78,10 +78,10 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 def _import_share(config: pytest.Config) -> None:
-    worker, count = os.environ.get("PYTEST_XDIST_WORKER"), os.environ.get("PYTEST_XDIST_WORKER_COUNT")
-    if worker is None or count is None:
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
         return
-    for path in _test_files(config)[int(worker.removeprefix("gw")) :: int(count)]:
+    for path in _test_files(config)[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]:
         if sys.path[0] != str(path.parent):
             sys.path.insert(0, str(path.parent))
         # What fails, or skips itself, does so again when it is collected, and is reported then.

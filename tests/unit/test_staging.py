@@ -138,7 +138,7 @@ def test_every_tuple_of_a_batch_of_several_parts_is_acked() -> None:
     run.spout.check_invariants()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.sets(st.integers(0, MANY - 1), max_size=4), st.integers(1, 5))
 def test_what_cannot_be_serialized_is_failed_and_all_else_arrives(bad: set[int], keys: int) -> None:
     run = Run()
