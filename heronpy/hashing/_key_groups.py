@@ -4,13 +4,15 @@ A key belongs to a group for ever; a task owns a range of groups. So when the nu
 move, and what is kept by key can be cut at their borders.
 
 Where no checkpoint keeps anything by key, groups need not last, only be the same in all processes of a topology. There
-that of text is a permutation of some bits of its CRC-32, not of its `stable_hash`: to compute it for each tuple takes
-less CPU than a dictionary of all keys, which pushes everything else out of the caches.
+text and numbers are in *cells*, by bits of the CRC-32 of a text and of the product of a number, and a table has the
+group of each cell. To compute that for each tuple takes less CPU than a dictionary of all keys, which pushes everything
+else out of the caches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any, Final
 
 from heronpy.hashing._stable_hash import stable_hash, stable_hashes, text_crc
@@ -20,7 +22,9 @@ KEY_GROUPS: Final = 1024
 
 
 CELL_MASK: Final = 8191
-"""These bits of the CRC-32 of text say which group it is in, where groups need not last: `text_groups`."""
+"""Of 8192 cells: see `cell_of` and `groups_of_cells`."""
+SPREAD: Final = 0x9E3779B1
+"""What numbers are multiplied with: 2**32 divided by the golden ratio."""
 
 
 def key_group(key: Any, groups: int = KEY_GROUPS, *, lasting: bool = True) -> int:
@@ -34,18 +38,29 @@ def key_group(key: Any, groups: int = KEY_GROUPS, *, lasting: bool = True) -> in
     Raises:
         TupleError: the key's type has no stable hash.
     """
-    if lasting or not isinstance(key, str) or hasattr(key, "__stable_key__"):
-        return stable_hash(key) % groups
-    return _text_group(text_crc(key) & CELL_MASK, groups)
+    cell = None if lasting else cell_of(key)
+    return stable_hash(key) % groups if cell is None else _group_of_cell(cell, groups)
 
 
-def text_groups(groups: int) -> list[int]:
-    """Groups that need not last: of text, by `text_crc(text) & CELL_MASK`."""
-    return [_text_group(cell, groups) for cell in range(CELL_MASK + 1)]
+def cell_of(key: Any) -> int | None:
+    """The cell of text, or of a number; None: other keys have none."""
+    if hasattr(key, "__stable_key__"):
+        return None
+    if isinstance(key, str):
+        return text_crc(key) & CELL_MASK
+    if isinstance(key, Number) and key == key:  # any of those that Python compares, but for NaN
+        number = hash(key)
+        return ((number ^ number >> 32) * SPREAD >> 19) & CELL_MASK
+    return None
 
 
-def _text_group(cell: int, groups: int) -> int:
-    """A permutation, so each group has as many cells. Texts that differ in a few bits are in different cells, but those
+def groups_of_cells(groups: int) -> list[int]:
+    """Groups that need not last, by cell."""
+    return [_group_of_cell(cell, groups) for cell in range(CELL_MASK + 1)]
+
+
+def _group_of_cell(cell: int, groups: int) -> int:
+    """A permutation, so each group has as many cells. Keys that differ in a few bits are in different cells, but those
     cells differ in a few bits, too, so without it they could be in one half of the groups."""
     cell = cell * 0x9E5 & CELL_MASK
     cell = (cell ^ cell >> 6) * 0x16AB & CELL_MASK

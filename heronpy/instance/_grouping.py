@@ -17,12 +17,13 @@ from heronpy.errors import TupleError
 from heronpy.hashing import (
     CELL_MASK,
     KEY_GROUPS,
+    SPREAD,
     TEXT_SEED,
+    groups_of_cells,
     index_of_group,
     key_group,
     mix,
     stable_hash,
-    text_groups,
 )
 from heronpy.instance._edges import Edge, Fan, MakeFan, Target
 from heronpy.plan import GroupingKind
@@ -31,8 +32,8 @@ Chooser = Callable[[Sequence[Any]], Target]
 
 KEYS_MAX = 1 << 18
 """Keys whose task is remembered, per stream and consumer; when full the memory starts anew."""
-TEXTS_MAX = 1 << 14
-"""The same of texts whose group is quickly found: of more than that, looking them up costs more, in cold caches."""
+QUICK_KEYS_MAX = 1 << 14
+"""The same where the group of text and numbers is quickly found: to look up more costs more, in cold caches."""
 
 
 class CustomGrouping(Protocol):
@@ -62,23 +63,23 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int, *, la
         return constant(edges[0])
     count = len(edges)
     owners = [edges[index_of_group(group, count, key_groups)] for group in range(key_groups)]
-    owners_of_text = [] if lasting else [owners[group] for group in text_groups(key_groups)]
+    by_cell = [] if lasting else [owners[group] for group in groups_of_cells(key_groups)]
     known: dict[Hashable, Edge] = {}
     key_of = operator.itemgetter(*indexes)
-    many_texts = False
+    many = False
 
     def learn(values: Sequence[Any]) -> Edge:
         try:
             key = key_of(values)
         except IndexError:
             raise _lacks_key(edges, values) from None
-        nonlocal many_texts
+        nonlocal many
         edge = owners[key_group(key, key_groups, lasting=lasting)]
         try:
             if len(known) >= KEYS_MAX:
                 known.clear()
-            if type(key) is str and owners_of_text and len(known) >= TEXTS_MAX:
-                many_texts = True
+            if by_cell and len(known) >= QUICK_KEYS_MAX and type(key) in (str, int):
+                many = True
                 known.clear()
             known[key] = edge
         except TypeError:
@@ -93,8 +94,13 @@ def fields(edges: Sequence[Edge], indexes: Sequence[int], key_groups: int, *, la
             # not answer differently from the computation.
             try:
                 key = values[index]
-                if many_texts and type(key) is str:
-                    return owners_of_text[crc32(key.encode(), TEXT_SEED) & CELL_MASK]
+                if many:  # as `heronpy.hashing` does, in place
+                    kind = type(key)
+                    if kind is str:
+                        return by_cell[crc32(key.encode(), TEXT_SEED) & CELL_MASK]
+                    if kind is int:
+                        number = hash(key)
+                        return by_cell[((number ^ number >> 32) * SPREAD >> 19) & CELL_MASK]
                 return known[key]
             except (KeyError, TypeError, IndexError, UnicodeEncodeError):  # the last: half of a surrogate pair
                 return learn(values)

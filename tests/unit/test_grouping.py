@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heronpy.errors import TupleError
-from heronpy.hashing import CELL_MASK, KEY_GROUPS, index_of_group, key_group, text_groups
+from heronpy.hashing import CELL_MASK, KEY_GROUPS, groups_of_cells, index_of_group, key_group
 from heronpy.instance.task import Chooser, Edge, Pair, chooser, custom_grouping, for_all, partial_key
 from heronpy.plan import GroupingKind
 
@@ -99,11 +99,28 @@ def chooser_of_many(count: int, groups: int) -> Chooser:
     return choose
 
 
-@given(st.lists(keys, max_size=20), st.sampled_from((2, 7)), st.sampled_from((16, 1024)))
+@given(st.lists(keys, max_size=5), st.sampled_from((2, 7)), st.sampled_from((16, 1024)))
 def test_a_task_gets_the_keys_of_its_groups_however_many_keys_there_are(
     found: list[Any], count: int, groups: int
 ) -> None:
-    found += ["red", Word("red"), Colour.RED, "\ud800", 1, True, 1.0, b"red", ("red",), None, [1], Folded("Rot")]
+    found += [
+        "red",
+        Word("red"),
+        Colour.RED,
+        "\ud800",
+        1,
+        True,
+        1.0,
+        2**61 - 2,
+        2**70,
+        float(2**70),
+        -1,
+        b"red",
+        ("red",),
+        None,
+        [1],
+        Folded("Rot"),
+    ]
     few = make(GroupingKind.FIELDS, count, indexes=[0], lasting=False, key_groups=groups)
     for choose in (few, chooser_of_many(count, groups)):
         for key in found * 2:
@@ -131,6 +148,27 @@ def test_text_is_divided_evenly_whatever_its_parts_have_in_common(name: str, cou
     assert max(abs(load - 100) for load in loads.values()) < 4 * (100 * (1 - 1 / count)) ** 0.5
 
 
+@pytest.mark.parametrize("count", [2, 3, 8, 64])
+@pytest.mark.parametrize(
+    "first_and_step",
+    [(0, 1), (10**9, 1), (-500, 1), (0, 2), (0, 10), (0, 1000), (0, 1024), (0, 1 << 22), (0, 1 << 32), (1 << 60, 4096)],
+)
+def test_numbers_are_divided_evenly_whatever_lies_between_them(first_and_step: tuple[int, int], count: int) -> None:
+    first, step = first_and_step
+    for kind in (int, float):
+        loads = Counter(
+            index_of_group(key_group(kind(first + step * n) + kind(0), lasting=False), count, KEY_GROUPS)
+            for n in range(100 * count)
+        )
+        assert len(loads) == count
+        assert max(loads.values()) < 200
+
+
+def test_fractions_are_divided() -> None:
+    loads = Counter(index_of_group(key_group(n / 8 + 0.125, lasting=False), 4, KEY_GROUPS) for n in range(400))
+    assert min(loads.values()) > 50 < max(loads.values()) < 200
+
+
 @pytest.mark.parametrize("name", ["{}", "a{}", "key-{}", "{}-key", "{}.com", "{}xyz", "worker{}@host"])
 def test_ten_names_that_differ_in_a_digit_are_not_all_in_one_place(name: str) -> None:
     for count in (2, 3, 4):
@@ -139,13 +177,23 @@ def test_ten_names_that_differ_in_a_digit_are_not_all_in_one_place(name: str) ->
 
 
 @pytest.mark.parametrize("groups", [16, 1024, 4096])
-def test_each_group_has_as_much_of_the_texts(groups: int) -> None:
-    assert set(Counter(text_groups(groups)).values()) == {(CELL_MASK + 1) // groups}
+def test_each_group_has_as_many_cells(groups: int) -> None:
+    assert set(Counter(groups_of_cells(groups)).values()) == {(CELL_MASK + 1) // groups}
 
 
 def test_groups_that_need_not_last_are_the_same_in_every_version() -> None:
     """Containers of one topology may have different releases for a while."""
-    assert [key_group(key, lasting=False) for key in ("", "heron", "\u00e9", 7)] == [789, 752, 179, 477]
+    assert [key_group(key, lasting=False) for key in ("", "heron", "\u00e9", 7, -1, 2**70, 0.5, ("a", 1), b"a")] == [
+        789,
+        752,
+        179,
+        404,
+        322,
+        233,
+        785,
+        565,
+        415,
+    ]
 
 
 @pytest.mark.parametrize(
