@@ -28,6 +28,7 @@ def commit(
     fingerprints: Mapping[int, str],
     inputs: Mapping[int, Mapping[str, str]],
     *,
+    listed: Mapping[int, Mapping[str, str]],
     damaged: Mapping[int, str],
     committed_watermark: Callable[[], int | None],
     all_anew: bool = False,
@@ -42,6 +43,7 @@ def commit(
         version: of its files.
         fingerprints: of the batches that it computed.
         inputs: of each batch, by archive.
+        listed: see `Batch.listed`.
         damaged: what could not be read of the input of batches.
         committed_watermark: called when the batches are in the manifest.
         all_anew: no batch stays as it was.
@@ -59,6 +61,7 @@ def commit(
     now_s = time.time()
     for batch, fingerprint in fingerprints.items():
         done = Batch(version, fingerprint, finished_at_s=now_s, inputs=dict(inputs.get(batch, {})))
+        done.listed = dict(listed.get(batch, {}))
         done.took_s = report.took_s
         done.elements = report.elements[batch]
         done.duplicates = report.duplicates[batch]

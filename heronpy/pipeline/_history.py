@@ -169,6 +169,10 @@ class History(MutableMapping[int, Batch]):
         """Whether anything is to be written."""
         return any(part.changed for part in self._parts)
 
+    def amend(self, batch: int, done: Batch) -> None:
+        """Note something else of a batch whose results are the same: no tier of it is given up."""
+        self._changed(batch).batches[batch] = done
+
     def seen(self, archive: str, batch: int) -> Seen | None:
         """What was found last of a batch in an archive."""
         part = self._part_of(batch)

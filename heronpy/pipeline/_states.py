@@ -5,16 +5,26 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from heronpy.errors import HeronError, NotFoundError
+from heronpy.errors import DamagedInputError, HeronError, NotFoundError, StateError
 from heronpy.filesystem import Location, files_of
+from heronpy.pipeline.batch_times import batch_name
 from heronpy.pipeline.computing import Batches, compute, cores
-from heronpy.pipeline.inputs import archive_readings, open_archives, sizes, source_readings
+from heronpy.pipeline.inputs import (
+    ArchiveInput,
+    archive_readings,
+    damaged_batches,
+    fingerprints,
+    open_archives,
+    sizes,
+    source_readings,
+)
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
 from heronpy.pipeline.masters import check_shared, master_in_use
+from heronpy.pipeline.pending import with_lost
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.reductions import state_directory
 from heronpy.pipeline.session import spark_session
@@ -52,6 +62,8 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
         UsageError: executors are on other machines that do not share its directory.
         NotFoundError: no batch is closed yet.
         TopologyError: a stage has no batch side.
+        DamagedInputError: input is damaged, and no run was told to do without it.
+        StateError: archives have lost rows that batches were computed from.
     """
     check_shared(master_in_use(master), conf or {}, job.places())
     manifest = Manifest.load(job.directory, job.batch_length_ms)
@@ -63,7 +75,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
         raise NotFoundError(f"{job.name} has no closed batch yet: run its batch job first")
     plan = plan_batch(job, nodes)
     with spark_session(f"heronpy {job.name}", master, conf or {}) as session:
-        report, version = _computed(session.sparkContext, job, plan, manifest.committed_watermark)
+        report, version = _computed(session.sparkContext, job, plan, manifest, manifest.committed_watermark)
     try:
         files = {node.stage: [p.written for p in report.parts if p.stage == node.stage] for node in nodes}
         yield {stage: State(found) for stage, found in files.items()}
@@ -73,12 +85,38 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
             files_of(folder).delete_folder(folder)
 
 
-def _computed(sc: SparkContext, job: Job, plan: BatchPlan, upto: int) -> tuple[Report, str]:
+def _computed(sc: SparkContext, job: Job, plan: BatchPlan, manifest: Manifest, upto: int) -> tuple[Report, str]:
     archives = open_archives(job, plan)
     read = Batches(None, upto)
+    _refuse_less(job, archives, manifest, manifest.unread, upto)
     readings, total_bytes = source_readings(plan.sources(), cores(sc))
     readings += archive_readings(archives, read, cores(sc))
     total_bytes += sum(size for batch, size in sizes(archives).items() if batch in read)
-    return compute(
+    report, version = compute(
         sc, job, plan, archives, readings, read, wanted=None, last=upto, batch_bytes={}, total_bytes=total_bytes
     )
+    _refuse_less(job, archives, manifest, report.malformed_in, upto)
+    return report, version
+
+
+def _refuse_less(
+    job: Job, archives: Sequence[ArchiveInput], manifest: Manifest, unread: Container[str], upto: int
+) -> None:
+    """A topology must not begin with less than batches were computed from.
+
+    Raises:
+        DamagedInputError, StateError: it would.
+    """
+    for batch, what in damaged_batches(archives, unread).items():
+        done = manifest.batches.get(batch)
+        if batch <= upto and not (done is not None and done.damaged):
+            raise DamagedInputError(
+                f"the state of reductions cannot be computed: {what}; put back what is damaged, or have batch "
+                f"{batch_name(batch, job.batch_length_ms)} computed without it: heron pipeline backfill --accept-damage"
+            )
+    _, lost = with_lost(manifest, fingerprints(archives, {}), [one.stage for one in archives])
+    if less := [batch for batch in lost if batch <= upto]:
+        raise StateError(
+            "the state of reductions cannot be computed: the archive has lost rows of batch "
+            f"{batch_name(min(less), job.batch_length_ms)}, which is done; put them back"
+        )

@@ -10,6 +10,13 @@ TIER_BATCHES = 16
 """So many batches make a tier of level 1 …"""
 TIER_TIERS = 4
 """… and so many tiers of a level one of the next."""
+DAMAGED = "!"
+"""In the name of a batch's input, before each file of which something cannot be read."""
+
+
+def damage_of(fingerprint: str) -> str:
+    """What of a batch's input cannot be read; empty: nothing."""
+    return fingerprint.partition(DAMAGED)[2]
 
 
 @dataclass
@@ -54,6 +61,8 @@ class Batch:
     """The Spark job that computed it, maybe with others."""
     inputs: dict[str, str] = field(default_factory=dict)
     """Of what it was computed from, this batch's own part, by archive: see `Archive.fingerprint`."""
+    listed: dict[str, str] = field(default_factory=dict, compare=False)
+    """What names the files that these were, by archive: as long as it is the same, no late rows have come."""
     views: dict[str, Parts] = field(default_factory=dict)
     monoids: dict[str, str] = field(default_factory=dict)
     """What each view was merged with: values of different monoids cannot be merged."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from heronpy.connectors import Split
 from heronpy.errors import ConfigError, TopologyError
 from heronpy.pipeline._history import History
-from heronpy.pipeline.batch import Seen
+from heronpy.pipeline.batch import DAMAGED, Seen, damage_of
 from heronpy.pipeline.execute import ScanTask
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.plan import BatchPlan
@@ -82,6 +82,12 @@ class ArchiveInput:
         whole = self.archive.fingerprint(good) if good else f"{batch}:0:{0:016x}"
         size_bytes = sum(file.size_bytes for file in files)
         self.found[batch] = Seen(listing, whole, len(files), size_bytes, len(bad))
+
+    def listed(self, batch: int) -> str:
+        """What names the files of a batch, readable or not: another one when any has come or is gone."""
+        names = {file.path.name for file in self.files.get(batch, ())}
+        names |= {file.path.name for file in self.damaged if file.batch == batch}
+        return hashlib.blake2b("\n".join(sorted(names)).encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
     def chosen(self, batches: Container[int] | None) -> list[ArchiveFile]:
         """Files of some batches, or of all."""
@@ -154,15 +160,38 @@ def fingerprints(archives: Sequence[ArchiveInput], unread: Mapping[str, str]) ->
     for one in archives:
         damaged: dict[int, list[str]] = {}
         for file in one.damaged:
-            damaged.setdefault(file.batch, []).append(f"!{file.path.name}={file.stamp}")
+            damaged.setdefault(file.batch, []).append(f"{DAMAGED}{file.path.name}={file.stamp}")
         for file in one.chosen(None):
             if (seen := unread.get(str(file.path))) is not None:
-                damaged.setdefault(file.batch, []).append(f"!{file.path.name}={seen}")
+                damaged.setdefault(file.batch, []).append(f"{DAMAGED}{file.path.name}={seen}")
         for batch, found in one.found.items():
             if found is not None:
                 whole = found.fingerprint + "".join(sorted(damaged.get(batch, ())))
                 made.setdefault(batch, {})[one.stage] = whole
     return made
+
+
+def listed(archives: Sequence[ArchiveInput], batches: Iterable[int]) -> dict[int, dict[str, str]]:
+    """`Batch.listed` of batches."""
+    return {batch: {one.stage: one.listed(batch) for one in archives if one.found.get(batch)} for batch in batches}
+
+
+def hurt_batches(
+    archives: Sequence[ArchiveInput], inputs: Mapping[int, Mapping[str, str]], history: History
+) -> dict[int, dict[str, str]]:
+    """What batches that are done were computed from, by archive, where nothing has happened to it but damage.
+
+    What is done was computed from all of it: that is better than what could be computed now. Where more files have come
+    it is not: their rows would be missing, and nobody would say so.
+    """
+    hurt: dict[int, dict[str, str]] = {}
+    for one in archives:
+        for batch in [batch for batch, found in inputs.items() if damage_of(found.get(one.stage, ""))]:
+            done = history.get(batch)
+            whole = "" if done is None else done.inputs.get(one.stage, "")
+            if done is not None and whole and not damage_of(whole) and done.listed.get(one.stage) == one.listed(batch):
+                hurt.setdefault(batch, {})[one.stage] = whole
+    return hurt
 
 
 def damaged_batches(archives: Sequence[ArchiveInput], unread: Container[str]) -> dict[int, str]:

@@ -19,12 +19,13 @@ import contextlib
 import hashlib
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heronpy.errors import HeronError
 from heronpy.filesystem import Location, files_of
+from heronpy.pipeline.batch import Seen
 from heronpy.pipeline.inputs import ArchiveInput, complete_before_ms, fingerprints, named_archives, still_unread
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import Manifest
@@ -219,13 +220,27 @@ def remember(manifest: Manifest, found: Found, program: str, undone: Iterable[in
         for batch, seen in one.found.items():
             if seen != manifest.batches.seen(one.stage, batch):
                 manifest.batches.set_seen(one.stage, batch, seen)
+                _name_anew(manifest, one, batch, seen)
         if found.affected is None:
             gone = [batch for batch, _ in manifest.batches.seen_from(one.stage, None) if batch not in one.found]
             for batch in gone:
                 manifest.batches.set_seen(one.stage, batch, None)
     manifest.todo = sorted({*found.dirty, *undone})
-    manifest.program = program
+    # What is done beyond `closable` was not compared with what another program has: it will be by a run that may do it.
+    if program == manifest.program or next(manifest.batches.between(found.closable + 1, None), None) is None:
+        manifest.program = program
+    else:
+        manifest.program = ""
     manifest.checked = found.checked
+
+
+def _name_anew(manifest: Manifest, one: ArchiveInput, batch: int, seen: Seen | None) -> None:
+    """After a compaction, a batch was computed from the files that there are now."""
+    done = manifest.batches.get(batch)
+    if seen is None or seen.unreadable or done is None or done.inputs.get(one.stage) != seen.fingerprint:
+        return
+    if (listed := one.listed(batch)) != done.listed.get(one.stage):
+        manifest.batches.amend(batch, replace(done, listed={**done.listed, one.stage: listed}))
 
 
 def forget(announcements: Sequence[Location]) -> None:

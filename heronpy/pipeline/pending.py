@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from heronpy.pipeline.batch import damage_of
 from heronpy.pipeline.manifest import Manifest
 
 GROUP_BYTES = 2 * 1024**3
@@ -20,6 +21,8 @@ class Work:
     """The last batch that can be computed now."""
     fingerprints: dict[int, str] = field(default_factory=dict)
     """Of every batch that has any output, up to `closable`."""
+    unhurt: dict[int, str] = field(default_factory=dict)
+    """The same as if nothing had been damaged since it was read: who has been computed so is done, too."""
     pending: list[int] = field(default_factory=list)
     """Those to compute, ascending."""
     groups: list[list[int]] = field(default_factory=list)
@@ -32,6 +35,8 @@ class Work:
     """To compute as well, if archives had not lost what they were made of: they stay as they are."""
     less: list[int] = field(default_factory=list)
     """Of `pending`, those whose look-back reaches into what archives have lost."""
+    hurt: list[int] = field(default_factory=list)
+    """Batches whose input was damaged after it was read, and nothing else has become of it."""
     blocked: list[int] = field(default_factory=list)
     """To compute as well, if their input were not damaged."""
 
@@ -42,6 +47,12 @@ class Work:
         self.pending = [batch for batch in self.pending if batch not in touched]
         kept = [[batch for batch in group if batch not in touched] for group in self.groups]
         self.groups = [group for group in kept if group]
+
+    def lacking(self, damaged: Mapping[int, str], group: Sequence[int], lookback: int | None) -> dict[int, str]:
+        """What batches are computed without, of damaged input of others before them that stay as they are."""
+        stay = sorted(damaged.keys() - self.pending)
+        found = {n: next((damaged[b] for b in stay if _reads(n, [b], lookback)), "") for n in group}
+        return {n: what for n, what in found.items() if what and n not in damaged}
 
 
 def decide(
@@ -58,6 +69,7 @@ def decide(
     only: Collection[int] | None = None,
     among: Collection[int] | None = None,
     looked_at: Collection[int] | None = None,
+    hurt: Mapping[int, Mapping[str, str]] | None = None,
     group_bytes: int = GROUP_BYTES,
 ) -> Work:
     """Decide what to compute.
@@ -75,20 +87,26 @@ def decide(
         only: compute these and no others, whether or not they are done.
         among: these may have to be computed, no others (None: any may). `inputs` has all that they are computed from.
         looked_at: batches whose input is in `inputs`, if they have any; None: all.
+        hurt: input of batches before it was damaged, see `hurt_batches`.
         group_bytes: input of one Spark job.
     """
     work = Work(closable)
     inputs, lost = with_lost(manifest, inputs, archives, looked_at)
     work.inputs = inputs
+    work.hurt = sorted(hurt or ())
     candidates = sorted({batch + i for batch in inputs for i in range(reach + 1) if batch + i <= closable})
     if among is not None:
         candidates = [batch for batch in candidates if batch in among]
     work.fingerprints = _fingerprints(candidates, inputs, lookback)
+    if hurt:
+        work.unhurt = _fingerprints(
+            candidates, {b: {**found, **hurt.get(b, {})} for b, found in inputs.items()}, lookback
+        )
     if only is not None:
         work.pending = sorted(batch for batch in set(only) if batch <= closable)
         work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
     else:
-        work.pending = [b for b in candidates if not _is_done(manifest, b, work.fingerprints[b], views, sinks)]
+        work.pending = [b for b in candidates if not _is_done(manifest, work, b, views, sinks)]
     if lost:
         work.lost = sorted(lost)
         touched = [b for b in work.pending if _reads(b, lost, lookback)]
@@ -114,8 +132,8 @@ def with_lost(
 ) -> tuple[dict[int, dict[str, str]], set[int]]:
     """Inputs with those that archives have lost since a batch was made of them, and the batches that lack some.
 
-    An archive only grows. Where it has fewer rows than before, somebody has removed files, or a file is damaged: what
-    was computed from all of them is better than what could be computed now.
+    An archive only grows. Where it has fewer rows than before, somebody has removed files: what was computed from all
+    of them is better than what could be computed now. What is damaged is not lost: it can be put back.
     """
     full = {batch: dict(found) for batch, found in inputs.items()}
     lost = set()
@@ -127,7 +145,7 @@ def with_lost(
             if archive not in archives:
                 continue
             found = inputs.get(batch, {}).get(archive)
-            if found is None or _rows(found) < _rows(recorded):
+            if found is None or (_rows(found) < _rows(recorded) and damage_of(found) == damage_of(recorded)):
                 full.setdefault(batch, {})[archive] = recorded
                 lost.add(batch)
     return full, lost
@@ -142,13 +160,11 @@ def _reads(batch: int, lost: Collection[int], lookback: int | None) -> bool:
     return any(b <= batch and (lookback is None or b >= batch - lookback) for b in lost)
 
 
-def _is_done(
-    manifest: Manifest, batch: int, fingerprint: str, views: Mapping[str, str], sinks: Collection[str]
-) -> bool:
+def _is_done(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str], sinks: Collection[str]) -> bool:
     done = manifest.batches.get(batch)
     return (
         done is not None
-        and done.fingerprint == fingerprint
+        and done.fingerprint in (work.fingerprints[batch], work.unhurt.get(batch))
         and views.keys() <= done.views.keys()
         and all(done.monoids.get(view, monoid) == monoid for view, monoid in views.items())
         and set(sinks) <= done.sinks.keys()
@@ -219,7 +235,7 @@ def undone(
         views: that each batch must have, with the signature of their monoids.
         sinks: that each batch must have.
     """
-    left = {b for b, fingerprint in work.fingerprints.items() if not _is_done(manifest, b, fingerprint, views, sinks)}
+    left = {b for b in work.fingerprints if not _is_done(manifest, work, b, views, sinks)}
     if span is None:
         first = min(left, default=work.closable + 1)
         return sorted(left | {batch for batch in dirty if batch >= first or batch > work.closable})

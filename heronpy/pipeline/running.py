@@ -25,6 +25,8 @@ from heronpy.pipeline.inputs import (
     archive_readings,
     damaged_batches,
     fingerprints,
+    hurt_batches,
+    listed,
     local_files,
     open_archives,
     sizes,
@@ -54,9 +56,9 @@ if TYPE_CHECKING:
 __all__ = ["RunReport", "run"]
 
 _LAST = 2**40
+"""After every batch id that there can be."""
 _LARGE = ("archive/", "sinks/", STORED_STATES, "views/")
 """How the names of what is uploaded in parts begin."""
-"""After every batch id that there can be."""
 
 
 def run(
@@ -159,12 +161,12 @@ class _Run:
             self._job, self._plan, manifest, until_ms=until_ms, span=span, only=batches or (), everything=everything
         )
         self._archives = found.archives
-        input_sizes = sizes(self._archives)
+        inputs, input_sizes = fingerprints(self._archives, manifest.unread), sizes(self._archives)
         views = {n.store_name: n.monoid.signature for n in self._outputs() if isinstance(n, StoreNode)}
         sinks = [node.stage for node in self._outputs() if isinstance(node, SinkNode)]
         work = decide(
             manifest,
-            fingerprints(self._archives, manifest.unread),
+            inputs,
             input_sizes,
             archives=[one.stage for one in self._archives],
             closable=found.closable,
@@ -175,6 +177,7 @@ class _Run:
             only=batches,
             among=found.affected,
             looked_at=found.looked_at(),
+            hurt=hurt_batches(self._archives, inputs, manifest.batches),
         )
         self._tell_of_lost(work, self._plan.lookback_ms)
         self._block(work, lookback)
@@ -257,6 +260,10 @@ class _Run:
                 "and the archive has lost rows of batches that are done; put them back, or let the reduction end in "
                 "a store"
             )
+        if hurt := [batch for batch in work.hurt if batch not in set(work.pending)]:
+            self._report.notes.append(
+                f"input of {self._names(hurt)} has been damaged since it was read: their results stay as they are"
+            )
         if work.lost:
             self._report.notes.append(
                 f"the archive has lost rows of {self._names(work.lost)}: their results stay as they are"
@@ -320,6 +327,9 @@ class _Run:
                 self._manifest.save(self._job.directory)  # so that the next run need not find it
                 return False
             renew(work, fingerprints(self._archives, self._manifest.unread), lookback)
+        if self._accept_damage:
+            known = damaged_batches(self._archives, self._manifest.unread)
+            self._report.damaged = known | work.lacking(known, group, lookback)
         commit(
             self._job,
             self._plan,
@@ -328,7 +338,8 @@ class _Run:
             version,
             {batch: work.fingerprints[batch] for batch in group},
             work.inputs,
-            damaged=damaged_batches(self._archives, self._manifest.unread),
+            listed=listed(self._archives, group),
+            damaged=self._report.damaged,
             committed_watermark=lambda: committed_watermark(self._manifest, work, left),
         )
         settle(note)
@@ -374,6 +385,7 @@ class _Run:
                 version,
                 dict.fromkeys(found, version),
                 {},
+                listed={},
                 damaged=self._report.damaged,
                 committed_watermark=lambda: upto,
                 all_anew=True,

@@ -12,9 +12,11 @@ from tmaster_world import topology
 
 pytest.importorskip("pyarrow", reason="archives are Parquet files")
 
+from heronpy import cli
 from heronpy.connectors import ListSource
 from heronpy.errors import AlreadyExistsError, DamagedInputError, FencedError, UnavailableError, UserCodeError
-from heronpy.pipeline import Job, RunReport
+from heronpy.pipeline import Job, Manifest, RunReport
+from heronpy.pipeline.manifest import Batch, Parts
 from heronpy.pipeline.publish import failed, publish, tell
 from heronpy.pipeline.record import Reconciled, Record, Run, read_record
 from heronpy.plan import key_value
@@ -136,3 +138,48 @@ def test_what_was_found_earlier_cannot_replace_what_was_found_later(
     record = told(state)
     assert record is not None
     assert record.done == 7
+
+
+SCRIPT = """
+from heronpy.connectors import ListSource
+from heronpy.errors import UnavailableError
+from heronpy.stores import SqliteStore
+from heronpy.streamlet import Builder, Config, Runner, Sum
+
+class Away(SqliteStore):
+    def reader(self, context):
+        reader = super().reader(context)
+        def drop(upto):
+            raise UnavailableError("the live store is away")
+        reader.drop = drop
+        return reader
+
+builder, config = Builder(), Config()
+builder.new_source(ListSource([("a", 1)], times=[1.0])).archive().to_store("counts", Sum(), Away())
+config.set_pipeline("job", batch_length=60, keep_live_batches=0)
+Runner().run("words", config, builder)
+"""
+
+
+def test_live_rows_that_cannot_be_dropped_are_an_error_of_the_command_and_none_of_the_run(
+    tmp_path: Path,
+    job: Job,
+    state: FileStateManager,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("pyspark", reason="batch runs are Spark's")
+    submitted(state, job.directory)
+    manifest = Manifest(60_000, committed_watermark=3)
+    manifest.batches[3] = Batch("1a-00000001", "f", views={"counts": Parts()}, monoids={"counts": Sum().signature})
+    job.directory.mkdir(parents=True)
+    manifest.save(job.directory)
+    (tmp_path / "words.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HERON_HOME", str(tmp_path / "home"))
+    assert cli.run(["pipeline", "run", "words.py"]) == UnavailableError.exit_code
+    assert "the live store is away" in capsys.readouterr().err
+    record = told(state)
+    assert record is not None
+    assert record.run is not None
+    assert (record.run.error, record.run.batches) == ("", 0)

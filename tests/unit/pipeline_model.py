@@ -1,0 +1,290 @@
+"""A job whose batch runs are killed, and what they must have computed: all batches, from all rows that are archived.
+
+Spark is left out: its tasks run in this process, one after the other. All that is read, written and committed is as
+with it. A run is killed before one of its file operations; from then on it does none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heronpy.archive import Archive, ArchiveWriter
+from heronpy.connectors import ListSource
+from heronpy.filesystem import Location, files_of
+from heronpy.pipeline import (
+    Job,
+    Manifest,
+    MergedStore,
+    RunReport,
+    ViewReader,
+    compaction,
+    leftovers,
+    news,
+    run,
+    running,
+)
+from heronpy.pipeline.leftovers import search
+from heronpy.pipeline.manifest import HISTORY
+from heronpy.stores import SqliteStore
+from heronpy.streamlet import Builder, Config, Sum, WindowConfig
+from heronpy.streamlet.runner import Program
+from tests.chaos.inline_spark import inline_session
+from tests.unit.memory_storage import MemoryStorage
+
+LENGTH_MS = 10_000
+WINDOW_MS = 15_000
+_NUMBERS = itertools.count()
+_OPERATIONS = ("replace", "rename", "link", "unlink", "mkdir", "rmdir")
+Rows = dict[str, tuple[str, int]]
+"""Key and time by id."""
+
+
+class Killed(BaseException):
+    """As by kill -9: nothing that catches errors catches it."""
+
+
+class Operations:
+    """Counts operations that change files; before one of them the process is killed, or something is done."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self.kill_at: int | None = None
+        self.before: Callable[[], None] | None = None
+        self._busy = False
+        for name in _OPERATIONS:
+            patch.setattr(os, name, self._counted(getattr(os, name)))
+        patch.setattr(os, "open", self._opened(os.open))
+        patch.setattr(os, "fsync", lambda fd: None)
+
+    @contextlib.contextmanager
+    def watched(self, kill_at: int | None = None, before: Callable[[], None] | None = None) -> Iterator[None]:
+        """Inside, operations are counted from 0."""
+        self.count, self.kill_at, self.before = 0, kill_at, before
+        try:
+            yield
+        finally:
+            self.kill_at = self.before = None
+
+    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.next()
+            return call(*args, **kwargs)
+
+        return counted
+
+    def _opened(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
+            if flags & os.O_CREAT:
+                self.next()
+            return call(path, flags, *args, **kwargs)
+
+        return opened
+
+    def next(self) -> None:
+        if self._busy:
+            return
+        self.count += 1
+        if self.kill_at is not None and self.count > self.kill_at:
+            raise Killed
+        if self.before is not None:
+            self._busy = True
+            try:
+                self.before()
+            finally:
+                self._busy = False
+
+
+class MemoryStore(MemoryStorage):
+    """A store whose requests that change something are counted."""
+
+    def __init__(self, operations: Operations) -> None:
+        super().__init__()
+        self._operations = operations
+
+    def put(self, name: str, chunks: Iterable[bytes]) -> None:
+        self._operations.next()
+        super().put(name, chunks)
+
+    def create(self, name: str, data: bytes) -> bool:
+        self._operations.next()
+        if name in self.stored:
+            return False
+        self.stored[name] = data
+        return True
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._operations.next()
+            super().delete([name])
+
+
+class World:
+    """A job, its archives, and what is in them."""
+
+    def __init__(
+        self, directory: Location, *, archives: int = 1, windows: bool = False, live: Path | None = None
+    ) -> None:
+        self.directory = directory
+        self._live = None if live is None else SqliteStore(live)
+        self.archives, self.windows = archives, windows
+        self.views = ["counts", "again"]
+        self.rows: list[Rows] = [{} for _ in range(archives)]
+        """By archive, all that was ever written."""
+        self.upto = -1
+        """Batches up to this one are complete."""
+        self._writers: list[ArchiveWriter] = []
+        self.write()
+
+    @property
+    def job(self) -> Job:
+        builder, config = Builder(), Config()
+        streams = [
+            builder.new_source(ListSource(["a"], times=[0], ids=["a"])).archive(name=f"events{i}")
+            for i in range(self.archives)
+        ]
+        words = streams[0]
+        for other in streams[1:]:
+            words = words.union(other)
+        pairs = words.map(_pair).set_name("pairs")
+        for view in self.views:
+            pairs.to_store(view, Sum())
+        if self.windows:
+            window = WindowConfig(WINDOW_MS / 1000, WINDOW_MS / 1000)
+            pairs.reduce_by_key_and_window(window, _add).set_name("w").to_store("windows", Sum())
+        config.set_pipeline(self.directory, batch_length=LENGTH_MS // 1000, live=self._live)
+        return Job.of(Program("model", config, builder.graph))
+
+    def archive(self, index: int = 0) -> Archive:
+        return Archive(self.directory / "archive" / f"events{index}")
+
+    def write(self, *batches: int, archive: int = 0, count: int = 1, upto: int | None = None) -> None:
+        """Commit so many rows of each batch to an archive, some of them twice."""
+        while len(self._writers) < self.archives:
+            path = self.archive(len(self._writers)).directory
+            self._writers.append(
+                ArchiveWriter(path, task="0", batch_length_ms=LENGTH_MS, codec="columns", dead_letter=_refuse, run="r")
+            )
+        writer, rows = self._writers[archive], self.rows[archive]
+        for batch in batches:
+            for _ in range(count):
+                n = next(_NUMBERS)
+                rows[f"e{n}"] = key, time_ms = f"k{n % 3}", batch * LENGTH_MS + (n * 7919) % LENGTH_MS
+                for _ in range(2 if n % 5 == 0 else 1):
+                    writer.add(f"e{n}", time_ms, key)
+        writer.commit()
+        self.upto = self.upto if upto is None else max(self.upto, upto)
+        for each in self._writers:
+            each.progress((self.upto + 1) * LENGTH_MS)
+
+    def files(self, batch: int, archive: int = 0) -> list[Path]:
+        return [Path(str(file.path)) for file in self.archive(archive).files_of_batch(batch)]
+
+    def run(self, **options: Any) -> RunReport:
+        return run(self.job, master="local[2]", **options)
+
+    def expected(self) -> dict[str, dict[int, Counter[Any]]]:
+        """By view and batch, what all archived rows make."""
+        counts: dict[int, Counter[Any]] = defaultdict(Counter)
+        windows: dict[int, Counter[Any]] = defaultdict(Counter)
+        for key, time_ms in (row for rows in self.rows for row in rows.values()):
+            counts[time_ms // LENGTH_MS][key] += 1
+            begin = time_ms // WINDOW_MS * WINDOW_MS
+            window = begin / 1000, (begin + WINDOW_MS) / 1000
+            windows[(begin + WINDOW_MS - 1) // LENGTH_MS][key, window] += 1
+        made = {view: dict(counts) for view in self.views}
+        return made | ({"windows": dict(windows)} if self.windows else {})
+
+    def found(self, view: str) -> dict[int, Counter[Any]]:
+        with contextlib.closing(ViewReader(self.directory, view, Sum())) as reader:
+            return {batch: rows for batch in reader.batches() if (rows := Counter(dict(reader.items(batch))))}
+
+    def check(self, upto: int | None = None) -> None:
+        """Every view has of each batch that is done what all rows make: by batch, in total and by key."""
+        upto = self.upto if upto is None else upto
+        for view, batches in self.expected().items():
+            wanted = {batch: rows for batch, rows in batches.items() if batch <= upto}
+            found = self.found(view)
+            differing = {n: (found.get(n), wanted.get(n)) for n in {*found, *wanted} if found.get(n) != wanted.get(n)}
+            assert not differing, f"{view}: {differing}"
+            total = sum(wanted.values(), Counter[Any]())
+            with MergedStore(self.job, view, exact_only=True) as store:
+                assert store.committed_watermark == upto or not wanted
+                assert Counter({_plain(key): value for key, value in store.items()}) == total
+                assert {key: store.get(key) for key in total} == total
+
+    def check_read(self, history: Mapping[str, Mapping[int, Sequence[Counter[Any]]]]) -> None:
+        """What can be read now is of each batch what all rows made at some time, and in total as much.
+
+        Args:
+            history: by view and batch, what they made, since runs began.
+        """
+        manifest = Manifest.load(self.directory)
+        upto = manifest.committed_watermark
+        if upto is None:
+            return
+        for view in self.views:
+            if manifest.lacking(view, upto):
+                continue
+            with MergedStore(self.job, view, exact_only=True) as store:
+                total = Counter({_plain(key): value for key, value in store.items()})
+                assert {key: store.get(key) for key in total} == total
+            found = {batch: rows for batch, rows in self.found(view).items() if batch <= upto}
+            assert total == sum(found.values(), Counter[Any]())
+            for batch, rows in found.items():
+                assert rows in history[view][batch], (view, batch, rows)
+
+    def check_settled(self) -> None:
+        """A run has nothing to do, and nothing is left of those before."""
+        assert self.run().batches == []
+        assert self.run(everything=True).batches == []
+        manifest, files = Manifest.load(self.directory), files_of(self.directory)
+        assert search(self.directory, manifest) == []
+        for index in range(self.archives):
+            assert self.archive(index).announced() == []
+        assert {file.path.name for file in files.listed(self.directory / HISTORY)} == manifest.segment_files()
+        for segment in Manifest.load(self.directory).batches.segments():
+            done = dict(manifest.batches.where(lambda other, name=segment.name: other.name == name))
+            assert segment.done == len(done)
+            assert segment.elements == sum(batch.elements for batch in done.values())
+        for index, node in enumerate(self.job.archives().values()):
+            name = node.stage
+            seen = dict(manifest.batches.seen_from(name, None))
+            summed = [segment.seen[name].rows for segment in manifest.batches.segments() if name in segment.seen]
+            assert sum(summed) == sum(one.rows for one in seen.values())
+            there = {n: len(files) for n, files in self.archive(index).batches().items()}
+            assert there == {n: one.files for n, one in seen.items()}
+
+
+def _plain(key: Any) -> Any:
+    return (key.key, tuple(key.window)) if hasattr(key, "window") else key
+
+
+def _pair(word: str) -> tuple[str, int]:
+    return word, 1
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+def _refuse(*what: Any) -> None:
+    raise AssertionError(what)
+
+
+def model(patch: pytest.MonkeyPatch, *, long: bool = True) -> Operations:
+    """Without Spark; a few batches are many, if `long`."""
+    for module in (running, compaction):
+        patch.setattr(module, "spark_session", inline_session)
+    if long:
+        patch.setattr(news, "LISTED_BATCHES", 0)
+        patch.setattr(news, "_IN_TURN", 2)
+        patch.setattr(leftovers, "_SEARCHED_BATCHES", 0)
+    return Operations(patch)
