@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import msgspec
 
 from heronpy.errors import HeronError
 from heronpy.filesystem import Found, Location, files_of
-from heronpy.pipeline.manifest import Manifest
+from heronpy.pipeline.manifest import Manifest, every_tier
 
 INTENTS = "intents"
 """The folder of the notes, in the job's directory."""
@@ -64,7 +64,7 @@ def unfinished(directory: Location, manifest: Manifest) -> tuple[list[str], list
     folders: list[str] = []
     notes: list[Location] = []
     versions: set[str | None] = set()
-    tiers = {f"views/{view}/base/{tier.version}" for view, tiers in manifest.tiers.items() for tier in tiers}
+    tiers: set[str] | None = None
     found: list[Found[Any]] = files_of(directory).listed(directory / INTENTS)
     for file in found:
         try:
@@ -73,7 +73,9 @@ def unfinished(directory: Location, manifest: Manifest) -> tuple[list[str], list
             versions.add(None)
             notes.append(file.path)
             continue
-        left = [folder for folder, batch in note.folders() if not _counts(folder, batch, note.version, manifest, tiers)]
+        if note.batches == () and tiers is None:
+            tiers = {f"views/{view}/base/{tier.version}" for view, tier in every_tier(directory, manifest)}
+        left = [f for f, batch in note.folders() if not _counts(f, batch, note.version, manifest, tiers or ())]
         folders += left
         if left or note.batches is None:
             versions |= {note.version, *([None] if note.batches is None else [])}
@@ -82,7 +84,7 @@ def unfinished(directory: Location, manifest: Manifest) -> tuple[list[str], list
     return folders, notes, versions
 
 
-def _counts(folder: str, batch: int | None, version: str, manifest: Manifest, tiers: set[str]) -> bool:
+def _counts(folder: str, batch: int | None, version: str, manifest: Manifest, tiers: Container[str]) -> bool:
     if batch is None:
         return folder in tiers
     done = manifest.batches.get(batch)

@@ -18,7 +18,7 @@ from heronpy.pipeline.computing import VERSION
 from heronpy.pipeline.intents import unfinished
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.letters import find_letters, letters_of, stale_letters
-from heronpy.pipeline.manifest import CHILDREN, HISTORY, Manifest, Tier, read_children
+from heronpy.pipeline.manifest import CHILDREN, HISTORY, Manifest, Tier, every_tier
 from heronpy.pipeline.reductions import STATES, STORED_STATES
 
 _SEARCHED_BATCHES = 256
@@ -80,11 +80,7 @@ def search(directory: Location, manifest: Manifest) -> list[Location]:
     Raises:
         OSError, HeronError: they cannot be listed.
     """
-    tiers = [
-        (view, tier)
-        for view, top in manifest.tiers.items()
-        for tier in _with_children(directory / "views" / view / "base", top)
-    ]
+    tiers = every_tier(directory, manifest)
     if not isinstance(directory, Path):
         return _stored(directory, manifest, tiers)
     kept = {f"batch={n}/{batch.version}" for n, batch in manifest.batches.items()}
@@ -117,14 +113,6 @@ def _stored(directory: Location, manifest: Manifest, tiers: Sequence[tuple[str, 
             where = (kind, *path.parts[len(folder.parts) :])  # kind, output, batch, version, name; others' files stay
             if len(where) == 5 and path.name and where not in named:
                 found.append(path)
-    return found
-
-
-def _with_children(folder: Location, tiers: Sequence[Tier]) -> list[Tier]:
-    found = list(tiers)
-    for tier in found:
-        if tier.level > 1:
-            found += read_children(folder / tier.version)
     return found
 
 

@@ -222,6 +222,19 @@ def read_children(folder: Location) -> list[Tier]:
         return []  # then it is made of the batches again
 
 
+def every_tier(directory: Location, manifest: Manifest) -> list[tuple[str, Tier]]:
+    """The tiers of all views, also those that others were made of, and count again if these are given up.
+
+    Raises:
+        OSError, HeronError: they cannot be read.
+    """
+    found = [(view, tier) for view, tiers in manifest.tiers.items() for tier in tiers]
+    for view, tier in found:
+        if tier.level > 1:
+            found += [(view, child) for child in read_children(directory / "views" / view / "base" / tier.version)]
+    return found
+
+
 class _Root(msgspec.Struct, kw_only=True):
     """The file."""
 

@@ -113,7 +113,8 @@ def _of_many(tiers: Sequence[Tier]) -> list[Merge]:
         return []
     at = min(range(1, len(tiers)), key=lambda i: max(tiers[i - 1].level, tiers[i].level))
     pair = list(tiers[at - 1 : at + 1])
-    return [Merge(pair[0].after, pair[1].upto, max(tier.level for tier in pair), pair)]
+    level = max(pair[0].level, pair[1].level) + (pair[0].level == pair[1].level)  # at least 2, as of all made of tiers
+    return [Merge(pair[0].after, pair[1].upto, level, pair)]
 
 
 def views_to_roll_up(manifest: Manifest, stores: Mapping[str, StoreNode]) -> list[str]:

@@ -133,3 +133,10 @@ def test_tiers_that_cannot_be_taken_apart_are_made_again_of_batches(history: His
     history.check()
     history.roll_up()
     assert history.check() <= 16 + 3 * 4
+
+
+def test_a_tier_of_tiers_is_never_of_the_first_level_whose_parts_nobody_looks_for(history: History) -> None:
+    history.manifest.committed_watermark = 65
+    history.manifest.tiers[VIEW] = [Tier(f"t{n}", n - 1 if n else None, n, (1, 1, 2)[n % 3]) for n in range(66)]
+    (merge,) = plan_merges(history.manifest, VIEW)
+    assert (len(merge.tiers), merge.level) == (2, 2)

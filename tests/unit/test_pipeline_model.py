@@ -1,0 +1,216 @@
+"""Batch runs that are killed at any operation, beside readers, compactions and late rows: all rows get into views."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="batch runs are Spark's")
+
+from heronpy.errors import AlreadyExistsError, FencedError
+from heronpy.filesystem import Location, UrlPath
+from heronpy.pipeline import manifest as manifests
+from heronpy.pipeline import rollup, running
+from heronpy.pipeline.compaction import compact
+from heronpy.pipeline.look import look
+from heronpy.pipeline.pending import decide
+from heronpy.pipeline.vacuum import vacuum
+from tests.unit.pipeline_model import LENGTH_MS, Killed, MemoryStore, Operations, World, model
+
+SEEDS = 200 if os.environ.get("HERON_LONG") == "1" else 2
+_PLACES = itertools.count()
+
+
+class Campaign:
+    """A world in which one thing after the other happens."""
+
+    def __init__(self, world: World, operations: Operations, chance: random.Random) -> None:
+        self.world, self.operations, self.chance = world, operations, chance
+        self.history: dict[str, dict[int, list[Counter[Any]]]] = defaultdict(lambda: defaultdict(list))
+        self.most = 60
+        self.log: list[str] = []
+
+    def note(self) -> None:
+        """Remember what all rows make now."""
+        for view, batches in self.world.expected().items():
+            for batch, rows in batches.items():
+                self.history[view][batch].append(rows)
+
+    def new(self) -> None:
+        world, chance = self.world, self.chance
+        upto = world.upto + chance.randrange(1, 6)
+        batches = [n for n in range(world.upto + 1, upto + 1) if chance.random() < 0.9]
+        world.write(*batches, archive=chance.randrange(world.archives), upto=upto)
+
+    def late(self) -> None:
+        world, chance = self.world, self.chance
+        batches = [chance.randrange(-3, world.upto + 3) for _ in range(chance.randrange(1, 3))]
+        if chance.random() < 0.1:
+            batches.append(10**8 + chance.randrange(3))
+        world.write(*batches, archive=chance.randrange(world.archives), count=chance.randrange(1, 4))
+
+    def other_views(self) -> None:
+        self.world.views = self.chance.choice([["counts"], ["counts", "again"]])
+
+    def compact(self) -> None:
+        compact(self.world.job, min_files=2, keep_replaced_s=self.chance.choice([0, 0, 600]))
+
+    def vacuum(self) -> None:
+        vacuum(self.world.job)
+
+    def run(self) -> None:
+        chance, upto = self.chance, None
+        kind = chance.choice(["", "", "everything", "until", "batches"])
+        options: dict[str, Any] = {}
+        if kind == "everything":
+            options["everything"] = True
+        elif kind == "until":
+            upto = chance.randrange(self.world.upto + 2)
+            options["until_ms"] = (upto + 1) * LENGTH_MS
+        elif kind == "batches":
+            options["batches"] = [chance.randrange(-2, self.world.upto + 2) for _ in range(3)]
+        self.log.append(str(options))
+        self.world.run(**options)
+        if kind in ("", "everything"):
+            self.world.check()
+
+    def step(self) -> None:
+        choices = (self.new, self.late, self.other_views, self.compact, self.vacuum, self.run)
+        (action,) = self.chance.choices(choices, (3, 4, 0.5, 1, 0.5, 6))
+        self.log.append(action.__name__)
+        if action in (self.new, self.late, self.other_views):
+            action()
+            self.note()
+        else:
+            self.disturb(action)
+
+    def disturb(self, action: Callable[[], None]) -> None:
+        """Do it while somebody reads; or it is killed."""
+        kill_at = self.chance.randrange(self.most) if self.chance.random() < 0.7 else None
+        self.log.append(f"kill at {kill_at}")
+        read = (lambda: self.read(0.1)) if self.chance.random() < 0.3 else None
+        try:
+            with self.operations.watched(kill_at, read):
+                action()
+        except Killed:
+            self.log.append("killed")
+        else:
+            self.most = max(10, self.operations.count)
+        self.read()
+
+    def read(self, share: float = 1.0) -> None:
+        if self.chance.random() < share:
+            self.world.check_read(self.history)
+            look(self.world.job, 0)
+
+
+@pytest.fixture(params=["directory", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Operations]:
+    operations = model(monkeypatch)
+    if request.param == "directory":
+        return tmp_path, operations
+    return store(monkeypatch, operations), operations
+
+
+def store(monkeypatch: pytest.MonkeyPatch, operations: Operations) -> Location:
+    storage = MemoryStore(operations)
+    monkeypatch.setattr("heronpy.checkpoints.open_storage", lambda url: storage)
+    return UrlPath(f"hdfs://model-{os.getpid()}-{next(_PLACES)}/x", "job")
+
+
+def small(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
+    """Few batches are many in all respects."""
+    monkeypatch.setattr("heronpy.pipeline._history.SEGMENT_BATCHES", chance.choice([2, 5]))
+    monkeypatch.setattr(manifests, "_KEPT", chance.choice([1, 3, 32]))
+    monkeypatch.setattr(rollup, "TIER_BATCHES", chance.choice([2, 4]))
+    monkeypatch.setattr(rollup, "TIER_TIERS", 2)
+    group_bytes = chance.choice([1, 30_000, 2**30])
+    monkeypatch.setattr(running, "decide", functools.partial(decide, group_bytes=group_bytes))
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_killed_at_any_operation_runs_come_to_what_all_rows_make(
+    place: tuple[Any, Operations], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chance = random.Random(seed)
+    small(monkeypatch, chance)
+    live = None if isinstance(place[0], Path) else tmp_path / "live"
+    world = World(place[0], archives=chance.choice([1, 1, 2]), windows=chance.random() < 0.5, live=live)
+    campaign = Campaign(world, place[1], chance)
+    try:
+        for _ in range(12 if SEEDS < 10 else 40):
+            campaign.step()
+        campaign.new()
+        world.run()
+        world.check()
+        world.check_settled()
+    except BaseException:
+        print("\n".join(campaign.log))
+        raise
+
+
+def test_a_new_view_is_computed_of_all_batches_though_a_run_did_not_reach_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path)
+    world.views = ["counts"]
+    world.write(*range(8), upto=7)
+    world.run()
+    world.views.append("again")
+    assert world.run(until_ms=3 * LENGTH_MS).batches == [0, 1, 2]
+    assert world.run().batches == [3, 4, 5, 6, 7]
+    world.check()
+    world.check_settled()
+
+
+def test_a_note_that_could_not_be_removed_takes_no_tier_away_that_others_are_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    monkeypatch.setattr(rollup, "TIER_BATCHES", 2)
+    monkeypatch.setattr(rollup, "TIER_TIERS", 2)
+    world = World(tmp_path)
+    world.write(*range(9), upto=8)
+    with monkeypatch.context() as patched:
+        patched.setattr(rollup, "settle", lambda note: None)
+        world.run()
+    world.run()
+    world.write(3)
+    world.run()
+    world.check()
+    world.check_settled()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_of_two_runs_in_a_store_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    chance, operations = random.Random(seed), model(monkeypatch)
+    small(monkeypatch, chance)
+    world = World(store(monkeypatch, operations), windows=chance.random() < 0.5, live=tmp_path / "live")
+    world.write(*range(6), upto=5)
+    world.run()
+    world.write(2, 6, 7, upto=7)
+    strike_at = chance.randrange(60)
+
+    def strike() -> None:
+        if operations.count == strike_at:
+            if chance.random() < 0.7:
+                world.write(chance.randrange(8), 8, upto=8)
+            with monkeypatch.context() as patched:
+                patched.setattr("heronpy.pipeline._manifest_log._LEASE_S", 0.0)  # its host sleeps, or cannot reach it
+                chance.choice([world.run, world.run, functools.partial(vacuum, world.job)])()
+
+    with operations.watched(before=strike), contextlib.suppress(FencedError, AlreadyExistsError):
+        world.run()
+    world.run()
+    world.check()
+    world.check_settled()
