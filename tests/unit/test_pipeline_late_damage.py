@@ -19,6 +19,7 @@ from tests.chaos.inline_spark import inline_session
 from tests.unit.pipeline_model import World, model
 
 BATCHES = 6
+LONG = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def computed(directory: Path, *, archives: int = 1, windows: bool = False, count
     return world
 
 
-@pytest.mark.parametrize(("damage", "late", "which"), [(cut, 1, 0), (flip, 1, 0), (cut, 5, -1)])
+@pytest.mark.parametrize(("damage", "late", "which"), [(cut, 1, 0), (flip, 1, 0), pytest.param(cut, 5, -1, marks=LONG)])
 def test_late_rows_beside_a_damaged_file_are_refused_until_it_is_put_back(
     tmp_path: Path, damage: Callable[[Path], None], late: int, which: int
 ) -> None:
@@ -70,7 +71,8 @@ def test_late_rows_beside_a_damaged_file_are_refused_until_it_is_put_back(
 
 
 @pytest.mark.parametrize(
-    ("damage", "accept_damage", "compacted"), [(cut, False, True), (cut, True, False), (flip, True, False)]
+    ("damage", "accept_damage", "compacted"),
+    [(cut, True, True), pytest.param(cut, False, False, marks=LONG), pytest.param(flip, True, False, marks=LONG)],
 )
 def test_results_stay_when_nothing_has_come_but_damage(
     tmp_path: Path, damage: Callable[[Path], None], accept_damage: bool, compacted: bool
@@ -94,7 +96,7 @@ def test_results_stay_when_nothing_has_come_but_damage(
     world.check()
 
 
-@pytest.mark.parametrize("damage", [cut, flip])
+@pytest.mark.parametrize("damage", [cut, pytest.param(flip, marks=LONG)])
 def test_what_is_computed_from_late_rows_and_from_what_is_damaged_is_refused(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:
@@ -164,7 +166,7 @@ def test_rows_that_were_accepted_as_damaged_and_put_back_do_not_hide_behind_othe
         world.run(everything=True)
 
 
-@pytest.mark.parametrize("damage", [cut, flip, Path.unlink])
+@pytest.mark.parametrize("damage", [cut, pytest.param(flip, marks=LONG), pytest.param(Path.unlink, marks=LONG)])
 def test_a_topology_does_not_begin_with_less_than_batches_were_computed_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:

@@ -26,7 +26,7 @@ from heronpy.pipeline.pending import decide
 from heronpy.pipeline.vacuum import vacuum
 from tests.unit.pipeline_model import LENGTH_MS, Killed, MemoryStore, Operations, World, model
 
-SEEDS = 200 if os.environ.get("HERON_LONG") == "1" else 2
+SEEDS = 200 if os.environ.get("HERON_LONG") == "1" else 1
 _PLACES = itertools.count()
 
 
