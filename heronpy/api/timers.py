@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from heronpy.api.bolt.window_settings import TimeSettings, time_ms
 from heronpy.api.followed_watermarks import FollowedWatermarks
-from heronpy.windows import END, Sent, Watermarks
+from heronpy.windows import END, NEVER, Sent, Watermarks
 
 if TYPE_CHECKING:
     from heronpy.api.topology_context import TopologyContext
@@ -92,9 +92,10 @@ class Timers:
         self._watermarks = settings.watermarks(context, self._now_ms, self._followed)
         self._sent = Sent(every_ms=0) if self._timestamp is not None and context.sends_watermarks() else None
         if self._clocks.value is not None:
-            now_ms, watermarks = self._clocks.value
+            now_ms, watermarks, *foremost = self._clocks.value
             self._now_ms = max(self._now_ms, now_ms)
             self._watermarks.restore(watermarks)
+            self._watermarks.take_over(*foremost or [NEVER])
         self._numbers = itertools.count()
         self._heaps: dict[bool, _Heap] = {True: [], False: []}
         self._count = {True: 0, False: 0}
@@ -230,7 +231,7 @@ class Timers:
 
     def save(self) -> None:
         """Bring the state of the clocks up to date, for a snapshot."""
-        self._clocks.value = (self.now_ms, self._watermarks.saved())
+        self._clocks.value = (self.now_ms, self._watermarks.saved(), self._watermarks.foremost)
 
     @property
     def indexed(self) -> int:
@@ -278,10 +279,13 @@ def _task(split: tuple[int, Any]) -> int:
 
 
 def _latest(saved: Any) -> Any:
+    """Of all tasks. The foremost may be another's than the watermark, and older versions have not saved it."""
     known = [each for each in saved if each is not None]
     if not known:
         return None
-    return max(now_ms for now_ms, _ in known), Watermarks.merged([watermarks for _, watermarks in known])
+    now_ms, watermarks, *_ = zip(*known, strict=False)
+    foremost = max((one for _, _, *foremost in known for one in foremost), default=NEVER)
+    return max(now_ms), Watermarks.merged(watermarks), foremost
 
 
 __all__ = ["AT_ONCE_MAX", "Timer", "TimerKind", "Timers"]

@@ -98,6 +98,7 @@ def keys(fired: list[Any]) -> list[Any]:
     return [key for key, _, _ in fired]
 
 
+IDLE_AFTER = "topology.bolts.watermark.idle.after.ms"
 EVENT_TIME = {"topology.bolts.tuple.timestamp.field.name": "number"}
 
 
@@ -248,6 +249,38 @@ def test_timers_that_are_set_anew_again_and_again_take_no_memory_and_fire_once()
     now_ms = 200_000
     assert [timer.at_ms for timer in timers.due()] == [109_999]
     timers.check_invariants()
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_timers_that_came_from_other_tasks_fire_when_the_input_ends(after: int, keyed: bool, again: bool) -> None:
+    now_ms = 0
+    config = {**EVENT_TIME, "topology.bolts.watermark.event.interval.ms": 1, IDLE_AFTER: 500}
+
+    def declare(states: TaskStates) -> Timers:
+        return Timers(Declaring(states), config, keyed=keyed, wall_ms=lambda: now_ms)  # type: ignore[arg-type]
+
+    component = Component(declare, 2)
+    # Of two inputs, the watermark of the first task is farther, and the latest time that the second one has read.
+    read = [{"fast": 100, "slow": 50}, {"fast": 200, "slow": 40}]
+    for number, (timers, latest) in enumerate(zip(component.declared, read, strict=True)):
+        process = timers.observing(lambda _tup: None)
+        for stream, at_ms in latest.items():
+            for _ in range(2):  # the second one confirms the first
+                process(Tuple([at_ms], Detached("numbers", stream, 1, ("number",)), 0))
+        key = next(key for key in range(100) if not keyed or component.of(key) is timers)
+        timers.event(key, latest["fast"] - 10 + number)
+        now_ms += 10
+        assert not list(timers.due())
+    assert [timers.watermark for timers in component.declared] == [50, 40]
+    for _ in range(1 + again):
+        for timers in component.declared:
+            timers.save()
+        component.checkpoint()
+        component.restart(after)
+    now_ms += 1000
+    assert sorted(timer.at_ms for timers in component.declared for timer in timers.due()) == [90, 191]
 
 
 @settings(max_examples=50)
