@@ -6,14 +6,19 @@
 #   have been lost with the one before. What the engine has of them is skipped.
 # - what others have had pending for too long: XAUTOCLAIM, from time to time.
 # - new ones.
-# Idle time is counted from the last delivery, so a task that processes slowly would look dead: it renews what it has
-# out. That makes `min_idle_s` a time without a sign of life, whatever the processing takes.
+# Idle time is counted from the last delivery, so a task that processes slowly would look dead: a thread renews what it
+# has out, and sends acks that wait. That makes `min_idle_s` a time without a sign of life, whatever the processing takes,
+# and however long the task is not called because too much is on its way. Dictionaries are copied by one call, which the
+# interpreter does not interrupt, and both calls may be repeated: an ack of what is acked, and a claim of what is not
+# pending any more, change nothing.
 
 from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -56,52 +61,56 @@ class RedisReader(SourceReader):
         """Entries that the engine has, oldest first."""
         self._acks: dict[str, None] = {}
         """Entries that are done, and Redis does not know yet."""
-        self._acked_s = self._claimed_s = self._renewed_s = 0.0
+        self._acked_s = self._claimed_s = 0.0
         self._connected = False
         self._pending_from: str | None = "0"
         """Where to go on with what this consumer has pending; None: it has seen all."""
         self._claim_from = "0-0"
         self._failures = 0
         self._retry_s = 0.0
+        self._lock = threading.Lock()
+        """Held by who changes what is out or acked."""
+        self._closing = threading.Event()
+        self._renewing: threading.Thread | None = None
+        self._renewal_failure: Exception | None = None
+        """Not one of Redis: the next call raises it."""
 
     def read(self, limit: int) -> Sequence[Record]:
         if not self._reachable():
             return []
-        try:
-            self._connect()
-            self._tend()
-            entries = self._next_entries(min(limit, _BATCH)) if limit > 0 else ()
-        except Exception as e:  # redis-py's own are not known at this module's top
-            self._failed(e)
-            return []
-        return self._records(entries)
+        with self._lock:
+            try:
+                self._connect()
+                self._send_acks()
+                entries = self._next_entries(min(limit, _BATCH)) if limit > 0 else ()
+            except Exception as e:  # redis-py's own are not known at this module's top
+                self._failed(e)
+                return []
+            return self._records(entries)
 
     def ack(self, records: Sequence[Record]) -> None:
-        for record in records:
-            self._out.pop(record.id, None)
-            self._acks[record.id] = None
+        with self._lock:
+            for record in records:
+                self._out.pop(record.id, None)
+                self._acks[record.id] = None
         due = len(self._acks) >= _BATCH or time.monotonic() - self._acked_s >= _ACK_INTERVAL_S
         if due:
-            self._try_to_tend()
+            self._try_to_send_acks()
 
-    def _try_to_tend(self) -> None:
+    def _try_to_send_acks(self) -> None:
         if not self._connected or not self._reachable():
             return
-        try:
-            self._tend()
-        except Exception as e:
-            self._failed(e)
-
-    def _tend(self) -> None:
-        """Tell Redis what is done and what is still in work. Also while nothing is read, as the engine is full."""
-        self._send_acks()
-        now_s = time.monotonic()
-        if now_s - self._renewed_s >= self._turn_s:
-            self._renewed_s = now_s
-            self._renew()
+        with self._lock:
+            try:
+                self._send_acks()
+            except Exception as e:
+                self._failed(e)
 
     def close(self) -> None:
-        self._try_to_tend()
+        self._closing.set()
+        if self._renewing is not None:
+            self._renewing.join()  # not longer than Redis is given to answer
+        self._try_to_send_acks()
         self._client.close()
 
     # Entries
@@ -136,10 +145,22 @@ class RedisReader(SourceReader):
         return entries
 
     def _renew(self) -> None:
-        """A sign of life for what the engine has: its idle time begins anew."""
-        ids = iter(list(self._out))
-        while some := list(itertools.islice(ids, _BATCH)):
+        """In a thread: tell Redis what is done, and that what the engine has is in work: its idle time begins anew."""
+        with self._lock:
+            self._send_acks()
+            ids = iter(list(self._out))
+        while not self._closing.is_set() and (some := list(itertools.islice(ids, _BATCH))):
             self._client.xclaim(self._stream, self._group, self._consumer, 0, some, idle=0, justid=True)
+
+    def _cannot_renew(self, error: Exception) -> bool:
+        """In that thread. Whether it makes no sense to try again."""
+        from redis.exceptions import RedisError
+
+        if isinstance(error, (RedisError, OSError)):
+            _log.debug("stream %s: cannot be told what is in work: %s", self._stream, error)  # read() warns
+            return False
+        self._renewal_failure = error
+        return True
 
     def _records(self, entries: Iterable[tuple[bytes, Any]]) -> list[Record]:
         records = []
@@ -168,6 +189,9 @@ class RedisReader(SourceReader):
     # Connection
 
     def _reachable(self) -> bool:
+        if self._renewal_failure is not None:
+            failure, self._renewal_failure = self._renewal_failure, None
+            raise failure
         return time.monotonic() >= self._retry_s
 
     def _connect(self) -> None:
@@ -183,6 +207,11 @@ class RedisReader(SourceReader):
                 raise
         self._connected = True
         self._pending_from, self._claim_from = "0", "0-0"
+        if self._renewing is None:
+            closing = self._closing
+            args = weakref.ref(self, lambda _: closing.set()), closing, self._turn_s
+            self._renewing = threading.Thread(target=_keep_renewing, args=args, name="redis-renewals", daemon=True)
+            self._renewing.start()
         if self._failures:
             _log.info("stream %s: Redis answers again", self._stream)
             self._failures = 0
@@ -199,3 +228,14 @@ class RedisReader(SourceReader):
         self._failures += 1
         self._connected = False
         self._client.connection_pool.disconnect()
+
+
+def _keep_renewing(reader: weakref.ref[RedisReader], closing: threading.Event, every_s: float) -> None:
+    """Until it is closed, or nobody has it any more."""
+    while not closing.wait(every_s) and (renewing := reader()) is not None:
+        try:
+            renewing._renew()
+        except Exception as e:
+            if renewing._cannot_renew(e):
+                return
+        del renewing

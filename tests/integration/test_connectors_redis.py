@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -190,6 +191,37 @@ def test_what_is_processed_slowly_is_not_taken_over(client: redis.Redis, server:
             pytest.skip("this process itself was held up for so long that others may take over")
         assert taken_over == []
         time.sleep(0.01)
+
+
+def test_a_reader_that_is_not_called_keeps_what_it_has_and_sends_its_acks(
+    client: redis.Redis, server: RedisServer
+) -> None:
+    _fill(client, "s", 5)
+    reader = open_source(RedisStream(server.url, "s", group="g", min_idle_s=0.4))
+    records = _read(reader, 5)
+    idle_ms = 0
+
+    def renewed() -> None:
+        nonlocal idle_ms
+        before_ms, idle_ms = idle_ms, client.xpending_range("s", "g", "-", "+", 1)[0]["time_since_delivered"]
+        assert idle_ms < before_ms
+
+    eventually_sync(renewed)
+    eventually_sync(renewed)
+    for record in records:  # not each of them is sent at once
+        reader.ack([record])
+
+    def acked() -> None:
+        assert _pending(client) == 0
+
+    eventually_sync(acked)
+    renewals = [thread for thread in threading.enumerate() if thread.name == "redis-renewals"]
+    assert renewals
+    reader.close()
+    del reader
+    for thread in renewals:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in renewals), "also those of readers that nobody has any more"
 
 
 _CONSUMER = """
