@@ -8,6 +8,11 @@
 # progress topic, and initializes each. So it is certain that none of them commits any more when the progress is read.
 # An id without the epoch would not do: tasks that begin at the same time would fence each other, and a task that is no
 # more nobody.
+#
+# A topology that begins with another's savepoint has prepared messages of that one's sink, which may go on, and others may
+# have begun with the same savepoint. So it commits them as a writer of that sink, of an epoch before all others, and ends
+# the transactions of all its writers before it reads the progress. These find their producer fenced, open the sink again,
+# and fence it in turn, as they do with older epochs: then they see what it has committed.
 
 from __future__ import annotations
 
@@ -30,6 +35,8 @@ _TRIES: Final = 3
 _ANSWER_S: Final = 30.0
 _TRANSACTION_MS: Final = 60_000
 _NO_CHECKPOINT: Final = -1
+_GUEST_EPOCH: Final = -1
+"""Of who commits what the sink of another submission has prepared."""
 Message = tuple[str, tuple[Any, ...]]
 """A topic, and value, key, headers, time and partition."""
 
@@ -79,10 +86,34 @@ class TransactionalWriter(HeldRowsWriter):
             if done >= prepared.checkpoint_id:
                 return
             messages = [(self._cluster.topic, row) for row in prepared.rows]
-            if self._transact([*messages, self._progress(place, prepared.checkpoint_id)]):
+            messages.append(self._progress(place, prepared.checkpoint_id))
+            if self._transact(messages) if prepared.sink == self._sink else self._commit_as_guest(prepared, messages):
                 self._checkpoints[place] = prepared.checkpoint_id
                 return
         raise self._unavailable()
+
+    def _commit_as_guest(self, prepared: PreparedRows, messages: Sequence[Message]) -> bool:
+        """Commit what the sink of another submission has prepared, unless it is there. False: perhaps it is.
+
+        Registered first, then everybody is fenced, and then the progress is read: writers of that sink do the same.
+        """
+        guest = Writer(prepared.sink, prepared.task, _GUEST_EPOCH)
+        self._must([self._writer(guest, self._owner.encode())])
+        own, log = self._producer, ProgressLog(self._progress_cluster, self._admin, self._errors)
+        try:
+            self._producer = self._initialized(guest)
+            log.read_writers()
+            for writer in log.writers:
+                if writer.sink == guest.sink and writer != guest:
+                    self._initialized(writer)
+            log.read_progress()
+            done = log.checkpoints.get((prepared.sink, prepared.task), _NO_CHECKPOINT)
+            return done >= prepared.checkpoint_id or self._transact(messages)
+        finally:
+            log.close()
+            if self._producer is not own:
+                self._drop()
+            self._producer = own
 
     def close(self) -> None:
         self._drop()
@@ -125,8 +156,9 @@ class TransactionalWriter(HeldRowsWriter):
         older = [writer for writer in writers if writer.sink == self._sink and writer.epoch < self._epoch]
         for writer in older:
             self._initialized(writer)
-        if older:
-            self._must([self._writer(writer, None) for writer in older])
+        # Guests stay: one may be about to begin anew, and must be found again then.
+        if gone := [self._writer(writer, None) for writer in older if writer.epoch != _GUEST_EPOCH]:
+            self._must(gone)
 
     def _initialized(self, writer: Writer) -> Any:
         """A producer in the place of a writer: what that has not committed is aborted, and always will be."""

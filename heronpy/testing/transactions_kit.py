@@ -242,6 +242,31 @@ class TransactionalSinkKit:
         other.recover(outputs)
         self.check(expected[:2])
 
+    def test_two_submissions_start_from_one_savepoint(
+        self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]
+    ) -> None:
+        output = prepared(open_transactional(sink, epoch=7), 1, elements[:2])
+        others = [open_transactional(sink, topology=f"words-{number}") for number in (2, 3)]
+        for number, other in enumerate(others):
+            other.recover([output])
+            other.commit(prepared(other, 2, [elements[2 + number]]))
+        self.check(expected[:4])
+
+    def test_a_topology_goes_on_beside_one_from_its_savepoint(
+        self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]
+    ) -> None:
+        first = open_transactional(sink, epoch=7)
+        outputs = [prepared(first, 1, elements[:2])]
+        other = open_transactional(sink, topology="words-2")
+        first.commit(outputs[0])
+        other.recover(outputs)
+        outputs.append(prepared(first, 2, [elements[2]]))
+        open_transactional(sink, topology="words-3").recover(outputs)
+        first.commit(outputs[1])
+        first.commit(prepared(first, 3, [elements[3]]))
+        other.commit(prepared(other, 3, [elements[4]]))
+        self.check(expected[:5])
+
     # Two at once
 
     def test_a_fenced_writer_cannot_commit(self, sink: Sink, elements: Sequence[Any], expected: Sequence[Any]) -> None:
