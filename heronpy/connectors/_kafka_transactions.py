@@ -9,10 +9,10 @@
 # An id without the epoch would not do: tasks that begin at the same time would fence each other, and a task that is no
 # more nobody.
 #
-# A topology that begins with another's savepoint has prepared messages of that one's sink, which may go on, and others may
-# have begun with the same savepoint. So it commits them as a writer of that sink, of an epoch before all others, and ends
-# the transactions of all its writers before it reads the progress. These find their producer fenced, open the sink again,
-# and fence it in turn, as they do with older epochs: then they see what it has committed.
+# A topology that begins with another's savepoint has prepared messages of that one's sink, which may go on, and others
+# may have begun with the same savepoint. So it commits them as a writer of that sink, of an epoch before all others,
+# and ends the transactions of all its writers before it reads the progress. These find their producer fenced, open the
+# sink again, and fence it in turn, as they do with older epochs: then they see what it has committed.
 
 from __future__ import annotations
 

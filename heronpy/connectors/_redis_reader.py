@@ -7,10 +7,9 @@
 # - what others have had pending for too long: XAUTOCLAIM, from time to time.
 # - new ones.
 # Idle time is counted from the last delivery, so a task that processes slowly would look dead: a thread renews what it
-# has out, and sends acks that wait. That makes `min_idle_s` a time without a sign of life, whatever the processing takes,
-# and however long the task is not called because too much is on its way. Dictionaries are copied by one call, which the
-# interpreter does not interrupt, and both calls may be repeated: an ack of what is acked, and a claim of what is not
-# pending any more, change nothing.
+# has out, and sends acks that wait. That makes `min_idle_s` a time without a sign of life, whatever processing takes,
+# and however long the reader is not called because too much is on its way. To claim what was acked meanwhile changes
+# nothing, so only acks need the lock: between a reply that has an entry and the look at what is acked none may be sent.
 
 from __future__ import annotations
 

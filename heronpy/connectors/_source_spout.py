@@ -21,9 +21,9 @@ from heronpy.api.api_constants import (
 )
 from heronpy.config import ALLOW_LOSSY_SPOUTS, INEXACT_KEY, is_set, takes_checkpoints
 from heronpy.connectors._source_times import SourceTimes
-from heronpy.connectors._split_shares import SplitShares
 from heronpy.connectors.spi import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
+from heronpy.connectors.split_shares import PENDING_MAX, SplitShares
 from heronpy.errors import ConfigError, UserCodeError
 from heronpy.files import local_path
 
@@ -34,8 +34,6 @@ DEAD_LETTERS: Final = "dead_letters"
 TIME_FIELD: Final = "time_ms"
 READ_LIMIT: Final = 100
 """Records that are emitted together."""
-PENDING_MAX: Final = 1_000_000
-"""What the engine lets spouts have on their way where windows hold tuples, and nothing else is configured."""
 
 
 class SourceSpout:

@@ -75,8 +75,7 @@ class SourceTimes:
 
     def kept_back(self, splits: Collection[str]) -> None:
         """These were not asked, so this is no silence of theirs."""
-        for split in splits:
-            self._clocks.of(split).fresh = True
+        self._clocks.kept_back(splits)
 
     def asked(self, splits: Collection[str] | None, *, ended: bool) -> None:
         """The source was asked for records, and all that it had given before is emitted."""

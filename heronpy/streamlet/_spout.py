@@ -28,6 +28,7 @@ from heronpy.api import (
 from heronpy.config import ALLOW_LOSSY_SPOUTS, is_set
 from heronpy.connectors import Record, Source, SourceContext, SourceReader
 from heronpy.connectors.split_set import SplitSet
+from heronpy.connectors.split_shares import PENDING_MAX, SplitShares
 from heronpy.errors import ConfigError, UnavailableError
 from heronpy.streamlet._definition import loads
 from heronpy.streamlet._generated import GeneratorSource, SupplierSource
@@ -55,8 +56,9 @@ BARREN_MS = 5
 """How long records that emit nothing are worked through in one call."""
 MARKS_PER_LIMIT = 8
 
-# What a record's list holds (a list is the cheapest object to make): the record, and how much of it is on its way.
-RECORD, OPEN = 0, 1
+# What a record's list holds (a list is the cheapest object to make): the record, how much of it is on its way, and,
+# where splits share the limit of that, the shares that have counted it.
+RECORD, OPEN, SHARES = 0, 1, 2
 
 
 class SourceSpout(Spout, ITwoPhaseStatefulComponent):
@@ -98,6 +100,10 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         self._asked_at_ms = now_ms()
         """When the last read returned."""
         self._split_clocks: SplitClocks | None = None
+        self._shares: SplitShares | None = None
+        """Where windows after this source hold its elements."""
+        self._trees_max = 1
+        """How many trees a record began at most."""
         self._put: Put = after(stage.head, task)
         node, ids = stage.head.node, f"{stage.name}/ids"
         assert isinstance(node, SourceNode)
@@ -123,6 +129,10 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
                 self._reader = node.source.open(source_context)
             if self._reader.splits() is not None:
                 self._split_clocks = SplitClocks(clock)
+                if self._tracking and not task.saved and stage.watermarks_out:
+                    self._pending_max = int(limit) if limit else PENDING_MAX
+                    self._shares = SplitShares(self._pending_max)
+                    self.ack, self.fail = self._ack_shared, self._fail_shared  # type: ignore[method-assign]  # as below
             return
         self.next_tuple = self._next_read  # type: ignore[method-assign]  # no test of the mode for each tuple
         if not can_go_back(node.source):
@@ -202,7 +212,11 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         if self._divided is not None and self._share() != (context.task_index, context.num_tasks):
             self._reader = self._opened_anew(self._divided, self._reader)
         if self._held_elements < HELD_MAX and not self._reader.ended:
-            self._queue.extend(self._reader.read(READ_LIMIT))
+            limit = READ_LIMIT
+            if self._shares is not None and self._split_clocks is not None:
+                limit, paused = self._shares.divide(self._reader, READ_LIMIT, self._trees_max)
+                self._split_clocks.kept_back(paused)
+            self._queue.extend(self._reader.read(limit))
             self._asked_at_ms = now_ms()
             if self._split_clocks is not None:
                 self._split_clocks.read(self._reader.split_of(self._queue[0]) if self._queue else None)
@@ -217,6 +231,8 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         """A reader as that of a task that is restarted, since an update has changed the number of tasks."""
         self._tell()
         reader.close()
+        if self._shares is not None:
+            self._shares = SplitShares(self._pending_max)  # what is on its way is counted by the old one
         task_index, num_tasks = self._share()
         self.logger.info("this is task %d of %d now: the source is opened anew", task_index, num_tasks)
         self._source_context = dataclasses.replace(self._source_context, task_index=task_index, num_tasks=num_tasks)
@@ -240,9 +256,13 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             self._put(value)
         except Exception:
             self._replays.append(record)  # the engine may go on: see topology.exception.policy
+            if self._shares is not None:
+                self._began(pending, self._shares)
             pending[OPEN] = 0
             raise
         emitted = pending[OPEN] != 1
+        if emitted and self._shares is not None:
+            self._began(pending, self._shares)
         self._since_mark += 1
         if self._since_mark >= self._mark_every:
             self._mark(hurry=True)
@@ -256,12 +276,34 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
             self._held_elements += 1
         return emitted
 
+    def _began(self, pending: list[Any], shares: SplitShares) -> None:
+        """A record has begun its trees, all of them."""
+        assert self._reader is not None
+        trees = pending[OPEN] - 1
+        self._trees_max = max(self._trees_max, trees)
+        shares.emitted(self._reader.split_of(pending[RECORD]), trees)
+        pending.append(shares)
+
     def _finished(self, pending: list[Any]) -> None:
         """A record is processed, and sinks of this stage have it."""
         if self._task.saved and pending[OPEN] == 1:
             self._treeless.append(pending)
         else:
-            self.ack(pending)
+            SourceSpout.ack(self, pending)
+
+    def _ack_shared(self, tup_id: Any) -> None:
+        """`ack` where splits share a limit."""
+        self._settled(tup_id)
+        SourceSpout.ack(self, tup_id)
+
+    def _fail_shared(self, tup_id: Any) -> None:
+        """`fail` where splits share a limit."""
+        self._settled(tup_id)
+        SourceSpout.fail(self, tup_id)
+
+    def _settled(self, pending: list[Any]) -> None:
+        assert self._reader is not None
+        pending[SHARES].settled(self._reader.split_of(pending[RECORD]))
 
     def ack(self, tup_id: Any) -> None:
         left = tup_id[OPEN] - 1

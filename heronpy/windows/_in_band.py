@@ -84,6 +84,11 @@ class SplitClocks:
         if split is not None:
             self._gave[split] = self._round
 
+    def kept_back(self, splits: Iterable[str]) -> None:
+        """These were not asked, so this is no silence of theirs."""
+        for split in splits:
+            self.of(split).fresh = True
+
     def of(self, split: str) -> Clock:
         """The clock of a split."""
         if (clock := self._clocks.get(split)) is None:

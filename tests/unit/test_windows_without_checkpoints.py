@@ -19,8 +19,10 @@ from heronpy.api import (
     TupleWindow,
 )
 from heronpy.connectors import ListSource, Record, Source, SourceContext, SourceReader, SourceSpout
+from heronpy.streamlet import Builder, WindowConfig
 from heronpy.testing import Simulator
 from heronpy.wire import ACK
+from tests.unit.streamlet_kit import WRITTEN, ListSink, config, topology
 
 DAYS = 24 * 3600
 TIMEOUT_S = 30
@@ -176,6 +178,27 @@ def test_a_split_that_is_far_ahead_leaves_room_for_the_one_that_windows_wait_for
         clock.passes(simulator, TIMEOUT_S)
         assert bolt.counted["behind"] >= 98
         assert bolt.came["ahead"] <= pending
+        assert max(simulator.total(f"__{what}-count/default") for what in ("timeout", "fail")) == 0
+
+
+@pytest.mark.parametrize(("pending", "copies"), [(40, 1), (240, 3)])
+def test_so_it_does_in_streamlets(pending: int, copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    for module in ("_bolts", "_spout", "_task", "_window_bolts"):
+        monkeypatch.setattr(f"heronpy.streamlet.{module}.now_ms", lambda: clock.now_ns // 1_000_000)
+    builder = Builder()
+    source = builder.new_source(Skewed({"behind": 0, "ahead": 1000}, 100)).set_name("source")
+    copied = source.flat_map(lambda name: [name] * copies)
+    copied.count_by_key_and_window(WindowConfig(2, 2), str).set_name("counts").to_sink(ListSink("counts"))
+    settings = config(**{"topology.max.spout.pending": pending})
+    settings.set_max_lateness(0)
+    with Simulator(topology(builder, settings), clock=clock) as simulator:
+        clock.passes(simulator, TIMEOUT_S)
+        counted = Counter[str]()
+        for keyed_window, count in WRITTEN["counts"]:
+            counted[keyed_window.key] += count
+        assert counted["behind"] >= 98 * copies
+        assert simulator.total("__emit-count/default") <= 100 * copies + pending
         assert max(simulator.total(f"__{what}-count/default") for what in ("timeout", "fail")) == 0
 
 
