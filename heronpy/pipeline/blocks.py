@@ -17,9 +17,14 @@ BLOCK_ROWS = 2048
 BLOCK_BYTES = 128 * 1024
 """Of a block with several rows, at most: PySpark holds up to a thousand before it looks at the memory that it uses."""
 
+_FIRST_ROWS = 64
+
 
 class Packer:
-    """Divides rows among blocks. It begins with as many rows as fitted the last time: some are kilobytes large."""
+    """Divides rows among blocks. It begins with as many rows as fitted the last time: some are kilobytes large.
+
+    The first time it begins with few, for memory is full where rows are written to disk.
+    """
 
     def __init__(self, undumpable: Callable[[Any, Exception], None] | None = None) -> None:
         """Nothing is packed.
@@ -28,7 +33,7 @@ class Packer:
             undumpable: called for each row that cannot be pickled, which is left out; None: that is an error.
         """
         self._undumpable = undumpable
-        self._rows = BLOCK_ROWS
+        self._rows = _FIRST_ROWS
 
     def pack(self, head: Any, rows: list[Any]) -> Iterator[bytes]:
         """Blocks of (head, rows), for `unpacked`."""
@@ -42,10 +47,11 @@ class Packer:
         data, rows = self._dumped(head, rows)
         if len(data) > BLOCK_BYTES and len(rows) > 1:
             size = self._rows = max(1, len(rows) * BLOCK_BYTES // (2 * len(data)))
+            del data
             for i in range(0, len(rows), size):
                 yield from self._pack(head, rows[i : i + size])
             return
-        if len(rows) == self._rows and 4 * len(data) < BLOCK_BYTES:
+        if len(rows) == self._rows and 2 * len(data) <= BLOCK_BYTES:
             self._rows = min(BLOCK_ROWS, 2 * self._rows)
         if rows:
             yield data

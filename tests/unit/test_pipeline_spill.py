@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
+import tracemalloc
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -74,6 +75,19 @@ def test_one_large_row_makes_no_small_blocks_of_those_after_it() -> None:
     assert [row for block in blocks for row in block] == rows
     assert max(map(len, blocks)) == BLOCK_ROWS
     assert len(blocks) < 300
+
+
+def test_the_first_rows_are_not_pickled_all_together() -> None:
+    size = 100_000
+    rows = [(i, bytes([i % 256]) * size) for i in range(500)]
+    tracemalloc.start()
+    try:
+        packed = sum(len(unpacked(block)[1]) for block in Packer().pack(None, rows))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert packed == len(rows)
+    assert peak < 100 * size, "memory is full when this happens"
 
 
 def test_a_row_that_cannot_be_pickled_is_named_once() -> None:
