@@ -21,7 +21,7 @@ from typing import Any
 from heronpy.config import check_name
 from heronpy.errors import ConfigError
 from heronpy.stores._pending import PendingWriter
-from heronpy.stores._postgres_client import INSTALL, Postgres, row_id
+from heronpy.stores._postgres_client import INSTALL, Postgres, check_prefix, row_id
 from heronpy.stores._postgres_reader import BASE, PostgresReader
 from heronpy.stores._spi import Store, StoreContext, StoreReader, StoreWriter
 
@@ -49,7 +49,8 @@ class PostgresStore(Store):
                 ones.
 
         Raises:
-            ConfigError: psycopg is not installed, not exactly one URL, or a prefix that cannot be part of a name.
+            ConfigError: psycopg is not installed, not exactly one URL, or a prefix that cannot be part of a name, or is
+                longer than 49 characters.
         """
         if find_spec("psycopg") is None:  # found out where the program is defined, and not by a task in a crash loop
             raise ConfigError(INSTALL)
@@ -57,7 +58,7 @@ class PostgresStore(Store):
             raise ConfigError("PostgresStore takes either a url or a url_env")
         self._url = url
         self._url_env = url_env
-        self.prefix = check_name("prefix", prefix)
+        self.prefix = check_prefix(prefix)
 
     def writer(self, context: StoreContext, writer_id: str) -> StoreWriter:
         return PostgresWriter(Postgres(self._find_url(), self.prefix), context, writer_id)
@@ -91,15 +92,7 @@ class PostgresWriter(PendingWriter):
         self._view = context.view
         self._writer_id = writer_id
         self._commit_id = secrets.randbits(62)
-        self._unsure = False
         self._claimed = False
-
-    def commit(self) -> None:
-        if self._pending:
-            self._commit(None)
-
-    def commit_once(self, name: str, number: int) -> None:
-        self._commit((name, number))
 
     def _commit(self, once: tuple[str, int] | None) -> None:
         with self._db.errors(f"view {self._view}"):
@@ -112,9 +105,8 @@ class PostgresWriter(PendingWriter):
                 self._claimed = False  # somebody may have removed the tables
                 raise
         self._claimed = True
-        self._pending.clear()
+        self._committed()
         self._commit_id = secrets.randbits(62)
-        self._unsure = False
 
     def _store(self, once: tuple[str, int] | None) -> None:
         """Everything of a commit.
@@ -129,7 +121,7 @@ class PostgresWriter(PendingWriter):
         stored = found[0][0] if found else -1
         if stored >= number if once else self._unsure and stored == number:
             return
-        self._unsure = True
+        self._unsure = once is None
         parts = self._parts()
         for batch, rows in self._pending.items():
             keys = list(rows)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from heronpy.address import join_address
+from heronpy.config import check_name
 from heronpy.errors import ConfigError, HeronError, StateError, UnavailableError
 from heronpy.stores._spi import check_monoid_of
 from heronpy.streamlet.monoid import Monoid
@@ -35,6 +36,8 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS {progress} (view text NOT NULL, writer text NOT NULL, name text NOT NULL,"
     " number bigint NOT NULL, PRIMARY KEY (view, writer, name))",
 )
+_NAME_BYTES = 63
+"""Of longer names PostgreSQL takes so many, without a word: several tables would be one."""
 _UNDEFINED_TABLE = "42P01"
 _OTHERS_TABLES = frozenset(("42703", "42804", "42809", "42P10"))
 """A column that is not there or of another type, no table, no such key."""
@@ -78,7 +81,7 @@ class Postgres:
             "keepalives_idle": 10,
             **given,
         }
-        self._names = {table: f'"{prefix}_live_{table}"' for table in _TABLES}
+        self._names = {table: f'"{_table(prefix, table)}"' for table in _TABLES}
         self._connection: Any = None
 
     def another(self, *, idles: bool = False) -> Postgres:
@@ -212,6 +215,25 @@ class Postgres:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+
+def check_prefix(prefix: str) -> str:
+    """A prefix of the tables' names.
+
+    Raises:
+        ConfigError: it cannot be part of a name, or leaves no room for the rest.
+    """
+    room = _NAME_BYTES - max(len(_table("", table)) for table in _TABLES)
+    if len(check_name("prefix", prefix)) > room:
+        raise ConfigError(
+            f"the prefix {prefix!r} is too long: use at most {room} characters, since PostgreSQL takes {_NAME_BYTES} "
+            "of a table's name"
+        )
+    return prefix
+
+
+def _table(prefix: str, table: str) -> str:
+    return f"{prefix}_live_{table}"
 
 
 def _cut(line: socket.socket) -> None:

@@ -90,15 +90,7 @@ class RedisWriter(PendingWriter):
         self._view = context.view
         self._writer_id = writer_id
         self._commit_id = uuid.uuid4().hex
-        self._unsure = False
         self._claimed = False
-
-    def commit(self) -> None:
-        if self._pending:
-            self._commit(None)
-
-    def commit_once(self, name: str, number: int) -> None:
-        self._commit((f"{self._root}:progress:{self._writer_id}:{name}", number))
 
     def _commit(self, once: tuple[str, int] | None) -> None:
         with self._redis.errors(f"view {self._view}"):
@@ -106,10 +98,9 @@ class RedisWriter(PendingWriter):
                 self._redis.claim(self._root, self._view, self._monoid)
                 self._claimed = True
             for _ in range(_TRIES):
-                if self._try_commit(once):
-                    self._pending.clear()
+                if self._try_commit(once and (f"{self._root}:progress:{self._writer_id}:{once[0]}", once[1])):
+                    self._committed()
                     self._commit_id = uuid.uuid4().hex
-                    self._unsure = False
                     return
         raise UnavailableError(
             f"view {self._view}: others changed what {self._writer_id} writes, {_TRIES} times in a row"
@@ -130,7 +121,7 @@ class RedisWriter(PendingWriter):
                 return True
             if self._unsure and pipe.hget(f"{self._root}:commits", self._writer_id) == self._commit_id.encode():
                 return True
-            self._unsure = True
+            self._unsure = once is None
             merged = [self._merged(pipe, name, rows) for name, rows in zip(names, self._pending.values(), strict=True)]
             pipe.multi()
             for name, values in zip(names, merged, strict=True):

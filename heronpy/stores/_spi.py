@@ -60,14 +60,15 @@ class StoreWriter(ABC):
         """Everything merged is stored on return, all of it or (if the process dies) nothing.
 
         Raises:
-            UnavailableError: the store cannot be reached; nothing is lost, `commit` can be called again.
+            UnavailableError: the store cannot be reached; nothing is lost, `commit` can be called again, also with
+                more that was merged meanwhile.
         """
 
     def commit_once(self, name: str, number: int) -> None:
         """As `commit`, unless this or a larger number was committed under this name: then what is merged is dropped.
 
         Raises:
-            UnavailableError: the store cannot be reached; it may be committed.
+            UnavailableError: the store cannot be reached; it may be committed, and can be repeated as it is.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be written exactly once")
 

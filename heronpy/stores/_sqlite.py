@@ -93,13 +93,6 @@ class SqliteWriter(PendingWriter):
         self._rows: dict[bytes, Any] = {}
         self._merge_error: Exception | None = None
 
-    def commit(self) -> None:
-        if self._pending:
-            self._commit(None)
-
-    def commit_once(self, name: str, number: int) -> None:
-        self._commit((name, number))
-
     def _commit(self, once: tuple[str, int] | None) -> None:
         with self._lock.held(exclusive=False):
             cuts = self._cuts()
@@ -113,7 +106,7 @@ class SqliteWriter(PendingWriter):
                     if self._merge_error is not None:  # the monoid's own word, not SQLite's about it
                         raise self._merge_error from None
                     raise
-        self._pending.clear()
+        self._committed()
 
     def _store(self, slot: int, rows: dict[bytes, Any]) -> None:
         encode = self._monoid.encode

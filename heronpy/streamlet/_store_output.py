@@ -71,13 +71,17 @@ class _Writer(TransactionalSinkWriter):
         if writer_id not in self._writers:
             self._writers[writer_id] = self._store.writer(self._view, writer_id)
         writer, decode = self._writers[writer_id], self._monoid.decode
-        for batch, key, data in rows:
-            acc = decode(data)
-            try:
-                writer.merge(key, acc, batch)
-            except Exception as error:  # no such key can be stored, or the monoid's word
-                self._failed(key, acc, error)
-        writer.commit_once(run, checkpoint_id)
+        try:
+            for batch, key, data in rows:
+                acc = decode(data)
+                try:
+                    writer.merge(key, acc, batch)
+                except Exception as error:  # no such key can be stored, or the monoid's word
+                    self._failed(key, acc, error)
+            writer.commit_once(run, checkpoint_id)
+        except BaseException:
+            self._writers.pop(writer_id).close()  # with what it was given: who repeats this gives it again
+            raise
 
     def abort(self, prepared: Any) -> None:
         pass
