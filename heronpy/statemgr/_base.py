@@ -31,7 +31,7 @@ ID_BYTES_MAX = 40
 TOMBSTONE_S = 7 * 24 * 3600.0
 """How long a mark of a killed topology is kept: for longer, no container is cut off and comes back."""
 _TOMBSTONES_LOOKED_AT = 32
-"""So many marks a kill looks at, to remove old ones. More than one is enough for their number to be bounded."""
+"""So many marks a kill or a submission looks at, to remove old ones. More than one is enough to bound their number."""
 _LOCK_RETRY_S = 0.05
 
 
@@ -221,6 +221,10 @@ class StateManager(ABC):
         Marks that are older than `TOMBSTONE_S` are removed.
         """
         self.set(Kind.TOMBSTONES, topology_id, str(int(now_s())).encode())
+        self.expire_tombstones(now_s)
+
+    def expire_tombstones(self, now_s: Callable[[], float] = time.time) -> None:
+        """Remove marks of killed submissions that are older than `TOMBSTONE_S`, or at least some of many."""
         others = self.list(Kind.TOMBSTONES)
         for other in random.sample(others, min(len(others), _TOMBSTONES_LOOKED_AT)):
             value = self.get(Kind.TOMBSTONES, other)

@@ -97,6 +97,7 @@ def submit(
         _clear_leftovers(launch)
         _check_free(state, launch)
         if not heron_scheduler.has_service(launch):
+            state.expire_tombstones()  # where nothing else is killed, else they would stay
             # A cluster that does not answer is said before anything is stored: what it was asked could not be undone.
             heron_scheduler.containers(launch)
         on_step("storing the package")

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -81,6 +81,15 @@ class ServerCluster(ABC):
             time.sleep(0.05)
             left = self.processes(host)
         shutil.rmtree(self.lost_files(host), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def hung(self, daemon: str) -> Iterator[None]:
+        """Have a daemon stopped (SIGSTOP) for the duration of the block: it takes connections, and does not answer."""
+        self._daemons[daemon].signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._daemons[daemon].signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End all daemons, and what runs on the hosts, and remove the directory."""

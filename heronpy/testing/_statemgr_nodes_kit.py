@@ -173,6 +173,10 @@ class NodesKit:
         assert sm.is_buried(id)
         sm.bury("words-1", lambda: 1001.0 + TOMBSTONE_S)
         assert sm.list(Kind.TOMBSTONES) == ["words-1"]
+        sm.expire_tombstones(lambda: 1001.0 + 2 * TOMBSTONE_S)
+        assert sm.is_buried("words-1")
+        sm.expire_tombstones(lambda: 1002.0 + 2 * TOMBSTONE_S)
+        assert sm.list(Kind.TOMBSTONES) == []
 
     def test_a_mark_that_is_damaged_does_not_stay(self, sm: StateManager) -> None:
         sm.set(Kind.TOMBSTONES, "words-1", b"\xff")

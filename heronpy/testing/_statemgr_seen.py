@@ -6,7 +6,9 @@ import queue
 import time
 from collections.abc import Callable
 
-from heronpy.statemgr import StateManager
+from heronpy.errors import AlreadyExistsError
+from heronpy.statemgr import Kind, StateManager
+from heronpy.testing._eventually import eventually_sync
 
 SESSION_TIMEOUT_S = 8.0
 """Of the processes that the kit kills and stops; an ephemeral node of theirs is gone after about that long at most."""
@@ -46,3 +48,18 @@ class Seen:
 
     def nothing(self) -> bool:
         return self._values.empty()
+
+
+def take_over(sm: StateManager, name: str, value: bytes) -> None:
+    """Create a Topology Master's node as soon as an owner that was stopped has lost it.
+
+    Not when a watch says that it has: on a busy machine its session may have expired before, and been made again.
+    """
+
+    def created() -> None:
+        try:
+            sm.create(Kind.TMASTERS, name, value, ephemeral=True)
+        except AlreadyExistsError as e:
+            raise AssertionError(str(e)) from e
+
+    eventually_sync(created, within_s=WITHIN_S)

@@ -28,10 +28,19 @@ from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 from heronpy.testing._statemgr_nodes_kit import NodesKit
 from heronpy.testing._statemgr_owner import Owner
-from heronpy.testing._statemgr_seen import OWN_SESSION_TIMEOUT_S, SESSION_TIMEOUT_S, WITHIN_S, Open, Seen
+from heronpy.testing._statemgr_seen import OWN_SESSION_TIMEOUT_S, SESSION_TIMEOUT_S, WITHIN_S, Open, Seen, take_over
 from heronpy.testing._statemgr_watches_kit import WatchesKit
 
-__all__ = ["OWN_SESSION_TIMEOUT_S", "SESSION_TIMEOUT_S", "WITHIN_S", "Open", "Owner", "Seen", "StatemgrKit"]
+__all__ = [
+    "OWN_SESSION_TIMEOUT_S",
+    "SESSION_TIMEOUT_S",
+    "WITHIN_S",
+    "Open",
+    "Owner",
+    "Seen",
+    "StatemgrKit",
+    "take_over",
+]
 
 
 class StatemgrKit(NodesKit, WatchesKit):

@@ -118,14 +118,19 @@ def _incarnation(statemgr: StateManager, launch: Launch, container: int) -> int:
 def reschedule(launch: Launch) -> list[int]:
     """Start containers that the cluster has given up or forgotten. Returns their numbers.
 
-    Nothing is done while another command changes what runs.
+    Nothing is done while another command changes what runs, or while the cluster does not say what does: a command that
+    needs the cluster finds that out itself.
 
     Raises:
         StateError: the state manager cannot be read.
-        UnavailableError: the cluster does not answer, or refuses.
+        UnavailableError: the cluster refuses.
     """
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
-        if not _missing(statemgr, launch):
+        try:
+            if not _missing(statemgr, launch):
+                return []
+        except UnavailableError as e:
+            log.info("whether containers of %s are missing is not known: %s", launch.topology, e)
             return []
         with contextlib.ExitStack() as stack:
             try:

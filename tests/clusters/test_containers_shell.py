@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ from test_containers import WITHIN_S, Running
 from heronpy import submit
 from heronpy.cli.parts import collect_status, logs
 from heronpy.shell.stored import stored_containers
+from heronpy.testing import eventually, eventually_sync
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 from heron_tracker import StateManagerConfig
-from test_tracker_state_managers import tracking
+from test_tracker_state_managers import told, tracking
 
+pytestmark = pytest.mark.timeout(2400)
 zookeeper, running = test_containers.zookeeper, test_containers.running
 STORE = {"heron.logs.upload.uri": "/tmp/not-yet"}
 
@@ -40,19 +43,27 @@ async def test_every_host_is_seen_and_heard_and_its_logs_outlive_it(
     instance = next(id for id in _instances(running) if id.startswith("container_1_"))
     async with tracking(StateManagerConfig("farm", launch.statemgr)) as tracker:
         topology = {"cluster": "farm", "role": "me", "environ": launch.environ, "topology": launch.topology}
-        for n in numbers:
+
+        async def seen_log(n: int) -> None:
             answer = await tracker.get("/topologies/container/filestats", params={**topology, "container": n})
-            assert answer.status_code == 200, answer.text
-            assert f"heron-shell-{n}.log" in answer.json()
+            assert f"heron-shell-{n}.log" in told(answer)
+
+        for n in numbers:
+            await eventually(partial(seen_log, n), within_s=WITHIN_S)
         one = {**topology, "instance": instance}
         headers = {"x-heron-request": "1"}
+
+        async def looked(kind: str, seen: str) -> None:
+            assert seen in told(await tracker.post(f"/topologies/{kind}", params=one, headers=headers))["stdout"]
+
         for kind, seen in (("jstack", "instance"), ("jmap", "VmRSS"), ("histo", "builtins"), ("pmap", "[heap]")):
-            answer = await tracker.post(f"/topologies/{kind}", params=one, headers=headers)
-            assert answer.status_code == 200, answer.text
-            assert seen in answer.json()["stdout"]
-        answer = await tracker.post("/topologies/profile", params={**one, "seconds": 1}, headers=headers)
-        assert answer.status_code == 200, answer.text
-        assert answer.json()["samples"] > 0
+            await eventually(partial(looked, kind, seen), within_s=WITHIN_S)
+
+        async def profiled() -> None:
+            answer = await tracker.post("/topologies/profile", params={**one, "seconds": 1}, headers=headers)
+            assert told(answer)["samples"] > 0
+
+        await eventually(profiled, within_s=WITHIN_S)
     _check_cli(running, instance, capfd, monkeypatch)
     submit.kill(launch)
     uri = launch.config.logging.upload_uri
@@ -70,20 +81,26 @@ def _check_cli(
     monkeypatch.setattr("heronpy.cli._logs.resolve", lambda words, **_: (running.launch, None))
     failed: list[BaseException] = []
 
+    def all_logs() -> None:
+        logs(["x"], follow=False, lines=None, container=None, grep="serves at", since="", raw=False)
+        out = capfd.readouterr().out
+        for n in (0, 1, 2):
+            assert f"heron-shell-{n} serves at" in out
+
+    def all_run() -> None:
+        found, _ = collect_status(running.launch, now_s=time.time())
+        states = {process["id"]: process["state"] for process in found["processes"]}
+        assert (states[instance], states["tmaster"], states["stmgr-2"]) == ("running",) * 3
+        assert found["silent"] == []
+
     def commands() -> None:  # they run event loops of their own
         try:
-            logs(["x"], follow=False, lines=None, container=None, grep="serves at", since="", raw=False)
-            out = capfd.readouterr().out
-            for n in (0, 1, 2):
-                assert f"heron-shell-{n} serves at" in out
-            found, _ = collect_status(running.launch, now_s=time.time())
-            states = {process["id"]: process["state"] for process in found["processes"]}
-            assert (states[instance], states["tmaster"], states["stmgr-2"]) == ("running",) * 3
-            assert found["silent"] == []
+            for check in (all_logs, all_run):
+                eventually_sync(check, within_s=WITHIN_S)
         except BaseException as e:
             failed.append(e)
 
     thread = threading.Thread(target=commands)
     thread.start()
-    thread.join(WITHIN_S)
+    thread.join()
     assert not failed, failed

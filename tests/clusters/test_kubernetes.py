@@ -91,6 +91,14 @@ class Kubernetes(Cluster):
     def heal_host(self, host: str) -> None:
         self.nodes.join(host)
 
+    @contextlib.contextmanager
+    def hung(self) -> Iterator[None]:
+        self.nodes.cluster.freeze("kube-apiserver")
+        try:
+            yield
+        finally:
+            self.nodes.cluster.thaw("kube-apiserver")
+
     def environment(self) -> dict[str, str]:
         return {"KUBECONFIG": os.environ["KUBECONFIG"]}
 

@@ -25,7 +25,7 @@ from heronpy.testing.kubernetes import ControlPlane
 pytestmark = pytest.mark.skipif(pods_missing() is not None, reason=pods_missing() or "")
 
 RBAC = Path(__file__).parents[2] / "deploy/kubernetes/rbac.yaml"
-WITHIN_S = 120.0
+WITHIN_S = 300.0
 NAME = "KitTopology"
 WHERE = "kubernetes/me/default"
 

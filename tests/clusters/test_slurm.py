@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -66,6 +67,9 @@ class Slurm(Cluster):
 
     def lose_host(self, host: str) -> None:
         self.slurm.vanish(host)
+
+    def hung(self) -> contextlib.AbstractContextManager[None]:
+        return self.slurm.hung("slurmctld")
 
     def heal_host(self, host: str) -> None:
         self.slurm.start_host(host)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -36,6 +37,7 @@ WITHIN_S = 240.0
 
 class Spark(Cluster):
     name = "spark"
+    asked = ()
 
     def __init__(self, root: Path, spark: SparkCluster) -> None:
         super().__init__(root)
@@ -91,6 +93,9 @@ class Spark(Cluster):
 
     def lose_host(self, host: str) -> None:
         self.spark.vanish(host)
+
+    def hung(self) -> contextlib.AbstractContextManager[None]:
+        return self.spark.hung("master")
 
     def heal_host(self, host: str) -> None:
         self.spark.start_host(host)

@@ -18,7 +18,7 @@ from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing import eventually_sync
 from heronpy.testing.kubernetes import ControlPlane, kubernetes_missing
 from heronpy.testing.servers import free_port
-from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit
+from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit, take_over
 
 pytestmark = pytest.mark.skipif(kubernetes_missing() is not None, reason=kubernetes_missing() or "")
 
@@ -134,13 +134,13 @@ def test_a_stopped_owner_loses_its_node_and_makes_it_again_when_it_goes_on(
         other = owner(b"other")
         seen = Seen()
         sm.watch(Kind.TMASTERS, "words", seen)
-        assert seen.next() == b"other"
+        assert seen.until(b"other")
         other.signal(signal.SIGSTOP)
-        assert seen.next() is None, "its session ran out"
+        assert seen.until(None), "its session ran out"
         other.signal(signal.SIGCONT)
-        assert seen.next() == b"other", "made again in a new session"
+        assert seen.until(b"other"), "made again in a new session"
         other.end()
-        assert seen.next() is None
+        assert seen.until(None)
 
 
 def test_a_stopped_owner_does_not_take_its_node_back_from_a_successor(
@@ -152,9 +152,8 @@ def test_a_stopped_owner_does_not_take_its_node_back_from_a_successor(
         sm.watch(Kind.TMASTERS, "words", seen)
         assert seen.next() == b"first"
         first.signal(signal.SIGSTOP)
-        assert seen.next() is None
-        sm.create(Kind.TMASTERS, "words", b"successor", ephemeral=True)
-        assert seen.next() == b"successor"
+        take_over(sm, "words", b"successor")
+        assert seen.until(b"successor")
         first.signal(signal.SIGCONT)
         first.end()
         assert sm.get(Kind.TMASTERS, "words") == b"successor"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -27,12 +28,13 @@ from heronpy.testing.servers import free_port
 from heronpy.testing.yarn import YarnCluster, yarn_missing
 
 KEY = "heron.scheduler.yarn."
-WITHIN_S = 120.0
+WITHIN_S = 240.0
 OVER = ("FINISHED", "FAILED", "KILLED")
 
 
 class Yarn(Cluster):
     name = "yarn"
+    asked = ("kill",)
 
     def __init__(self, root: Path, yarn: YarnCluster) -> None:
         super().__init__(root)
@@ -98,6 +100,9 @@ class Yarn(Cluster):
 
     def lose_host(self, host: str) -> None:
         self.yarn.vanish(host)
+
+    def hung(self) -> contextlib.AbstractContextManager[None]:
+        return self.yarn.hung("master")
 
     def heal_host(self, host: str) -> None:
         self.yarn.start_host(host)

@@ -12,7 +12,7 @@ from heronpy.testing.hosts import hosts_missing
 from heronpy.testing.servers import zookeeper_missing
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_one_host_and_two_are_measured_with_and_without_a_rate():
     if why := hosts_missing() or zookeeper_missing():
         pytest.skip(why)

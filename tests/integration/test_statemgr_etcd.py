@@ -19,7 +19,7 @@ from heronpy.statemgr.etcd import EtcdStateManager, Gateway, NoAnswerError
 from heronpy.testing import eventually_sync
 from heronpy.testing.etcd import EtcdServer, etcd_missing
 from heronpy.testing.servers import free_port
-from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit
+from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit, take_over
 
 pytestmark = pytest.mark.skipif(etcd_missing() is not None, reason=etcd_missing() or "")
 
@@ -66,15 +66,14 @@ def test_a_stopped_owner_loses_its_node_and_takes_it_back_from_nobody(spec: Stat
         assert seen.next() is None
         other = Owner(spec, Kind.TMASTERS, "words", b"other")
         try:
-            assert seen.next() == b"other"
+            assert seen.until(b"other")
             other.signal(signal.SIGSTOP)
-            assert seen.next() is None, "its lease expired"
+            assert seen.until(None), "its lease expired"
             other.signal(signal.SIGCONT)
-            assert seen.next() == b"other", "made again in a new session"
+            assert seen.until(b"other"), "made again in a new session"
             other.signal(signal.SIGSTOP)
-            assert seen.next() is None
-            sm.create(Kind.TMASTERS, "words", b"successor", ephemeral=True)
-            assert seen.next() == b"successor"
+            take_over(sm, "words", b"successor")
+            assert seen.until(b"successor")
             other.signal(signal.SIGCONT)
             other.end()
             assert sm.get(Kind.TMASTERS, "words") == b"successor"

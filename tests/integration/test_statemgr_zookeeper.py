@@ -21,7 +21,7 @@ from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.statemgr.zookeeper import ZookeeperStateManager
 from heronpy.testing import eventually_sync
 from heronpy.testing.servers import ZookeeperServer, free_port, zookeeper_ensemble, zookeeper_missing
-from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit
+from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit, take_over
 
 pytestmark = pytest.mark.skipif(zookeeper_missing() is not None, reason=zookeeper_missing() or "")
 
@@ -77,13 +77,13 @@ def test_a_stopped_owner_loses_its_node_and_makes_it_again_when_it_goes_on(
         other = owner(b"other")
         seen = Seen()
         sm.watch(Kind.TMASTERS, "words", seen)
-        assert seen.next() == b"other"
+        assert seen.until(b"other")
         other.signal(signal.SIGSTOP)
-        assert seen.next() is None, "its session expired"
+        assert seen.until(None), "its session expired"
         other.signal(signal.SIGCONT)
-        assert seen.next() == b"other", "made again in a new session"
+        assert seen.until(b"other"), "made again in a new session"
         other.end()
-        assert seen.next() is None
+        assert seen.until(None)
 
 
 def test_a_stopped_owner_does_not_take_its_node_back_from_a_successor(
@@ -95,9 +95,8 @@ def test_a_stopped_owner_does_not_take_its_node_back_from_a_successor(
         sm.watch(Kind.TMASTERS, "words", seen)
         assert seen.next() == b"first"
         first.signal(signal.SIGSTOP)
-        assert seen.next() is None
-        sm.create(Kind.TMASTERS, "words", b"successor", ephemeral=True)
-        assert seen.next() == b"successor"
+        take_over(sm, "words", b"successor")
+        assert seen.until(b"successor")
         first.signal(signal.SIGCONT)
         # Its orderly end comes after it has reconnected and seen that the name is taken.
         first.end()

@@ -25,6 +25,8 @@ _UNREACHED = re.compile(
     re.IGNORECASE,
 )
 """What commands say that have not found the cluster."""
+_UNANSWERED = re.compile("socket timed out|zero bytes were transmitted", re.IGNORECASE)
+"""What they say of a controller that hangs. It may still do what it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +115,23 @@ def script_of(job: str) -> str:
     Raises:
         UnavailableError: it does not give it, or does not answer.
     """
-    return _run("scontrol", "write", "batch_script", job, "-")
+    return _run("scontrol", "write", "batch_script", job, "-", answers=True)
 
 
-def _run(program: str, *args: str, script: str | None = None, check: bool = True) -> str:
+def _run(program: str, *args: str, script: str | None = None, check: bool = True, answers: bool = False) -> str:
+    """What a command of Slurm's prints.
+
+    Args:
+        program: The command.
+        args: Its arguments.
+        script: Its input.
+        check: Raise an error if it fails.
+        answers: It has failed if it prints nothing: scontrol's exit code is 0 then, too.
+
+    Raises:
+        ConfigError: no repetition of the same request can mend it.
+        UnavailableError: Slurm refuses it for now, or does not answer.
+    """
     names = {name for name in os.environ if name in _ENVIRONMENT or name == "SLURM_CONF"}
     environment = {name: os.environ[name] for name in names}
     try:
@@ -136,7 +151,7 @@ def _run(program: str, *args: str, script: str | None = None, check: bool = True
         ) from None
     except subprocess.TimeoutExpired:
         raise UnavailableError(f"Slurm does not answer: {program} took longer than {_TIMEOUT_S:g} s") from None
-    if done.returncode == 0 or not check:
+    if (done.returncode == 0 and (done.stdout or not answers)) or not check:
         return done.stdout
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
     said = lines[0].removeprefix(f"{program}: ").removeprefix("error: ")
@@ -145,5 +160,7 @@ def _run(program: str, *args: str, script: str | None = None, check: bool = True
             f"Slurm's controller does not answer {program}: {said}; run heron where the cluster's slurm.conf is, or "
             "name it by SLURM_CONF"
         )
+    if any(map(_UNANSWERED.search, lines)):
+        raise UnavailableError(f"Slurm's controller does not answer {program}: {said}; see `scontrol ping`")
     error = ConfigError if program == "sbatch" and any(map(_UNUSABLE.search, lines)) else UnavailableError
     raise error(f"Slurm refuses: {said} ({program})")

@@ -19,6 +19,8 @@ from heronpy.errors import ConfigError, UnavailableError
 log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
+_ANSWER_S = 15.0
+"""After which a master whose web UI has taken a connection counts as one that hangs."""
 _BYTES_MAX = 16 << 20
 
 
@@ -51,11 +53,16 @@ def check_cores(config: SparkConfig, cpus: Collection[int]) -> None:
 
     Raises:
         ConfigError: no worker of the cluster is large enough for one of them.
-        UnavailableError: there are no workers, or too few free cores.
+        UnavailableError: there are no workers, or too few free cores; or the master hangs.
     """
     try:
-        workers = [worker for worker in master_state(config)["workers"] if worker["state"] == "ALIVE"]
+        workers = [worker for worker in _state(config)["workers"] if worker["state"] == "ALIVE"]
         sizes = [(int(worker["cores"]), int(worker["coresfree"])) for worker in workers]
+    except TimeoutError:  # else Spark would say so after minutes
+        raise UnavailableError(
+            f"the Spark master {config.master} hangs: {config.webui_url} takes connections and does not answer; "
+            f"see {PREFIX}webui"
+        ) from None
     except UnavailableError as e:
         log.info("%s: whether there are cores is not known", e)
         return
@@ -80,12 +87,22 @@ def master_state(config: SparkConfig) -> dict[str, Any]:
     Raises:
         UnavailableError: it does not answer.
     """
+    try:
+        return _state(config)
+    except TimeoutError as e:
+        raise UnavailableError(f"the web UI of the Spark master, {config.webui_url}, does not answer: {e}") from e
+
+
+def _state(config: SparkConfig) -> dict[str, Any]:
+    """Raises TimeoutError: what has taken the connection does not answer. And UnavailableError, like `master_state`."""
     url = f"{config.webui_url}/json/"
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+        with urllib.request.urlopen(url, timeout=_ANSWER_S) as reply:
             found = json.loads(reply.read(_BYTES_MAX))
         if not isinstance(found, dict) or "workers" not in found:
             raise UnavailableError(f"{url} is not the web UI of a Spark master: see {PREFIX}webui")
+    except TimeoutError:  # of the answer: urllib wraps that of a connection, which a firewall may swallow
+        raise
     except (OSError, ValueError) as e:
         raise UnavailableError(f"the web UI of the Spark master, {url}, does not answer: {e}") from e
     return found
