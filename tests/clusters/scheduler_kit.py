@@ -407,18 +407,14 @@ class SchedulerKit:
         self, cluster: Cluster, launch: Launch
     ) -> None:
         before = cluster.running(launch)
-        commands = {"update": ("--containers", "3"), "restart": ("1",), "status": (), "kill": ()}
         with cluster.hung():
-            for verb in (one for one in commands if one in cluster.asked):
-                began_s = time.monotonic()
-                done = cluster.heron("a", verb, f"{cluster.name}/me/default", NAME, *commands[verb])
-                print(f"{cluster.name}: hangs: {verb} took {time.monotonic() - began_s:.1f} s: {done.stderr.strip()}")
-                assert time.monotonic() - began_s < REFUSED_S
-                assert done.returncode != 0, done.stdout
-                assert done.stderr.count("heron: ") == 1, done.stderr
-                assert "does not answer" in done.stdout + done.stderr
-            assert {n: one.pid for n, one in cluster.running(launch).items()} == {n: r.pid for n, r in before.items()}
-            if "kill" not in cluster.asked:
+            for verb, more in (("update", ("--containers", "3")), ("restart", ("1",)), ("status", ())):
+                if verb in cluster.asked:
+                    refused(cluster, verb, *more)
+            differ(cluster.running(launch), before, set())
+            if "kill" in cluster.asked:
+                refused(cluster, "kill")
+            else:
                 kill(launch)
         kill(launch)
         cluster.nothing_left(launch)
@@ -438,6 +434,18 @@ def needs_stand_ins(cluster: Cluster) -> None:
     """Skip a test that is of what containers are given, or of how they end."""
     if not cluster.stand_ins:
         pytest.skip(f"{cluster.name}: its containers are real ones")
+
+
+def refused(cluster: Cluster, verb: str, *more: str) -> None:
+    """Fail unless a command says in one line, soon, that the cluster does not answer."""
+    began_s = time.monotonic()
+    done = cluster.heron("a", verb, f"{cluster.name}/me/default", NAME, *more)
+    took_s = time.monotonic() - began_s
+    print(f"{cluster.name}: hangs: {verb} took {took_s:.1f} s: {done.stderr.strip()}")
+    assert done.returncode != 0, done.stdout
+    assert done.stderr.count("heron: ") == 1, done.stderr
+    assert "does not answer" in done.stdout + done.stderr
+    assert took_s < REFUSED_S
 
 
 def differ(now: Mapping[int, Report], before: Mapping[int, Report], changed: set[int]) -> None:

@@ -83,6 +83,13 @@ class DrivenScheduler(Scheduler):
             UnavailableError: it does not end.
         """
 
+    def check_driver_can_end(self) -> None:
+        """Refuse to wait for the end of a driver that has been ordered to end, and cannot just now.
+
+        Raises:
+            UnavailableError: why; one line.
+        """
+
     def without_driver(self, orders: Orders) -> tuple[ContainerPhase, str]:
         """What is said of containers that are ordered while no driver lives."""
         return ContainerPhase.FAILED, f"the {self.driver} of the topology does not run"
@@ -105,6 +112,8 @@ class DrivenScheduler(Scheduler):
                     orders = self._orders_anew
             if orders is not None and not orders.stop:
                 self._write(state, orders.changed(stop=True))
+            if orders is not None or report is not None:
+                self.check_driver_can_end()
             if report is not None:
                 where = f"{report.host} (pid {report.pid})"
                 self.wait(

@@ -99,6 +99,13 @@ class YarnScheduler(DrivenScheduler):
             return ContainerPhase.PENDING, f"the application master of {found.id} is being started"
         return ContainerPhase.PENDING, f"{found.id} waits for room in queue {found.queue}"
 
+    def check_driver_can_end(self) -> None:
+        """It ends its containers by itself, and then waits for the ResourceManager."""
+        try:
+            self._application()
+        except UnavailableError as e:
+            raise UnavailableError(f"{e}; containers are told to end: kill it again when that is mended") from e
+
     def driver_ended(self) -> None:
         found, began_s = self._application(), time.monotonic()
         killed = False
