@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from heronpy.errors import AlreadyExistsError
-from heronpy.statemgr import Kind, StateManager
+from heronpy.runtime import StatemgrSpec
+from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.testing._eventually import eventually_sync
 
 SESSION_TIMEOUT_S = 8.0
@@ -48,6 +49,11 @@ class Seen:
 
     def nothing(self) -> bool:
         return self._values.empty()
+
+
+def opened(spec: StatemgrSpec) -> StateManager:
+    """A state manager that is patient: on a busy machine an answer may take longer than a user would wait for it."""
+    return open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=WITHIN_S)
 
 
 def take_over(sm: StateManager, name: str, value: bytes) -> None:

@@ -24,11 +24,19 @@ import pytest
 
 from heronpy.errors import AlreadyExistsError, StateError, UnavailableError
 from heronpy.runtime import StatemgrSpec
-from heronpy.statemgr import Kind, StateManager, open_statemgr
+from heronpy.statemgr import Kind, StateManager
 from heronpy.testing import eventually_sync
 from heronpy.testing._statemgr_nodes_kit import NodesKit
 from heronpy.testing._statemgr_owner import Owner
-from heronpy.testing._statemgr_seen import OWN_SESSION_TIMEOUT_S, SESSION_TIMEOUT_S, WITHIN_S, Open, Seen, take_over
+from heronpy.testing._statemgr_seen import (
+    OWN_SESSION_TIMEOUT_S,
+    SESSION_TIMEOUT_S,
+    WITHIN_S,
+    Open,
+    Seen,
+    opened,
+    take_over,
+)
 from heronpy.testing._statemgr_watches_kit import WatchesKit
 
 __all__ = [
@@ -39,6 +47,7 @@ __all__ = [
     "Owner",
     "Seen",
     "StatemgrKit",
+    "opened",
     "take_over",
 ]
 
@@ -52,7 +61,7 @@ class StatemgrKit(NodesKit, WatchesKit):
         with contextlib.ExitStack() as stack:
 
             def open_one() -> StateManager:
-                sm = open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=WITHIN_S)
+                sm = opened(spec)
                 stack.callback(sm.close)
                 return sm
 

@@ -21,6 +21,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import heron_scheduler
@@ -38,13 +39,13 @@ from heronpy.host import CONTAINER_ENV, EXECUTOR, PROCESS_ENV, TOPOLOGY_ENV, Hos
 from heronpy.runtime import Launch
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit import find, submit
-from heronpy.testing import TopologyHandle, eventually_sync
+from heronpy.testing import TopologyHandle, eventually, eventually_sync
 from heronpy.testing.servers import ZookeeperServer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from keyed_count_topology import KEYS, counts_in, keyed_count_topology
-from test_tracker_state_managers import tracking
+from test_tracker_state_managers import told, tracking
 
 WITHIN_S = 600.0
 """Long, because only a failure takes it: each container of a busy machine may need minutes to start."""
@@ -285,16 +286,20 @@ async def tracker_shows(launch: Launch) -> str:
     """What a Tracker, and so its UI, answers about a topology."""
     query = {"cluster": launch.cluster, "role": "me", "environ": "default", "topology": launch.topology}
     pages = ("info", "config", "logicalplan", "physicalplan", "packingplan", "executionstate", "metadata")
-    answers = []
+    path = f"/topologies/{launch.cluster}/me/default/{launch.topology}"
+    shown = []
     async with tracking(StateManagerConfig(launch.cluster, launch.statemgr)) as tracker:
+
+        async def page_text(page: str, query: dict[str, str]) -> str:
+            answer = await tracker.get(page, params=query)
+            told(answer)
+            return answer.text
+
         for page in pages:
-            answers.append(await tracker.get(f"/topologies/{page}", params=query))
-        path = f"/topologies/{launch.cluster}/me/default/{launch.topology}"
+            shown.append(await eventually(partial(page_text, f"/topologies/{page}", query), within_s=WITHIN_S))
         for page in ("effectiveconfig", "summary"):
-            answers.append(await tracker.get(f"{path}/{page}"))
-    for answer in answers:
-        assert answer.status_code == 200, answer.text
-    return "".join(answer.text for answer in answers)
+            shown.append(await eventually(partial(page_text, f"{path}/{page}", {}), within_s=WITHIN_S))
+    return "".join(shown)
 
 
 def equal(one: object, other: object) -> None:

@@ -19,7 +19,7 @@ from heronpy.statemgr.etcd import EtcdStateManager, Gateway, NoAnswerError
 from heronpy.testing import eventually_sync
 from heronpy.testing.etcd import EtcdServer, etcd_missing
 from heronpy.testing.servers import free_port
-from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit, take_over
+from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit, opened, take_over
 
 pytestmark = pytest.mark.skipif(etcd_missing() is not None, reason=etcd_missing() or "")
 
@@ -60,7 +60,7 @@ class TestEtcdStateManager(StatemgrKit):
 
 @pytest.mark.long
 def test_a_stopped_owner_loses_its_node_and_takes_it_back_from_nobody(spec: StatemgrSpec) -> None:
-    with open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as sm:
+    with opened(spec) as sm:
         seen = Seen()
         sm.watch(Kind.TMASTERS, "words", seen)
         assert seen.next() is None
@@ -173,7 +173,7 @@ def test_an_ephemeral_node_is_made_again_after_the_session_was_lost(server: Etcd
 
 
 def test_with_the_server_away_or_hung_calls_fail_in_bounded_time(server: EtcdServer) -> None:
-    with eventually_sync(lambda: opened(server, call_s=1.0)) as sm:
+    with eventually_sync(lambda: reached(server, call_s=1.0)) as sm:
         eventually_sync(lambda: created(sm))
         calls: list[Callable[[], object]] = [
             lambda: sm.lock("words", "update").__enter__(),
@@ -200,7 +200,7 @@ def test_with_the_server_away_or_hung_calls_fail_in_bounded_time(server: EtcdSer
     assert time.monotonic() - began_s < WITHIN_S, "close is bounded too"
 
 
-def opened(server: EtcdServer, *, call_s: float) -> EtcdStateManager:
+def reached(server: EtcdServer, *, call_s: float) -> EtcdStateManager:
     try:
         return open_on(server, call_s=call_s)
     except StateError as e:
@@ -258,7 +258,7 @@ def test_a_watch_misses_nothing_when_what_it_follows_was_compacted_away(
 
 
 def test_hundreds_of_watches_of_one_folder_are_served(spec: StatemgrSpec) -> None:
-    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+    with opened(spec) as sm, opened(spec) as other:
         names = [f"t{n}" for n in range(300)]
         seen = {name: Seen() for name in names}
         for name in names:
@@ -271,7 +271,7 @@ def test_hundreds_of_watches_of_one_folder_are_served(spec: StatemgrSpec) -> Non
 
 
 def test_nodes_that_are_together_too_large_for_one_answer_are_all_followed(spec: StatemgrSpec) -> None:
-    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+    with opened(spec) as sm, opened(spec) as other:
         values = {f"t{n}": bytes([n]) * 900_000 for n in range(6)}
         for name, value in values.items():
             other.set(Kind.PPLANS, name, value)
@@ -313,7 +313,7 @@ def test_what_an_attempt_found_out_is_told_though_the_last_one_had_no_time_left(
 
 
 def test_a_value_too_large_for_a_server_is_refused_and_harms_nothing(spec: StatemgrSpec) -> None:
-    with open_statemgr(spec) as sm:
+    with opened(spec) as sm:
         sm.set(Kind.TOPOLOGIES, "words", b"x" * 1_000_000)
         for call in (sm.set, sm.create):
             with pytest.raises(StateError, match="1000001 bytes"):
@@ -356,7 +356,7 @@ def test_a_watch_goes_on_after_something_unforeseen_went_wrong(
         raise RuntimeError("can't start new thread")  # as Python says it
 
     monkeypatch.setattr(Gateway, "stream", fails_once)
-    with open_statemgr(spec) as sm:
+    with opened(spec) as sm:
         seen = Seen()
         sm.watch(Kind.PPLANS, "words", seen)
         assert seen.next() is None

@@ -18,7 +18,7 @@ from heronpy.statemgr.etcd import Gateway, NoAnswerError
 from heronpy.testing import eventually_sync
 from heronpy.testing.certificates import make_certificates
 from heronpy.testing.etcd import EtcdServer, etcd_missing
-from heronpy.testing.statemgr_kit import WITHIN_S, Seen, StatemgrKit
+from heronpy.testing.statemgr_kit import WITHIN_S, Seen, StatemgrKit, opened
 
 pytestmark = pytest.mark.skipif(etcd_missing() is not None, reason=etcd_missing() or "")
 
@@ -83,7 +83,7 @@ class TestEtcdWithUsers(StatemgrKit):
 
 
 def test_a_user_reads_writes_and_follows(spec: StatemgrSpec) -> None:
-    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+    with opened(spec) as sm, opened(spec) as other:
         seen = Seen()
         other.watch(Kind.PPLANS, "words", seen)
         assert seen.next() is None
@@ -95,7 +95,7 @@ def test_a_user_reads_writes_and_follows(spec: StatemgrSpec) -> None:
 
 
 def test_a_token_that_the_server_has_forgotten_is_renewed(spec: StatemgrSpec, guarded: EtcdServer) -> None:
-    with open_statemgr(spec) as sm:
+    with opened(spec) as sm:
         sm.set(Kind.PPLANS, "words", b"1")
         guarded.kill()
         guarded.start()
@@ -145,7 +145,7 @@ def test_a_password_that_nobody_asks_for_does_no_harm(tmp_path: Path) -> None:
     with EtcdServer(tmp_path / "etcd") as server:
         credentials = private(tmp_path / "credentials", "heron:x")
         spec = StatemgrSpec(type="etcd", connection=server.connection, root="/heron", credentials_file=credentials)
-        with open_statemgr(spec) as sm:
+        with opened(spec) as sm:
             sm.set(Kind.PPLANS, "words", b"x")
 
 
@@ -174,7 +174,7 @@ def over_tls(server: EtcdServer, certificates: Path) -> StatemgrSpec:
 
 def test_with_certificates_it_reads_writes_follows_and_ends(tls: EtcdServer, certificates: Path) -> None:
     spec = over_tls(tls, certificates)
-    with open_statemgr(spec) as sm, open_statemgr(spec) as other:
+    with opened(spec) as sm, opened(spec) as other:
         seen = Seen()
         other.watch(Kind.PPLANS, "words", seen)
         assert seen.next() is None

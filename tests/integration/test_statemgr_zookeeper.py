@@ -21,7 +21,7 @@ from heronpy.statemgr import Kind, StateManager, open_statemgr
 from heronpy.statemgr.zookeeper import ZookeeperStateManager
 from heronpy.testing import eventually_sync
 from heronpy.testing.servers import ZookeeperServer, free_port, zookeeper_ensemble, zookeeper_missing
-from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit, take_over
+from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Owner, Seen, StatemgrKit, opened, take_over
 
 pytestmark = pytest.mark.skipif(zookeeper_missing() is not None, reason=zookeeper_missing() or "")
 
@@ -73,7 +73,7 @@ def owner(spec: StatemgrSpec) -> Iterator[Callable[[bytes], Owner]]:
 def test_a_stopped_owner_loses_its_node_and_makes_it_again_when_it_goes_on(
     spec: StatemgrSpec, owner: Callable[[bytes], Owner]
 ) -> None:
-    with open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as sm:
+    with opened(spec) as sm:
         other = owner(b"other")
         seen = Seen()
         sm.watch(Kind.TMASTERS, "words", seen)
@@ -89,7 +89,7 @@ def test_a_stopped_owner_loses_its_node_and_makes_it_again_when_it_goes_on(
 def test_a_stopped_owner_does_not_take_its_node_back_from_a_successor(
     spec: StatemgrSpec, owner: Callable[[bytes], Owner]
 ) -> None:
-    with open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as sm:
+    with opened(spec) as sm:
         first = owner(b"first")
         seen = Seen()
         sm.watch(Kind.TMASTERS, "words", seen)
@@ -283,7 +283,9 @@ def test_opening_without_a_server_is_one_clear_line_in_bounded_time() -> None:
 
 
 def test_a_client_that_gave_up_is_replaced(spec: StatemgrSpec) -> None:
-    with ZookeeperStateManager(spec.connection, spec.root, session_timeout_s=OWN_SESSION_TIMEOUT_S) as sm:
+    with ZookeeperStateManager(
+        spec.connection, spec.root, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=WITHIN_S
+    ) as sm:
         sm.create(Kind.TMASTERS, "words", b"x", ephemeral=True)
         seen = Seen()
         sm.watch(Kind.PPLANS, "words", seen)
@@ -299,7 +301,7 @@ def test_a_client_that_gave_up_is_replaced(spec: StatemgrSpec) -> None:
 
 
 def test_a_value_too_large_for_a_server_is_refused_and_harms_nothing(spec: StatemgrSpec) -> None:
-    with ZookeeperStateManager(spec.connection, spec.root) as sm:
+    with opened(spec) as sm:
         sm.set(Kind.TOPOLOGIES, "words", b"x" * 1_000_000)
         for call in (sm.set, sm.create):
             with pytest.raises(StateError, match="1000001 bytes"):
@@ -310,7 +312,7 @@ def test_a_value_too_large_for_a_server_is_refused_and_harms_nothing(spec: State
 def test_the_tree_is_herons(spec: StatemgrSpec, shared: ZookeeperServer) -> None:
     from kazoo.client import KazooClient
 
-    with ZookeeperStateManager(spec.connection, spec.root) as sm:
+    with opened(spec) as sm:
         sm.set(Kind.TOPOLOGIES, "words", b"definition")
         client = KazooClient(hosts=shared.connection)
         client.start(WITHIN_S)
@@ -348,7 +350,7 @@ def test_a_read_whose_barrier_was_lost_with_the_connection_is_repeated(
     spec: StatemgrSpec, monkeypatch: pytest.MonkeyPatch, read: str
 ) -> None:
     """Over the next connection it may have reached a member of the ensemble that lags behind."""
-    with open_statemgr(spec) as sm:
+    with opened(spec) as sm:
         sm.set(Kind.PPLANS, "words", b"1")
         owner, name = (TransactionRequest, "commit_async") if read == "get" else (KazooClient, "sync_async")
         sync, synced = getattr(owner, name), []
@@ -374,8 +376,8 @@ def test_an_ensemble_loses_its_leader_and_a_dead_server_in_the_connection_string
         connection = ",".join([f"127.0.0.1:{free_port()}", *(s.connection for s in servers)])
         spec = StatemgrSpec(type="zookeeper", connection=connection, root="/heron")
         with (
-            open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=WITHIN_S) as sm,
-            open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S, call_timeout_s=WITHIN_S) as other,
+            opened(spec) as sm,
+            opened(spec) as other,
         ):
             sm.create(Kind.TMASTERS, "words", b"x", ephemeral=True)
             seen = Seen()

@@ -22,7 +22,7 @@ from heronpy.statemgr import Kind, open_statemgr
 from heronpy.testing import eventually_sync
 from heronpy.testing.certificates import make_certificates
 from heronpy.testing.servers import ZookeeperServer, zookeeper_missing
-from heronpy.testing.statemgr_kit import OWN_SESSION_TIMEOUT_S, WITHIN_S, Seen, StatemgrKit
+from heronpy.testing.statemgr_kit import WITHIN_S, Seen, StatemgrKit, opened
 
 pytestmark = pytest.mark.skipif(zookeeper_missing() is not None, reason=zookeeper_missing() or "")
 
@@ -73,7 +73,7 @@ def nodes(client: KazooClient, path: str) -> Iterator[str]:
 
 
 def test_a_stranger_can_do_nothing_with_any_node(spec: StatemgrSpec, shared: ZookeeperServer) -> None:
-    with open_statemgr(spec) as sm:
+    with opened(spec) as sm:
         sm.set(Kind.TOPOLOGIES, "words", b"set")
         sm.create(Kind.PPLANS, "words", b"created")
         sm.create(Kind.TMASTERS, "words", b"ephemeral", ephemeral=True)
@@ -114,7 +114,7 @@ def test_a_stranger_can_do_nothing_with_any_node(spec: StatemgrSpec, shared: Zoo
 def test_whoever_is_refused_is_told_why_in_one_line(
     spec: StatemgrSpec, tmp_path: Path, credentials: str, reason: str
 ) -> None:
-    with open_statemgr(spec):
+    with opened(spec):
         pass
     path = private(tmp_path / "other", credentials) if credentials else ""
     with pytest.raises(StateError) as refused:
@@ -127,7 +127,7 @@ def test_whoever_is_refused_is_told_why_in_one_line(
 def test_a_fenced_write_without_permission_is_refused_and_not_tried_for_ever(
     spec: StatemgrSpec, open_spec: StatemgrSpec
 ) -> None:
-    with open_statemgr(open_spec) as everybody, open_statemgr(spec) as owner:
+    with opened(open_spec) as everybody, opened(spec) as owner:
         owner.create(Kind.PPLANS, "words", b"plan")
         everybody.set(Kind.EPOCHS, "words", b"1")
         with pytest.raises(StateError, match="no permission"):
@@ -139,7 +139,7 @@ def test_a_root_that_was_open_goes_on_being_used_and_says_so(
 ) -> None:
     with open_statemgr(open_spec) as earlier:
         earlier.set(Kind.TOPOLOGIES, "words", b"before")
-        with open_statemgr(spec) as sm:
+        with opened(spec) as sm:
             assert "stays open to all" in caplog.text
             assert sm.get(Kind.TOPOLOGIES, "words") == b"before"
             sm.set(Kind.TOPOLOGIES, "words", b"after")
@@ -187,8 +187,8 @@ def over_tls(server: ZookeeperServer, certificates: Path) -> StatemgrSpec:
 def test_with_certificates_it_reads_writes_and_follows(tls: ZookeeperServer, certificates: Path) -> None:
     spec = over_tls(tls, certificates)
     with (
-        open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as sm,
-        open_statemgr(spec, session_timeout_s=OWN_SESSION_TIMEOUT_S) as other,
+        opened(spec) as sm,
+        opened(spec) as other,
     ):
         seen = [Seen() for _ in range(5)]
         for n, one in enumerate(seen):

@@ -29,7 +29,7 @@ def test_a_watch_is_told_after_something_unforeseen_went_wrong(tmp_path: Path, m
     monkeypatch.setattr(ZookeeperStateManager, "_keep_client", fails_once)
     with ZookeeperServer(tmp_path) as server:
         spec = StatemgrSpec(type="zookeeper", connection=server.connection, root="/heron")
-        with contextlib.closing(open_statemgr(spec)) as sm:
+        with contextlib.closing(open_statemgr(spec, call_timeout_s=300.0)) as sm:
             assert failed.wait(300)
             sm.set(Kind.PACKINGPLANS, "words", b"plan")
             sm.watch(Kind.PACKINGPLANS, "words", lambda value: told.set() if value == b"plan" else None)
