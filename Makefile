@@ -101,7 +101,7 @@ bench-nexmark: $(VENV)/.installed ## Nexmark's queries, their answers compared w
 	@$(BIN)/python -m heronpy.bench.nexmark --build $(BUILD)/bench-nexmark $(ARGS)
 
 bench-spark: $(VENV)/.installed-pipeline java ## a batch run against PySpark written by hand, in stock sessions, five rounds: make bench-spark ARGS="--mb 1000"
-	@$(BIN)/python -c 'import pandas' 2>/dev/null || $(PIP) 'pandas>=2.2'  # PySpark's mapInArrow asks for it
+	@$(BIN)/python -c 'import pandas' 2>/dev/null || $(PIP) 'pandas>=2.2,<3'  # PySpark's mapInArrow asks for it
 	@$(BIN)/python -m heronpy.bench.spark --build $(BUILD)/bench-spark $(ARGS)
 
 bench-history: $(VENV)/.installed-pipeline java ## a batch run and a query after 1,000 to 100,000 batches: make bench-history ARGS="--rounds 3"
