@@ -50,7 +50,7 @@ class PostgresStore(Store):
 
         Raises:
             ConfigError: psycopg is not installed, not exactly one URL, or a prefix that cannot be part of a name, or is
-                longer than 49 characters.
+                longer than 55 characters.
         """
         if find_spec("psycopg") is None:  # found out where the program is defined, and not by a task in a crash loop
             raise ConfigError(INSTALL)

@@ -36,8 +36,8 @@ _CREATE = (
     "CREATE TABLE IF NOT EXISTS {progress} (view text NOT NULL, writer text NOT NULL, name text NOT NULL,"
     " number bigint NOT NULL, PRIMARY KEY (view, writer, name))",
 )
-_NAME_BYTES = 63
-"""Of longer names PostgreSQL takes so many, without a word: several tables would be one."""
+_PREFIX_CHARACTERS_MAX = 55
+"""PostgreSQL takes 63 bytes of a table's name, without a word: with a longer prefix several tables would be one."""
 _UNDEFINED_TABLE = "42P01"
 _OTHERS_TABLES = frozenset(("42703", "42804", "42809", "42P10"))
 """A column that is not there or of another type, no table, no such key."""
@@ -81,7 +81,7 @@ class Postgres:
             "keepalives_idle": 10,
             **given,
         }
-        self._names = {table: f'"{_table(prefix, table)}"' for table in _TABLES}
+        self._names = {table: f'"{prefix}_live_{table}"' for table in _TABLES}
         self._connection: Any = None
 
     def another(self, *, idles: bool = False) -> Postgres:
@@ -223,17 +223,12 @@ def check_prefix(prefix: str) -> str:
     Raises:
         ConfigError: it cannot be part of a name, or leaves no room for the rest.
     """
-    room = _NAME_BYTES - max(len(_table("", table)) for table in _TABLES)
-    if len(check_name("prefix", prefix)) > room:
+    if len(check_name("prefix", prefix)) > _PREFIX_CHARACTERS_MAX:
         raise ConfigError(
-            f"the prefix {prefix!r} is too long: use at most {room} characters, since PostgreSQL takes {_NAME_BYTES} "
-            "of a table's name"
+            f"the prefix {prefix!r} is too long: use at most {_PREFIX_CHARACTERS_MAX} characters, since PostgreSQL "
+            "takes 63 of a table's name"
         )
     return prefix
-
-
-def _table(prefix: str, table: str) -> str:
-    return f"{prefix}_live_{table}"
 
 
 def _cut(line: socket.socket) -> None:

@@ -217,10 +217,10 @@ def test_impossible_stores_are_refused(context: StoreContext, monkeypatch: pytes
     assert "swordfish" not in str(refused.value)
 
 
-@pytest.mark.parametrize("characters", [50, 56, 58, 128])
+@pytest.mark.parametrize("characters", [56, 58, 128])
 def test_a_prefix_that_leaves_no_room_in_the_names_of_tables_is_refused(characters: int) -> None:
     """PostgreSQL would take the first 63 bytes of each, and make one table of several."""
-    with pytest.raises(ConfigError, match="too long: use at most 49 characters") as error:
+    with pytest.raises(ConfigError, match="too long: use at most 55 characters") as error:
         PostgresStore("postgresql://a", prefix="p" * characters)
     assert "\n" not in str(error.value)
 
@@ -229,7 +229,7 @@ def test_the_longest_prefixes_and_any_names_of_views_are_told_apart(
     context: StoreContext, server: PostgresServer
 ) -> None:
     views = ["v" * 128, "v" * 127 + "w", "Zähler", "zähler", "a\"b';--", "%s{rows}", "表"]
-    stores = [PostgresStore(url_of(server), prefix="P-.@" + "p" * 44 + last) for last in "12"]
+    stores = [PostgresStore(url_of(server), prefix="P-.@" + "p" * 50 + last) for last in "12"]
     for n, (store, view) in enumerate(itertools.product(stores, views)):
         commit(store, replace(context, view=view), n)
     values = [found(store, replace(context, view=view)) for store, view in itertools.product(stores, views)]
