@@ -45,8 +45,8 @@ demo: $(VENV)/.installed ## count words on a local topology, and verify the coun
 demo-state: $(VENV)/.installed ## count words effectively once, with kill -9 in the middle, and verify the counts
 	@$(BIN)/python -m heronpy.examples.demo_state --build $(BUILD)/demo-state
 
-demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from one definition, with a kill -9 in the middle: make demo-pipeline URL='s3://…'
-	@$(BIN)/python -m heronpy.examples.demo_pipeline --build $(BUILD)/demo-pipeline $(if $(URL),--url '$(URL)')
+demo-pipeline: $(VENV)/.installed-pipeline java ## count live and in batch from one definition, with a kill -9 in the middle: make demo-pipeline URL='s3://…' LIVE='redis://…'
+	@$(BIN)/python -m heronpy.examples.demo_pipeline --build $(BUILD)/demo-pipeline $(if $(URL),--url '$(URL)') $(if $(LIVE),--live '$(LIVE)')
 
 test: $(VENV)/.installed-dev servers lint proto-check ## everything that CI runs: linters, types, contracts, all tests
 	$(PYTEST) $(ARGS)

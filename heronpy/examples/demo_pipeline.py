@@ -1,7 +1,7 @@
 """From live counts to the exact ones: word count by topology and by Spark, from one definition.
 
     python -m heronpy.examples.demo_pipeline --build build/demo-pipeline      (or: make demo-pipeline)
-    make demo-pipeline URL='s3://bucket/prefix?endpoint=http://host:port&region=us-east-1'
+    make demo-pipeline URL='s3://bucket/prefix?endpoint=http://host:port&region=us-east-1' LIVE=redis://host:port/0
 
 Makes lines of text with timestamps, submits `words_pipeline` as a topology, and kills processes of it with SIGKILL
 while it counts, so that some lines are counted twice. Then Spark counts whole batches from the archive, the merged read
@@ -31,7 +31,7 @@ from heronpy.examples.words_pipeline import arguments_of, program, words_of
 from heronpy.files import replacing
 from heronpy.filesystem import UrlPath, files_of, location
 from heronpy.pipeline import Job, MergedStore
-from heronpy.stores import StoreContext
+from heronpy.stores import StoreContext, StoreReader
 from heronpy.streamlet.runner import Program
 
 NAME = "Words"
@@ -41,6 +41,7 @@ MINUTES = 6
 TEXT_BYTES = 12_000_000
 WAIT_S = 300.0
 POLL_S = 0.5
+_LAST_BATCH = 1 << 62
 VICTIMS = ("lines", "store-1")
 """Components of which one process is killed, one after the other."""
 
@@ -66,16 +67,16 @@ def exact_counts(path: Path) -> Counter[str]:
 class Demo:
     """One run, with everything below one directory."""
 
-    def __init__(self, build: Path, url: str | None) -> None:
-        self._build = build
+    def __init__(self, build: Path, url: str | None, live: str | None) -> None:
+        self._build, self._live = build, live
         self._input = build / "lines.jsonl"
         self._job = location("--url", url) / FOLDER if url else build / "job"
         self._env = {**os.environ, "HERON_HOME": str(build / "home")}
         self._heron = str(Path(sys.executable).with_name("heron"))
         place = self._job.url if isinstance(self._job, UrlPath) else str(self._job)
         arguments = [NAME, "--input", str(self._input), "--directory", place]
-        if url:
-            arguments += ["--live", str(build)]
+        if live or url:
+            arguments += ["--live", live or str(build)]
         self._program = ["heronpy.examples.words_pipeline", *arguments]
         config, builder = program(arguments_of(arguments))
         self._definition = Job.of(Program(NAME, config, builder.graph))
@@ -89,6 +90,9 @@ class Demo:
         self.kill()
         for folder in (self._job, self._build / "live"):
             files_of(folder).delete_folder(folder)
+        if self._live:
+            with self._live_view() as view:
+                view.drop(_LAST_BATCH)
         self._build.mkdir(parents=True, exist_ok=True)
         say("writing the input: the sources of Python's standard library, with timestamps of the last minutes")
         make_lines(self._input, self._build / "text")
@@ -105,7 +109,7 @@ class Demo:
         live = self._live_total()
         say(f"live counts: {live:,} words, {live - exact.total():,} of them counted twice after the kills")
         print(f"\n$ heron pipeline run {NAME}", flush=True)
-        self._heron_call("pipeline", "run", *self._program)
+        self._heron_call("pipeline", "run", module, "--", *arguments)  # one of its own options is --live, too
         say("verifying batch and merged counts against plain Python")
         merged = self._merged()
         wrong = sorted(word for word in merged.keys() | exact.keys() if merged[word] != exact[word])
@@ -136,12 +140,15 @@ class Demo:
         raise UnavailableError(f"no process of {component} runs")
 
     def _live_total(self) -> int:
+        with self._live_view() as view:
+            return sum(count for batch in view.batches() for _, count in view.items(batch))
+
+    def _live_view(self) -> contextlib.closing[StoreReader]:
         node = self._definition.stores()["counts"]
         reader = node.store.reader(
             StoreContext(view="counts", monoid=node.monoid, directory=self._definition.directory)
         )
-        with contextlib.closing(reader):
-            return sum(count for batch in reader.batches() for _, count in reader.items(batch))
+        return contextlib.closing(reader)
 
     def _merged(self) -> Counter[str]:
         with MergedStore(self._definition, "counts") as store:
@@ -176,10 +183,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="demo_pipeline", description="Word count, live and in batch, verified.")
     parser.add_argument("--build", type=Path, default=Path("build/demo-pipeline"), help="directory for all files")
     parser.add_argument("--url", help=f"below which archive and views are kept, in {FOLDER}: s3://… or hdfs://…")
+    parser.add_argument("--live", help="where live views are kept: redis://…, postgresql://… or a directory; emptied")
     arguments = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        demo = Demo(arguments.build.absolute(), arguments.url)
+        demo = Demo(arguments.build.absolute(), arguments.url, arguments.live)
         try:
             demo.run()
         finally:

@@ -15,13 +15,12 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from heronpy.connectors import JsonLines
 from heronpy.errors import HeronError
 from heronpy.examples._arguments import count, input_files, name_and_containers
-from heronpy.stores import SqliteStore
+from heronpy.stores import store_at
 from heronpy.streamlet import Builder, Config, Runner, Sum
 
 BATCH_LENGTH_S = 60
@@ -48,7 +47,9 @@ def program(arguments: argparse.Namespace) -> tuple[Config, Builder]:
         .archive()
         .flat_map(words_of)
         .set_name("words")
-        .to_store("counts", Sum(), SqliteStore(arguments.live), num_partitions=arguments.counts)
+        .to_store(
+            "counts", Sum(), store_at(arguments.live) if arguments.live else None, num_partitions=arguments.counts
+        )
     )
     config = Config()
     config.set_num_containers(arguments.containers)
@@ -62,7 +63,9 @@ def arguments_of(argv: Sequence[str]) -> argparse.Namespace:
     name_and_containers(parser)
     input_files(parser, "files with one JSON line of text a line")
     parser.add_argument("--directory", required=True, help="where archive, views and live stores are kept, or its URL")
-    parser.add_argument("--live", type=Path, help="where live stores are kept instead: needed with a URL")
+    parser.add_argument(
+        "--live", help="where live views are kept instead, needed with a URL: a directory, redis://… or postgresql://…"
+    )
     count(parser, "--sources", 1, "read")
     count(parser, "--counts", 2, "count")
     return parser.parse_args(argv)

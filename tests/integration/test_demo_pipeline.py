@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from heronpy.testing.servers import S3Server, s3_missing
+from heronpy.testing.postgres import PostgresServer, postgres_missing
+from heronpy.testing.servers import RedisServer, S3Server, redis_missing, s3_missing
 
 pytestmark = [pytest.mark.long, pytest.mark.spark]
 
@@ -27,6 +28,27 @@ def test_the_demo_is_exact_with_its_files_in_s3(tmp_path: Path, monkeypatch: pyt
         check_demo(tmp_path, "--url", server.url("demo"))
         assert any((tmp_path / "s3" / "buckets" / "demo" / "heron-demo-pipeline" / "views" / "counts").iterdir())
     assert not (tmp_path / "build" / "job").exists()
+
+
+@pytest.mark.skipif(bool(s3_missing() or redis_missing()), reason=s3_missing() or redis_missing() or "")
+def test_the_demo_is_exact_with_its_files_in_s3_and_its_live_view_in_redis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in S3Server.credentials.items():
+        monkeypatch.setenv(name, value)
+    with S3Server(tmp_path / "s3") as server, RedisServer(tmp_path / "redis") as redis:
+        check_demo(tmp_path, "--url", server.url("demo"), "--live", redis.url)
+    assert not list((tmp_path / "build").rglob("*.sqlite*"))
+
+
+@pytest.mark.skipif(bool(s3_missing() or postgres_missing()), reason=s3_missing() or postgres_missing() or "")
+def test_the_demo_is_exact_with_its_files_in_s3_and_its_live_view_in_postgresql(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in S3Server.credentials.items():
+        monkeypatch.setenv(name, value)
+    with S3Server(tmp_path / "s3") as server, PostgresServer(tmp_path / "postgres") as postgres:
+        check_demo(tmp_path, "--url", server.url("demo"), "--live", postgres.url.replace("+psycopg", ""))
 
 
 def check_demo(directory: Path, *options: str) -> None:
