@@ -90,7 +90,7 @@ def test_a_task_that_stays_takes_the_keys_that_are_its_own_now() -> None:
         task.replan(after)
         counts.append(task.user_object.counts)
     for key in range(300):
-        counts[index_of_group(key_group(key, KEY_GROUPS), 3, KEY_GROUPS)][key] = 1
+        counts[index_of_group(key_group(key, KEY_GROUPS, lasting=False), 3, KEY_GROUPS)][key] = 1
     assert sum(map(len, counts)) == 300
     assert all(counts)
 
