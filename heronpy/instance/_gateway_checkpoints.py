@@ -111,7 +111,7 @@ class GatewayCheckpoints:
         self._loading = False
         self._log: Sequence[TaskBatch] = ()
         self._committed = 0
-        self._read_ahead = 0
+        self._read_ahead, self._read_share = 0, (0, 0)
         self._told = 0
         """The newest commit that the task was told of in this epoch."""
         self._missing = self._rollback = ""
@@ -252,9 +252,14 @@ class GatewayCheckpoints:
             self._committed = checkpoint
             self._say()
 
-    def read_ahead(self, checkpoint: int) -> None:
-        """What may be restored soon was read as of a checkpoint, or cannot be; 0: it is not kept any more."""
-        self._read_ahead = checkpoint
+    def read_ahead(self, checkpoint: int, share: tuple[int, int]) -> None:
+        """What may be restored soon was read as of a checkpoint, or cannot be; 0: it is not kept any more.
+
+        Args:
+            checkpoint: which.
+            share: the task's index in its component, and how many tasks that is to have.
+        """
+        self._read_ahead, self._read_share = checkpoint, share
         self._say()
 
     # Orders
@@ -412,6 +417,7 @@ class GatewayCheckpoints:
             phase=self.phase,
             committed=self._committed,
             read_ahead=self._read_ahead,
+            read_share=checkpoint_pb2.TaskShare(index=self._read_share[0], tasks=self._read_share[1]),
         )
 
     def _say(self) -> None:

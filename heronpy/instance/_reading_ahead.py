@@ -81,8 +81,8 @@ class ReadingAhead:
             task_id: Of the task.
             tasks: Where it is read.
         """
-        self.report: Callable[[int], None] = lambda checkpoint: None
-        """Told the checkpoint that was read, or cannot be; 0: nothing is kept any more."""
+        self.report: Callable[[int, tuple[int, int]], None] = lambda checkpoint, share: None
+        """Told the checkpoint that was read, or cannot be, and which part; 0: nothing is kept any more."""
         self._connect, self._component, self._task_id, self._tasks = connect, component, task_id, tasks
         self._wanted = (0, 0, 0)
         """Checkpoint, index and number of tasks."""
@@ -105,9 +105,9 @@ class ReadingAhead:
             self._wanted, self._pace = wanted, Pace()
             reading = self._read(*wanted, self._pace)
             self._reading = self._tasks.create_task(reading, name=f"{self._component}/read-ahead")
-            self._forgetting = asyncio.get_running_loop().call_later(KEPT_S, self.take)
         elif self._done:
-            self.report(order.checkpoint)
+            self.report(order.checkpoint, wanted[1:])
+        self._keep()
 
     def take(self) -> ReadAhead | None:
         """What was read, for a restore. Nothing is kept."""
@@ -115,7 +115,7 @@ class ReadingAhead:
         if not checkpoint:
             return None
         self._forget()
-        self.report(0)
+        self.report(0, (0, 0))
         return ReadAhead(checkpoint, self._epoch, index, tasks, blocks) if blocks else None
 
     def stop(self) -> None:
@@ -123,6 +123,12 @@ class ReadingAhead:
         self._forget()
         if self._reading is not None:
             self._reading.cancel()
+
+    def _keep(self) -> None:
+        """For so long from now on: an update that comes to nothing may be tried again."""
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+        self._forgetting = asyncio.get_running_loop().call_later(KEPT_S, self.take)
 
     def _forget(self) -> None:
         self._pace.stopped = True
@@ -147,4 +153,4 @@ class ReadingAhead:
         took_s = time.perf_counter() - began_s
         entries = sum(len(block.keys) for block in blocks.values())
         log.info("%d entries of checkpoint %d are read ahead in %.2f s", entries, checkpoint, took_s)
-        self.report(checkpoint)
+        self.report(checkpoint, (index, tasks))

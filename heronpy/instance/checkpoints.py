@@ -22,7 +22,7 @@ from heronpy.instance._checkpoint_runner import BETWEEN_SLICES_S, make_checkpoin
 from heronpy.instance._checkpointed import CheckpointedTask
 from heronpy.instance._commit_ledger import ROOTS_MAX, CommitLedger
 from heronpy.instance._gateway_checkpoints import RESTORED, RUNNING, STARTED, GatewayCheckpoints, TaskBatch
-from heronpy.instance._reading_ahead import ReadingAhead
+from heronpy.instance._reading_ahead import KEPT_S, ReadingAhead
 from heronpy.instance._restore import RestorableThread
 from heronpy.instance._saving import from_log, logged
 from heronpy.instance._snapshots import UNSAVED_BYTES_MAX, EpochEnded, RollbackNeeded, SnapshotReports, Snapshots
@@ -30,6 +30,7 @@ from heronpy.instance._snapshots import UNSAVED_BYTES_MAX, EpochEnded, RollbackN
 __all__ = [
     "ALIGNMENT_TIMEOUT_S",
     "BETWEEN_SLICES_S",
+    "KEPT_S",
     "LOG_BYTES_MAX",
     "RESTORED",
     "ROOTS_MAX",

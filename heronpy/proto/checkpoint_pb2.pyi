@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskStatus(_message.Message):
-    __slots__ = ("task", "incarnation", "epoch", "phase", "committed", "read_ahead")
+    __slots__ = ("task", "incarnation", "epoch", "phase", "committed", "read_ahead", "read_share")
     class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         STARTED: _ClassVar[TaskStatus.Phase]
@@ -23,13 +23,15 @@ class TaskStatus(_message.Message):
     PHASE_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_FIELD_NUMBER: _ClassVar[int]
     READ_AHEAD_FIELD_NUMBER: _ClassVar[int]
+    READ_SHARE_FIELD_NUMBER: _ClassVar[int]
     task: int
     incarnation: int
     epoch: int
     phase: TaskStatus.Phase
     committed: int
     read_ahead: int
-    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., phase: _Optional[_Union[TaskStatus.Phase, str]] = ..., committed: _Optional[int] = ..., read_ahead: _Optional[int] = ...) -> None: ...
+    read_share: TaskShare
+    def __init__(self, task: _Optional[int] = ..., incarnation: _Optional[int] = ..., epoch: _Optional[int] = ..., phase: _Optional[_Union[TaskStatus.Phase, str]] = ..., committed: _Optional[int] = ..., read_ahead: _Optional[int] = ..., read_share: _Optional[_Union[TaskShare, _Mapping]] = ...) -> None: ...
 
 class SnapshotStored(_message.Message):
     __slots__ = ("task", "incarnation", "checkpoint", "epoch", "unaligned", "objects", "state_bytes", "aligned_us", "undivided")

@@ -17,7 +17,7 @@ from state_kit import GROUPS, NAME, Component
 from heronpy.checkpoints import Block, ObjectReader, ObjectRef, ReadAhead, Saved, read_saved
 from heronpy.errors import CheckpointError, UnavailableError
 from heronpy.hashing import key_group
-from heronpy.instance.checkpoints import ReadingAhead
+from heronpy.instance.checkpoints import KEPT_S, ReadingAhead
 from heronpy.proto import checkpoint_pb2
 from heronpy.state import Place, TaskStates, merged_blocks
 from heronpy.testing import eventually
@@ -305,7 +305,7 @@ async def instance(store: Store) -> AsyncIterator[tuple[ReadingAhead, list[int]]
     async with asyncio.TaskGroup() as tasks:
         reading = ReadingAhead(store.connect, NAME, 5, tasks)
         said: list[int] = []
-        reading.report = said.append
+        reading.report = lambda checkpoint, _share: said.append(checkpoint)
         yield reading, said
         reading.stop()
 
@@ -333,6 +333,26 @@ async def test_what_is_ordered_is_read_once_and_reported_as_often_as_it_is_order
         assert set(ahead.blocks["values"].keys) == expected
         assert reading.take() is None
         assert said == [1, 1, 0]
+
+
+async def test_what_another_update_wants_too_is_kept_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, kept = asyncio.get_running_loop(), list[asyncio.TimerHandle]()
+    call_later = loop.call_later
+
+    def noted(after_s: float, *args: Any) -> asyncio.TimerHandle:
+        handle = call_later(after_s, *args)
+        if after_s == KEPT_S:
+            kept.append(handle)
+        return handle
+
+    monkeypatch.setattr(loop, "call_later", noted)
+    async with instance(store := Store()) as (reading, said):
+        for times in (1, 2):
+            reading.order(order(1, 0, 2))
+            await until(said, *[1] * times)
+        assert [handle.cancelled() for handle in kept] == [True, False]
+        assert reading.take() is not None
+        assert store.asked == [(1, 0, 2)]
 
 
 async def test_of_two_orders_the_last_counts() -> None:

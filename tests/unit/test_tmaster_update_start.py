@@ -10,7 +10,9 @@ from tmaster_scaled import PACKING, Scaled, running, scaled
 from tmaster_world import topology
 
 from heronpy.plan import CodeVersion, TopologyState
+from heronpy.proto import checkpoint_pb2
 from heronpy.statemgr import Kind
+from heronpy.tmaster.checkpoints import instance_reported
 from heronpy.tmaster.parts import READ_WAIT_S, CheckpointAsked
 
 
@@ -104,6 +106,32 @@ def test_tasks_read_what_is_committed_before_the_spouts_rest() -> None:
     world.snapshot(1, 2)
     world.settled()
     assert (world.replies, world.coordinator.restoring) == ([""], 2)
+
+
+def test_what_was_read_for_an_update_that_came_to_nothing_is_not_taken_for_what_another_one_needs() -> None:
+    world = running()
+    committed(world)
+    world.update(scaled((1, 3), (2,)), timeout_s=20.0)
+    world.settled()
+    assert world.plan.state is TopologyState.PAUSED
+    world.pass_time(20.0)
+    world.settle(time=False)
+    assert (world.plan.state, len(world.replies)) == (TopologyState.RUNNING, 1)
+    epoch, checkpoint = world.coordinator.epoch, world.coordinator.in_progress
+    failed = checkpoint_pb2.SnapshotFailed(task=1, checkpoint=checkpoint, epoch=epoch, reason="no storage")
+    world.feed(instance_reported(checkpoint_pb2.InstanceReport(failed=failed), world.now_s))
+    world.settle(time=False)
+    assert (world.coordinator.record.newest, world.coordinator.in_progress) == (1, 0)
+    world.reads_ahead = False
+    world.update(scaled((1, 3, 4), (2,)))
+    world.settle(time=False)
+    assert read_orders(world)[-1] == ("stmgr-2", 1, {2: (1, 4)})
+    assert world.plan.state is TopologyState.RUNNING
+    world.reads_ahead = True
+    world.report("stmgr-1")
+    world.report("stmgr-2")
+    world.settled()
+    assert world.plan.state is TopologyState.PAUSED
 
 
 def test_tasks_that_take_long_to_read_are_not_waited_for() -> None:

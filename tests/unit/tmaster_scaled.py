@@ -85,6 +85,7 @@ class Scaled(Stmgrs):
                 status.committed = order.commit.checkpoint
             elif order.HasField("read_ahead") and self.reads_ahead and status.task in order.read_ahead.shares:
                 status.read_ahead = order.read_ahead.checkpoint
+                status.read_share.CopyFrom(order.read_ahead.shares[status.task])
         if report.SerializeToString() != before:
             self.report(id)
 

@@ -212,6 +212,7 @@ class CountingNode:
         def read() -> None:
             if self._to_read is wanted:
                 self.status.read_ahead = wanted.checkpoint_id
+                self.status.read_share.CopyFrom(share)
                 self._report(status=self.status)
 
         self.process.after(self._rng.random() * _STORAGE_S, read)

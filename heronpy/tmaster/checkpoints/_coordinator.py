@@ -428,8 +428,9 @@ class CheckpointCoordinator:
 
     def _yet_to_read(self, stmgr_id: str) -> bool:
         """Whether tasks of the plan behind a Stream Manager have not read ahead what is committed."""
-        tasks = self.shares.get(stmgr_id, {}).keys() & self._members.tasks_of(stmgr_id)
-        return any(self._members.read_ahead(task) < self.record.newest for task in tasks)
+        members, shares = self._members, self.shares.get(stmgr_id, {})
+        tasks = shares.keys() & members.tasks_of(stmgr_id)
+        return any(members.read_ahead(task, shares[task]) < self.record.newest for task in tasks)
 
     def _restore_order(self, stmgr_id: str) -> RestoreTasks:
         tasks = frozenset(self._members.tasks_of(stmgr_id))

@@ -41,6 +41,8 @@ class TaskStatus:
     """The newest checkpoint of whose commit it knows, `post_save` included."""
     read_ahead: int = 0
     """That of the last `ReadAhead` that it has done, or cannot do; 0: none since its last restore."""
+    read_share: tuple[int, int] = (0, 0)
+    """Its share in that: it may be of an update that came to nothing."""
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

@@ -143,10 +143,10 @@ class Members:
             if status.epoch == self._epoch and status.phase is TaskPhase.RUNNING
         )
 
-    def read_ahead(self, task: int) -> int:
-        """The checkpoint that a task says it has read ahead; 0: none."""
+    def read_ahead(self, task: int, share: tuple[int, int]) -> int:
+        """The checkpoint of which a task says it has read a share ahead; 0: none."""
         status = self.status(task)
-        return status.read_ahead if status is not None else 0
+        return status.read_ahead if status is not None and status.read_share == share else 0
 
     def _stmgr_problem(self, report: StmgrReported) -> str:
         id = report.stmgr_id

@@ -54,7 +54,12 @@ def stmgr_reported(stmgr_id: str, report: checkpoint_pb2.StmgrReport, now_s: flo
     """The event of a Stream Manager's report."""
     tasks = {
         status.task: TaskStatus(
-            status.incarnation, status.epoch, TaskPhase(status.phase), status.committed, status.read_ahead
+            status.incarnation,
+            status.epoch,
+            TaskPhase(status.phase),
+            status.committed,
+            status.read_ahead,
+            (status.read_share.index, status.read_share.tasks),
         )
         for status in report.tasks
     }
