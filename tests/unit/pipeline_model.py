@@ -246,9 +246,11 @@ class World:
         assert self.run().batches == []
         assert self.run(everything=True).batches == []
         manifest, files = Manifest.load(self.directory), files_of(self.directory)
-        assert search(self.directory, manifest) == []
+        assert not (left := search(self.directory, manifest)), [str(path) for path in left]
         for index in range(self.archives):
-            assert self.archive(index).announced() == []
+            archive = self.archive(index)  # what was merged twice before a run saw it stays announced for a day
+            said = archive.announced()
+            assert not [one for one in said if one.name in archive.noted(archive.files_of_batch(one.batch))]
         assert {file.path.name for file in files.listed(self.directory / HISTORY)} == manifest.segment_files()
         for segment in Manifest.load(self.directory).batches.segments():
             done = dict(manifest.batches.where(lambda other, name=segment.name: other.name == name))
