@@ -84,6 +84,15 @@ class PartitionConsumer:
         self._consumer.incremental_unassign([self._place(self._cluster.topic, partition)])
         return not self._queues
 
+    def finish(self, partition: int) -> None:
+        """Fetch no more of it; it is still open, for commits. What waits of it must not keep others from being read."""
+        queue = self._queues[partition]
+        if not queue.paused:
+            queue.paused = True
+            self._waiting -= len(queue.messages)
+            self._consumer.pause([self._place(self._cluster.topic, partition)])
+        queue.messages.clear()
+
     def take(self, partition: int, limit: int) -> Sequence[Any]:
         """The next messages of a partition; at most `limit`, empty if there are none now.
 

@@ -188,6 +188,8 @@ class PartitionReader(SplitReader):
             self._offset = reached  # behind what is no message: where transactions ended
         if end is not None and self._offset >= end:
             self._ended = True
+        if self._ended:
+            self._consumer.finish(self._number)
         return records
 
     def _pass(self, message: Any) -> None:

@@ -47,10 +47,14 @@ class SplitSet:
         self._clock = clock
         self._waiting: deque[tuple[str, StreamSplit]] = deque()
         self._open: deque[tuple[str, SplitReader]] = deque()
+        self._ended: list[tuple[str, SplitReader]] = []
+        """Those of an interleaved source that no committed checkpoint has at their end: they are open to be told."""
         self._last_s: dict[str, float] = {}
         """When each split had its last record."""
         self._saved: dict[int, dict[str, Any]] = {}
         """By checkpoint that is not committed: where the open splits were."""
+        self._final: dict[int, int] = {}
+        """By the same: how many splits had ended, of those that are open to be told."""
         self._discover()
 
     def read(self, limit: int) -> tuple[str | None, Sequence[Record], Any]:
@@ -86,8 +90,7 @@ class SplitSet:
             records = reader.read(limit)
             position = reader.position
             if reader.ended:
-                self._open.pop()
-                reader.close()
+                self._ended.append(self._open.pop())
             if records:
                 self._last_s[name] = self._clock()
             if records or position != self._positions.get(name):
@@ -100,14 +103,20 @@ class SplitSet:
 
     def prepare(self, checkpoint_id: int) -> None:
         """A snapshot is about to be taken: note down where the open splits are."""
-        self._saved[checkpoint_id] = {name: reader.position for name, reader in self._open}
+        self._saved[checkpoint_id] = {name: reader.position for name, reader in (*self._open, *self._ended)}
+        self._final[checkpoint_id] = len(self._ended)
 
     def commit(self, checkpoint_id: int) -> None:
         """A checkpoint is committed."""
         saved = self._saved.get(checkpoint_id, {})
-        for name, reader in self._open:
+        for name, reader in (*self._open, *self._ended):
             if name in saved:
                 reader.committed(saved[name])
+        over = self._final.get(checkpoint_id, 0)
+        for _, reader in self._ended[:over]:
+            reader.close()
+        del self._ended[:over]
+        self._final = {id: count - over for id, count in self._final.items() if id > checkpoint_id}
         self._saved = {id: positions for id, positions in self._saved.items() if id > checkpoint_id}
 
     def names(self) -> list[str]:
@@ -126,14 +135,15 @@ class SplitSet:
 
     def close(self) -> None:
         """Close what is open."""
-        for _, reader in self._open:
+        for _, reader in (*self._open, *self._ended):
             reader.close()
         self._open.clear()
+        self._ended.clear()
         self._waiting.clear()
 
     def _discover(self) -> None:
         self._discovered_s = self._clock()
-        present = {name for name, _ in (*self._open, *self._waiting)}
+        present = {name for name, _ in (*self._open, *self._ended, *self._waiting)}
         for name, split in self._source.stream_splits().items():
             if self._positions.owns(name) and name not in present:
                 self._waiting.append((name, split))

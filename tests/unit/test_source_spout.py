@@ -425,3 +425,61 @@ def test_a_file_that_was_replaced_by_a_shorter_one_is_read_from_its_beginning(tm
     rest = rest_of(opened(source, f"{path}:0", reader.position, DeadLetters()))
     assert [record.value for record in rest] == ["new"]
     assert not {id for _, _, id in same(first)} & {id for _, _, id in same(rest)}
+
+
+class Ending(SplitReader):
+    """Has one record, and notes down what it is told."""
+
+    told: ClassVar[list[tuple[str, Any]]] = []
+
+    def __init__(self, name: str, position: Any) -> None:
+        self._name, self._position = name, position or 0
+
+    def open(self, position: Any, context: SourceContext) -> SplitReader:
+        return Ending(self._name, position)
+
+    def read(self, limit: int) -> Sequence[Record]:
+        records = [Record(self._name, 0, self._name)] * (1 - self._position)
+        self._position = 1
+        return records
+
+    @property
+    def position(self) -> Any:
+        return self._position
+
+    @property
+    def ended(self) -> bool:
+        return bool(self._position == 1)
+
+    def committed(self, position: Any) -> None:
+        self.told.append((self._name, position))
+
+    def close(self) -> None:
+        self.told.append((self._name, "closed"))
+
+
+class AllEnd(Source):
+    interleaved = True
+
+    def open(self, context: SourceContext) -> SourceReader:
+        raise NotImplementedError
+
+    def stream_splits(self) -> Mapping[str, StreamSplit]:
+        return {name: Ending(name, 0) for name in "ab"}
+
+
+def test_splits_that_have_ended_are_told_of_the_checkpoint_that_has_their_end() -> None:
+    Ending.told.clear()
+    positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
+    splits = SplitSet(AllEnd(), positions, split_context(), discover_every_s=None, idle_after_s=60)
+    assert splits.read(10)[0] == "a"
+    splits.prepare(1)
+    assert splits.read(10)[0] == "b"
+    assert splits.ended
+    splits.prepare(2)
+    splits.commit(1)
+    assert Ending.told == [("a", 1), ("b", 0), ("a", "closed")]
+    splits.commit(2)
+    assert Ending.told[3:] == [("b", 1), ("b", "closed")]
+    splits.close()
+    assert len(Ending.told) == 5
