@@ -52,6 +52,9 @@ class Consumer:
     def incremental_unassign(self, _places: object) -> None:
         self._at = None
 
+    def pause(self, _places: object) -> None:
+        self._at = None
+
     def consume(self, limit: int, _timeout: float) -> list[Any]:
         if self._at is None:
             return []
