@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from heronpy.api import Bolt, Grouping, TopologyBuilder, Tuple
+from heronpy.checkpoints import NOTHING_SAVED
 from heronpy.connectors import KafkaMessage, KafkaTopic, Record, Source, SourceReader, SourceSpout, SplitReader
+from heronpy.connectors.split_set import SplitSet
 from heronpy.errors import CheckpointError, ConfigError, NotFoundError, UnavailableError
+from heronpy.state import Place, TaskStates
 from heronpy.testing import Simulator, eventually_sync
 from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, open_source
 from heronpy.testing.kafka import KafkaServer
-from heronpy.testing.positions_kit import RewindableSourceKit, opened, rest_of, splits_of
+from heronpy.testing.positions_kit import RewindableSourceKit, opened, rest_of, split_context, splits_of
 from heronpy.wire import DATA
 
 PARTITIONS = 3
@@ -216,6 +219,29 @@ def test_the_position_of_a_committed_checkpoint_is_committed_to_the_group(kafka:
     reader.committed(position)
     reader.close()
     assert kafka.group_offsets("shown", topic) == {2: 5}
+
+
+def test_the_ends_of_a_bounded_topic_are_committed_to_the_group_with_the_checkpoint_that_has_them(
+    kafka: KafkaServer, topic: str
+) -> None:
+    source = KafkaTopic(kafka.servers, topic, group="to-the-end", bounded=True)
+    positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
+    splits = SplitSet(source, positions, split_context(), discover_every_s=None, idle_after_s=60)
+    ends: dict[int, int] = {}
+
+    def ended() -> None:
+        name, _, position = splits.read(100)
+        if name is not None:
+            positions[name] = position
+            ends[int(name.rpartition("-")[2])] = position[0]
+        assert splits.ended
+
+    eventually_sync(ended, within_s=60)
+    splits.prepare(1)
+    splits.commit(1)
+    splits.close()
+    assert sum(ends.values()) > 0
+    assert kafka.group_offsets("to-the-end", topic) == ends
 
 
 def remove_before(kafka: KafkaServer, topic: str, offset: int) -> None:
