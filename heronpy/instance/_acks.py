@@ -60,8 +60,9 @@ class Acks:
             self.ack, self.fail = self._observed(self.ack, self.fail)
         self.settles = False
         """Whether all that is taken up is to be settled, also what is not tracked."""
-        self.held = 0
-        """Tuples that were taken up and are neither acked nor failed; unless it `settles` only tracked ones."""
+        # Each is counted by one thread at a time: the task's, and whoever sends.
+        self._taken_up = 0
+        self._settled = 0
 
     def _make_marks(self) -> tuple[Callable[[Tuple], None], Callable[[Tuple], None]]:
         dirty, late, signal, core = self._dirty, self._late, self._core.signal, self._core
@@ -115,7 +116,17 @@ class Acks:
 
         return observed_ack, observed_fail
 
-    def holds(self, origin: InBatch) -> bool:
+    @property
+    def held(self) -> int:
+        """Tuples that were taken up and are neither acked nor failed; unless it `settles` only tracked ones."""
+        return self._taken_up - self._settled
+
+    def took_up(self, origin: InBatch, count: int) -> None:
+        """The task has taken up tuples of a batch."""
+        if self._holds(origin):
+            self._taken_up += count
+
+    def _holds(self, origin: InBatch) -> bool:
         """Whether the tuples of a batch count as held."""
         return origin.tracked or self.settles
 
@@ -133,7 +144,7 @@ class Acks:
         for _ in range(len(self._dirty)):
             origin = self._dirty.popleft()
             acked, failed, late = origin.settle()
-            self.held -= len(acked) + len(failed) if self.holds(origin) else 0
+            self._settled += len(acked) + len(failed) if self._holds(origin) else 0
             if late:
                 self._count_late(origin, late)
             if origin in taken:  # marked by another thread meanwhile
@@ -161,7 +172,7 @@ class Acks:
             if isinstance(origin, InBatch):
                 nothing = np.zeros(0, dtype=np.int64)
                 opened = settled.setdefault(origin, Settled(origin, nothing, nothing)).spoil(anchor.index_)
-                self.held -= opened if self.holds(origin) else 0
+                self._settled += opened if self._holds(origin) else 0
         acks: list[tuple[U64s, U64s | None]] = []
         fails: list[tuple[U64s, U64s | None]] = []
         metrics = self._core.metrics
@@ -184,7 +195,7 @@ class Acks:
         return [*self.reset_batches(), *root_batches(ACK, acks), *root_batches(FAIL, fails)]
 
     def reset_batches(self) -> list[stmgr_pb2.Batch]:
-        """Timeout resets since the last call."""
+        """Timeout resets since the last call. One thread at a time."""
         parts: list[tuple[U64s, U64s | None]] = []
         for _ in range(len(self._resets)):
             tup = self._resets.popleft()

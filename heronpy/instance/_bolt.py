@@ -211,8 +211,7 @@ class BoltTask(Task):
             source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (tuples.count or 1)
             metrics.add(f"__tuple-deserialization-time-ns/{source}", share_ns)
             metrics.mean(f"__av-tuple-deserialization-time-ns/{source}", share_ns, count)
-            if self._acks.holds(origin):
-                self._acks.held += count
+            self._acks.took_up(origin, count)
         if len(tuples.roots):
             self._holding.received(tuples.roots)
             if self._renewals is not None:
@@ -456,7 +455,8 @@ class BoltTask(Task):
         now_ns = self.core.clock()
         if now_ns >= self._reset_at_ns:
             self._reset_at_ns = now_ns + RESETS_EVERY_NS
-            self._dispatch(self._acks.reset_batches())
+            with self.core.lock:
+                self._dispatch(self._acks.reset_batches())
 
     def _user_error(self, where: str, error: Exception) -> None:
         self.core.user_error(where, error)

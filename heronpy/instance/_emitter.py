@@ -204,21 +204,26 @@ def make_emitter(
         signal.dozing = asleep
         if asleep:
             full = room = 1
-            if not any(outputs.pairs):
+            if not waits():
                 return True
             signal.dozing = False
         refill()
         # What waits was counted before: without this `unsent` would say 0, and it would wait for the next emit.
-        if asleep or any(outputs.pairs):
+        if asleep or waits():
             room -= 1
         return not asleep
 
+    def waits() -> bool:
+        return any(outputs.pairs) or (former is not None and any(former.pairs))
+
     def rebind() -> None:
         nonlocal former, outputs, choosers, size
+        no_anchor()
+        if outputs is core.outputs:
+            return
         former, outputs = outputs, core.outputs  # another thread may still be about to put something into the old ones
         choosers = outputs.choosers
         size = stage_tuples(len(outputs.pairs))
-        no_anchor()
 
     def no_anchor() -> None:
         nonlocal current

@@ -110,7 +110,10 @@ class InBatch:
         if self.failed:
             marks = marks.copy()
             failed_at = np.fromiter(self.failed.copy(), dtype=np.int64)
-            contradicted = int((marks[failed_at] == ACKED).sum())
+            late = failed_at[marks[failed_at] == ACKED].tolist()
+            contradicted = len(late)
+            for index in late:
+                self.marks[index] = FAILED  # else it would be counted with every flush
             marks[failed_at] = FAILED
         if self._settled is None:
             self._settled = np.zeros(self.count, dtype=np.bool_)

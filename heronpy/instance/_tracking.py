@@ -6,6 +6,7 @@ at-most-once mode, and in effectively once, nothing travels with the tuples.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -188,6 +189,8 @@ class Trees:
         """Roots of several copies, or of none, that were emitted and not numbered yet."""
         self._fans = False
         self._lock = lock
+        self._ring_lock = threading.Lock()
+        """Held while the ring changes, and no longer: acks are taken while another thread sends, or waits to."""
         self._ids: list[Any] = []
         self._streams: list[int] = []
         self._copies: list[tuple[NDArray[np.int64], U64s]] = []
@@ -290,31 +293,37 @@ class Trees:
     def commit(self, rejected: Sequence[tuple[int, int]], now_ns: int) -> tuple[Finished, Finished]:
         if not self._ids:
             return NOTHING, NOTHING
-        first = self._ring.next
-        done = self._ring.commit(len(self._ids), self._ids, self._copies, now_ns, self._streams)
-        lost = np.array([self._sequences[column][index] for column, index in rejected], dtype=np.int64)
-        lost = lost[lost >= first]  # the others had no root
-        failed = self._ring.fail(self._ring.roots(lost), now_ns) if len(lost) else NOTHING
-        self._limit.acked(done.count)
+        with self._ring_lock:
+            first = self._ring.next
+            done = self._ring.commit(len(self._ids), self._ids, self._copies, now_ns, self._streams)
+            lost = np.array([self._sequences[column][index] for column, index in rejected], dtype=np.int64)
+            lost = lost[lost >= first]  # the others had no root
+            failed = self._ring.fail(self._ring.roots(lost), now_ns) if len(lost) else NOTHING
+            self._limit.acked(done.count)
         return done, failed
 
     def received(self, batch: stmgr_pb2.Batch, now_ns: int) -> tuple[Finished, Finished]:
         body = decode_roots(batch.body, with_values=batch.kind == ACK)
-        if batch.kind == ACK:
-            done = self._ring.ack(body.roots, body.values, now_ns)
-            self._limit.acked(done.count)
-            return done, NOTHING
-        if batch.kind == FAIL:
-            return NOTHING, self._ring.fail(body.roots, now_ns)
-        if batch.kind == RESET_TIMEOUT and not (batch.src_task and self._limit.starves(now_ns)):
-            self._ring.reset_timeout(body.roots, now_ns)
-        return NOTHING, NOTHING
+        with self._ring_lock:
+            if batch.kind == ACK:
+                done = self._ring.ack(body.roots, body.values, now_ns)
+                self._limit.acked(done.count)
+                return done, NOTHING
+            if batch.kind == FAIL:
+                return NOTHING, self._ring.fail(body.roots, now_ns)
+            if batch.kind == RESET_TIMEOUT and not (batch.src_task and self._limit.starves(now_ns)):
+                self._ring.reset_timeout(body.roots, now_ns)
+            return NOTHING, NOTHING
 
     def expired(self, now_ns: int) -> Finished:
-        return self._ring.expire(now_ns - self._timeout_ns, now_ns) if self._timeout_ns else NOTHING
+        if not self._timeout_ns:
+            return NOTHING
+        with self._ring_lock:
+            return self._ring.expire(now_ns - self._timeout_ns, now_ns)
 
     def restored(self, now_ns: int) -> Finished:
-        return self._ring.expire(now_ns + 1, now_ns)
+        with self._ring_lock:
+            return self._ring.expire(now_ns + 1, now_ns)
 
     def held(self, component: str, count: int, now_ns: int) -> tuple[int, str | None]:
         return self._limit.held(component, count, self._ring.pending, now_ns)

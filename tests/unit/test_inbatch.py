@@ -62,6 +62,19 @@ def test_a_tuple_ends_once_and_the_first_call_wins(calls: list[int | None], coun
             marks.setdefault(index, FAILED)
 
 
+def test_an_ack_after_a_fail_is_counted_once() -> None:
+    batch = batch_of([[1], [2], [3]])
+    batch.failed = {0}
+    batch.marks[0] = FAILED
+    assert batch.settle()[2] == 0
+    batch.marks[0] = ACKED
+    assert batch.settle()[2] == 1
+    for index in (1, 2):
+        batch.marks[index] = ACKED
+        acked, failed, late = batch.settle()
+        assert (acked.tolist(), failed.tolist(), late) == ([index], [], 0)
+
+
 @given(trees)
 def test_positions_are_those_of_the_tuples_roots(roots: list[list[int]]) -> None:
     batch = batch_of(roots)

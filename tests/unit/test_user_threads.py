@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from heronpy.api import Bolt, Grouping, Spout, Stream, TopologyBuilder
 from heronpy.api.tuple import Tuple
+from heronpy.config import InstanceConfig
+from heronpy.instance.task import InBatch, RootRing
+from heronpy.packing import RoundRobinPacking
+from heronpy.plan import PhysicalPlan
 from heronpy.testing import Simulator
 
 THREADS = 4
@@ -136,3 +141,98 @@ def test_what_threads_fail_is_failed_once() -> None:
         simulator.run(until=lambda: len(source.acked) + len(source.failed) >= TUPLES, seconds=300)
     assert sorted(source.failed) == list(range(0, TUPLES, 5))
     assert sorted(source.acked) == [n for n in range(TUPLES) if n % 5]
+
+
+SMALL = InstanceConfig(batch_tuples=8)
+"""The threads themselves send, every few tuples."""
+
+
+def test_a_spouts_trees_are_changed_by_one_thread_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acks that come while a thread sends would else be applied to arrays that are just being replaced."""
+    inside, met = threading.Lock(), []
+
+    def alone(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            if not inside.acquire(blocking=False):
+                met.append(name)
+                return method(*args)
+            try:
+                time.sleep(0.0005)
+                return method(*args)
+            finally:
+                inside.release()
+
+        return call
+
+    for name in ("commit", "ack", "fail", "expire"):
+        monkeypatch.setattr(RootRing, name, alone(name, getattr(RootRing, name)))
+    with Simulator(topology("ATLEAST_ONCE", Grouping.SHUFFLE, spout=ThreadSpout), config=SMALL) as simulator:
+        (source,) = simulator.component("numbers")
+        simulator.run(until=lambda: len(source.acked) == TUPLES, seconds=300)
+    assert sorted(source.acked) == list(range(TUPLES))
+    assert met == []
+
+
+def _looks_slowly(batch: InBatch) -> bool:
+    time.sleep(0.0002)
+    return len(batch.ids) > 0
+
+
+def test_what_a_bolt_holds_is_counted_though_threads_ack_while_more_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InBatch, "tracked", property(_looks_slowly))  # another thread has its turn then
+    with Simulator(topology("ATLEAST_ONCE", Grouping.SHUFFLE), config=SMALL) as simulator:
+        (source,) = simulator.component("numbers")
+        simulator.run(until=lambda: len(source.acked) == TUPLES, seconds=300)
+        for task in simulator.tasks.values():
+            task.check_invariants()
+
+
+class Patient(ThreadBolt):
+    """Begins the timeouts of what its threads work at anew."""
+
+    errors: list[Exception] = []  # noqa: RUF012  # of the class, like its threads
+
+    def _work(self) -> None:
+        while True:
+            tup = self.todo.get()
+            try:
+                self.reset_timeout(tup)
+            except Exception as error:
+                self.errors.append(error)
+            self.ack(tup)
+
+
+def test_threads_may_reset_timeouts_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InBatch, "tracked", property(_looks_slowly))
+    Patient.errors.clear()
+    builder = TopologyBuilder("threads")
+    numbers = builder.add_spout("numbers", Numbers, 1)
+    builder.add_bolt("patient", Patient, 1, {numbers: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE", "topology.enable.message.timeouts": False})
+    ticks = itertools.count(1)
+    with Simulator(builder, clock=lambda: next(ticks) * 10_000_000) as simulator:  # so that each is sent at once
+        (source,) = simulator.component("numbers")
+        simulator.run(until=lambda: len(source.acked) == TUPLES or bool(Patient.errors), seconds=300)
+    assert Patient.errors == []
+
+
+def test_what_a_thread_emits_while_the_plan_changes_is_sent() -> None:
+    with Simulator(topology("ATMOST_ONCE", Grouping.SHUFFLE)) as simulator:
+        before = simulator.plan
+        builder = topology("ATMOST_ONCE", Grouping.SHUFFLE)
+        builder.set_config({"topology.stmgrs": 4, "topology.reliability.mode": "ATMOST_ONCE"})
+        logical = before.logical
+        moved = PhysicalPlan(2, logical, RoundRobinPacking(Simulator(builder).plan.logical).pack(), ())
+        assert moved.packing != before.packing
+        (task,) = (task for id, task in simulator.tasks.items() if id in before.component_tasks["worker"])
+        chosen = task.core.outputs.choosers["odd"]([1])  # a thread is as far as that
+        task.replan(moved)
+        task.replan(PhysicalPlan(3, logical, moved.packing, ()))
+        assert task.doze(True)
+        task.doze(False)
+        chosen.put([1])
+        assert not task.doze(True), "something waits"
+        task.flush()
+        assert task.doze(True)
+        simulator.step()
+        assert [item for sink in simulator.component("collect") for item in sink.seen] == [(1, "odd")]
