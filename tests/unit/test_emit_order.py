@@ -144,3 +144,41 @@ def test_a_tuple_that_cannot_be_sent_fails_alone_among_tuples_of_several_streams
         simulator.run(until=lambda: len(source.acked) + len(source.failed) == 60, seconds=300)
     assert sorted(source.failed) == list(range(0, 60, 7))
     assert [n for n, _, _ in sink.seen] == [n for n in range(60) if n % 7]
+
+
+class Director(Relay):
+    """Sends "data" to all sinks, and "end" to one of them, which it names."""
+
+    outputs = [Stream(["n"], name="end", direct=True), Stream(["n"], name="data")]  # noqa: RUF012
+
+    def initialize(self, config: Any, context: Any) -> None:
+        self.sinks = context.get_component_tasks("sink")
+
+    def process(self, tup: Tuple) -> None:
+        direct = self.sinks[tup["n"] % 2] if tup.stream == "end" else None
+        self.emit(tup.values, stream=tup.stream, anchors=[tup], direct_task=direct)
+        self.ack(tup)
+
+
+@pytest.mark.parametrize("mode", ["ATMOST_ONCE", "ATLEAST_ONCE"])
+@given(streams=st.lists(st.sampled_from(["data", "end"]), max_size=50))
+@settings(max_examples=25, deadline=None)
+def test_what_is_sent_directly_keeps_its_place_among_what_is_grouped(mode: str, streams: list[str]) -> None:
+    SCRIPT[:] = streams
+    builder = TopologyBuilder("order")
+    source = builder.add_spout("source", Source, 1)
+    director = builder.add_bolt("director", Director, 1, {source[s]: Grouping.SHUFFLE for s in ("data", "end")})
+    builder.add_bolt("sink", Sink, 2, {director["end"]: Grouping.DIRECT, director["data"]: Grouping.ALL})
+    builder.set_config({"topology.reliability.mode": mode})
+    expected = [
+        [(number, stream, "director") for number, stream in enumerate(streams) if stream == "data" or number % 2 == n]
+        for n in range(2)
+    ]
+    with Simulator(builder) as simulator:
+        (source,), sinks = simulator.component("source"), simulator.component("sink")
+
+        def all_there() -> bool:
+            return len(source.acked) == len(streams) and [len(s.seen) for s in sinks] == [len(e) for e in expected]
+
+        simulator.run(until=all_there, seconds=300)
+    assert [sink.seen for sink in sinks] == expected

@@ -40,6 +40,8 @@ SHAPES: dict[str, dict[str, list[str]]] = {
     "itself": {"a": ["s", "a"]},
     "each other": {"a": ["s", "b"], "b": ["a"]},
     "both": {"a": ["s", "a", "b"], "b": ["a"]},
+    "three": {"a": ["s", "c"], "b": ["a"], "c": ["b"]},
+    "three and each with the next": {"a": ["s", "b", "c"], "b": ["a", "c"], "c": ["a", "b"]},
     "none": {"a": ["s"], "b": ["a"], "c": ["a", "b"]},
 }
 
