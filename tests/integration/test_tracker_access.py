@@ -133,6 +133,7 @@ async def test_a_request_by_a_name_that_is_not_the_trackers_is_refused(tmp_path:
         ({"content-type": "application/x-www-form-urlencoded"}, 403),
         ({"x-heron-request": "1", "origin": "http://attacker.example"}, 403),
         ({"x-heron-request": "1", "origin": "null"}, 403),
+        ({"x-heron-request": "1", "origin": "http://["}, 403),
         ({"x-heron-request": "1", "origin": "http://127.0.0.1:9999"}, 403),
         ({"x-heron-request": "1"}, 404),
         ({"x-heron-request": "1", "origin": "http://127.0.0.1:8888"}, 404),

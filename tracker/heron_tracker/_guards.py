@@ -79,13 +79,20 @@ class DeliberateChanges:
 
 def _suspicion(scope: Scope) -> str | None:
     origin = header(scope, b"origin")
-    if origin and urlsplit(origin).netloc.lower() != header(scope, b"host").lower():
+    if origin and _address_of(origin) != header(scope, b"host").lower():
         return "requests that change something are not accepted from pages of other sites"
     bearer = header(scope, b"authorization").lower().startswith("bearer ")
     if not bearer and not header(scope, CHANGE_HEADER.encode()):
         # Credentials of basic authentication do not count: browsers add them by themselves, whoever asks.
         return f"requests that change something must carry a bearer token, or the header {CHANGE_HEADER}"
     return None
+
+
+def _address_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def unknown_host() -> JSONResponse:
