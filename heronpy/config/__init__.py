@@ -21,7 +21,7 @@ from heronpy.config._engine import (
     StmgrConfig,
     TmasterConfig,
 )
-from heronpy.config._names import check_name
+from heronpy.config._names import check_name, is_name
 from heronpy.config._reliability import (
     ALLOW_DROPPED_STATE,
     ALLOW_EMPTY_STATE,
@@ -66,6 +66,7 @@ __all__ = [
     "TmasterConfig",
     "check_name",
     "checkpoint_interval_s",
+    "is_name",
     "is_scheduler_key",
     "is_set",
     "scheduler_keys",

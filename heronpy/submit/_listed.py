@@ -18,7 +18,7 @@ from typing import Any
 
 import heron_scheduler
 
-from heronpy.config import check_name
+from heronpy.config import check_name, is_name
 from heronpy.config.cluster import clusters, load_cluster
 from heronpy.errors import ConfigError, DamagedStateError, NotFoundError, StateError, UntrustedError
 from heronpy.host import (
@@ -194,12 +194,17 @@ def _execution(state: StateManager, name: str, raw: bytes) -> state_pb2.Executio
     The directory is not known then, and empty, if none of its processes runs on this host.
     """
     try:
-        return records.execution_state(name, raw)
+        found = records.execution_state(name, raw)
+        if _is_named(found, name):
+            return found
+        log.warning("node %s/%s of the state manager is damaged: it names no topology", Kind.EXECUTIONSTATE.value, name)
     except DamagedStateError as e:
         log.warning("%s", e)
     try:
         launch = Launch.decode(state.get(Kind.LAUNCHES, name) or b"", Path(name))
     except StateError:
+        return None
+    if not _is_named(launch, name):
         return None
     own = find_by_environment({TOPOLOGY_ENV: launch.topology_id})
     return state_pb2.ExecutionState(
@@ -212,18 +217,28 @@ def _execution(state: StateManager, name: str, raw: bytes) -> state_pb2.Executio
     )
 
 
+def _is_named(found: state_pb2.ExecutionState | Launch, name: str) -> bool:
+    """Whether what a state manager has under a name is of a topology of that name, at a place that can be one."""
+    return found.topology == name and all(map(is_name, (found.cluster, found.role, found.environ, name)))
+
+
 def _of_execution(
     state: StateManager, execution: state_pb2.ExecutionState, spec: StatemgrSpec, home: Path
 ) -> Listed | None:
     place = execution.cluster, execution.role, execution.environ, execution.topology
     directory = Path(execution.topology_dir or directory_of(home, *place))
+    gone = "its directory is gone" if execution.topology_dir else _NOWHERE
+    if not _is_place(directory, place):
+        # What is left of a topology can be removed, and whoever writes to the state manager can name any directory.
+        gone = f"the state manager names {execution.topology_dir!r:.200} as its directory, which is not a topology's"
+        directory = directory_of(home, *place)
     try:
         elsewhere = home not in directory.parents or not directory.exists()
         if elsewhere and (launch := launch_in_state(state, execution, spec, home)) is not None:
             return Listed(launch, "" if heron_scheduler.means_to_run(state, launch) else INCOMPLETE)
         if in_submission(directory) and submitter_lives(directory):
             return None
-        launch, trouble = load(directory), "its directory is gone" if execution.topology_dir else _NOWHERE
+        launch, trouble = load(directory), gone
     except StateError as e:
         launch, trouble = None, str(e)
     if launch is not None:
@@ -238,6 +253,11 @@ def _of_execution(
         dir=directory,
     )
     return Listed(made_up, trouble)
+
+
+def _is_place(directory: Path, place: tuple[str, str, str, str]) -> bool:
+    """Whether a submission to this place makes this directory, below whichever HERON_HOME."""
+    return directory.is_absolute() and Path(os.path.normpath(directory)).parts[-5:] == ("topologies", *place)
 
 
 def _in_processes(home: Path, cluster: str | None, specs: _Specs) -> list[Listed]:
@@ -266,7 +286,7 @@ def _made_up(directory: Path, home: Path, specs: _Specs) -> Launch | None:
         first, cluster, role, environ, name = directory.relative_to(home).parts
     except ValueError:
         return None
-    if first != "topologies":
+    if first != "topologies" or not all(map(is_name, (cluster, role, environ, name))):
         return None
     return Launch(
         topology=name,

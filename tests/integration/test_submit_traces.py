@@ -17,7 +17,8 @@ from topology_on_disk import remove
 from heronpy import loader
 from heronpy.errors import NotFoundError, StateError, UnavailableError
 from heronpy.host import EXECUTOR, PROCESS_ENV, TOPOLOGY_ENV, HostProcess, find_by_environment, service_record
-from heronpy.runtime import Launch
+from heronpy.proto import state_pb2
+from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit import find, find_by_name, kill, listed, running, status, submit
 from heronpy.testing import eventually_sync
@@ -181,6 +182,37 @@ def test_a_directory_of_somebody_else_is_neither_used_nor_killed(
     assert running(home) == [launch]
     # A child of an executor that is about to become something else looks like another one for a moment.
     eventually_sync(lambda: _equal(len(processes(launch, EXECUTOR)), 3))
+
+
+@pytest.mark.parametrize("named", ["{elsewhere}", "{home}/../elsewhere", "../elsewhere"])
+def test_a_directory_that_only_the_state_manager_calls_a_topologys_is_left_alone(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    precious = tmp_path / "elsewhere" / "letter"
+    precious.parent.mkdir()
+    precious.write_text("dear")
+    home.mkdir()
+    monkeypatch.chdir(home)
+    planted(home, topology_dir=named.format(elsewhere=precious.parent, home=home))
+    [one] = listed(home, "local")
+    assert "as its directory, which is not a topology's" in one.trouble
+    kill(find(home, "local", "ada", "default", "Planted", troubled=True))
+    assert precious.read_text() == "dear"
+    assert listed(home, "local") == []
+
+
+@pytest.mark.parametrize("where", [{"cluster": "../.."}, {"role": ".."}, {"environ": ""}, {"topology": "Other"}])
+def test_a_state_that_names_no_place_is_none_of_a_topology(home: Path, where: dict[str, str]) -> None:
+    planted(home, **where)
+    assert listed(home, "local") == []
+
+
+def planted(home: Path, **fields: str) -> None:
+    """Write what somebody else may write to a state manager that is shared."""
+    place = {"topology": "Planted", "cluster": "local", "role": "ada", "environ": "default", **fields}
+    execution = state_pb2.ExecutionState(topology_id="Planted-1", **place)
+    with contextlib.closing(open_statemgr(StatemgrSpec(root=str(home / "state" / "local")))) as state:
+        state.set(Kind.EXECUTIONSTATE, "Planted", execution.SerializeToString())
 
 
 def test_a_symbolic_link_in_the_place_of_a_directory_is_refused(home: Path, launch: Launch) -> None:
