@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -14,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder, TopologyContext, Tuple
+from heronpy.config import InstanceConfig
 from heronpy.connectors import JsonLinesSink, ListSource, SinkBolt, SourceSpout
-from heronpy.errors import CheckpointError
+from heronpy.errors import CheckpointError, TupleError
 from heronpy.testing import Simulator
 
 NUMBERS = 60
@@ -95,6 +98,50 @@ def test_counts_are_exact_whatever_is_restored_between_two_steps(steps: list[str
         for step in steps:
             do[step]()
         simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=300)
+        check_exact(simulator)
+
+
+class HandedOver(Bolt):
+    """Its threads emit and ack; those of an object that was replaced go on until they are told so."""
+
+    outputs = ["number"]  # noqa: RUF012
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.todo: queue.SimpleQueue[Tuple] = queue.SimpleQueue()
+        for _ in range(3):
+            threading.Thread(target=self._work, daemon=True).start()
+
+    def process(self, tup: Tuple) -> None:
+        self.todo.put(tup)
+
+    def _work(self) -> None:
+        with contextlib.suppress(TupleError):
+            while True:
+                tup = self.todo.get()
+                self.emit([tup["number"]], anchors=[tup])
+                self.ack(tup)
+
+
+@settings(max_examples=15, deadline=None)
+@given(steps=st.lists(st.sampled_from(["step", "step", "checkpoint", "abort", "restore"]), max_size=30))
+def test_counts_are_exact_though_threads_emit_while_tasks_are_restored(steps: list[str]) -> None:
+    builder = TopologyBuilder("counting")
+    numbers = builder.add_spout("numbers", Numbers, 1)
+    handed = builder.add_bolt("handed", HandedOver, 2, {numbers: Grouping.SHUFFLE})
+    count = builder.add_bolt("count", Count, 2, {handed: Grouping.fields("number")})
+    builder.add_bolt("keys", CountKeys, 2, {count: Grouping.fields("key")})
+    builder.set_config({"topology.reliability.mode": "EFFECTIVELY_ONCE"})
+    with Simulator(builder, config=InstanceConfig(batch_tuples=2)) as simulator:
+        do: dict[str, Callable[[], object]] = {
+            "step": simulator.step,
+            "checkpoint": simulator.checkpoint,
+            "abort": lambda: simulator.checkpoint(commit=False),
+            "restore": simulator.restore,
+        }
+        for step in steps:
+            do[step]()
+        simulator.run(until=lambda: counts(simulator, "keys").total() >= NUMBERS, seconds=300)
+        simulator.checkpoint()  # which all that is handed over must be settled for
         check_exact(simulator)
 
 
