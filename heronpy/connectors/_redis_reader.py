@@ -226,7 +226,8 @@ class RedisReader(SourceReader):
         self._retry_s = time.monotonic() + _RETRY_S[min(self._failures, len(_RETRY_S) - 1)]
         self._failures += 1
         self._connected = False
-        self._client.connection_pool.disconnect()
+        # Not those in use: redis-py raises a ValueError in the renewing thread if one is closed while it reads from it.
+        self._client.connection_pool.disconnect(inuse_connections=False)
 
 
 def _keep_renewing(reader: weakref.ref[RedisReader], closing: threading.Event, every_s: float) -> None:

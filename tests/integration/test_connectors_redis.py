@@ -224,6 +224,31 @@ def test_a_reader_that_is_not_called_keeps_what_it_has_and_sends_its_acks(
     assert not any(thread.is_alive() for thread in renewals), "also those of readers that nobody has any more"
 
 
+def test_a_reader_that_loses_its_connection_leaves_alone_what_its_renewals_wait_for(
+    client: redis.Redis, server: RedisServer
+) -> None:
+    _fill(client, "s", 5)
+    reader = open_source(RedisStream(server.url, "s", group="g", min_idle_s=0.4))
+    _read(reader, 5)
+    client.client_pause(60_000, all=False)  # what writes
+    waiting: dict[str, str] = {}
+
+    def waits(*commands: str) -> None:
+        waiting.update((each["cmd"], each["id"]) for each in client.client_list() if "b" in each["flags"])
+        assert waiting.keys() & set(commands)
+
+    eventually_sync(lambda: waits("xclaim"))
+    reading = threading.Thread(target=reader.read, args=(5,))
+    reading.start()
+    eventually_sync(lambda: waits("xreadgroup", "xautoclaim"))
+    client.client_kill_filter(_id=next(id for command, id in waiting.items() if command != "xclaim"))
+    reading.join(60)
+    client.client_unpause()
+    _fill(client, "s", 1)
+    _read(reader, 1)
+    reader.close()
+
+
 _CONSUMER = """
 import os, sys
 from heronpy.connectors import RedisStream
