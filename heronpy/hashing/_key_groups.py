@@ -51,6 +51,8 @@ def cell_of(key: Any) -> int | None:
     if isinstance(key, Number) and key == key:  # any of those that Python compares, but for NaN
         number = hash(key)
         return ((number ^ number >> 32) * SPREAD >> 19) & CELL_MASK
+    if hasattr(key, "tolist"):  # numpy's booleans and arrays without dimensions equal numbers, and are none
+        return cell_of(key.tolist())
     return None
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,6 +121,13 @@ def test_a_task_gets_the_keys_of_its_groups_however_many_keys_there_are(
         None,
         [1],
         Folded("Rot"),
+        np.bool_(True),
+        np.uint64(1),
+        np.float32(1),
+        np.array(1),
+        np.array([1]),
+        np.str_("red"),
+        np.float64("nan"),
     ]
     few = make(GroupingKind.FIELDS, count, indexes=[0], lasting=False, key_groups=groups)
     for choose in (few, chooser_of_many(count, groups)):
