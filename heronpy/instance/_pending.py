@@ -9,8 +9,9 @@ Tuples that a bolt holds on purpose, for a window, look just like tuples that wa
 holds them (`topology.component.holds.tuples`; windows, where they are in no checkpoint), the limit is `HELD`, and only
 backpressure bounds what waits in queues.
 A bolt that does not say so, and collects more tuples than the limit before it acks any, would never get them. So bolts
-report what they hold while their own queue is empty; when nothing is acked meanwhile the limit grows, and does not
-shrink below that again for as long as there are such reports.
+report what they hold while their own queue is empty; when nothing is acked between two reports of one task the limit
+grows, and does not shrink below that again for as long as there are such reports. Not between those of two tasks: with
+many of them that is shorter than the time after which a slow bolt sends its acks.
 """
 
 from __future__ import annotations
@@ -35,23 +36,26 @@ class PendingLimit:
         self.fixed = fixed is not None
         self.limit = fixed if fixed is not None else PENDING_MIN
         self._acked = 0
+        self._acked_ever = 0
         self._since_ns = 0
         self._reached = False
         self._least = PENDING_MIN
         self._held_at_ns = 0
-        self._acked_since_held = 0
+        self._acked_at_report: dict[int, int] = {}
+        """How many were acked ever, at the last report of each task."""
         self._starved = False
         self._advised = False
 
     def acked(self, count: int) -> None:
         """Note acks."""
         self._acked += count
-        self._acked_since_held += count
+        self._acked_ever += count
 
-    def held(self, component: str, count: int, pending: int, now_ns: int) -> tuple[int, str | None]:
+    def held(self, task: int, component: str, count: int, pending: int, now_ns: int) -> tuple[int, str | None]:
         """A bolt has nothing to execute, and holds tuples without acking them.
 
         Args:
+            task: the bolt's.
             component: the bolt's.
             count: how many it holds.
             pending: trees on their way.
@@ -62,8 +66,9 @@ class PendingLimit:
             what the user should know, None if there is nothing new.
         """
         since_ns, self._held_at_ns = now_ns - self._held_at_ns, now_ns
-        before, self._starved = self._starved, self._at_limit(pending) and not self._acked_since_held
-        self._acked_since_held = 0
+        progressed = self._acked_at_report.get(task) != self._acked_ever
+        self._acked_at_report[task] = self._acked_ever
+        before, self._starved = self._starved, self._at_limit(pending) and not progressed
         if not self._starved:
             return 0, None
         return min(since_ns, REPORTED_NS) if before else 0, self._advice(component, count)

@@ -241,7 +241,7 @@ class SpoutTask(Task):
     def _control(self, control: stmgr_pb2.ControlBatch, now_ns: int) -> None:
         if control.WhichOneof("control") == "held":
             holder = self.core.component_of.get(control.src_task, f"task {control.src_task}")
-            waited_ns, advice = self._tracker.held(holder, control.held, now_ns)
+            waited_ns, advice = self._tracker.held(control.src_task, holder, control.held, now_ns)
             if waited_ns:
                 self.core.metrics.add(f"__held-back-time-ns/{holder}", waited_ns)
             if advice is not None:

@@ -85,7 +85,7 @@ class SpoutTracker(Protocol):
     def restored(self, now_ns: int) -> Finished:
         """With checkpoints: whatever was under way is dropped. Returns the roots that were pending."""
 
-    def held(self, component: str, count: int, now_ns: int) -> tuple[int, str | None]:
+    def held(self, task: int, component: str, count: int, now_ns: int) -> tuple[int, str | None]:
         """A bolt holds so many tuples and waits for more; see `PendingLimit.held`."""
 
     def check_invariants(self) -> None:
@@ -123,7 +123,7 @@ class Untracked:
     def restored(self, _now_ns: int) -> Finished:
         return NOTHING
 
-    def held(self, _component: str, _count: int, _now_ns: int) -> tuple[int, str | None]:
+    def held(self, _task: int, _component: str, _count: int, _now_ns: int) -> tuple[int, str | None]:
         return 0, None
 
     def check_invariants(self) -> None:
@@ -325,8 +325,8 @@ class Trees:
         with self._ring_lock:
             return self._ring.expire(now_ns + 1, now_ns)
 
-    def held(self, component: str, count: int, now_ns: int) -> tuple[int, str | None]:
-        return self._limit.held(component, count, self._ring.pending, now_ns)
+    def held(self, task: int, component: str, count: int, now_ns: int) -> tuple[int, str | None]:
+        return self._limit.held(task, component, count, self._ring.pending, now_ns)
 
     def check_invariants(self) -> None:
         self._ring.check_invariants()

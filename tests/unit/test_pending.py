@@ -85,6 +85,28 @@ def test_what_waits_in_a_saturated_topology_is_about_a_window_of_work() -> None:
     assert most < 2 * 100_000 * WINDOW_NS / 1e9
 
 
+@pytest.mark.parametrize("fixed", [None, 500])
+def test_bolts_that_report_in_turn_are_not_starved_while_a_slow_one_sends_acks(fixed: int | None) -> None:
+    limit = PendingLimit(fixed)
+    before = limit.limit
+    for ms in range(0, 10_000, 20):
+        if ms % 100 == 0:
+            limit.acked(10)
+        assert limit.held(ms // 20 % 10, "join", 3, limit.limit, ms * 1_000_000) == (0, None)
+    assert limit.limit == before
+
+
+def test_a_bolt_is_starved_if_nothing_is_acked_between_its_reports() -> None:
+    limit = PendingLimit(500)
+    limit.acked(10)
+    advice = [limit.held(task, "join", 3, 500, at_ms * 1_000_000) for at_ms in (0, 200, 400) for task in (1, 2)]
+    assert [text is not None for _, text in advice] == [False, False, True, False, False, False]
+    assert limit.starves(400_000_000)
+    limit.acked(1)
+    limit.held(1, "join", 3, 500, 600_000_000)
+    assert not limit.starves(600_000_000)
+
+
 class Numbers(Spout):
     outputs = ("number",)
 
