@@ -35,7 +35,9 @@ CAPACITY_MIN: Final = 1 << 12
 @dataclass(slots=True)
 class _Straggler:
     value: int
+    emitted_ns: int
     since_ns: int
+    """When its timeout began."""
     message_id: Any
     stream: int
 
@@ -249,9 +251,11 @@ class RootRing:
         """Move live roots to the stragglers, with a new time if one is given."""
         for sequence in sequences.tolist():
             i = sequence & (self._capacity - 1)
+            emitted_ns = int(self._since[i])
             self._stragglers[sequence] = _Straggler(
                 int(self._value[i]),
-                int(self._since[i]) if since_ns is None else since_ns,
+                emitted_ns,
+                emitted_ns if since_ns is None else since_ns,
                 self._ids[i] if self._keep_ids else None,
                 int(self._stream[i]) if self._keep_streams else 0,
             )
@@ -291,7 +295,7 @@ class RootRing:
         self.pending -= len(gone)
         return Finished(
             [g.message_id for g in gone] if self._keep_ids else [],
-            np.array([now_ns - g.since_ns for g in gone], dtype=np.int64),
+            np.array([now_ns - g.emitted_ns for g in gone], dtype=np.int64),
             np.array([g.stream for g in gone], dtype=np.uint16),
         )
 

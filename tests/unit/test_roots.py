@@ -83,6 +83,15 @@ def test_reset_timeout_begins_anew() -> None:
     ring.check_invariants()
 
 
+def test_a_root_whose_timeout_begins_anew_has_been_on_its_way_since_it_was_emitted() -> None:
+    ring = RootRing(7, keep_ids=True, first=0)
+    roots, ids = start(ring, 2, now_ns=SECOND)
+    for at_s in (10, 20):
+        ring.reset_timeout(roots, at_s * SECOND)
+    assert ring.ack(roots[:1], ids[:1], 25 * SECOND).latencies_ns.tolist() == [24 * SECOND]
+    assert ring.expire(21 * SECOND, 30 * SECOND).latencies_ns.tolist() == [29 * SECOND]
+
+
 def test_one_lost_tuple_among_millions_costs_no_memory() -> None:
     ring = RootRing(7, keep_ids=True, first=0)
     lost, _ = start(ring, 1)
