@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heronpy.errors import UnavailableError
-from heronpy.files import sync
+from heronpy.files import replace_file
 from heronpy.filesystem import Found, Location, UrlPath, files_of
 
 P = TypeVar("P", Path, UrlPath, Location)
@@ -82,14 +82,7 @@ def write_json(directory: Location, path: Location, content: Any) -> None:
     if not isinstance(directory, Path) or not isinstance(path, Path):
         files_of(path).write(path, json.dumps(content, indent=1).encode())
         return
-    tmp = tmp_path(directory)
-    with tmp.open("w", encoding="utf-8") as file:
-        json.dump(content, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    path.parent.mkdir(parents=True, exist_ok=True)
-    os.rename(tmp, path)
-    sync(path.parent)
+    replace_file(path, json.dumps(content, indent=1), temporary=tmp_path(directory))
 
 
 @contextlib.contextmanager

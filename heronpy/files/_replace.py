@@ -18,7 +18,14 @@ from heronpy.files._sync import sync
 _SUFFIX = ".tmp"
 
 
-def replace_file(path: str | Path, data: bytes | str, *, durable: bool = True, mode: int | None = None) -> None:
+def replace_file(
+    path: str | Path,
+    data: bytes | str,
+    *,
+    durable: bool = True,
+    mode: int | None = None,
+    temporary: Path | None = None,
+) -> None:
     """Replace a file's content atomically; its directory is made where it is missing.
 
     Args:
@@ -26,16 +33,19 @@ def replace_file(path: str | Path, data: bytes | str, *, durable: bool = True, m
         data: The whole content; text is encoded as UTF-8.
         durable: Whether the content must survive a power cut; costs two syncs.
         mode: Permission bits of the new file; by default what the umask leaves of 0666.
+        temporary: Where the file is until it is whole, on the same file system; by default beside it, hidden.
 
     Raises:
         OSError: it cannot be written. What was there stays, and nothing is left beside it.
     """
-    with replacing(path, durable=durable, mode=mode) as f:
+    with replacing(path, durable=durable, mode=mode, temporary=temporary) as f:
         f.write(data.encode() if isinstance(data, str) else data)
 
 
 @contextlib.contextmanager
-def replacing(path: str | Path, *, durable: bool = True, mode: int | None = None) -> Iterator[BinaryIO]:
+def replacing(
+    path: str | Path, *, durable: bool = True, mode: int | None = None, temporary: Path | None = None
+) -> Iterator[BinaryIO]:
     """A file to write that takes the place of `path` at the end of the block, unless the block fails.
 
     Arguments and errors are those of `replace_file`.
@@ -43,7 +53,7 @@ def replacing(path: str | Path, *, durable: bool = True, mode: int | None = None
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     # Hidden, and with a suffix of its own: no reader that globs for the name finds it.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}")
+    temporary = temporary or path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}{_SUFFIX}")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666 if mode is None else mode)
         with os.fdopen(fd, "wb") as f:
