@@ -93,7 +93,7 @@ def search(directory: Location, manifest: Manifest) -> list[Location]:
                 if name not in kept and (output.name, name) not in made:
                     found.append(version)
                 else:  # attempts at tasks that did not count have been killed
-                    found += version.glob(".part-*")
+                    found += version.glob(".*")
     return found
 
 

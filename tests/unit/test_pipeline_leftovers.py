@@ -65,12 +65,13 @@ def test_a_run_that_died_leaves_nothing_of_what_it_had_noted(job: Job, tmp_path:
     assert kept.exists()
 
 
+@pytest.mark.parametrize("name", [".part-00000-0123456789ab", "..part-00000-0123456789ab.jsonl.77.tmp"])
 def test_what_another_attempt_at_a_task_has_left_beside_what_counts_goes(
-    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(leftovers, "_SEARCHED_BATCHES", 256)
     counts = tmp_path / f"views/counts/batch=3/{DONE}/part-00000.parquet"
-    left = put(tmp_path, f"views/counts/batch=3/{DONE}/.part-00000-0123456789ab")
+    left = put(tmp_path, f"views/counts/batch=3/{DONE}/{name}")
     clean(job)
     assert not left.exists()
     assert counts.exists()
