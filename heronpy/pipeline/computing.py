@@ -129,6 +129,7 @@ def compute(
     if differing := sorted(({str(path) for path in damaged} | report.malformed_again) - report.malformed_in):
         raise HeronError(f"{differing[0]} could not be read, and at another time it could: run again")
     _refuse_failures(report)
+    _refuse_other_rows(archives, read, report)
     report.took_s = round(time.monotonic() - began_s, 3)
     return report, version
 
@@ -152,17 +153,44 @@ def _duplicate_candidates(
         files = {file.path: file for file in one.chosen(batches)}
         if not files:
             continue
-        hashes, paths, unreadable = find_duplicate_candidates(
+        hashes, paths, unreadable, rows = find_duplicate_candidates(
             sc, [(file.path, file.size_bytes) for file in files.values()], cores(sc)
         )
         damaged |= unreadable
         if len(hashes):
+        if not unreadable:
+            _check_rows(one, one.rows(batches), rows)
             candidates[one.stage] = hashes
             with_candidates += one.readings([files[path] for path in sorted(paths)], SPLIT_BYTES_MAX)
     return candidates, with_candidates, damaged
 
 
 def _refuse_failures(report: Report) -> None:
+def _refuse_other_rows(archives: Sequence[ArchiveInput], read: Container[int], report: Report) -> None:
+    """Whatever may have kept tasks from reading something, or had them read it twice: nothing of it counts.
+
+    Raises:
+        HeronError: they have read other rows than the files have.
+    """
+    if report.malformed_in:
+        return  # whose rows nobody knows
+    for one in archives:
+        _check_rows(one, one.rows(read), report.rows[one.stage])
+    if report.held_back != report.compared:
+        raise HeronError(
+            f"{report.held_back} rows may be there twice, and {report.compared} were compared: nothing was replaced, "
+            "run again"
+        )
+
+
+def _check_rows(one: ArchiveInput, there: int, read: int) -> None:
+    if there != read:
+        raise HeronError(
+            f"{one.archive.directory} has {there} rows in what is computed, and {read} were read: nothing was "
+            "replaced, run again"
+        )
+
+
     if report.first_failure is not None and report.raised > FAILED_SHARE_MAX * report.read:
         what, trace = report.first_failure
         raise UserCodeError(

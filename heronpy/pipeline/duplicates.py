@@ -28,8 +28,9 @@ _HASHES_PER_PARTITION = 8_000_000
 
 def find_duplicate_candidates(
     sc: SparkContext, files: Sequence[tuple[Location, int]], parallelism: int
-) -> tuple[np.ndarray[Any, Any], set[Location], set[Location]]:
-    """Hashes of ids that occur more than once, sorted; the files that they are in; and those that are damaged.
+) -> tuple[np.ndarray[Any, Any], set[Location], set[Location], int]:
+    """Hashes of ids that occur more than once, sorted; the files that they are in; those that are damaged; and how many
+    rows there are.
 
     Of damaged files the rest is read: whoever reads their elements must find the same damage, else some count twice.
 
@@ -48,9 +49,10 @@ def find_duplicate_candidates(
         .mapPartitions(_repeated)
     )
     paths = [path for path, _ in files]
-    damaged = {paths[i] for _, _, numbers in found for i in numbers}
-    hashes = np.frombuffer(b"".join(data for data, _, _ in found), dtype=np.int64)
-    return np.sort(hashes), {paths[i] for _, numbers, _ in found for i in numbers}, damaged
+    damaged = {paths[i] for _, _, numbers, _ in found for i in numbers}
+    hashes = np.frombuffer(b"".join(data for data, _, _, _ in found), dtype=np.int64)
+    holding = {paths[i] for _, numbers, _, _ in found for i in numbers}
+    return np.sort(hashes), holding, damaged, sum(rows for _, _, _, rows in found)
 
 
 def _tasks(files: Sequence[tuple[Location, int]], target_bytes: int) -> list[list[tuple[int, Location]]]:
@@ -111,7 +113,7 @@ def file_hashes(path: Location) -> Iterator[np.ndarray[Any, Any] | None]:
         yield None  # the whole file
 
 
-def _repeated(rows: Iterable[tuple[int, tuple[int, bytes]]]) -> Iterator[tuple[bytes, list[int], list[int]]]:
+def _repeated(rows: Iterable[tuple[int, tuple[int, bytes]]]) -> Iterator[tuple[bytes, list[int], list[int], int]]:
     numbers: list[int] = []
     arrays: list[np.ndarray[Any, Any]] = []
     damaged: set[int] = set()
@@ -123,6 +125,7 @@ def _repeated(rows: Iterable[tuple[int, tuple[int, bytes]]]) -> Iterator[tuple[b
             damaged.add(number)
     ordered = np.sort(np.concatenate(arrays)) if arrays else np.empty(0, dtype=np.int64)
     repeated = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if len(repeated) or damaged:
+    holding: set[int] = set()
+    if len(repeated):
         holding = {n for n, array in zip(numbers, arrays, strict=True) if np.isin(array, repeated).any()}
-        yield repeated.tobytes(), sorted(holding), sorted(damaged)
+    yield repeated.tobytes(), sorted(holding), sorted(damaged), len(ordered)

@@ -290,6 +290,8 @@ def _without(chunk: Chunk, candidates: Any) -> tuple[list[Any], Times]:
         return chunk.values, chunk.times_ms
     return [chunk.values[i] for i in chosen], [int(chunk.times_ms[i]) for i in chosen]
 
+                work.task.report.rows[reading.stage] += len(chunk.values)
+                work.task.report.held_back += len(chunk.values) - len(values)
 
 def _head(work: _Work, name: str) -> Callable[[list[Any], Times], None]:
     """An input's region, with its elements counted; times no more exact than they are read."""
@@ -404,3 +406,4 @@ def _unique_task(work: _Work, rows: Iterable[tuple[int, bytes]]) -> Iterator[tup
             for some in sliced(results, _RELIEF):
                 pushes[stage]([value for _, _, value in some], [time for _, time, _ in some])
                 yield from work.relieved()
+                work.task.report.compared += len(found)

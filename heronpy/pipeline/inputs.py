@@ -93,6 +93,10 @@ class ArchiveInput:
         """Files of some batches, or of all."""
         return [file for batch, files in self.files.items() if batches is None or batch in batches for file in files]
 
+    def rows(self, batches: Container[int]) -> int:
+        """How many the footers of the files of some batches say that there are."""
+        return sum(seen.rows for batch, seen in self.found.items() if seen is not None and batch in batches)
+
     def readings(self, files: Iterable[ArchiveFile], target_bytes: int) -> list[ScanTask]:
         """Some files, one reading per task."""
         return [ScanTask(self.stage, (split,)) for split in self.archive.splits(files, target_bytes)]

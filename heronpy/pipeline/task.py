@@ -58,6 +58,12 @@ class Report:
     """Of the whole Spark job."""
     read: int = 0
     """Elements of the input, also those that are only looked back at."""
+    rows: Counter[str] = field(default_factory=Counter)
+    """Read of each archive."""
+    held_back: int = 0
+    """Of these, those that may be there twice."""
+    compared: int = 0
+    """Rows that were read again, as they may be there twice."""
     elements: Counter[int] = field(default_factory=Counter)
     """Of the batches that are computed, by batch id, as the input times them."""
     duplicates: Counter[int] = field(default_factory=Counter)
@@ -81,6 +87,9 @@ class Report:
     def add(self, other: Report) -> None:
         """Put another task's report to this."""
         self.read += other.read
+        self.rows += other.rows
+        self.held_back += other.held_back
+        self.compared += other.compared
         self.elements += other.elements
         self.duplicates += other.duplicates
         self.failed += other.failed
