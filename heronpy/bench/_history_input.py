@@ -51,7 +51,6 @@ def grow(directory: Path, batches: int) -> None:
     work = decide(
         manifest,
         inputs,
-        {},
         archives=[node.stage],
         closable=batches - 1,
         lookback=0,

@@ -160,6 +160,12 @@ class History(MutableMapping[int, Batch]):
                 if (first is None or batch >= first) and (last is None or batch <= last):
                     yield batch, done
 
+    def before(self, batch: int) -> Iterator[tuple[int, Batch]]:
+        """The batches before one, the last of them first."""
+        for part in reversed(self._parts_between(None, batch - 1)):
+            found = self._content(part).batches
+            yield from ((n, found[n]) for n in sorted(found, reverse=True) if n < batch)
+
     def segments(self) -> Iterator[Segment]:
         """What the manifest says about each; of those that are changed, what it will say."""
         return (self._current(part) for part in self._parts)

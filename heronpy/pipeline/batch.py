@@ -10,6 +10,8 @@ TIER_BATCHES = 16
 """So many batches make a tier of level 1 …"""
 TIER_TIERS = 4
 """… and so many tiers of a level one of the next."""
+KEPT = "."
+"""How the names of views begin that only runs read; no other's does."""
 DAMAGED = "!"
 """In the name of a batch's input, before each file of which something cannot be read."""
 
@@ -67,6 +69,11 @@ class Batch:
     monoids: dict[str, str] = field(default_factory=dict)
     """What each view was merged with: values of different monoids cannot be merged."""
     sinks: dict[str, Parts] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> int:
+        """Of all views that somebody else than runs reads, see `partials`."""
+        return sum(parts.rows for view, parts in self.views.items() if not view.startswith(KEPT))
 
 
 @dataclass

@@ -17,6 +17,7 @@ from heronpy.pipeline.execute import JobContext, ScanTask, execute
 from heronpy.pipeline.inputs import SPLIT_BYTES_MAX, ArchiveInput
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.memory import LIMIT_KEY, limit_of
+from heronpy.pipeline.partials import PartialsTask
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.progress import Progress, watched
 from heronpy.pipeline.task import Report
@@ -75,7 +76,7 @@ def compute(
     job: Job,
     plan: BatchPlan,
     archives: Sequence[ArchiveInput],
-    readings: Sequence[ScanTask],
+    readings: Sequence[ScanTask | PartialsTask],
     read: Container[int],
     *,
     wanted: frozenset[int] | None,
@@ -128,8 +129,8 @@ def compute(
     # found the same damage, elements would count twice, or not at all.
     if differing := sorted(({str(path) for path in damaged} | report.malformed_again) - report.malformed_in):
         raise HeronError(f"{differing[0]} could not be read, and at another time it could: run again")
-    _refuse_failures(report)
     _refuse_other_rows(archives, read, report)
+    _refuse_failures(report)
     report.took_s = round(time.monotonic() - began_s, 3)
     return report, version
 
@@ -157,15 +158,14 @@ def _duplicate_candidates(
             sc, [(file.path, file.size_bytes) for file in files.values()], cores(sc)
         )
         damaged |= unreadable
-        if len(hashes):
         if not unreadable:
             _check_rows(one, one.rows(batches), rows)
+        if len(hashes):
             candidates[one.stage] = hashes
             with_candidates += one.readings([files[path] for path in sorted(paths)], SPLIT_BYTES_MAX)
     return candidates, with_candidates, damaged
 
 
-def _refuse_failures(report: Report) -> None:
 def _refuse_other_rows(archives: Sequence[ArchiveInput], read: Container[int], report: Report) -> None:
     """Whatever may have kept tasks from reading something, or had them read it twice: nothing of it counts.
 
@@ -191,6 +191,7 @@ def _check_rows(one: ArchiveInput, there: int, read: int) -> None:
         )
 
 
+def _refuse_failures(report: Report) -> None:
     if report.first_failure is not None and report.raised > FAILED_SHARE_MAX * report.read:
         what, trace = report.first_failure
         raise UserCodeError(

@@ -29,6 +29,7 @@ from heronpy.pipeline.joins import JoinPort, JoinReducer
 from heronpy.pipeline.masters import import_path
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory
 from heronpy.pipeline.outputs import SinkPort, SinkReducer, StorePort, StoreReducer
+from heronpy.pipeline.partials import BEFORE_MS, PartialsTask
 from heronpy.pipeline.plan import BatchPlan
 from heronpy.pipeline.reductions import (
     KeyedWindowPort,
@@ -86,7 +87,10 @@ class JobContext:
 
 
 def execute(
-    sc: SparkContext, setting: JobContext, readings: Sequence[ScanTask], with_candidates: Sequence[ScanTask] = ()
+    sc: SparkContext,
+    setting: JobContext,
+    readings: Sequence[ScanTask | PartialsTask],
+    with_candidates: Sequence[ScanTask] = (),
 ) -> Report:
     """Run the job; files of its outputs are written, under temporary names.
 
@@ -128,7 +132,7 @@ def unpack(data: bytes) -> Any:
     return pickle.loads(setting)
 
 
-def _spread(sc: SparkContext, readings: Sequence[ScanTask]) -> Any:
+def _spread(sc: SparkContext, readings: Sequence[ScanTask | PartialsTask]) -> Any:
     """One partition per reading."""
     return sc.parallelize([pack(reading) for reading in readings], max(1, len(readings)))
 
@@ -221,7 +225,7 @@ class _Work:
         if isinstance(node, JoinNode):
             return JoinPort(node, side, task, outbox)
         if isinstance(node, ReduceByKeyNode):
-            return KeyPort(node, task, layout, outbox)
+            return KeyPort(node, task, layout, outbox, self._begins(node.stage))
         if isinstance(node, ReduceByKeyAndWindowNode):
             return KeyedWindowPort(node, task, layout, outbox, back_ms)
         assert isinstance(node, ReduceByWindowNode), node
@@ -243,13 +247,18 @@ class _Work:
             if isinstance(node, ReduceByKeyNode) and name in self.setting.plan.outputs:
                 return StateReducer(node, task, layout)
             if isinstance(node, ReduceByKeyNode):
-                return KeyReducer(node, task, layout, back_ms)
+                kept = self.setting.plan.partials.get(name)
+                return KeyReducer(node, task, layout, back_ms, None if kept is None else self.port(kept, 0))
             if isinstance(node, ReduceByKeyAndWindowNode):
                 return KeyedWindowReducer(node, task)
             assert isinstance(node, ReduceByWindowNode), node
             return WindowReducer(node, task)
 
         return Overflow(new, self.memory, scratch)
+
+    def _begins(self, stage: str) -> int | None:
+        first = self.setting.layout.first
+        return None if first is None else self.setting.plan.begins(stage, first)
 
     def relieved(self) -> Iterator[tuple[int, Block]]:
         """What there is to send; everything that ports hold, if memory is full."""
@@ -269,13 +278,20 @@ class _Work:
 def _read_task(work: _Work, rows: Iterable[bytes]) -> Iterator[tuple[int, Block]]:
     work.ordered = True
     for packed in rows:
-        reading: ScanTask = unpack(packed)
+        reading: ScanTask | PartialsTask = unpack(packed)
+        if isinstance(reading, PartialsTask):
+            for pairs in reading.rows():
+                work.outbox.keyed(reading.stage, None, pairs, work.task.failing(reading.stage, BEFORE_MS))
+                yield from work.outbox.drain()
+            continue
         push = _head(work, reading.stage)
         candidates = work.setting.candidates.get(reading.stage)
         archived = any(node.stage == reading.stage for node in work.setting.plan.archives())
         for split in reading.splits:
             for chunk in split.read(work.task.dead_letter(reading.stage, archived=archived)):
                 values, times = _without(chunk, candidates)
+                work.task.report.rows[reading.stage] += len(chunk.values)
+                work.task.report.held_back += len(chunk.values) - len(values)
                 for i in range(0, len(values), _RELIEF):
                     push(values[i : i + _RELIEF], times if isinstance(times, int) else times[i : i + _RELIEF])
                     yield from work.relieved()
@@ -290,8 +306,6 @@ def _without(chunk: Chunk, candidates: Any) -> tuple[list[Any], Times]:
         return chunk.values, chunk.times_ms
     return [chunk.values[i] for i in chosen], [int(chunk.times_ms[i]) for i in chosen]
 
-                work.task.report.rows[reading.stage] += len(chunk.values)
-                work.task.report.held_back += len(chunk.values) - len(values)
 
 def _head(work: _Work, name: str) -> Callable[[list[Any], Times], None]:
     """An input's region, with its elements counted; times no more exact than they are read."""
@@ -401,9 +415,9 @@ def _unique_task(work: _Work, rows: Iterable[tuple[int, bytes]]) -> Iterator[tup
             if stage == _DAMAGED:
                 work.task.report.malformed_again |= set(found)
             else:
+                work.task.report.compared += len(found)
                 unique.add(stage, found)
         for stage, results in itertools.groupby(unique.results(), operator.itemgetter(0)):
             for some in sliced(results, _RELIEF):
                 pushes[stage]([value for _, _, value in some], [time for _, time, _ in some])
                 yield from work.relieved()
-                work.task.report.compared += len(found)

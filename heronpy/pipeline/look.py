@@ -110,7 +110,7 @@ def _done(number: int, batch: Batch) -> Done:
         elements=batch.elements,
         duplicates=batch.duplicates,
         dead_letters=batch.dead_letters,
-        rows=sum(parts.rows for parts in batch.views.values()),
+        rows=batch.rows,
         damaged=plain_text(redacted(batch.damaged), TEXT_MAX),
         finished_at_s=batch.finished_at_s,
         took_s=batch.took_s,

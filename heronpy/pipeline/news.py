@@ -53,7 +53,7 @@ class Found:
     """The last batch that can be computed now."""
     dirty: set[int] = field(default_factory=set)
     """Batches whose input is not what they were computed from, or whose followers are not done with it."""
-    affected: set[int] | None = None
+    affected: Collection[int] | None = None
     """Batches that may have to be computed; None: any."""
     announcements: list[Location] = field(default_factory=list)
     """Those that need not stay when this is in the manifest."""
@@ -81,6 +81,7 @@ def find_news(
     *,
     until_ms: int | None,
     span: int | None,
+    back: int,
     only: Collection[int],
     everything: bool,
 ) -> Found:
@@ -92,6 +93,7 @@ def find_news(
         manifest: what earlier runs have found. Of its damaged files, those that are mended are left out.
         until_ms: as far as batches are computed; None: as far as the archives are complete.
         span: how many batches after an element there may be something computed from it; None: any.
+        back: how many batches before those that are computed are read in any case.
         only: batches to look at in any case.
         everything: look at all.
 
@@ -122,7 +124,7 @@ def find_news(
     if not whole:
         _look_at(archives, batches)
     manifest.unread = still_unread(archives, manifest.unread)
-    _follow(found, manifest, span, only, whole=whole)
+    _follow(found, manifest, span, back, only, whole=whole)
     for one in archives:
         found.announcements += _noted(one, announced.get(one.stage, ()))
     return found
@@ -134,7 +136,9 @@ def _look_at(archives: Sequence[ArchiveInput], batches: Iterable[int]) -> None:
         one.look_at(ordered)
 
 
-def _follow(found: Found, manifest: Manifest, span: int | None, only: Collection[int], *, whole: bool) -> None:
+def _follow(
+    found: Found, manifest: Manifest, span: int | None, back: int, only: Collection[int], *, whole: bool
+) -> None:
     """Look at what batches with news are computed from, and at what that is computed from that has news, too."""
     while True:
         inputs = fingerprints(found.archives, manifest.unread)
@@ -143,18 +147,25 @@ def _follow(found: Found, manifest: Manifest, span: int | None, only: Collection
         found.dirty |= {*manifest.todo}
         if whole:
             return
-        if span is None:
-            if not found.dirty and not only:
-                found.affected = set()
-                return
+        if span is None and only:  # nobody knows what was kept of the batches before those
             for one in found.archives:
                 one.look_at_all()
             whole = True
             continue
-        found.affected = {*only}
-        for batch in found.dirty:
-            found.affected.update(range(batch, min(batch + span, found.closable) + 1))
-        missing = {batch - back for batch in found.affected for back in range(span + 1)} - looked
+        if span is None:
+            if not found.dirty:
+                found.affected = set()
+                return
+            first = min(found.dirty)
+            found.affected = range(first, found.closable + 1)
+            missing = {b for one in found.archives for b, _ in manifest.batches.seen_from(one.stage, first)}
+            missing = missing.union(range(first - back, first)) - looked
+        else:
+            affected = {*only}
+            for batch in found.dirty:
+                affected.update(range(batch, min(batch + span, found.closable) + 1))
+            found.affected = affected
+            missing = {batch - back for batch in affected for back in range(span + 1)} - looked
         if not missing:
             return
         _look_at(found.archives, missing)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heronpy.pipeline.batch import damage_of
 from heronpy.pipeline.manifest import Manifest
-
-GROUP_BYTES = 2 * 1024**3
-"""Input of one Spark job, if it has several batches."""
 
 
 @dataclass
@@ -26,7 +24,7 @@ class Work:
     pending: list[int] = field(default_factory=list)
     """Those to compute, ascending."""
     groups: list[list[int]] = field(default_factory=list)
-    """`pending`, divided among Spark jobs."""
+    """`pending`, divided among Spark jobs: see `grouped`."""
     inputs: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     """Of every batch that has any, by archive; of those that archives have lost, what they were."""
     lost: list[int] = field(default_factory=list)
@@ -39,6 +37,9 @@ class Work:
     """Batches whose input was damaged after it was read, and nothing else has become of it."""
     blocked: list[int] = field(default_factory=list)
     """To compute as well, if their input were not damaged."""
+    after: tuple[int, str] | None = None
+    """Where every batch is computed from all before it, and only those from one on were looked at: that one, and the
+    fingerprint of what is before it."""
 
     def block(self, damaged: Collection[int], lookback: int | None) -> None:
         """Leave out what is computed from batches with damaged input."""
@@ -58,7 +59,6 @@ class Work:
 def decide(
     manifest: Manifest,
     inputs: Mapping[int, Mapping[str, str]],
-    sizes: Mapping[int, int],
     *,
     archives: Collection[str],
     closable: int,
@@ -70,14 +70,14 @@ def decide(
     among: Collection[int] | None = None,
     looked_at: Collection[int] | None = None,
     hurt: Mapping[int, Mapping[str, str]] | None = None,
-    group_bytes: int = GROUP_BYTES,
 ) -> Work:
     """Decide what to compute.
+
+    Where there is no look-back, a batch's fingerprint follows from that of the batch before it.
 
     Args:
         manifest: what is done.
         inputs: fingerprints of the input of each batch that has any, by archive.
-        sizes: its bytes.
         archives: all that are read.
         closable: the last batch that may be computed.
         lookback: how many batches before it a batch is computed from; None: all.
@@ -88,7 +88,6 @@ def decide(
         among: these may have to be computed, no others (None: any may). `inputs` has all that they are computed from.
         looked_at: batches whose input is in `inputs`, if they have any; None: all.
         hurt: input of batches before it was damaged, see `hurt_batches`.
-        group_bytes: input of one Spark job.
     """
     work = Work(closable)
     inputs, lost = with_lost(manifest, inputs, archives, looked_at)
@@ -97,11 +96,12 @@ def decide(
     candidates = sorted({batch + i for batch in inputs for i in range(reach + 1) if batch + i <= closable})
     if among is not None:
         candidates = [batch for batch in candidates if batch in among]
-    work.fingerprints = _fingerprints(candidates, inputs, lookback)
+        if lookback is None and candidates:
+            work.after = candidates[0], _fingerprint_before(manifest, candidates[0])
+    work.fingerprints = _fingerprints(candidates, inputs, lookback, work.after)
     if hurt:
-        work.unhurt = _fingerprints(
-            candidates, {b: {**found, **hurt.get(b, {})} for b, found in inputs.items()}, lookback
-        )
+        unhurt = {b: {**found, **hurt.get(b, {})} for b, found in inputs.items()}
+        work.unhurt = _fingerprints(candidates, unhurt, lookback, work.after)
     if only is not None:
         work.pending = sorted(batch for batch in set(only) if batch <= closable)
         work.fingerprints |= {batch: "" for batch in work.pending if batch not in work.fingerprints}
@@ -113,15 +113,23 @@ def decide(
         work.kept = [b for b in touched if b in manifest.batches]
         work.pending = [b for b in work.pending if b not in set(work.kept)]
         work.less = [b for b in touched if b not in manifest.batches]
-    work.groups = _grouped(work.pending, sizes, group_bytes if lookback is not None else None)
     return work
+
+
+def can_resume(
+    manifest: Manifest, work: Work, group: Sequence[int], views: Mapping[str, str], sinks: Collection[str]
+) -> bool:
+    """Whether all batches before some that are neighbours are done, so that what was kept of those suffices."""
+    inside = [batch for batch in work.fingerprints if min(group) <= batch <= max(group)]
+    before = (batch for batch in work.fingerprints if batch < min(group))
+    return sorted(inside) == sorted(group) and all(_is_done(manifest, work, batch, views, sinks) for batch in before)
 
 
 def renew(work: Work, inputs: Mapping[int, Mapping[str, str]], lookback: int | None) -> None:
     """Give work the fingerprints of its input as it turned out to be while it was read."""
     work.inputs = {**work.inputs, **{batch: found for batch, found in inputs.items() if batch not in set(work.lost)}}
     known = [batch for batch, fingerprint in work.fingerprints.items() if fingerprint]
-    work.fingerprints |= _fingerprints(sorted(known), work.inputs, lookback)
+    work.fingerprints |= _fingerprints(sorted(known), work.inputs, lookback, work.after)
 
 
 def with_lost(
@@ -172,12 +180,14 @@ def _is_done(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str
 
 
 def _fingerprints(
-    candidates: Sequence[int], inputs: Mapping[int, Mapping[str, str]], lookback: int | None
+    candidates: Sequence[int],
+    inputs: Mapping[int, Mapping[str, str]],
+    lookback: int | None,
+    after: tuple[int, str] | None = None,
 ) -> dict[int, str]:
     """One for each batch, made of those of everything that it is computed from."""
-    ordered = sorted(inputs)
     if lookback is None:
-        return _cumulative(candidates, ordered, inputs)
+        return _chained(candidates, inputs, *(after or (None, "")))
     made = {}
     for batch in candidates:
         digest = hashlib.sha256()
@@ -188,28 +198,37 @@ def _fingerprints(
     return made
 
 
-def _cumulative(
-    candidates: Sequence[int], ordered: Sequence[int], inputs: Mapping[int, Mapping[str, str]]
+def _chained(
+    candidates: Sequence[int], inputs: Mapping[int, Mapping[str, str]], first: int | None, before: str
 ) -> dict[int, str]:
     made = {}
-    digest = hashlib.sha256()
-    sources = iter(ordered)
+    sources = iter(sorted(batch for batch in inputs if first is None or batch >= first))
     source = next(sources, None)
     for batch in candidates:
         while source is not None and source <= batch:
-            digest.update(f"{source} {sorted(inputs[source].items())}\n".encode())
+            link = f"{before}\n{source} {sorted(inputs[source].items())}\n"
+            before = hashlib.sha256(link.encode()).hexdigest()[:32]
             source = next(sources, None)
-        made[batch] = digest.hexdigest()[:32]
+        made[batch] = before
     return made
 
 
-def _grouped(pending: Sequence[int], sizes: Mapping[int, int], group_bytes: int | None) -> list[list[int]]:
-    """Neighbours together, up to so many bytes; without a limit where every group would read everything."""
+def _fingerprint_before(manifest: Manifest, batch: int) -> str:
+    """Of the last batch before one that was computed from something."""
+    return next((done.fingerprint for _, done in manifest.batches.before(batch) if done.fingerprint), "")
+
+
+def grouped(
+    pending: Sequence[int], sizes: Mapping[int, int], group_bytes: int, others: Collection[int] = ()
+) -> list[list[int]]:
+    """Neighbours together, up to so many bytes; none with one of `others` between them."""
     groups: list[list[int]] = []
     filled = 0
+    between = sorted({*others} - {*pending})
     for batch in pending:
         size = sizes.get(batch, 0)
-        if not groups or (group_bytes is not None and filled + size > group_bytes):
+        apart = bool(groups) and bisect.bisect(between, groups[-1][-1]) != bisect.bisect(between, batch)
+        if not groups or apart or filled + size > group_bytes:
             groups.append([])
             filled = 0
         groups[-1].append(batch)

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heronpy.connectors import Source
 from heronpy.errors import TopologyError
+from heronpy.pipeline.batch import KEPT
 from heronpy.pipeline.job import Job
+from heronpy.pipeline.partials import Partials
 from heronpy.stores import SqliteStore
 from heronpy.streamlet.graph import (
     KEYED,
@@ -58,6 +60,12 @@ class BatchPlan:
     """Inputs and exchanges whose elements' times are read, not only their batch ids."""
     notes: list[str] = field(default_factory=list)
     """What the job leaves out, for people."""
+    partials: dict[str, str] = field(default_factory=dict)
+    """The outputs in which reductions without a window keep what they have of each batch, by the reductions."""
+    batch_length_ms: int = 1
+    """The program's."""
+    is_resumed: bool = False
+    """Whether tasks are given what is kept of the batches before those that they read."""
 
     @property
     def lookback_ms(self) -> int | None:
@@ -69,6 +77,25 @@ class BatchPlan:
     def depth(self) -> int:
         """The number of shuffles."""
         return max(self.levels.values())
+
+    def resumed(self) -> BatchPlan:
+        """The same for tasks that are given what reductions have kept, and so do not read it all again."""
+        return replace(self, back_ms=_backs(self, resumed=True), is_resumed=True)
+
+    def begins(self, stage: str, first: int) -> int | None:
+        """The first batch whose elements a reduction without a window takes; what is before it, it is given.
+
+        Args:
+            stage: the reduction.
+            first: of the batches that are computed.
+        """
+        back_ms = self.back_ms[stage]
+        return None if not self.is_resumed or back_ms is None else first - -(-back_ms // self.batch_length_ms)
+
+    def stores(self) -> dict[str, StoreNode]:
+        """Outputs that are views, by name; also those that only runs read."""
+        nodes = [self.nodes[name] for name in self.outputs]
+        return {node.store_name: node for node in nodes if isinstance(node, StoreNode)}
 
     def archives(self) -> list[ArchiveNode]:
         """Inputs that are archives."""
@@ -90,13 +117,14 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
         TopologyError: it has a part that a batch job cannot do; names the stage.
     """
     nodes = list(job.graph.nodes())
+    keeps = outputs is None
     if outputs is None:
         outputs = [node for node in nodes if isinstance(node, (StoreNode, SinkNode))]
         _refuse_effects(nodes)
     if not outputs:
         raise TopologyError(f"{job.name} has nothing to compute in batch: end a streamlet with to_store() or to_sink()")
     needed = _needed(outputs)
-    plan = BatchPlan()
+    plan = BatchPlan(batch_length_ms=job.batch_length_ms)
     for node in nodes:  # parents come first
         if node in needed:
             _check(node)
@@ -112,6 +140,10 @@ def plan_batch(job: Job, outputs: Sequence[Node] | None = None) -> BatchPlan:
     plan.notes += [f"{node.stage} is left out: log() is for topologies" for node in nodes if isinstance(node, LogNode)]
     _measure(plan, [node.stage for node in nodes if node in needed])
     _refuse_late_times(plan)
+    if keeps and not plan.sources():  # without archives nothing is done before, and all is read
+        for name, node in list(plan.nodes.items()):
+            if isinstance(node, ReduceByKeyNode):
+                _keep_partials(plan, name, node)
     return plan
 
 
@@ -194,8 +226,8 @@ def _measure(plan: BatchPlan, order: Sequence[str]) -> None:
             depth[child] = max(depth[child], depth[name])
             reach[child] = max(reach[child], reach[name])
     reads: dict[str, bool] = {}
+    plan.back_ms = _backs(plan, resumed=False)
     for name in reversed(_sorted(plan, order)):
-        plan.back_ms[name] = _back(plan, name)
         reads[name] = any(_reads_time(plan.nodes[child], reads[child]) for child, _ in plan.feeds[name])
     plan.exact = {name for name, exact in reads.items() if exact}
 
@@ -212,15 +244,36 @@ def _sorted(plan: BatchPlan, order: Sequence[str]) -> list[str]:
     return list(done)
 
 
-def _back(plan: BatchPlan, name: str) -> int | None:
-    """How far back the elements that a node emits are read."""
+def _backs(plan: BatchPlan, *, resumed: bool) -> dict[str, int | None]:
+    """How far back the elements that each node emits are read."""
+    backs: dict[str, int | None] = {}
+    for name in reversed(_sorted(plan, list(plan.nodes))):
+        backs[name] = _back(plan, name, backs, resumed=resumed)
+    return backs
+
+
+def _back(plan: BatchPlan, name: str, backs: dict[str, int | None], *, resumed: bool) -> int | None:
     longest = 0
     for child, _ in plan.feeds[name]:
-        node, after = plan.nodes[child], plan.back_ms[child]
-        if isinstance(node, ReduceByKeyNode) or after is None:
+        node, after = plan.nodes[child], backs[child]
+        if after is None or (isinstance(node, ReduceByKeyNode) and not resumed):
             return None
+        if isinstance(node, ReduceByKeyNode):  # what is kept is of whole batches
+            after = -(-after // plan.batch_length_ms) * plan.batch_length_ms
         longest = max(longest, after + (node.window.duration_ms if isinstance(node, WINDOWED) else 0))
     return longest
+
+
+def _keep_partials(plan: BatchPlan, name: str, reduction: ReduceByKeyNode) -> None:
+    """Add a view that only runs read; no other has a name like that."""
+    view, monoid = KEPT + name, Partials(reduction.function)
+    node = StoreNode(parents=(), name=view, store_name=view, monoid=monoid, store=SqliteStore())
+    plan.nodes[node.stage] = node
+    plan.feeds[node.stage] = []
+    plan.back_ms[node.stage] = 0
+    plan.levels[node.stage] = plan.levels[name] + 1
+    plan.outputs.append(node.stage)
+    plan.partials[name] = node.stage
 
 
 def _reads_time(node: Node, after: bool) -> bool:

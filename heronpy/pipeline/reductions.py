@@ -8,6 +8,7 @@ commutative, as merges in topologies need, too.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import repeat
@@ -19,7 +20,9 @@ import numpy as np
 
 from heronpy.filesystem import Location, files_of
 from heronpy.hashing import mix
+from heronpy.pipeline._regions import Port
 from heronpy.pipeline.exchange import Layout, Outbox, by_number
+from heronpy.pipeline.partials import BEFORE_MS, pickled
 from heronpy.pipeline.parts import unused
 from heronpy.pipeline.task import Part, Task
 from heronpy.streamlet.graph import ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
@@ -131,19 +134,32 @@ def emit(push: Push, results: Iterator[tuple[Any, int]]) -> Iterator[None]:
 class KeyPort:
     """{batch: {key: [value, time of the latest element]}}"""
 
-    def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout, outbox: Outbox) -> None:
+    def __init__(
+        self, node: ReduceByKeyNode, task: Task, layout: Layout, outbox: Outbox, begins: int | None = None
+    ) -> None:
+        """Nothing is added.
+
+        Args:
+            node: the reduction.
+            task: where it runs.
+            layout: the job's.
+            outbox: the task's.
+            begins: the first batch whose elements are taken, see `BatchPlan.begins`.
+        """
         self._node, self._task, self._layout, self._outbox = node, task, layout, outbox
+        self._begins = begins
         self._tables: dict[int, dict[Any, list[Any]]] = {}
         self._size = 0
 
     def add(self, values: list[Any], times: Times) -> None:
         function, length, last = self._node.function, self._layout.batch_length_ms, self._layout.last
+        begins = -math.inf if self._begins is None else self._begins
         for pair, time in zip(values, repeat(times) if isinstance(times, int) else times, strict=False):
             try:
                 key, value = pair
                 key = checked(key)
                 batch = time // length
-                if batch > last:
+                if not begins <= batch <= last:
                     continue
                 table = self._tables.setdefault(batch, {})
                 cell = table.get(key)
@@ -170,42 +186,74 @@ class KeyPort:
 class KeyReducer:
     """Emits (key, value of everything up to the end of the batch) for each key that occurs in a batch."""
 
-    def __init__(self, node: ReduceByKeyNode, task: Task, layout: Layout, back_ms: int | None) -> None:
-        self._node, self._task = node, task
+    def __init__(
+        self, node: ReduceByKeyNode, task: Task, layout: Layout, back_ms: int | None, kept: Port | None = None
+    ) -> None:
+        """Nothing is added.
+
+        Args:
+            node: the reduction.
+            task: where it runs.
+            layout: the job's.
+            back_ms: how far back its results are read.
+            kept: where what each batch has alone is kept, see `partials`.
+        """
+        self._node, self._task, self._layout = node, task, layout
         self._span = Span(layout, back_ms)
+        self._kept = kept
         self._tables: dict[int, dict[Any, list[Any]]] = {}
         self.state: dict[Any, Any] = {}
-        """After `results`: (key, value of everything)."""
+        """(key, value) of what is before all batches that are read; after `results`: of everything."""
 
-    def add(self, batch: int, rows: list[Any]) -> None:
+    def add(self, batch: int | None, rows: list[Any]) -> None:
+        if batch is None:
+            for key, value in rows:
+                before = self.state.get(key, _MISSING)
+                self.state[key] = value if before is _MISSING else self._merged(key, before, value, BEFORE_MS)[0]
+            return
         table = self._tables.setdefault(batch, {})
         for key, value, time in rows:
             cell = table.get(key)
             if cell is None:
                 table[key] = [value, time]
             else:
-                cell[0] = self._merged(key, cell[0], value, time)
+                cell[0], _ = self._merged(key, cell[0], value, time)
                 cell[1] = max(cell[1], time)
 
     def dump(self) -> Iterator[tuple[Any, Iterable[Any]]]:
+        yield None, self.state.items()
         for batch, table in self._tables.items():
             yield batch, ((key, *cell) for key, cell in table.items())
 
     def results(self) -> Iterator[tuple[Any, int]]:
         state = self.state
         for batch in sorted(self._tables):
+            keeps: list[tuple[bytes, Any]] = []
             for key, (value, time) in self._tables.pop(batch).items():
-                before = state.get(key, _MISSING)
-                state[key] = value if before is _MISSING else self._merged(key, before, value, time)
+                before, taken = state.get(key, _MISSING), True
+                if before is _MISSING:
+                    state[key] = value
+                else:
+                    state[key], taken = self._merged(key, before, value, time)
+                if taken and self._kept is not None:
+                    keeps.append((pickled(key), value))
                 if time in self._span:
                     yield (key, state[key]), time
+            self._keep(batch, keeps)
 
-    def _merged(self, key: Any, a: Any, b: Any, time: int) -> Any:
+    def _keep(self, batch: int, pairs: list[tuple[bytes, Any]]) -> None:
+        """Keep what a batch has alone, before what it is merged with changes it."""
+        if self._kept is not None and self._layout.is_wanted(batch):
+            self._kept.add(pairs, batch * self._layout.batch_length_ms)
+            self._kept.flush()
+
+    def _merged(self, key: Any, a: Any, b: Any, time: int) -> tuple[Any, bool]:
+        """Both, or the first; and whether it is both."""
         try:
-            return self._node.function(a, b)
+            return self._node.function(a, b), True
         except Exception as error:  # user code
             self._task.failed(self._node.stage, (key, b), time, error)
-            return a
+            return a, False
 
 
 class StateReducer(KeyReducer):

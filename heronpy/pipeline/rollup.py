@@ -126,9 +126,14 @@ def views_to_roll_up(manifest: Manifest, stores: Mapping[str, StoreNode]) -> lis
     ]
 
 
-def roll_up(sc: SparkContext, job: Job, manifest: Manifest, progress: Callable[[Progress], None] | None = None) -> None:
-    """Make the tiers that are worth it. They are visible together, level by level."""
-    stores = job.stores()
+def roll_up(
+    sc: SparkContext,
+    job: Job,
+    stores: Mapping[str, StoreNode],
+    manifest: Manifest,
+    progress: Callable[[Progress], None] | None = None,
+) -> None:
+    """Make the tiers of views that are worth it. They are visible together, level by level."""
     for view in views_to_roll_up(manifest, stores):
         while merges := plan_merges(manifest, view):
             with watched(sc, "roll up", (), progress):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
-from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,6 +19,7 @@ from heronpy.filesystem import files_of
 from heronpy.pipeline._commit import commit, output_folders
 from heronpy.pipeline.batch_times import batch_name, batch_names
 from heronpy.pipeline.computing import Batches, Needed, compute, cores, new_version
+from heronpy.pipeline.exchange import PART_BYTES
 from heronpy.pipeline.executors import check_places
 from heronpy.pipeline.inputs import (
     ArchiveInput,
@@ -40,7 +41,8 @@ from heronpy.pipeline.letters import publish_letters
 from heronpy.pipeline.manifest import Manifest, Parts, lock
 from heronpy.pipeline.masters import check_shared, master_in_use
 from heronpy.pipeline.news import find_news, forget, program_of, remember
-from heronpy.pipeline.pending import Work, committed_watermark, decide, renew, undone
+from heronpy.pipeline.partials import PartialsTask, partials_tasks
+from heronpy.pipeline.pending import Work, can_resume, committed_watermark, decide, grouped, renew, undone
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.progress import Progress
 from heronpy.pipeline.reductions import STORED_STATES
@@ -48,6 +50,7 @@ from heronpy.pipeline.rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.run_report import RunReport
 from heronpy.pipeline.session import check_packages, spark_session
 from heronpy.pipeline.task import Report
+from heronpy.pipeline.views import ViewReader
 from heronpy.streamlet.graph import SinkNode, StoreNode
 
 if TYPE_CHECKING:
@@ -57,6 +60,10 @@ __all__ = ["RunReport", "run"]
 
 _LAST = 2**40
 """After every batch id that there can be."""
+_GROUP_BYTES = 2 * 1024**3
+"""Input of one Spark job, if it has several batches …"""
+_CORE_BYTES = 3 * PART_BYTES
+"""… or so much for each core, if there are so many: all of them are to have something to do."""
 _LARGE = ("archive/", "sinks/", STORED_STATES, "views/")
 """How the names of what is uploaded in parts begin."""
 
@@ -134,6 +141,9 @@ class _Run:
         self._manifest.garbage = []
         self._report = RunReport(job.name, job.batch_length_ms, notes=list(plan.notes))
         self._archives: list[ArchiveInput] = []
+        self._views = {name: node.monoid.signature for name, node in plan.stores().items()}
+        self._has_looked_at_all = False
+        self._sinks = [node.stage for node in self._outputs() if isinstance(node, SinkNode)]
 
     def run(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> RunReport:
         began = time.monotonic()
@@ -158,16 +168,22 @@ class _Run:
         span = None if lookback is None else max(lookback, reach)
         before = _noted(manifest)
         found = find_news(
-            self._job, self._plan, manifest, until_ms=until_ms, span=span, only=batches or (), everything=everything
+            self._job,
+            self._plan,
+            manifest,
+            until_ms=until_ms,
+            span=span,
+            back=self._in_batches(self._plan.resumed().lookback_ms) or 0,
+            only=batches or (),
+            everything=everything,
         )
+        self._has_looked_at_all = found.affected is None
         self._archives = found.archives
         inputs, input_sizes = fingerprints(self._archives, manifest.unread), sizes(self._archives)
-        views = {n.store_name: n.monoid.signature for n in self._outputs() if isinstance(n, StoreNode)}
-        sinks = [node.stage for node in self._outputs() if isinstance(node, SinkNode)]
+        views, sinks = self._views, self._sinks
         work = decide(
             manifest,
             inputs,
-            input_sizes,
             archives=[one.stage for one in self._archives],
             closable=found.closable,
             lookback=lookback,
@@ -196,9 +212,13 @@ class _Run:
 
     def _compute(self, work: Work, lookback: int | None, input_sizes: Mapping[int, int]) -> None:
         """Compute what is pending, group by group, and roll up."""
-        if not work.pending and not views_to_roll_up(self._manifest, self._job.stores()):
+        if not work.pending and not views_to_roll_up(self._manifest, self._plan.stores()):
             return
         with self._spark() as sc:
+            group_bytes = max(_GROUP_BYTES, cores(sc) * _CORE_BYTES)
+            # What is computed from everything goes on from what was kept of all batches before its group.
+            done = work.fingerprints if lookback is None else ()
+            work.groups = grouped(work.pending, input_sizes, group_bytes, done)
             while work.groups:
                 group, *later = work.groups
                 left = [batch for one in later for batch in one]
@@ -206,7 +226,7 @@ class _Run:
                     work.groups = later
                 else:
                     self._block(work, lookback)
-            roll_up(sc, self._job, self._manifest, self._progress)
+            roll_up(sc, self._job, self._plan.stores(), self._manifest, self._progress)
 
     def _in_batches(self, lookback_ms: int | None) -> int | None:
         return None if lookback_ms is None else -(-lookback_ms // self._job.batch_length_ms)
@@ -282,9 +302,9 @@ class _Run:
         """Let views that came later have no rows in batches that cannot be computed any more."""
         for batch in kept:
             done = self._manifest.batches[batch]
-            for node in self._outputs():
-                if isinstance(node, StoreNode) and node.store_name not in done.views:
-                    done.views[node.store_name] = Parts()
+            for view in self._job.stores():
+                if view not in done.views:
+                    done.views[view] = Parts()
                     done.fingerprint = ""  # computed again, should the archive find its rows
                     self._manifest.batches[batch] = done
         self._manifest.save(self._job.directory)
@@ -301,18 +321,23 @@ class _Run:
         """Compute some batches. False: their input turned out to be damaged, so nothing of it counts."""
         # What is damaged is read by none of them, or they would be blocked.
         damaged = frozenset() if self._accept_damage else frozenset(self._report.damaged)
-        read: Container[int] = Batches(None, max(group), damaged)
-        if lookback is not None:
-            read = Needed(group, lookback, damaged)
+        plan = self._plan
+        kept: list[PartialsTask] = []
+        if lookback is None and can_resume(self._manifest, work, group, self._views, self._sinks):
+            plan = plan.resumed()
+            kept = self._kept(plan, min(group), cores(sc))
+        back = self._in_batches(plan.lookback_ms)
+        assert back is not None or self._has_looked_at_all, "the reduction would not begin with all that there is"
+        read = Batches(None, max(group), damaged) if back is None else Needed(group, back, damaged)
         readings = archive_readings(self._archives, read, cores(sc))
         version = new_version()
         note = intend(self._job.directory, version, output_folders(self._plan), group)
         report, _ = compute(
             sc,
             self._job,
-            self._plan,
+            plan,
             self._archives,
-            readings,
+            [*kept, *readings],
             read,
             wanted=frozenset(group),
             last=max(group),
@@ -345,6 +370,17 @@ class _Run:
         settle(note)
         self._add(report, group)
         return True
+
+    def _kept(self, plan: BatchPlan, first: int, cores: int) -> list[PartialsTask]:
+        """Tasks that read what reductions have kept of the batches before those that are read."""
+        tasks: list[PartialsTask] = []
+        for stage, output in plan.partials.items():
+            node, begins = plan.nodes[output], plan.begins(stage, first)
+            assert isinstance(node, StoreNode)
+            assert begins is not None, stage
+            reader = ViewReader(self._job.directory, node.store_name, node.monoid, self._manifest)
+            tasks += partials_tasks(stage, reader.files(begins - 1), cores)
+        return tasks
 
     def _everything(self, until_ms: int | None) -> None:
         """Some input is read from its source, which does not say what is new: compute all batches."""
@@ -391,7 +427,7 @@ class _Run:
                 all_anew=True,
             )
             self._add(report, found)
-            roll_up(sc, self._job, self._manifest, self._progress)
+            roll_up(sc, self._job, self._plan.stores(), self._manifest, self._progress)
 
     def _refuse_damage(self) -> None:
         """Where all batches are computed together, damage in one is damage in all.
@@ -411,6 +447,8 @@ class _Run:
         total.duplicates += sum(report.duplicates.values())
         total.dead_letters += sum(report.failed.values()) + report.malformed
         for part in report.parts:
+            if part.stage in self._plan.partials.values():
+                continue
             node = self._plan.nodes[part.stage]
             name = node.store_name if isinstance(node, StoreNode) else part.stage
             total.rows[name] = total.rows.get(name, 0) + part.rows

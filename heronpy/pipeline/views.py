@@ -102,10 +102,17 @@ class ViewReader:
         Raises:
             StateError: a file is damaged or missing.
         """
-        for folder, parts in self._folders(upto):
-            for index, rows in enumerate(parts.part_rows):
-                if rows:
-                    yield from self._rows(folder / parts.file_of(index))
+        for path in self.files(upto):
+            yield from self._rows(path)
+
+    def files(self, upto: int | None = None) -> list[Location]:
+        """Those that have everything up to a batch: of tiers, and of batches that are in none."""
+        return [
+            folder / parts.file_of(index)
+            for folder, parts in self._folders(upto)
+            for index, rows in enumerate(parts.part_rows)
+            if rows
+        ]
 
     def close(self) -> None:
         """Let go of files."""

@@ -1,6 +1,6 @@
 """The program of the batch campaign, what goes into its archive, and what a run has made of it.
 
-Windows reach over batches, one value of each hundred makes user code raise, a tenth of the events is there twice, keys
+Windows reach over batches, a reduction over all of them, one value of each hundred makes user code raise, a tenth of the events is there twice, keys
 and texts are not all ASCII, nor all UTF-8.
 """
 
@@ -50,6 +50,7 @@ def program(directory: Location, length_s: float) -> tuple[Config, Builder]:
     pairs.to_store("sums", Sum(), live)
     window = WindowConfig(1.5 * length_s, 1.5 * length_s)
     pairs.reduce_by_key_and_window(window, lambda a, b: a + b).set_name("window").to_store("windows", Sum(), live)
+    pairs.reduce_by_key(lambda a, b: a + b).set_name("so-far").to_store("totals", Sum(), live)
     archived.map(identified).to_store("ids", HyperLogLog(), live)
     ninth = archived.filter(lambda event: event["value"] % 9 == 0).map(lambda event: event["id"]).set_name("ninth")
     ninth.to_sink(JsonLinesSink("out"))

@@ -130,11 +130,17 @@ class World:
     """A job, its archives, and what is in them."""
 
     def __init__(
-        self, directory: Location, *, archives: int = 1, windows: bool = False, live: Path | None = None
+        self,
+        directory: Location,
+        *,
+        archives: int = 1,
+        windows: bool = False,
+        reduced: bool = False,
+        live: Path | None = None,
     ) -> None:
         self.directory = directory
         self._live = None if live is None else SqliteStore(live)
-        self.archives, self.windows = archives, windows
+        self.archives, self.windows, self.reduced = archives, windows, reduced
         self.views = ["counts", "again"]
         self.rows: list[Rows] = [{} for _ in range(archives)]
         """By archive, all that was ever written."""
@@ -159,6 +165,13 @@ class World:
         if self.windows:
             window = WindowConfig(WINDOW_MS / 1000, WINDOW_MS / 1000)
             pairs.reduce_by_key_and_window(window, _add).set_name("w").to_store("windows", Sum())
+        if self.reduced:
+            window = WindowConfig(WINDOW_MS / 1000, WINDOW_MS / 1000)
+            so_far = pairs.reduce_by_key(_add).set_name("r")
+            so_far.to_store("so-far", Sum())
+            so_far.reduce_by_key_and_window(window, _add).set_name("rw").to_store("windows-of-these", Sum())
+            of_windows = pairs.reduce_by_key_and_window(window, _add).set_name("u").map(_of_key)
+            of_windows.reduce_by_key(_add).set_name("ur").to_store("from-windows", Sum())
         config.set_pipeline(self.directory, batch_length=LENGTH_MS // 1000, live=self._live)
         return Job.of(Program("model", config, builder.graph))
 
@@ -200,7 +213,32 @@ class World:
             window = begin / 1000, (begin + WINDOW_MS) / 1000
             windows[(begin + WINDOW_MS - 1) // LENGTH_MS][key, window] += 1
         made = {view: dict(counts) for view in self.views}
-        return made | ({"windows": dict(windows)} if self.windows else {})
+        made |= {"windows": dict(windows)} if self.windows else {}
+        return made | (self._expected_reduced(counts, windows) if self.reduced else {})
+
+    def _expected_reduced(
+        self, counts: dict[int, Counter[Any]], windows: dict[int, Counter[Any]]
+    ) -> dict[str, dict[int, Counter[Any]]]:
+        last: dict[tuple[int, str], int] = {}
+        for key, time_ms in (row for rows in self.rows for row in rows.values()):
+            at = time_ms // LENGTH_MS, key
+            last[at] = max(time_ms, last.get(at, time_ms))
+        so_far, of_these, from_windows = ({}, defaultdict(Counter), {})  # type: ignore[var-annotated]
+        total, total_of_windows = Counter[Any](), Counter[Any]()
+        for batch in sorted(counts):
+            total += counts[batch]
+            so_far[batch] = Counter({key: total[key] for key in counts[batch]})
+            for key, value in so_far[batch].items():
+                begin = last[batch, key] // WINDOW_MS * WINDOW_MS
+                window = begin / 1000, (begin + WINDOW_MS) / 1000
+                of_these[(begin + WINDOW_MS - 1) // LENGTH_MS][key, window] += value
+        for batch in sorted(windows):
+            here: Counter[Any] = Counter()
+            for (key, _), value in windows[batch].items():
+                here[key] += value
+            total_of_windows += here
+            from_windows[batch] = Counter({key: total_of_windows[key] for key in here})
+        return {"so-far": so_far, "windows-of-these": dict(of_these), "from-windows": from_windows}
 
     def found(self, view: str) -> dict[int, Counter[Any]]:
         with contextlib.closing(ViewReader(self.directory, view, Sum())) as reader:
@@ -271,6 +309,11 @@ def _plain(key: Any) -> Any:
 
 def _pair(word: str) -> tuple[str, int]:
     return word, 1
+
+
+def _of_key(windowed: Any) -> tuple[str, int]:
+    keyed, value = windowed
+    return keyed.key, value
 
 
 def _add(a: int, b: int) -> int:

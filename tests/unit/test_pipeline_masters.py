@@ -46,6 +46,7 @@ def test_executors_of_a_master_are_here_or_elsewhere(master: str, local: bool) -
     [
         ("spark:/host:7077", "is not a master of Spark: use local"),
         ("http://host:8080", "is not a master of Spark"),
+        ("sc://host:15002", "is not a master of Spark"),
         ("", "is not a master of Spark"),
         ("spark://host", "names no host and port"),
         ("spark://host:port", "names no host and port"),

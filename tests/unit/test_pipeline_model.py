@@ -16,14 +16,19 @@ import pytest
 
 pytest.importorskip("pyspark", reason="batch runs are Spark's")
 
-from heronpy.errors import HeronError
+from heronpy.archive import ArchiveWriter, dead_letter_counts
+from heronpy.connectors import ListSource
+from heronpy.errors import HeronError, UserCodeError
 from heronpy.filesystem import Location, UrlPath
+from heronpy.pipeline import Job, ViewReader, rollup, running
 from heronpy.pipeline import manifest as manifests
-from heronpy.pipeline import rollup, running
 from heronpy.pipeline.compaction import compact
+from heronpy.pipeline.computing import compute
 from heronpy.pipeline.look import look
-from heronpy.pipeline.pending import decide
+from heronpy.pipeline.partials import PartialsTask
 from heronpy.pipeline.vacuum import vacuum
+from heronpy.streamlet import Builder, Config, Max
+from heronpy.streamlet.runner import Program
 from tests.unit.pipeline_model import LENGTH_MS, Killed, MemoryStore, Operations, World, model
 
 SEEDS = 200 if os.environ.get("HERON_LONG") == "1" else 1
@@ -134,7 +139,8 @@ def small(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
     monkeypatch.setattr(rollup, "TIER_BATCHES", chance.choice([2, 4]))
     monkeypatch.setattr(rollup, "TIER_TIERS", 2)
     group_bytes = chance.choice([1, 30_000, 2**30])
-    monkeypatch.setattr(running, "decide", functools.partial(decide, group_bytes=group_bytes))
+    monkeypatch.setattr(running, "_GROUP_BYTES", group_bytes)
+    monkeypatch.setattr(running, "_CORE_BYTES", 0)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -144,7 +150,8 @@ def test_killed_at_any_operation_runs_come_to_what_all_rows_make(
     chance = random.Random(seed)
     small(monkeypatch, chance)
     live = None if isinstance(place[0], Path) else tmp_path / "live"
-    world = World(place[0], archives=chance.choice([1, 1, 2]), windows=chance.random() < 0.5, live=live)
+    windows, archives, reduced = chance.random() < 0.5, chance.choice([1, 1, 2]), chance.random() < 0.5
+    world = World(place[0], archives=archives, windows=windows, reduced=reduced, live=live)
     campaign = Campaign(world, place[1], chance)
     try:
         for _ in range(12 if SEEDS < 10 else 40):
@@ -195,7 +202,8 @@ def test_a_note_that_could_not_be_removed_takes_no_tier_away_that_others_are_mad
 def test_of_two_runs_in_a_store_at_once_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance, operations = random.Random(seed), model(monkeypatch)
     small(monkeypatch, chance)
-    world = World(store(monkeypatch, operations), windows=chance.random() < 0.5, live=tmp_path / "live")
+    place, live = store(monkeypatch, operations), tmp_path / "live"
+    world = World(place, windows=chance.random() < 0.5, reduced=chance.random() < 0.5, live=live)
     world.write(*range(6), upto=5)
     world.run()
     world.write(2, 6, 7, upto=7)
@@ -217,3 +225,64 @@ def test_of_two_runs_in_a_store_at_once_one_counts(tmp_path: Path, monkeypatch: 
     world.run()
     world.check()
     world.check_settled()
+
+
+def test_a_reduction_over_everything_reads_what_is_new_and_what_was_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    read: list[tuple[set[int], int]] = []
+
+    def watched(sc: Any, job: Any, plan: Any, archives: Any, readings: Any, batches: Any, **more: Any) -> Any:
+        kept = [task for task in readings if isinstance(task, PartialsTask)]
+        listed = {batch for one in archives for batch in one.files if batch in batches}
+        read.append((listed, len({path for task in kept for path in task.files})))
+        return compute(sc, job, plan, archives, readings, batches, **more)
+
+    monkeypatch.setattr(running, "compute", watched)
+    world = World(tmp_path, reduced=True)
+    world.views = []
+    for batch in range(0, 120, 3):
+        world.write(batch, batch + 1, batch + 2, upto=batch + 2)
+        world.run()
+        (batches, files), read[:] = read[0], []
+        # The results of a reduction go into a window that reaches back over two batches.
+        assert batches == {n for n in range(batch - 2, batch + 3) if n >= 0}
+        assert files <= 3 * (16 + 2 * 4)
+    world.check()
+    world.write(100)
+    assert world.run().batches == list(range(100, 120))
+    assert read[0][0] == set(range(98, 120))
+    world.check()
+    world.check_settled()
+
+
+def test_a_value_that_a_reduction_does_not_take_is_set_aside_once_and_kept_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    monkeypatch.setattr(rollup, "TIER_BATCHES", 2)
+    builder, config = Builder(), Config()
+    lines = builder.new_source(ListSource(["a"], times=[0], ids=["a"])).archive(name="lines")
+    lines.map(lambda text: ("all", text if text == "odd" else 1)).reduce_by_key(lambda a, b: a + b).to_store("v", Max())
+    config.set_pipeline(tmp_path, batch_length=LENGTH_MS // 1000)
+    job = Job.of(Program("odd", config, builder.graph))
+    folder = tmp_path / "archive" / "lines"
+    with contextlib.closing(
+        ArchiveWriter(folder, task="0", batch_length_ms=LENGTH_MS, codec="columns", dead_letter=print, run="r")
+    ) as writer:
+        for batch in range(12):
+            for n in range(1 if batch == 7 else 30):
+                writer.add(f"{batch}-{n}", batch * LENGTH_MS + n, "odd" if batch == 7 else "x")
+            writer.commit()
+            writer.progress((batch + 1) * LENGTH_MS)
+            if batch == 7:
+                with pytest.raises(UserCodeError, match="raised for 1 of 1 elements"):
+                    running.run(job, master="local[2]")
+            else:
+                running.run(job, master="local[2]")
+    assert sum(dead_letter_counts(tmp_path).values()) == 1
+    with contextlib.closing(ViewReader(tmp_path, "v", Max())) as reader:
+        assert dict(reader.items(6)) == {"all": 210}
+        assert dict(reader.items(7)) == {"all": 210}
+        assert dict(reader.items(11)) == {"all": 330}

@@ -16,7 +16,7 @@ from heronpy.connectors.spi import SinkContext, SinkWriter
 from heronpy.errors import StateError, TopologyError
 from heronpy.pipeline import Job
 from heronpy.pipeline.manifest import MANIFEST_FILE, Batch, Manifest, Parts
-from heronpy.pipeline.pending import committed_watermark, decide
+from heronpy.pipeline.pending import can_resume, committed_watermark, decide, grouped
 from heronpy.pipeline.plan import BatchPlan, plan_batch
 from heronpy.pipeline.reductions import window_groups
 from heronpy.stores import RedisStore
@@ -91,10 +91,27 @@ def test_lookbacks_add_up_along_a_path() -> None:
     assert plan.levels["store-2"] == 1
 
 
-def test_an_unwindowed_reduction_needs_everything() -> None:
+def test_an_unwindowed_reduction_needs_everything_or_what_was_kept_of_it() -> None:
     plan = planned(lambda b: b.new_source(Events()).archive().count_by_key(len).to_store("view", Sum()))
     assert plan.lookback_ms is None
     assert plan.reach_ms == 0
+    assert plan.partials == {"count_by_key-1": ".count_by_key-1"}
+    assert plan.levels[".count_by_key-1"] == 2
+    assert plan.resumed().lookback_ms == 0
+    assert plan.resumed().begins("count_by_key-1", 7) == 7
+    assert plan.begins("count_by_key-1", 7) is None
+
+
+def test_a_reduction_that_is_resumed_begins_with_whole_batches() -> None:
+    def define(builder: Builder) -> None:
+        pairs = builder.new_source(Events()).archive().key_by(len)
+        before = pairs.reduce_by_key_and_window(WindowConfig(7, 7), plus).map(lambda pair: (pair[0].key, pair[1]))
+        after = before.reduce_by_key(plus).set_name("all").reduce_by_key_and_window(WindowConfig(15, 15), plus)
+        after.map(lambda pair: (pair[0].key, pair[1])).to_store("view", Sum())
+
+    plan = planned(define).resumed()
+    assert plan.begins("all", 100) == 100 - -(-15_000 // plan.batch_length_ms)
+    assert plan.lookback_ms == -(-15_000 // plan.batch_length_ms) * plan.batch_length_ms + 7_000
 
 
 def test_a_log_is_left_out() -> None:
@@ -162,7 +179,7 @@ INPUTS = {1: "1:10:aa", 2: "2:10:bb", 5: "5:10:cc"}
 def decided(manifest: Manifest, inputs: dict[int, str] = INPUTS, **changes: Any) -> Any:
     options: dict[str, Any] = {"closable": 10, "lookback": 0, "reach": 0, "views": {"v": "Sum()"}, "sinks": []}
     by_archive = {batch: {"events": fingerprint} for batch, fingerprint in inputs.items()}
-    return decide(manifest, by_archive, dict.fromkeys(inputs, 100), archives=["events"], **(options | changes))
+    return decide(manifest, by_archive, archives=["events"], **(options | changes))
 
 
 def finished(manifest: Manifest, work: Any) -> Manifest:
@@ -225,9 +242,41 @@ def test_live_rows_are_kept_of_so_many_batches_with_elements() -> None:
     assert [manifest.live_from(keep) for keep in (1, 2, 3, 4)] == [5, 2, 1, None]
 
 
-def test_groups_have_a_bound_unless_each_would_read_everything() -> None:
-    assert decided(Manifest(1000), group_bytes=250).groups == [[1, 2], [5]]
-    assert decided(Manifest(1000), group_bytes=250, lookback=None).groups == [[1, 2, 5]]
+def test_groups_have_a_bound_and_no_gap_where_they_go_on_from_what_is_before() -> None:
+    sizes = dict.fromkeys([1, 2, 5], 100)
+    assert grouped([1, 2, 5], sizes, 250) == [[1, 2], [5]]
+    assert grouped([1, 2, 5], sizes, 1000) == [[1, 2, 5]]
+    assert grouped([1, 2, 5], sizes, 1000, [1, 2, 3, 5, 6]) == [[1, 2], [5]]
+
+
+def test_fingerprints_of_what_is_computed_from_everything_follow_from_that_of_the_batch_before() -> None:
+    manifest = Manifest(1000)
+    inputs = {batch: f"{batch}:1:aa" for batch in range(10)}
+    all_of_it = decided(manifest, inputs, lookback=None)
+    for first in range(10):
+        manifest = Manifest(1000)
+        finished(manifest, decided(manifest, inputs, lookback=None))
+        late = {batch: fingerprint for batch, fingerprint in inputs.items() if batch >= first}
+        work = decided(manifest, late, lookback=None, among=range(first, 11), looked_at=set(late))
+        assert work.fingerprints == {batch: all_of_it.fingerprints[batch] for batch in late}
+        assert work.pending == []
+        late[first] = f"{first}:2:bb"
+        work = decided(manifest, late, lookback=None, among=range(first, 11), looked_at=set(late))
+        assert work.pending == [*range(first, 10)]
+
+
+def test_reductions_are_resumed_where_all_batches_before_neighbours_are_done() -> None:
+    manifest = Manifest(1000)
+    inputs = {batch: f"{batch}:1:aa" for batch in range(6)}
+    work = decided(manifest, inputs, lookback=None, only=[0, 1, 2, 3])
+    finished(manifest, work)
+    work = decided(manifest, inputs, lookback=None)
+    views = {"v": "Sum()"}
+    assert can_resume(manifest, work, [4], views, [])
+    assert can_resume(manifest, work, [1, 2], views, []), "what is after them is of no importance"
+    assert not can_resume(manifest, work, [5], views, []), "4 is not done"
+    assert not can_resume(manifest, work, [1, 3], views, []), "2 is between them"
+    assert not can_resume(manifest, work, [4], {**views, ".kept": "reduction"}, []), "nothing is kept of those before"
 
 
 def test_nothing_is_closed_before_a_batch_that_is_left() -> None:

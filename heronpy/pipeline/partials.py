@@ -1,0 +1,99 @@
+"""What a reduction without a window has of each batch alone, kept so that no run begins at the beginning of all data.
+
+It is a view that only runs read: in the same files, made visible by the same manifest, rolled up into the same tiers. A
+run that adds a batch reads that batch, and what is kept of all batches before it: some files for each level of tiers.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from heronpy.errors import is_shortage
+from heronpy.filesystem import Location
+from heronpy.pipeline.blocks import sliced
+from heronpy.pipeline.views import read_rows
+from heronpy.stores import decode_key
+from heronpy.streamlet.monoid import Monoid
+
+BEFORE_MS = -(2**62)
+"""The time of what was kept: what of it user code does not take is of no batch that is computed."""
+_ROWS = 4096
+"""Read together."""
+
+
+class Partials(Monoid):
+    """Values of one key that are still to be reduced: a list of one, or of those that the function did not take.
+
+    Keys and values may be of any type: they are pickled, by the job and into its own directory, as its states are.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any]) -> None:
+        """Of a `reduce_by_key`.
+
+        Args:
+            function: the reduction's.
+        """
+        self._function = function
+
+    @property
+    def signature(self) -> str:
+        return "reduction"
+
+    def lift(self, value: Any) -> list[Any]:
+        return [value]
+
+    def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
+        if len(a) == len(b) == 1:
+            try:
+                return [self._function(a[0], b[0])]
+            except Exception as error:  # a run that meets them sets one of them aside
+                if is_shortage(error):
+                    raise
+        return a + b
+
+    def result(self, acc: list[Any]) -> None:
+        return None  # nobody reads it
+
+    def encode(self, acc: list[Any]) -> bytes:
+        return pickled(acc)
+
+    def decode(self, data: bytes) -> Any:
+        return pickle.loads(data)
+
+
+def pickled(value: Any) -> bytes:
+    """Anything that travels between tasks."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # classes of a script, lambdas
+        return bytes(cloudpickle.dumps(value))
+
+
+@dataclass(frozen=True)
+class PartialsTask:
+    """What one task reads of what is kept for a reduction."""
+
+    stage: str
+    """The reduction."""
+    files: tuple[Location, ...]
+
+    def rows(self) -> Iterator[list[tuple[Any, Any]]]:
+        """(key, value), some thousand at a time; a key may be there several times.
+
+        Raises:
+            StateError: a file is damaged or missing.
+        """
+        for path in self.files:
+            for some in sliced(read_rows(path), _ROWS):
+                yield [(pickle.loads(decode_key(key)), value) for key, acc in some for value in pickle.loads(acc)]
+
+
+def partials_tasks(stage: str, files: Sequence[Location], cores: int) -> list[PartialsTask]:
+    """One for each core, if there are so many files."""
+    count = min(len(files), cores)
+    return [PartialsTask(stage, tuple(files[i::count])) for i in range(count)]
