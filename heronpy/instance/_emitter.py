@@ -73,7 +73,7 @@ def make_emitter(
     choosers = outputs.choosers
     size = stage_tuples(len(outputs.pairs))
     full = room = min(size, batch.tuples)
-    staged = 0
+    staged = refills = 0
     current: Tuple | None = None
     former: Outputs | None = None
 
@@ -133,11 +133,14 @@ def make_emitter(
         return target.ids
 
     def poll_spout(next_tuple: Callable[[], None], calls: Iterator[int]) -> bool:
+        seen = refills
         for _ in calls:
-            left, before = room, staged
+            left = room
             next_tuple()
-            if room == left and staged == before:
-                return True
+            if room == left:
+                if refills == seen:
+                    return True
+                seen = refills  # as much room as before may be of another filling: the next call tells
             if signal.due:
                 return False
         return False
@@ -176,11 +179,12 @@ def make_emitter(
             flush()
 
     def stage() -> None:
-        nonlocal full, room, staged
+        nonlocal full, refills, room, staged
         with core.lock:
             if core.staging or room > 0:
                 return  # another thread was quicker
             staged += full - room
+            refills += 1
             full = room = max(1, min(size, batch.tuples - staged))
             core.stage()
 
@@ -195,9 +199,10 @@ def make_emitter(
         return taken
 
     def refill() -> None:
-        nonlocal full, room, staged
+        nonlocal full, refills, room, staged
         staged, full = 0, min(size, batch.tuples)
         room = full
+        refills += 1
 
     def doze(asleep: bool) -> bool:
         nonlocal full, room

@@ -29,6 +29,7 @@ _SHARE: Final = 0.05
 """Of the time at most so much is spent on it."""
 _PAUSE_MIN_S: Final = 1.0
 _PAUSE_MAX_S: Final = 60.0
+_PAUSE_GROWTH: Final = 1.5
 
 
 class HugePages:
@@ -36,8 +37,10 @@ class HugePages:
 
     def __init__(self, madvise: Callable[[int, int, int], int], mincore: Callable[[int, int, object], int], size: int):
         self._madvise, self._mincore, self._size = madvise, mincore, size
+        self._filled_before: set[int] = set()
+        """The addresses of the blocks that were filled in the round before."""
         self._collapsed: set[int] = set()
-        """The addresses of the blocks that were in the last round."""
+        """Those that are in huge pages, or were: what has been filled again since then is no longer what is kept."""
 
     @classmethod
     def available(cls) -> HugePages | None:
@@ -53,26 +56,27 @@ class HugePages:
         libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
         return cls(libc.madvise, libc.mincore, size)
 
-    def round(self) -> Iterator[bool]:
-        """Collapse what is filled; a step for each block, which is true if the block was not there before.
+    def round(self) -> Iterator[None]:
+        """Collapse what is filled, and was in the round before; a step for each block.
 
-        A step takes a millisecond or two, without the interpreter's lock. What the kernel refuses is left for the next
-        round.
+        Memory that comes and goes with batches of tuples would be copied in vain: it is rarely filled twice in a row,
+        and a block that stays filled is copied once. A step takes a millisecond or two, without the interpreter's
+        lock. What the kernel refuses is left for the next round.
 
         Raises:
             OSError: the kernel cannot do that (EINVAL: it is older than 6.1).
         """
-        before, self._collapsed = self._collapsed, set()
+        before, self._filled_before = self._filled_before, set()
         for begin, end in _anonymous():
             first = -(-begin // self._size) * self._size
-            for block in range(first, end - self._size + 1, self._size):
-                if not self._filled(block):
-                    continue
-                if self._madvise(block, self._size, _MADV_COLLAPSE) == 0:
-                    self._collapsed.add(block)
-                    yield block not in before
-                elif (number := ctypes.get_errno()) == errno.EINVAL:
-                    raise OSError(number, "madvise(MADV_COLLAPSE)")
+            self._filled_before.update(filter(self._filled, range(first, end - self._size + 1, self._size)))
+        self._collapsed &= self._filled_before
+        for block in sorted((self._filled_before & before) - self._collapsed):
+            if self._madvise(block, self._size, _MADV_COLLAPSE) == 0:
+                self._collapsed.add(block)
+                yield
+            elif (number := ctypes.get_errno()) == errno.EINVAL:
+                raise OSError(number, "madvise(MADV_COLLAPSE)")
 
     def _filled(self, block: int) -> bool:
         pages = self._size // mmap.PAGESIZE
@@ -99,13 +103,11 @@ async def use_huge_pages() -> None:
     pause_s = _PAUSE_MIN_S
     while True:
         await asyncio.sleep(pause_s)
-        made, began_s = 0, thread_time()
+        began_s = thread_time()
         try:
-            for new in pages.round():
-                made += new
-                took_s = thread_time() - began_s
-                await asyncio.sleep(took_s / _SHARE if new else 0)
+            for _ in pages.round():
+                await asyncio.sleep((thread_time() - began_s) / _SHARE)
                 began_s = thread_time()
         except OSError:
             return  # an older kernel
-        pause_s = _PAUSE_MIN_S if made else min(2 * pause_s, _PAUSE_MAX_S)
+        pause_s = min(_PAUSE_GROWTH * pause_s, _PAUSE_MAX_S)
