@@ -1,7 +1,7 @@
 """The program of the batch campaign, what goes into its archive, and what a run has made of it.
 
-Windows reach over batches, a reduction over all of them, one value of each hundred makes user code raise, a tenth of the
-events is there twice, keys and texts are not all ASCII, nor all UTF-8.
+Windows reach over batches, a reduction over all of them. One value of each hundred makes user code raise, a tenth of
+the events is there twice, keys and texts are not all ASCII, nor all UTF-8.
 """
 
 from __future__ import annotations
