@@ -72,7 +72,14 @@ from heronpy.checkpoints._restore import (
 from heronpy.checkpoints._retention import references, removable_manifests, removable_objects
 from heronpy.checkpoints._s3 import S3Storage
 from heronpy.checkpoints._spooled import SpooledSource
-from heronpy.checkpoints._storage import CheckpointStorage, Listed, StoredObject, open_storage, storage_below
+from heronpy.checkpoints._storage import (
+    CheckpointStorage,
+    Listed,
+    StoredObject,
+    check_storage_name,
+    open_storage,
+    storage_below,
+)
 
 __all__ = [
     "DELETED",
@@ -111,6 +118,7 @@ __all__ = [
     "base_name",
     "check_complete",
     "check_intact",
+    "check_storage_name",
     "check_stored",
     "compact",
     "decode_log",

@@ -10,8 +10,8 @@ TIER_BATCHES = 16
 """So many batches make a tier of level 1 …"""
 TIER_TIERS = 4
 """… and so many tiers of a level one of the next."""
-KEPT = "."
-"""How the names of views begin that only runs read; no other's does."""
+KEPT = "~"
+"""How the names of views begin that only runs read; no other's does, and stores take it."""
 DAMAGED = "!"
 """In the name of a batch's input, before each file of which something cannot be read."""
 

@@ -50,7 +50,7 @@ from heronpy.pipeline.rollup import roll_up, views_to_roll_up
 from heronpy.pipeline.run_report import RunReport
 from heronpy.pipeline.session import check_packages, spark_session
 from heronpy.pipeline.task import Report
-from heronpy.pipeline.views import ViewReader
+from heronpy.pipeline.views import view_files
 from heronpy.streamlet.graph import SinkNode, StoreNode
 
 if TYPE_CHECKING:
@@ -378,8 +378,8 @@ class _Run:
             node, begins = plan.nodes[output], plan.begins(stage, first)
             assert isinstance(node, StoreNode)
             assert begins is not None, stage
-            reader = ViewReader(self._job.directory, node.store_name, node.monoid, self._manifest)
-            tasks += partials_tasks(stage, reader.files(begins - 1), cores)
+            files = view_files(self._job.directory, node.store_name, self._manifest, begins - 1)
+            tasks += partials_tasks(stage, files, cores)
         return tasks
 
     def _everything(self, until_ms: int | None) -> None:

@@ -102,17 +102,8 @@ class ViewReader:
         Raises:
             StateError: a file is damaged or missing.
         """
-        for path in self.files(upto):
+        for path in view_files(self._directory, self._view, self.manifest, upto):
             yield from self._rows(path)
-
-    def files(self, upto: int | None = None) -> list[Location]:
-        """Those that have everything up to a batch: of tiers, and of batches that are in none."""
-        return [
-            folder / parts.file_of(index)
-            for folder, parts in self._folders(upto)
-            for index, rows in enumerate(parts.part_rows)
-            if rows
-        ]
 
     def close(self) -> None:
         """Let go of files."""
@@ -137,18 +128,9 @@ class ViewReader:
 
     def _looked_up(self, upto: int | None) -> list[tuple[Location, Parts]]:
         if self._lookup is None or self._lookup[0] is not self.manifest or self._lookup[1] != upto:
-            with_rows = [(folder, parts) for folder, parts in self._folders(upto) if parts.rows]
-            self._lookup = self.manifest, upto, with_rows
+            found = _folders(self._directory, self._view, self.manifest, upto)
+            self._lookup = self.manifest, upto, [(folder, parts) for folder, parts in found if parts.rows]
         return self._lookup[2]
-
-    def _folders(self, upto: int | None) -> list[tuple[Location, Parts]]:
-        """Where to read everything up to a batch: tiers, and the batches that are in none."""
-        tiers, batches = self.manifest.read_plan(self._view, upto)
-        folder = self._directory / "views" / self._view / "base"
-        return [
-            *((folder / tier.version, tier.parts) for tier in tiers),
-            *((self._batch_folder(n, batch.version), batch.views[self._view]) for n, batch in batches),
-        ]
 
     def _batch_folder(self, batch: int, version: str) -> Location:
         return self._directory / "views" / self._view / f"batch={batch}" / version
@@ -170,6 +152,25 @@ class ViewReader:
     def _reload(self) -> None:
         self.close()
         self.manifest = Manifest.load(self._directory)
+
+
+def view_files(directory: Location, view: str, manifest: Manifest, upto: int | None) -> list[Location]:
+    """The files that have everything up to a batch: of tiers, and of batches that are in none."""
+    return [
+        folder / parts.file_of(index)
+        for folder, parts in _folders(directory, view, manifest, upto)
+        for index, rows in enumerate(parts.part_rows)
+        if rows
+    ]
+
+
+def _folders(directory: Location, view: str, manifest: Manifest, upto: int | None) -> list[tuple[Location, Parts]]:
+    tiers, batches = manifest.read_plan(view, upto)
+    folder = directory / "views" / view
+    return [
+        *((folder / "base" / tier.version, tier.parts) for tier in tiers),
+        *((folder / f"batch={n}" / batch.version, batch.views[view]) for n, batch in batches),
+    ]
 
 
 def read_rows(path: Location) -> Iterator[tuple[bytes, bytes]]:

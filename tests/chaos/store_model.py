@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from heronpy.checkpoints import CheckpointStorage, Listed
+from heronpy.checkpoints import CheckpointStorage, Listed, check_storage_name
 from heronpy.errors import NotFoundError, UnavailableError
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class Objects:
 
     def put(self, name: str, data: bytes) -> None:
         self.writes += 1
-        self.contents[name] = data, self.writes, time.time()
+        self.contents[check_storage_name(name)] = data, self.writes, time.time()
 
     def copied(self) -> Objects:
         return Objects(dict(self.contents), self.writes)

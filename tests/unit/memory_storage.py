@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from heronpy.checkpoints import CheckpointStorage
+from heronpy.checkpoints import CheckpointStorage, check_storage_name
 from heronpy.errors import NotFoundError
 
 
@@ -13,10 +13,10 @@ class MemoryStorage(CheckpointStorage):
         self.stored: dict[str, bytes] = {}
 
     def put(self, name: str, chunks: Iterable[bytes]) -> None:
-        self.stored[name] = b"".join(chunks)
+        self.stored[check_storage_name(name)] = b"".join(chunks)
 
     def create(self, name: str, data: bytes) -> bool:
-        return self.stored.setdefault(name, data) == data
+        return self.stored.setdefault(check_storage_name(name), data) == data
 
     def size(self, name: str) -> int:
         return len(self.read(name))

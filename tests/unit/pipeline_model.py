@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from heronpy.archive import Archive, ArchiveWriter
+from heronpy.checkpoints import check_storage_name
 from heronpy.connectors import ListSource
 from heronpy.filesystem import Location, files_of
 from heronpy.pipeline import (
@@ -117,7 +118,7 @@ class MemoryStore(MemoryStorage):
         self._operations.next()
         if name in self.stored:
             return False
-        self.stored[name] = data
+        self.stored[check_storage_name(name)] = data
         return True
 
     def delete(self, names: Iterable[str]) -> None:

@@ -257,6 +257,24 @@ def test_a_reduction_over_everything_reads_what_is_new_and_what_was_kept(
     world.check_settled()
 
 
+def test_a_history_of_which_nothing_was_kept_is_computed_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path, reduced=True)
+    world.write(*range(12), upto=11)
+    with monkeypatch.context() as patched:
+        patched.setattr("heronpy.pipeline.plan._keep_partials", lambda *_: None)
+        patched.setattr(running, "_GROUP_BYTES", 2**40)
+        world.run()
+    world.write(12, upto=12)
+    assert world.run().batches == list(range(13))
+    world.write(13, upto=13)
+    assert world.run().batches == [13]
+    world.check()
+    world.check_settled()
+
+
 def test_a_value_that_a_reduction_does_not_take_is_set_aside_once_and_kept_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

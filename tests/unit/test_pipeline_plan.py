@@ -95,8 +95,8 @@ def test_an_unwindowed_reduction_needs_everything_or_what_was_kept_of_it() -> No
     plan = planned(lambda b: b.new_source(Events()).archive().count_by_key(len).to_store("view", Sum()))
     assert plan.lookback_ms is None
     assert plan.reach_ms == 0
-    assert plan.partials == {"count_by_key-1": ".count_by_key-1"}
-    assert plan.levels[".count_by_key-1"] == 2
+    assert plan.partials == {"count_by_key-1": "~count_by_key-1"}
+    assert plan.levels["~count_by_key-1"] == 2
     assert plan.resumed().lookback_ms == 0
     assert plan.resumed().begins("count_by_key-1", 7) == 7
     assert plan.begins("count_by_key-1", 7) is None
@@ -276,7 +276,7 @@ def test_reductions_are_resumed_where_all_batches_before_neighbours_are_done() -
     assert can_resume(manifest, work, [1, 2], views, []), "what is after them is of no importance"
     assert not can_resume(manifest, work, [5], views, []), "4 is not done"
     assert not can_resume(manifest, work, [1, 3], views, []), "2 is between them"
-    assert not can_resume(manifest, work, [4], {**views, ".kept": "reduction"}, []), "nothing is kept of those before"
+    assert not can_resume(manifest, work, [4], {**views, "~kept": "reduction"}, []), "nothing is kept of those before"
 
 
 def test_nothing_is_closed_before_a_batch_that_is_left() -> None:
