@@ -26,9 +26,11 @@ class OutOfRangeError(CheckpointError):
 class _Queue:
     """What waits of one partition."""
 
-    __slots__ = ("end", "failure", "messages", "paused")
+    __slots__ = ("asked", "end", "failure", "messages", "paused")
 
     def __init__(self) -> None:
+        self.asked = 0
+        """In which call of `take` the last time; 0: never."""
         self.messages: deque[Any] = deque()
         self.end = -1
         """Offset of the partition's end, when it was last reached."""
@@ -48,8 +50,7 @@ class PartitionConsumer:
         self._errors = Errors(cluster.who)
         self._queues: dict[int, _Queue] = {}
         self._waiting = 0
-        self._asked = -1
-        """The partition that was read last."""
+        self._takes = 0
         self._commits: dict[int, int] = {}
         self._unsaid = True
         """Whether commits went well lately."""
@@ -106,11 +107,12 @@ class PartitionConsumer:
             self._waiting += len(queue.messages)
             self._consumer.resume([self._place(self._cluster.topic, partition)])
         if not queue.messages:
-            if self._waiting >= WAITING_MAX and self._asked == partition:
-                self._pause_unread()
+            if self._waiting >= WAITING_MAX:
+                self._pause_unread(queue.asked)
             if self._waiting < WAITING_MAX:
                 self._poll(limit)
-        self._asked = partition
+        self._takes += 1
+        queue.asked = self._takes
         messages = queue.messages
         if not messages:
             if queue.failure is not None:
@@ -167,10 +169,10 @@ class PartitionConsumer:
         else:
             self._errors.heard(error)
 
-    def _pause_unread(self) -> None:
-        """Nobody has read the others since the last time: what waits of them does not count from now on."""
+    def _pause_unread(self, since: int) -> None:
+        """Pause those that nobody has read since a call of `take`: what waits of them does not count from now on."""
         for partition, queue in self._queues.items():
-            if queue.messages and not queue.paused:
+            if queue.messages and queue.asked < since and not queue.paused:
                 queue.paused = True
                 self._waiting -= len(queue.messages)
                 self._consumer.pause([self._place(self._cluster.topic, partition)])

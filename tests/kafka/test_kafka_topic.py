@@ -58,12 +58,12 @@ class TestPositions(Kit, RewindableSourceKit):
     long = ("test_reading_goes_on_at_any_position",)
 
 
-def read(reader: SplitReader | SourceReader, count: int) -> list[Record]:
+def read(reader: SplitReader | SourceReader, count: int, at_once: int = 10_000) -> list[Record]:
     """So many records, which are there or come soon."""
     records: list[Record] = []
 
     def enough() -> None:
-        records.extend(reader.read(count - len(records)))
+        records.extend(reader.read(min(at_once, count - len(records))))
         assert len(records) == count
 
     eventually_sync(enough, within_s=60)
@@ -341,13 +341,49 @@ def test_partitions_that_nobody_reads_do_not_hold_up_the_others(
     for partition in range(2):
         produce(topic, range(3000), partition=partition)
     splits = KafkaTopic(kafka.servers, topic, group=topic, bounded=True).stream_splits()
-    from heronpy.testing.positions_kit import split_context
-
     first, second = (splits[f"{topic}-{n}"].open(None, split_context()) for n in range(2))
     assert values(read(first, 3000)) == list(range(3000))
     assert values(read(second, 3000)) == list(range(3000))
     first.close()
     second.close()
+
+
+def test_partitions_that_are_paused_do_not_hold_up_several_others(
+    kafka: KafkaServer, make_topic: Make, produce: Produce
+) -> None:
+    topic = make_topic(3)
+    for partition in range(3):
+        produce(topic, range(3000), partition=partition)
+    reader = open_source(KafkaTopic(kafka.servers, topic, group=topic, bounded=True))
+    reader.pause(["0"])
+    assert sorted(values(read(reader, 6000, at_once=100))) == sorted([*range(3000)] * 2)
+    reader.pause([])
+    assert values(read(reader, 3000)) == list(range(3000))
+    reader.close()
+
+
+def test_what_comes_to_a_partition_after_its_end_does_not_hold_up_several_others(
+    kafka: KafkaServer, make_topic: Make, produce: Produce
+) -> None:
+    topic = make_topic(3)
+    for partition in (1, 2):
+        produce(topic, range(3000), partition=partition)
+    source = KafkaTopic(kafka.servers, topic, group=topic, bounded=True)
+    positions = TaskStates(Place("t", "lines"), NOTHING_SAVED).split_state("positions")
+    splits = SplitSet(source, positions, split_context(), discover_every_s=None, idle_after_s=60)
+    produce(topic, range(3000), partition=0)
+    found: list[Record] = []
+
+    def ended() -> None:
+        name, records, position = splits.read(100)
+        found.extend(records)
+        if name is not None:
+            positions[name] = position
+        assert splits.ended
+
+    eventually_sync(ended, within_s=60)
+    splits.close()
+    assert sorted(values(found)) == sorted([*range(3000)] * 2)
 
 
 def test_a_topic_that_is_missing_is_named(kafka: KafkaServer) -> None:
