@@ -70,7 +70,7 @@ def commit(
         for name in plan.outputs:
             node = plan.nodes[name]
             outputs = done.views if isinstance(node, StoreNode) else done.sinks
-            outputs[output_name(node)] = _parts(node, parts.get((name, batch), []))
+            outputs[output_name(node)] = _parts(node, parts.get((name, batch), []), report.divided.get(batch, 1))
             if isinstance(node, StoreNode):
                 done.monoids[output_name(node)] = node.monoid.signature
         manifest.batches[batch] = done
@@ -106,7 +106,7 @@ def _rename(parts: list[Part]) -> None:
         sync(path)
 
 
-def _parts(node: Node, parts: list[Part]) -> Parts:
+def _parts(node: Node, parts: list[Part], divided: int) -> Parts:
     rows = [0] * (max((part.number for part in parts), default=-1) + 1)
     for part in parts:
         rows[part.number] = part.rows
@@ -116,7 +116,7 @@ def _parts(node: Node, parts: list[Part]) -> Parts:
     for part in parts:
         files[part.number] = part.final
     named = any(part.final != part_name(part.number) for part in parts)
-    return Parts(sum(rows), rows, files if named else [])
+    return Parts(sum(rows), rows, files if named else [], divided)
 
 
 def output_folders(plan: BatchPlan) -> list[str]:

@@ -28,10 +28,20 @@ class Parts:
     rows: int = 0
     """In all files together."""
     part_rows: list[int] = field(default_factory=list)
-    """Rows of part 0, 1, …; a part without rows has no file. Of views, keys are in part `stable_hash(key) % len`."""
+    """Rows of part 0, 1, …; a part without rows has no file."""
     files: list[str] = field(default_factory=list)
     """Names of the files, where they do not follow from `part_rows`: of sinks, which choose their suffix, those that
     there are; in stores, where nothing is renamed, one of each part of a view, empty if it has no file."""
+    divided: int = 0
+    """Of views: keys are in part `stable_hash(key) % divided`, also where the last parts have no rows and are not in
+    `part_rows`. 0: an earlier heronpy did not say."""
+
+    def holding(self, hashed: int) -> list[int]:
+        """The parts of a view with rows that may have a key, by its stable hash."""
+        if not self.divided:
+            return [index for index, rows in enumerate(self.part_rows) if rows]
+        index = hashed % self.divided
+        return [index] if index < len(self.part_rows) and self.part_rows[index] else []
 
     def file_of(self, index: int) -> str:
         """The name of a part of a view that has rows."""
@@ -107,6 +117,9 @@ class Tier:
     level: int
     """How many times what is in it has been merged, at least 1."""
     parts: Parts = field(default_factory=Parts)
+
+    def __post_init__(self) -> None:
+        self.parts.divided = len(self.parts.part_rows)  # it has all of them
 
     def __contains__(self, batch: object) -> bool:
         return isinstance(batch, int) and (self.after is None or batch > self.after) and batch <= self.upto

@@ -131,6 +131,7 @@ def compute(
         raise HeronError(f"{differing[0]} could not be read, and at another time it could: run again")
     _refuse_other_rows(archives, read, report)
     _refuse_failures(report)
+    report.divided = {part.batch: layout.parts_of(part.batch) for part in report.parts}
     report.took_s = round(time.monotonic() - began_s, 3)
     return report, version
 

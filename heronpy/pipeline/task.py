@@ -81,6 +81,8 @@ class Report:
     first_failure: tuple[str, str] | None = None
     """The stage and reason of the first failure, and its traceback."""
     parts: list[Part] = field(default_factory=list)
+    divided: dict[int, int] = field(default_factory=dict)
+    """Of the whole Spark job: among how many parts the keys of each batch are divided, with rows or without."""
     letters: list[Location] = field(default_factory=list)
     """Files of dead letters, which are staged."""
 

@@ -118,8 +118,7 @@ class ViewReader:
         encoded, hashed = encode_key(key), stable_hash(key)
         total: Any = None
         for folder, parts in self._looked_up(upto):
-            count = len(parts.part_rows)
-            if count and parts.part_rows[index := hashed % count]:
+            for index in parts.holding(hashed):
                 value = self._open(folder / parts.file_of(index)).get(encoded)
                 if value is not None:
                     acc = self._monoid.decode(value)
