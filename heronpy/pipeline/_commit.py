@@ -78,7 +78,8 @@ def commit(
     if any(is_of_others(path, fingerprints) for path in report.letters):
         manifest.lettered[version] = list(fingerprints)
     for of, batches in list(manifest.lettered.items()):
-        if of in replaced and all((now := manifest.batches.get(n)) is None or now.version != of for n in batches):
+        is_concerned = all_anew or of in replaced
+        if is_concerned and all((now := manifest.batches.get(n)) is None or now.version != of for n in batches):
             del manifest.lettered[of]
     manifest.letters = [f"{path.parent.name}/{path.name}" for path in report.letters]
     # Found before the manifest is saved: a run that takes over afterwards has others.

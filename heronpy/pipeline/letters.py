@@ -92,13 +92,3 @@ def _is_in(manifest: Manifest, version: str) -> bool:
     if batches is None:  # of an earlier heronpy
         return any(done.version == version for done in manifest.batches.values())
     return any((done := manifest.batches.get(n)) is not None and done.version == version for n in batches)
-
-
-def remove_letters(letters: Iterable[Location], manifest: Manifest, newest: str = "") -> None:
-    """Remove those that are stale.
-
-    Raises:
-        OSError, HeronError: some stay, and their events are there twice until a run has removed them.
-    """
-    if stale := stale_letters(letters, manifest, newest):
-        files_of(stale[0]).delete(stale)

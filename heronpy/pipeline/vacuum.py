@@ -7,7 +7,7 @@ followed, or what a program had that was given another name.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from heronpy.archive import DEAD_LETTERS, Archive
@@ -50,18 +50,21 @@ def vacuum(job: Job, *, letters_older_than_s: float | None = None, dry_run: bool
         HeronError: a file cannot be listed or removed now.
     """
     try:
-        with lock(job.directory):
-            return _vacuum(job, letters_older_than_s, dry_run=dry_run)
+        with lock(job.directory) as confirm:
+            return _vacuum(job, letters_older_than_s, confirm, dry_run=dry_run)
     except OSError as error:
         raise HeronError(f"cannot tidy up {job.directory}: {error}") from error
 
 
-def _vacuum(job: Job, letters_older_than_s: float | None, *, dry_run: bool) -> VacuumReport:
+def _vacuum(
+    job: Job, letters_older_than_s: float | None, confirm: Callable[[], None], *, dry_run: bool
+) -> VacuumReport:
     manifest = Manifest.load(job.directory, job.batch_length_ms)
     leftovers = find_leftovers(job, manifest, thorough=True)
     letters = _old_letters(job.directory, letters_older_than_s)
     announcements = _old_announcements(job, manifest)
     if not dry_run:
+        confirm()
         manifest.claim(job.directory)  # none of it is of a run that has taken over: it would have been faster
         remove_leftovers(leftovers)
         for paths in (letters, announcements):

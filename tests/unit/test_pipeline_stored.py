@@ -20,9 +20,10 @@ from heronpy.connectors import ListSource
 from heronpy.errors import AlreadyExistsError, FencedError, HeronError, UnavailableError
 from heronpy.filesystem import Location, StoredFiles, UrlPath, files_of
 from heronpy.pipeline import Job, Manifest, ViewReader, run
+from heronpy.pipeline import vacuum as vacuums
 from heronpy.pipeline.compaction import compact
 from heronpy.pipeline.leftovers import find_leftovers
-from heronpy.pipeline.letters import find_letters, remove_letters, staged_name
+from heronpy.pipeline.letters import find_letters, staged_name, stale_letters
 from heronpy.pipeline.manifest import Batch, Parts, lock
 from heronpy.pipeline.parts import sorted_rows, unused, write_part
 from heronpy.streamlet import Builder, Config, Sum
@@ -104,6 +105,19 @@ def test_a_run_that_wakes_up_goes_on_if_nobody_has_come(place: Location, monkeyp
         with pytest.raises(AlreadyExistsError), lock(place):
             pass
         asleep()
+
+
+def test_a_vacuum_that_slept_leaves_another_the_manifest(place: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sleep(*args: Any, **kwargs: Any) -> list[Location]:
+        files_of(place).write(place / "manifest.lock" / "00000000000001-another@1.json", b"{}")
+        return []
+
+    Manifest(10_000).save(place)
+    successor = Manifest.load(place, 10_000)
+    monkeypatch.setattr(vacuums, "find_leftovers", sleep)
+    with pytest.raises(AlreadyExistsError, match="another batch run works on"):
+        vacuums.vacuum(job_at(place))
+    successor.claim(place)
 
 
 def test_a_lease_that_could_not_be_removed_is_in_no_way_of_the_same_process(
@@ -217,7 +231,7 @@ def test_dead_letters_of_a_later_run_stay(place: Location) -> None:
     files_of(mine).write(mine, b"{}\n")
     found = find_letters(place)
     files_of(theirs).write(theirs, b"{}\n")
-    remove_letters(found, Manifest(10_000))
+    files_of(place).delete(stale_letters(found, Manifest(10_000)))
     assert files_of(folder).below(folder) == [theirs]
 
 
