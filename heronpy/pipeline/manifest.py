@@ -35,7 +35,8 @@ CHILDREN = "children.json"
 FORMAT = 3
 _KEPT_S = 600.0
 _KEPT = 32
-"""So long, and so many, segments that are replaced stay for who has loaded a manifest that names them."""
+"""So long, and so many, segments that are replaced stay for who has loaded a manifest that names them; in any case
+those that the last save has replaced."""
 
 
 @dataclass
@@ -175,7 +176,8 @@ class Manifest:
         now_s = time.time()
         segments, replaced = self.batches.written(lambda name, data: files_of(directory).write(folder / name, data))
         retired = [*self.retired, *((name, now_s) for name in replaced)]
-        self.retired = [(name, at_s) for name, at_s in retired[-_KEPT:] if abs(now_s - at_s) < _KEPT_S]
+        kept_now = retired[-max(_KEPT, len(replaced)) :]
+        self.retired = [(name, at_s) for name, at_s in kept_now if abs(now_s - at_s) < _KEPT_S]
         path, content = directory / MANIFEST_FILE, msgspec.json.encode(_Root.of(self, segments))
         if isinstance(path, Path):
             replace_file(path, msgspec.json.format(content, indent=1))

@@ -165,16 +165,26 @@ def _follow(
             for batch in found.dirty:
                 affected.update(range(batch, min(batch + span, found.closable) + 1))
             found.affected = affected
-            missing = {batch - back for batch in affected for back in range(span + 1)} - looked
+            missing = _sources(affected, span) - looked
         if not missing:
             return
         _look_at(found.archives, missing)
 
 
+def _sources(batches: Iterable[int], span: int) -> set[int]:
+    """Batches, and all that are not longer before any of them."""
+    found: set[int] = set()
+    last = None
+    for batch in sorted(batches):
+        found.update(range(batch - span if last is None else max(batch - span, last + 1), batch + 1))
+        last = batch
+    return found
+
+
 def _is_other(manifest: Manifest, batch: int, inputs: Mapping[str, str], archives: Sequence[ArchiveInput]) -> bool:
     """Whether the input of a batch is not what it was computed from."""
     done = manifest.batches.get(batch)
-    if done is None:
+    if done is None or not done.fingerprint:
         return bool(inputs)
     return any(inputs.get(one.stage) != done.inputs.get(one.stage) for one in archives)
 

@@ -43,7 +43,8 @@ class Work:
 
     def block(self, damaged: Collection[int], lookback: int | None) -> None:
         """Leave out what is computed from batches with damaged input."""
-        touched = {batch for batch in self.pending if _reads(batch, damaged, lookback)}
+        bad = sorted(damaged)
+        touched = {batch for batch in self.pending if _reads(batch, bad, lookback)}
         self.blocked = sorted({*self.blocked, *touched})
         self.pending = [batch for batch in self.pending if batch not in touched]
         kept = [[batch for batch in group if batch not in touched] for group in self.groups]
@@ -109,9 +110,10 @@ def decide(
         work.pending = [b for b in candidates if not _is_done(manifest, work, b, views, sinks)]
     if lost:
         work.lost = sorted(lost)
-        touched = [b for b in work.pending if _reads(b, lost, lookback)]
+        touched = [b for b in work.pending if _reads(b, work.lost, lookback)]
         work.kept = [b for b in touched if b in manifest.batches]
-        work.pending = [b for b in work.pending if b not in set(work.kept)]
+        kept = set(work.kept)
+        work.pending = [b for b in work.pending if b not in kept]
         work.less = [b for b in touched if b not in manifest.batches]
     return work
 
@@ -127,7 +129,8 @@ def can_resume(
 
 def renew(work: Work, inputs: Mapping[int, Mapping[str, str]], lookback: int | None) -> None:
     """Give work the fingerprints of its input as it turned out to be while it was read."""
-    work.inputs = {**work.inputs, **{batch: found for batch, found in inputs.items() if batch not in set(work.lost)}}
+    lost = set(work.lost)
+    work.inputs = {**work.inputs, **{batch: found for batch, found in inputs.items() if batch not in lost}}
     known = [batch for batch, fingerprint in work.fingerprints.items() if fingerprint]
     work.fingerprints |= _fingerprints(sorted(known), work.inputs, lookback, work.after)
 
@@ -164,8 +167,10 @@ def _rows(fingerprint: str) -> int:
     return int(fingerprint.split(":")[1])
 
 
-def _reads(batch: int, lost: Collection[int], lookback: int | None) -> bool:
-    return any(b <= batch and (lookback is None or b >= batch - lookback) for b in lost)
+def _reads(batch: int, sources: Sequence[int], lookback: int | None) -> bool:
+    """Whether a batch is computed from any of some, ascending."""
+    at = bisect.bisect_right(sources, batch)
+    return at > 0 and (lookback is None or sources[at - 1] >= batch - lookback)
 
 
 def _is_done(manifest: Manifest, work: Work, batch: int, views: Mapping[str, str], sinks: Collection[str]) -> bool:
@@ -254,7 +259,9 @@ def undone(
         views: that each batch must have, with the signature of their monoids.
         sinks: that each batch must have.
     """
-    left = {b for b in work.fingerprints if not _is_done(manifest, work, b, views, sinks)}
+    # A batch that lacks a view because its rows are lost is found with them: until then no run looks for it.
+    given_up = {b for b in work.kept if not manifest.batches[b].fingerprint}
+    left = {b for b in work.fingerprints if not _is_done(manifest, work, b, views, sinks)} - given_up
     if span is None:
         first = min(left, default=work.closable + 1)
         return sorted(left | {batch for batch in dirty if batch >= first or batch > work.closable})
@@ -264,6 +271,7 @@ def undone(
 
 def committed_watermark(manifest: Manifest, work: Work, left: Collection[int]) -> int | None:
     """The last batch up to which all are done, if all but `left` of the pending ones are."""
-    undone = [b for b in work.fingerprints if b in left or b not in manifest.batches]
+    waiting = set(left)  # of the first run over a long archive that is most of it
+    undone = [b for b in work.fingerprints if b in waiting or b not in manifest.batches]
     upto = min([work.closable, *(batch - 1 for batch in undone)])
     return upto if manifest.committed_watermark is None else max(manifest.committed_watermark, upto)

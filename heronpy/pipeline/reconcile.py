@@ -191,8 +191,8 @@ def _comparable(live: list[int], manifest: Manifest) -> list[int]:
     """Closed batches from the first that the live store still has, which drops them from the beginning."""
     if manifest.committed_watermark is None or not live:
         return []
-    both = {*live, *manifest.batches}
-    return sorted(batch for batch in both if min(live) <= batch <= manifest.committed_watermark)
+    done = (batch for batch, _ in manifest.batches.between(min(live), manifest.committed_watermark))
+    return sorted({*done, *(batch for batch in live if batch <= manifest.committed_watermark)})
 
 
 def shown(value: Any) -> str:

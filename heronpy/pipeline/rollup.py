@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_PART = 1_000_000
 _TABLE_MAX = 100_000
+_EMPTY = 16
+"""So many batches without rows count as one with: they cost a read no file, but are looked for in the history."""
 _TIERS_MAX = 64
 _TOGETHER_MAX = 1024
 """So many batches that are in no tier become one at once, where there are many: the tiers in it are left out."""
@@ -75,23 +77,24 @@ def plan_merges(manifest: Manifest, view: str) -> list[Merge]:
 
 def _of_batches(view: str, after: int | None, end: int | None, run: list[tuple[int, Batch]]) -> Iterator[Merge]:
     """Tiers of neighbouring batches: of all of them before another tier (`end`), else of as many as make whole ones."""
-    counting = sum(bool(batch.views[view].rows) for _, batch in run)
-    size = TIER_BATCHES if counting < 2 * _TOGETHER_MAX else _TOGETHER_MAX
-    if end is None and counting <= size:
+    weights = [_EMPTY if batch.views[view].rows else 1 for _, batch in run]
+    size = TIER_BATCHES if sum(weights) < 2 * _TOGETHER_MAX * _EMPTY else _TOGETHER_MAX
+    full = size * _EMPTY
+    if end is None and sum(weights) <= full:
         return
-    left = max(1, counting // size)
+    left = max(1, sum(weights) // full)
     some: list[tuple[int, Batch]] = []
-    rows = 0
-    for n, batch in run:
+    weight = 0
+    for (n, batch), one in zip(run, weights, strict=True):
         some.append((n, batch))
-        rows += bool(batch.views[view].rows)
-        if rows == size and (left > 1 or end is None):
+        weight += one
+        if weight >= full and (left > 1 or end is None):
             yield Merge(after, n, level_of(size), batches=some)
-            after, some, rows, left = n, [], 0, left - 1
+            after, some, weight, left = n, [], 0, left - 1
             if not left:
                 return
     if end is not None:
-        yield Merge(after, end, level_of(max(1, rows)), batches=some)
+        yield Merge(after, end, level_of(max(1, weight // _EMPTY)), batches=some)
 
 
 def _of_tiers(tiers: Sequence[Tier]) -> list[Merge]:

@@ -280,7 +280,7 @@ class _Run:
                 "and the archive has lost rows of batches that are done; put them back, or let the reduction end in "
                 "a store"
             )
-        if hurt := [batch for batch in work.hurt if batch not in set(work.pending)]:
+        if hurt := sorted({*work.hurt} - {*work.pending}):
             self._report.notes.append(
                 f"input of {self._names(hurt)} has been damaged since it was read: their results stay as they are"
             )

@@ -128,6 +128,16 @@ def test_who_has_loaded_a_manifest_reads_it_while_runs_go_on(tmp_path: Path) -> 
     assert reader.batches[900].elements == 1
 
 
+def test_who_has_loaded_a_manifest_reads_it_after_a_run_that_replaced_many_segments(tmp_path: Path) -> None:
+    saved(tmp_path, 64 * 256)
+    reader = Manifest.load(tmp_path)
+    run = Manifest.load(tmp_path)
+    for n in range(0, 64 * 256, 256):
+        run.batches[n] = batch(elements=2)
+    run.save(tmp_path)
+    assert sum(done.elements for done in reader.batches.values()) == 64 * 256
+
+
 def test_what_was_replaced_does_not_stay_for_ever(tmp_path: Path) -> None:
     saved(tmp_path)
     reader = Manifest.load(tmp_path)

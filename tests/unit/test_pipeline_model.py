@@ -20,7 +20,7 @@ from heronpy.archive import ArchiveWriter, dead_letter_counts
 from heronpy.connectors import ListSource
 from heronpy.errors import HeronError, UserCodeError
 from heronpy.filesystem import Location, UrlPath
-from heronpy.pipeline import Job, ViewReader, rollup, running
+from heronpy.pipeline import Job, Manifest, ViewReader, exchange, rollup, running
 from heronpy.pipeline import manifest as manifests
 from heronpy.pipeline.compaction import compact
 from heronpy.pipeline.computing import compute
@@ -138,6 +138,8 @@ def small(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> None:
     monkeypatch.setattr(manifests, "_KEPT", chance.choice([1, 3, 32]))
     monkeypatch.setattr(rollup, "TIER_BATCHES", chance.choice([2, 4]))
     monkeypatch.setattr(rollup, "TIER_TIERS", 2)
+    monkeypatch.setattr(rollup, "_EMPTY", chance.choice([1, 2]))
+    monkeypatch.setattr(exchange, "PART_BYTES", chance.choice([5_000, exchange.PART_BYTES]))
     group_bytes = chance.choice([1, 30_000, 2**30])
     monkeypatch.setattr(running, "_GROUP_BYTES", group_bytes)
     monkeypatch.setattr(running, "_CORE_BYTES", 0)
@@ -176,6 +178,33 @@ def test_a_new_view_is_computed_of_all_batches_though_a_run_did_not_reach_the_la
     world.views.append("again")
     assert world.run(until_ms=3 * LENGTH_MS).batches == [0, 1, 2]
     assert world.run().batches == [3, 4, 5, 6, 7]
+    world.check()
+    world.check_settled()
+
+
+def test_batches_whose_rows_are_lost_lack_a_new_view_and_later_runs_do_not_look_at_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path)
+    world.views = ["counts"]
+    world.write(*range(8), upto=7)
+    world.run()
+    archive, away = tmp_path / "archive" / "events0", tmp_path / "away"
+    away.mkdir()
+    for n in range(4):
+        (archive / f"batch={n}").rename(away / f"batch={n}")
+    world.views.append("again")
+    assert world.run().batches == [4, 5, 6, 7]
+    assert Manifest.load(tmp_path).todo == []
+    world.write(8, upto=8)
+    assert world.run().batches == [8]
+    for n in range(4):
+        (away / f"batch={n}").rename(archive / f"batch={n}")
+    found: list[int] = []
+    for _ in range(20):  # some in each turn
+        found += world.run().batches
+    assert sorted(found) == [0, 1, 2, 3]
     world.check()
     world.check_settled()
 

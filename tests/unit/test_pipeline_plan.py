@@ -235,6 +235,16 @@ def test_batches_whose_archive_has_lost_rows_stay_as_they_are() -> None:
     assert (work.kept, work.pending) == ([1, 2], [3, 5])
 
 
+@given(st.sets(st.integers(-30, 30)), st.one_of(st.none(), st.integers(0, 20)))
+def test_what_is_computed_from_damaged_batches_is_left_out(damaged: set[int], lookback: int | None) -> None:
+    inputs = {n: f"{n}:1:0" for n in range(-30, 31)}
+    work = decided(Manifest(1000), inputs, lookback=lookback, closable=30)
+    work.block(damaged, lookback)
+    first = -(10**9) if lookback is None else -lookback
+    assert work.blocked == [n for n in inputs if any(first <= b - n <= 0 for b in damaged)]
+    assert work.pending == [n for n in inputs if n not in set(work.blocked)]
+
+
 def test_live_rows_are_kept_of_so_many_batches_with_elements() -> None:
     manifest = Manifest(1000, committed_watermark=10**9)
     assert manifest.live_from(0) == 10**9 + 1
@@ -287,6 +297,15 @@ def test_nothing_is_closed_before_a_batch_that_is_left() -> None:
     assert committed_watermark(manifest, work, [1]) == 0
     manifest.committed_watermark = 3
     assert committed_watermark(manifest, work, [1]) == 3
+
+
+def test_what_is_left_is_not_searched_for_each_batch() -> None:
+    class Long(list[int]):
+        def __contains__(self, batch: object) -> bool:
+            raise AssertionError("of a long archive that takes hours")
+
+    work = decided(Manifest(1000))
+    assert committed_watermark(finished(Manifest(1000), work), work, Long([2, 5])) == 1
 
 
 @given(

@@ -84,6 +84,21 @@ def test_a_read_takes_some_files_for_each_level_however_long_the_history(history
     )
 
 
+@pytest.mark.parametrize("every", [0, 100], ids=["none", "few"])
+def test_a_view_with_rows_in_few_batches_is_not_looked_for_in_all_of_them(history: History, every: int) -> None:
+    most = 0
+    for batch in range(0, 5000, 50):
+        history.put(*range(batch, batch + 50), rows=0)
+        if every and batch % every == 0:
+            history.put(batch, rows=1)
+        history.roll_up()
+        most = max(most, history.check())
+    assert most <= 16 * 16 + 50 + 3 * 4
+    history.put(777, rows=1)
+    history.roll_up()
+    assert history.check() <= 16 * 16 + 50 + 3 * 4
+
+
 def test_after_a_late_file_one_tier_of_each_level_is_made_again(history: History) -> None:
     _fill(history)
     for batch in (0, 500, 777):
