@@ -31,6 +31,8 @@ class Work:
     """Batches of whose input archives have less than when they were computed."""
     kept: list[int] = field(default_factory=list)
     """To compute as well, if archives had not lost what they were made of: they stay as they are."""
+    bare: list[int] = field(default_factory=list)
+    """Done without any input that there is now, and without views that came later."""
     less: list[int] = field(default_factory=list)
     """Of `pending`, those whose look-back reaches into what archives have lost."""
     hurt: list[int] = field(default_factory=list)
@@ -95,7 +97,10 @@ def decide(
     work.inputs = inputs
     work.hurt = sorted(hurt or ())
     candidates = sorted({batch + i for batch in inputs for i in range(reach + 1) if batch + i <= closable})
-    if among is not None:
+    if among is None:
+        lacking = {batch for view in views for batch in manifest.lacking(view, closable)}
+        work.bare = sorted(lacking.difference(candidates))
+    else:
         candidates = [batch for batch in candidates if batch in among]
         if lookback is None and candidates:
             work.after = candidates[0], _fingerprint_before(manifest, candidates[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -292,17 +292,19 @@ class _Run:
             self._report.notes.append(
                 f"{self._names(work.kept)} would be computed again, if the archive had all its rows"
             )
-            self._mark_kept(work.kept)
+            self._mark(work.kept, self._job.stores())
+        if work.bare:
+            self._mark(work.bare, self._views)
         if work.less:
             self._report.notes.append(
                 f"{self._names(work.less)} are computed from less: their windows reach into what the archive has lost"
             )
 
-    def _mark_kept(self, kept: Sequence[int]) -> None:
+    def _mark(self, batches: Sequence[int], views: Iterable[str]) -> None:
         """Let views that came later have no rows in batches that cannot be computed any more."""
-        for batch in kept:
+        for batch in batches:
             done = self._manifest.batches[batch]
-            for view in self._job.stores():
+            for view in views:
                 if view not in done.views:
                     done.views[view] = Parts()
                     done.fingerprint = ""  # computed again, should the archive find its rows

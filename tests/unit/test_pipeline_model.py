@@ -286,6 +286,23 @@ def test_a_reduction_over_everything_reads_what_is_new_and_what_was_kept(
     world.check_settled()
 
 
+@pytest.mark.parametrize("reduced", [False, True])
+def test_a_view_that_comes_later_is_there_although_a_batch_without_input_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reduced: bool
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path)
+    world.views = ["counts"]
+    world.write(*range(4), upto=3)
+    world.run()
+    world.run(batches=[-1])
+    world.views.append("again")
+    world.reduced = reduced
+    world.run()
+    world.check()
+    world.check_settled()
+
+
 def test_a_history_of_which_nothing_was_kept_is_computed_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
