@@ -7,27 +7,30 @@ from pathlib import Path
 from heronpy.archive import Archive, ArchiveWriter
 from heronpy.connectors import ListSource
 from heronpy.pipeline import Job
-from heronpy.pipeline.batch import TIER_BATCHES, TIER_TIERS
+from heronpy.pipeline.batch import KEPT, TIER_BATCHES, TIER_TIERS
 from heronpy.pipeline.inputs import listing_of
 from heronpy.pipeline.manifest import Batch, Manifest, Parts, Seen, Tier
+from heronpy.pipeline.partials import pickled
 from heronpy.pipeline.parts import part_name, sorted_rows, unused, write_part
 from heronpy.pipeline.pending import decide
-from heronpy.streamlet import Builder, Config, Sum
+from heronpy.pipeline.plan import plan_batch
+from heronpy.streamlet import Builder, Config, Max, Monoid, Sum
 from heronpy.streamlet.runner import Program
 
 LENGTH_MS = 10_000
 KEYS = 1_000
-"""Of the view; each batch has all of them."""
+"""Of each view; each batch has all of them."""
 TAIL = 8
 """Batches that are in no tier yet."""
-_VIEW = "counts"
 
 
 def job_at(directory: Path) -> Job:
-    """The program: words, counted."""
+    """The program: words, counted by batch, and from the beginning."""
     builder, config = Builder(), Config()
     words = builder.new_source(ListSource([("w", 1)])).archive(name="words")
-    words.map(lambda word: (word, 1)).to_store(_VIEW, Sum())
+    pairs = words.map(lambda word: (word, 1))
+    pairs.to_store("counts", Sum())
+    pairs.reduce_by_key(lambda a, b: a + b).to_store("totals", Max())
     config.set_pipeline(directory, batch_length=LENGTH_MS // 1000)
     return Job.of(Program("history", config, builder.graph))
 
@@ -47,26 +50,30 @@ def grow(directory: Path, batches: int) -> None:
     }
     inputs = {n: {node.stage: found.fingerprint} for n, found in seen.items()}
     manifest = Manifest(LENGTH_MS, committed_watermark=batches - 1)
-    signature = Sum().signature
+    monoids = {view: store.monoid for view, store in plan_batch(job).stores().items()}
+    signatures = {view: monoid.signature for view, monoid in monoids.items()}
     work = decide(
         manifest,
         inputs,
         archives=[node.stage],
         closable=batches - 1,
-        lookback=0,
+        lookback=None,
         reach=0,
-        views={_VIEW: signature},
+        views=signatures,
         sinks=[],
     )
     for n in range(batches):
         made = Batch(_version(n), work.fingerprints[n], elements=KEYS, finished_at_s=n * 10.0, took_s=1.0)
-        made.inputs, made.views, made.monoids = inputs[n], {_VIEW: Parts(KEYS, [KEYS])}, {_VIEW: signature}
+        made.inputs, made.monoids = inputs[n], dict(signatures)
+        made.views = {view: Parts(KEYS, [KEYS]) for view in monoids}
         manifest.batches[n] = made
         manifest.batches.set_seen(node.stage, n, seen[n])
-    for n in range(batches - TAIL, batches):
-        _write(directory / "views" / _VIEW / f"batch={n}" / _version(n))
+    for view, monoid in monoids.items():
+        for n in range(batches - TAIL, batches):
+            _write(directory / "views" / view / f"batch={n}" / _version(n), monoid)
     manifest.save(directory)
-    manifest.tiers[_VIEW] = _tiers(directory, batches - TAIL)  # of batches that stay as they are from now on
+    for view, monoid in monoids.items():  # of batches that stay as they are from now on
+        manifest.tiers[view] = _tiers(directory / "views" / view / "base", monoid, batches - TAIL)
     manifest.save(directory)
 
 
@@ -83,7 +90,7 @@ def _version(batch: int) -> str:
     return f"1{batch:010x}-00000000"
 
 
-def _tiers(directory: Path, batches: int) -> list[Tier]:
+def _tiers(folder: Path, monoid: Monoid, batches: int) -> list[Tier]:
     """Those that runs of one batch each have made."""
     tiers: list[Tier] = []
     after = -1
@@ -95,15 +102,16 @@ def _tiers(directory: Path, batches: int) -> list[Tier]:
         if batches - 1 - upto < TIER_BATCHES:  # every history has the same tail
             upto = batches - 1
         tiers.append(Tier(_version(upto), None if after < 0 else after, upto, level, Parts(KEYS, [KEYS])))
-        _write(directory / "views" / _VIEW / "base" / _version(upto))
+        _write(folder / _version(upto), monoid)
         after = upto
     return tiers
 
 
-def _write(folder: Path) -> None:
+def _write(folder: Path, monoid: Monoid) -> None:
     path = Path(str(unused(folder, 0)))
-    rows = sorted_rows([(f"w{key}", 1) for key in range(KEYS)], Sum(), _refuse)
-    write_part(path, rows, Sum(), _refuse)
+    kept = folder.parts[-3].startswith(KEPT)
+    rows = [(pickled(f"w{key}") if kept else f"w{key}", monoid.lift(1)) for key in range(KEYS)]
+    write_part(path, sorted_rows(rows, monoid, _refuse), monoid, _refuse)
     path.rename(folder / part_name(0))
 
 
