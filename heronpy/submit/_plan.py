@@ -25,6 +25,7 @@ from heronpy.api.topology import TopologyType
 from heronpy.config import (
     ALLOW_LOSSY_SPOUTS,
     INEXACT_KEY,
+    MIB,
     EngineConfig,
     LoggingConfig,
     ReliabilityMode,
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SHELL_ENABLED = "heron.shell.enabled"
+DEFINITION_BYTES_MAX = 16 * MIB
+"""Of a topology. Its plans contain it, and each must fit into one message to a process."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,9 @@ def prepare(
     )
     if (config.role_required and not role_given) or (config.environ_required and not environ_given):
         raise ConfigError(f"cluster {cluster} wants to be named with role and environment: {cluster}/ROLE/ENV")
-    logical = LogicalPlan.from_proto(_topology(definition.proto, config))
+    topology = _topology(definition.proto, config)
+    _check_size(topology)
+    logical = LogicalPlan.from_proto(topology)
     _check_config(logical.config, f"topology {name}")
     for component in logical.components.values():
         check_name("component name", component.name)
@@ -271,6 +276,19 @@ def _starting_checkpoint(logical: LogicalPlan, url: str) -> int:
     from heronpy.submit._savepoints import starting_checkpoint
 
     return starting_checkpoint(logical, url)
+
+
+def _check_size(topology: topology_pb2.Topology) -> None:
+    size = topology.ByteSize()
+    if size <= DEFINITION_BYTES_MAX:
+        return
+    parts = {f"component {c.comp.name!r}": c.ByteSize() for cs in (topology.spouts, topology.bolts) for c in cs}
+    parts["the topology's configuration"] = topology.topology_config.ByteSize()
+    largest = max(parts, key=lambda part: parts[part])
+    raise TopologyError(
+        f"{topology.name} takes {size:,} bytes to define, and {DEFINITION_BYTES_MAX:,} are the most; "
+        f"{parts[largest]:,} are of {largest}: keep what is large in files"
+    )
 
 
 def _topology(definition: topology_pb2.Topology, config: ClusterConfig) -> topology_pb2.Topology:
