@@ -105,8 +105,15 @@ class HostProcess:
         return True
 
 
-def find_by_environment(wanted: Mapping[str, str]) -> Iterator[tuple[HostProcess, dict[str, str]]]:
+def find_by_environment(
+    wanted: Mapping[str, str], *, of_others: bool = False
+) -> Iterator[tuple[HostProcess, dict[str, str]]]:
     """Every live process of this user that was started with all of these environment variables, except this one.
+
+    Args:
+        wanted: The variables.
+        of_others: Also those of other users, for root, who can see them: user code may have become another user. But
+            whoever runs them has chosen their variables, so they are only to be ended.
 
     Raises:
         OSError: there may be some that cannot be seen, for want of file descriptors say.
@@ -116,6 +123,8 @@ def find_by_environment(wanted: Mapping[str, str]) -> Iterator[tuple[HostProcess
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
+            if not of_others and os.stat(f"/proc/{entry}").st_uid != os.geteuid():
+                continue
             process = HostProcess.of(int(entry))
             pairs = _environment(int(entry)).split(b"\0")
         except (*_GONE, PermissionError):  # the latter: of another user
@@ -142,7 +151,7 @@ def sweep(wanted: Mapping[str, str], *, within_s: float = 30.0) -> int:
     Repeated until none is found, because one of them may have started another in the meantime; gives up after
     `within_s` (a process in an uninterruptible system call cannot be killed, and one that is given no CPU ends late).
     """
-    return _sweep(lambda: [process for process, _ in find_by_environment(wanted)], within_s)
+    return _sweep(lambda: [process for process, _ in find_by_environment(wanted, of_others=True)], within_s)
 
 
 def sweep_below(pid: int, *, within_s: float = 30.0) -> int:

@@ -99,3 +99,17 @@ def test_a_submission_has_its_submitter_from_the_first_moment_on(
     with pytest.raises(OSError, match="No space"):
         begin_submission(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root sees the processes of others")
+def test_a_process_of_another_user_is_ended_and_never_taken_for_an_own_one() -> None:
+    """Whoever starts a process chooses its variables: it could pass for the executor of a container."""
+    other = subprocess.Popen(["sleep", "600"], env=os.environ | MARK, user=65534, cwd="/")
+    try:
+        found = identified(other.pid)
+        assert [process for process, _ in find_by_environment(MARK)] == []
+        assert [process for process, _ in find_by_environment(MARK, of_others=True)] == [found]
+        assert sweep(MARK) == 1
+    finally:
+        other.kill()
+        other.wait()
