@@ -57,7 +57,7 @@ def read_schema(directory: Location) -> Schema | None:
         return Schema(content["codec"], content["batch_length_ms"], content["version"], content["element"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise HeronError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
 
 

@@ -98,7 +98,7 @@ def footer_of(file: Any) -> Footer:
         if footer.codec not in CODECS:
             raise UnreadableError(f"its codec is {footer.codec!r:.40}")
         expected = {"value": arrow_type(footer.element)} if footer.codec == "columns" else {"pickled": pa.binary()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UnreadableError(f"its heronpy footer is damaged: {type(error).__name__}") from error
     _check_columns(file, expected, NOTES if footer.codec == "columns" else ())
     # Parquet has no checksum over its own footer: a damaged one may well hide a row group's rows.

@@ -32,6 +32,6 @@ def _record(line: bytes) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(line)
-    except ValueError:  # user code may have written anything, and the last line may be half a line
+    except (ValueError, RecursionError):  # user code may have written anything, and the last line may be half a line
         return None
     return record if isinstance(record, dict) and all(field in record for field in _FIELDS) else None

@@ -107,7 +107,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
 def _pex_info(path: Path, raw: bytes) -> dict[str, Any]:
     try:
         info = json.loads(raw)
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise UsageError(f"{path}: PEX-INFO is not valid JSON: {e}") from e
     if not isinstance(info, dict):
         raise UsageError(f"{path}: PEX-INFO is not a JSON object")

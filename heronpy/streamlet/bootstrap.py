@@ -112,7 +112,7 @@ def read_cut(directory: Location) -> int | None:
         return int(json.loads(path.read_bytes())["before_ms"])
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
 
 
@@ -138,7 +138,7 @@ def _named(directory: UrlPath) -> dict[str, Any] | None:
         return {**named, "states": list(named["states"])}
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as e:
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise StateError(f"{path} cannot be read: {e}; run the bootstrap again") from e
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import struct
 import tempfile
@@ -19,6 +20,7 @@ from zlib import crc32
 import msgspec
 import numpy as np
 from google.protobuf.message import DecodeError
+from heron_scheduler.driven import DriverReport, Order, Orders
 from heron_tracker import parse_query
 
 from heronpy.api import Bolt, Grouping, Spout, TopologyBuilder
@@ -35,16 +37,21 @@ from heronpy.checkpoints import (
     encode_ref,
 )
 from heronpy.checkpoints import Manifest as CheckpointManifest
+from heronpy.cli.parts import readable_line
+from heronpy.container import Bootstrap
 from heronpy.errors import HeronError
+from heronpy.host import HostProcess, pid_path, read_pids, write_pid
 from heronpy.instance.task import InBatch, RootRing
 from heronpy.metricsmgr import Ledger
 from heronpy.packing import RoundRobinPacking
 from heronpy.pipeline import Manifest
 from heronpy.pipeline.batch import Batch, Parts, Seen
 from heronpy.pipeline.manifest import HISTORY
+from heronpy.pipeline.record import Record, figures, read_record
 from heronpy.plan import LogicalPlan, PackingPlan, PhysicalPlan, TopologyState, read_config
-from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, topology_pb2
-from heronpy.runtime import Launch, StatemgrSpec, level_for
+from heronpy.proto import loglevels_pb2, metrics_pb2, plan_pb2, state_pb2, topology_pb2
+from heronpy.runtime import Heartbeat, Launch, StatemgrSpec, level_for, read_beat
+from heronpy.statemgr import container_record, records
 from heronpy.testing.checkpoints_kit import small_checkpoint
 from heronpy.wire import control_batch, decode_control, decode_roots, decode_tuples, root_batch, tuple_batch
 
@@ -290,6 +297,62 @@ def _config(data: bytes) -> None:
     read_config(topology_pb2.Config.FromString(data))
 
 
+def _nodes(data: bytes) -> None:
+    for parse in (
+        records.execution_state,
+        records.definition,
+        records.packing_plan,
+        records.physical_plan,
+        records.tmaster_location,
+        records.scheduler_location,
+        records.log_levels,
+        records.checkpoints,
+        records.epoch,
+    ):
+        with contextlib.suppress(HeronError):
+            parse("words", data)
+    container_record(data)
+
+
+def _driver(data: bytes) -> None:
+    for decode in (Orders.decode, DriverReport.decode):
+        with contextlib.suppress(HeronError):
+            decode(data)
+
+
+def _pid_file(data: bytes) -> None:
+    directory = _directory("pids")
+    path = pid_path(directory, "words")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    read_pids(directory)
+
+
+def _pid_seed() -> bytes:
+    directory = _directory("pid-seed")
+    me = HostProcess.of(os.getpid())
+    assert me is not None
+    write_pid(directory, "words", me)
+    return pid_path(directory, "words").read_bytes()
+
+
+def _heartbeat(data: bytes) -> None:
+    path = _directory("heartbeats") / "words"
+    path.write_bytes(data)
+    read_beat(path)
+
+
+def _heartbeat_seed() -> bytes:
+    path = _directory("heartbeat-seed") / "words"
+    with contextlib.closing(Heartbeat(path)) as heartbeat:
+        heartbeat.beat()
+    return path.read_bytes()
+
+
+def _batch_side(data: bytes) -> None:
+    figures(read_record(data), 1)
+
+
 def _seed_plan() -> plan_pb2.PhysicalPlan:
     logical = LogicalPlan.from_proto(_topology())
     return PhysicalPlan(1, logical, RoundRobinPacking(logical).pack(), (), TopologyState.RUNNING).to_proto()
@@ -341,6 +404,21 @@ def parsers() -> Mapping[str, Parser]:
         "query": Parser(_query, [b"DEFAULT(0, SUM(TS(c, *, __emit-count/default), RATE(TS(c, i, m))))"]),
         "metrics": Parser(_report, [report.SerializeToString()]),
         "log-levels": Parser(_levels, [level.SerializeToString()]),
+        "log-lines": Parser(readable_line, [b'{"ts": "1", "level": "INFO", "logger": "x", "message": ["y"]}\nplain\n']),
+        "nodes": Parser(_nodes, [state_pb2.ExecutionState(topology_id="w-1").SerializeToString(), topology]),
+        "driver": Parser(
+            _driver,
+            [
+                Orders(topology_id="w-1", containers={0: Order(1, 2)}).encode(),
+                DriverReport(topology_id="w-1", host="h", pid=1).encode(),
+            ],
+        ),
+        "bootstrap": Parser(
+            Bootstrap.decode, [Bootstrap(container=1, values=json.loads(launch), files={"token": "t"}).encode()]
+        ),
+        "pid-file": Parser(_pid_file, [_pid_seed()]),
+        "heartbeat": Parser(_heartbeat, [_heartbeat_seed()]),
+        "batch-side": Parser(_batch_side, [Record(job="j", batch_length_ms=1000, waiting=3).encode()]),
     }
 
 

@@ -32,7 +32,9 @@ def mutated(seed: bytes, rng: random.Random) -> bytes:
             case 3:
                 data[at:at] = data[: rng.randint(0, 64)]
             case 4:
-                data[at : at + 4] = rng.choice((b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff\xff\xff\xff\x0f", b"[" * 64))
+                data[at : at + 4] = rng.choice(
+                    (b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff\xff\xff\xff\x0f", b"[" * 64, b"1e999")
+                )
             case _:
                 data[at : at + 1] = rng.choice(b"\x00\x01\x7f\x80\xff(){}[]:,*\"'").to_bytes(1, "big")
     return bytes(data)
@@ -45,6 +47,8 @@ def test_a_parser_refuses_what_it_does_not_understand(name: str) -> None:
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for seed in parser.seeds:
         parser.parse(seed)
+    for deep in (b"[" * 100_000, b'{"a":' * 100_000, b'{"a": ' + b"[" * 2000):
+        survives(parser, deep)
     for run in range(SLOW.get(name, RUNS)):
         data = mutated(rng.choice(parser.seeds), rng)
         began = time.thread_time()

@@ -14,6 +14,8 @@ from typing import Any, Self
 from heron_scheduler._spi import ContainerPhase, ContainerStatus
 from heronpy.errors import StateError
 
+_DAMAGES = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -59,7 +61,7 @@ class Orders:
                 stop=bool(values["stop"]),
                 containers=containers,
             )
-        except (ValueError, LookupError, TypeError, AttributeError) as e:
+        except _DAMAGES as e:
             raise StateError(f"the orders of a driver are damaged ({type(e).__name__})") from None
 
 
@@ -91,5 +93,5 @@ class DriverReport:
                 for n, phase, host, job, reason in values.pop("containers")
             )
             return cls(**values, containers=containers)
-        except (ValueError, LookupError, TypeError, AttributeError) as e:
+        except _DAMAGES as e:
             raise StateError(f"the report of a driver is damaged ({type(e).__name__})") from None
