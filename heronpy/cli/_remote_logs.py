@@ -65,7 +65,7 @@ class Remote:
         self._launch, self._wanted, self._write = launch, wanted, write
         self._containers: dict[int, RemoteContainer] = {}
         self._followers: dict[tuple[int, str], tuple[ShellFollower, LineFilter]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def last(self, *, rest: bool) -> int:
         """Show the last lines of each file; with what there is of a line without an end, unless `follow` shows it.
@@ -90,7 +90,7 @@ class Remote:
             try:
                 ended = await ended_containers(self._launch, self._containers)
             except HeronError as e:
-                self._tell(f"the stored logs cannot be read: {e}")
+                self._report(f"the stored logs cannot be read: {e}")
                 ended = {}
             for container, logs in ended.items():
                 if container not in found and self._wanted.container in (None, container.number):
@@ -98,7 +98,7 @@ class Remote:
                     silent.pop(container, None)
         self.silent = len(silent)
         for line in sorted(silent.values()):
-            self._tell(line)
+            self._report(line)
         return sum(found.values())
 
     async def follow(self) -> None:
@@ -181,7 +181,7 @@ class Remote:
         while True:
             _, silent = await ask_each(self._launch, [self._containers[number]], self._follow_files)
             for line in silent.values():
-                self._tell(line)
+                self._report(line)
             await asyncio.sleep(POLL_S)
 
     async def _follow_files(self, container: RemoteContainer, shell: Shell) -> None:
@@ -193,9 +193,9 @@ class Remote:
                     self._write(_path(container, name), shown(await follower.read()))
                 await asyncio.sleep(POLL_S)
 
-    def _tell(self, line: str) -> None:
-        if line not in self._told:
-            self._told.add(line)
+    def _report(self, line: str) -> None:
+        if line not in self._reported:
+            self._reported.add(line)
             print(f"heron: {line}", file=sys.stderr, flush=True)
 
 

@@ -73,26 +73,26 @@ def checkpoints_of(reply: tmaster_pb2.StatusReply) -> dict[str, Any] | None:
     """How checkpoints go; None if there are none, or nobody says. Counts are of the present Topology Master."""
     if not reply.HasField("checkpoints"):
         return None
-    told = reply.checkpoints
+    reported = reply.checkpoints
     return {
-        "phase": told.phase,
-        "newest": told.newest,
-        "under_way": told.in_progress or None,
-        "interval_ms": told.interval_ms,
-        "age_ms": told.age_ms if told.age_ms >= 0 and told.committed else None,
-        "duration_ms": int(told.last_took_s * 1000) if told.committed else None,
-        "committed": told.committed,
-        "failed": told.failed,
-        "restores": told.restores,
-        "last_failure": told.last_failure or None,
-        "obstacle": (told.obstacle or None) if told.age_ms > 2 * told.interval_ms else None,
-        "problem": told.problem or None,
-        "fallback": told.fallback or None,
+        "phase": reported.phase,
+        "newest": reported.newest,
+        "under_way": reported.in_progress or None,
+        "interval_ms": reported.interval_ms,
+        "age_ms": reported.age_ms if reported.age_ms >= 0 and reported.committed else None,
+        "duration_ms": int(reported.last_took_s * 1000) if reported.committed else None,
+        "committed": reported.committed,
+        "failed": reported.failed,
+        "restores": reported.restores,
+        "last_failure": reported.last_failure or None,
+        "obstacle": (reported.obstacle or None) if reported.age_ms > 2 * reported.interval_ms else None,
+        "problem": reported.problem or None,
+        "fallback": reported.fallback or None,
     }
 
 
 def _component(component: Component, reply: tmaster_pb2.StatusReply | None) -> dict[str, Any]:
-    """With rates and totals only if the Topology Master told them: that nobody knows is not 0."""
+    """With rates and totals only if the Topology Master has reported them: that nobody knows is not 0."""
     instances = [i for i in reply.instances if i.component == component.name] if reply is not None else None
     return {
         "name": component.name,
@@ -124,14 +124,14 @@ def _service(launch: Launch, now_s: float) -> dict[str, Any]:
 def _cluster(launch: Launch, packing: PackingPlan) -> dict[str, Any]:
     """Without a service: what the cluster says of each container."""
     error = ""
-    told = {}
+    found = {}
     try:
-        told = {one.container: one for one in heron_scheduler.containers(launch)}
+        found = {one.container: one for one in heron_scheduler.containers(launch)}
     except UnavailableError as e:
         error = str(e)
     containers = []
-    for n in sorted({0, *(container.id for container in packing.containers), *told}):
-        one = told.get(n)
+    for n in sorted({0, *(container.id for container in packing.containers), *found}):
+        one = found.get(n)
         known = (one.phase.value, one.host, one.job, one.reason) if one else ("?" if error else "lost", "", "", "")
         containers.append({"container": n, **dict(zip(("phase", "host", "job", "reason"), known, strict=True))})
     return {

@@ -78,8 +78,8 @@ def wait(launch: Launch, *, timeout_s: float, has_bolts: bool = True) -> None:
     """
     deadline = time.monotonic() + timeout_s
     now = Progress()
-    with _display(launch.topology) as tell:
-        tell("waiting for the Topology Master")
+    with _display(launch.topology) as report:
+        report("waiting for the Topology Master")
         while not now.done:
             if time.monotonic() > deadline:
                 why = f"; {now.failure}" if now.failure else ""
@@ -95,7 +95,7 @@ def wait(launch: Launch, *, timeout_s: float, has_bolts: bool = True) -> None:
                 seen = now
             if seen != now:
                 now = seen
-                tell(str(now))
+                report(str(now))
             if not now.done:
                 time.sleep(POLL_S)
 

@@ -156,7 +156,7 @@ class RedisReader(SourceReader):
         from redis.exceptions import RedisError
 
         if isinstance(error, (RedisError, OSError)):
-            _log.debug("stream %s: cannot be told what is in work: %s", self._stream, error)  # read() warns
+            _log.debug("stream %s: what is in work cannot be determined: %s", self._stream, error)  # read() warns
             return False
         self._renewal_failure = error
         return True

@@ -4,7 +4,7 @@ A host resolves nothing and asks no index: it installs exactly these wheels. So 
 those that were there when the topology was submitted, and a package index that is away stops no container.
 
 What the engine itself is made of is a constraint: it is imported before the user's code, so another version of it would
-be installed in vain.
+be installed for nothing.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ class GatewayCheckpoints:
         self._log: Sequence[TaskBatch] = ()
         self._committed = 0
         self._read_ahead, self._read_share = 0, (0, 0)
-        self._told = 0
-        """The newest commit that the task was told of in this epoch."""
+        self._announced = 0
+        """The newest commit that was reported to the task in this epoch."""
         self._missing = self._rollback = ""
         self._failed_tuple = b""
         self._outcome: checkpoint_pb2.InstanceReport | None = None
@@ -285,8 +285,8 @@ class GatewayCheckpoints:
 
     def _commit(self, checkpoint: int) -> None:
         self._decided(checkpoint)
-        if checkpoint > max(self._told, self._committed):
-            self._told = checkpoint
+        if checkpoint > max(self._announced, self._committed):
+            self._announced = checkpoint
             self._do.commit(self.epoch, checkpoint)
         elif checkpoint <= self._committed:
             self._say()
@@ -314,7 +314,7 @@ class GatewayCheckpoints:
         self.epoch, self.phase, self._loading, self._log = epoch, STARTED, False, ()
         self._missing = self._rollback = ""
         self._outcome = None
-        self._alignment, self._at_once, self._told, self._next = None, 0, 0, 1
+        self._alignment, self._at_once, self._announced, self._next = None, 0, 0, 1
         self._kept = deque(frame for frame in self._kept if frame.epoch >= epoch)
         self._delivered.clear()
         self._do.end_epoch()

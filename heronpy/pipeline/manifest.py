@@ -107,13 +107,13 @@ class Manifest:
 
     def others(self, view: str, monoid: str) -> list[int]:
         """Batches whose view was merged with another monoid than this, ascending."""
-        suspects = self.batches.where(lambda segment: segment.monoids.get(view, [monoid]) != [monoid])
-        return [n for n, batch in suspects if batch.monoids.get(view, monoid) != monoid]
+        candidates = self.batches.where(lambda segment: segment.monoids.get(view, [monoid]) != [monoid])
+        return [n for n, batch in candidates if batch.monoids.get(view, monoid) != monoid]
 
     def lacking(self, view: str, upto: int | None) -> list[int]:
         """Batches up to one (None: none at all) that do not have a view, ascending."""
-        suspects = self.batches.where(lambda segment: segment.views.get(view, (0, 0))[0] < segment.done)
-        return [n for n, batch in suspects if upto is not None and n <= upto and view not in batch.views]
+        candidates = self.batches.where(lambda segment: segment.views.get(view, (0, 0))[0] < segment.done)
+        return [n for n, batch in candidates if upto is not None and n <= upto and view not in batch.views]
 
     def view_rows(self, view: str) -> int:
         """Of all batches together."""

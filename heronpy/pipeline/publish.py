@@ -46,7 +46,7 @@ def tell(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled
     try:
         publish(home, job, run=run, reconciled=reconciled)
     except (HeronError, OSError, ValueError, DecodeError) as e:  # also of a definition that is damaged
-        print(f"heron: the Tracker could not be told of this: {e}", file=sys.stderr)
+        print(f"heron: this could not be reported to the Tracker: {e}", file=sys.stderr)
 
 
 def publish(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled | None = None) -> list[str]:

@@ -82,7 +82,7 @@ async def essential(work: Coroutine[Any, Any, None]) -> NoReturn:
 def main(make: Callable[[], Awaitable[Service]], *, name: str) -> None:
     """Run a service as this process until SIGTERM or SIGINT. Exits with 1 after an error."""
     die_with_parent()
-    # What was imported stays until the end. To look through it for garbage is in vain, and when Python ends, which does
+    # What was imported stays until the end. To look through it for garbage is useless, and when Python ends, which does
     # so several times, it takes a fifth of the CPU of a short-lived process.
     gc.freeze()
     try:

@@ -59,7 +59,7 @@ def view_directory(context: StoreContext) -> Path:
             f"view {context.view} has no place for its files: give the program's Config a directory with set_pipeline()"
         )
     if not isinstance(context.directory, Path):
-        raise ConfigError(f"view {context.view}: {context.directory} is no directory for SQLite files: {ELSEWHERE}")
+        raise ConfigError(f"view {context.view}: {context.directory} is not a directory for SQLite files: {ELSEWHERE}")
     return context.directory / "live" / context.view
 
 

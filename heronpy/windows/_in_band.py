@@ -65,7 +65,7 @@ class SplitClocks:
     """The event time of a source that reads several splits in turn, as the partitions of a topic.
 
     Each has a clock of its own: after a pause the partition that is read first would make all others late. Idle is only
-    who was asked in vain: to go once through all splits may take longer than the idle time. Splits are read in turn, so
+    who had nothing then: to go once through all splits may take longer than the idle time. Splits are read in turn, so
     who had nothing in a whole round was asked; a round ends when a split gives for the second time, or none does.
     """
 

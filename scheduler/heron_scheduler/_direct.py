@@ -102,8 +102,8 @@ def restart(launch: Launch, container: int | None, within_s: float) -> None:
             if time.monotonic() > deadline_s:
                 which = ", ".join(map(str, waiting))
                 raise UnavailableError(
-                    f"the cluster was told to restart containers of {launch.topology}, but {which} did not start again "
-                    f"within {within_s:g} s: see `heron status {launch.topology}`"
+                    f"the cluster was asked to restart containers of {launch.topology}, but {which} did not start "
+                    f"again within {within_s:g} s: see `heron status {launch.topology}`"
                 )
             time.sleep(_POLL_S)
 

@@ -62,7 +62,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         self._scheduled: PackingPlan
         """Set before `started`. They differ while an update is carried out, or has failed."""
         self._failed: list[PackingPlan] = []
-        """What was tried since the last that was carried out, wholly or partly in vain."""
+        """What was tried since the last that was carried out, and failed, wholly or partly."""
         self._retry_s = 0.0
 
     async def run(self) -> None:
@@ -177,7 +177,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
         self._scheduled, self._failed = plan, []
 
     def _running(self, wanted: PackingPlan) -> PackingPlan:
-        """What is to be taken for running: of what was tried in vain all that is to end, and nothing that is to run."""
+        """What is to be taken for running: of what failed all that is to end, and nothing that is to run."""
         tried = [self._scheduled, *self._failed]
         maybe = {container.id: container for plan in reversed(tried) for container in plan.containers}
         return replace(

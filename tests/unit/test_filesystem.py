@@ -102,7 +102,7 @@ def test_live_views_of_a_pipeline_in_a_store_need_a_place_of_their_own(tmp_path:
     ):
         add_stages(TopologyBuilder("Words"), builder_of(None).graph, config)
     context = StoreContext(view="counts", monoid=Sum(), directory=config.directory)
-    with pytest.raises(ConfigError, match="is no directory for SQLite files"):
+    with pytest.raises(ConfigError, match="is not a directory for SQLite files"):
         SqliteStore().reader(context)
     with contextlib.closing(SqliteStore(tmp_path).writer(context, "0")) as writer:
         writer.merge("a", 3, 0)

@@ -99,7 +99,7 @@ def test_a_tracker_that_cannot_be_told_fails_no_run(
     submitted(state, job.directory)
     state.set(Kind.TOPOLOGIES, "words", b"\xff")
     tell(Path("home"), job, run=RUN)
-    assert capsys.readouterr().err.startswith("heron: the Tracker could not be told of this: ")
+    assert capsys.readouterr().err.startswith("heron: this could not be reported to the Tracker: ")
 
 
 def test_why_a_run_failed_is_told_in_one_bounded_line_without_secrets() -> None:

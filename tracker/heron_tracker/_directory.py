@@ -96,11 +96,11 @@ class Follower:
                 try:
                     await self._session()
                 except HeronError as e:
-                    self._tell(str(e))
+                    self._report(str(e))
                 except Exception as e:
-                    # Whatever one state manager (or its client) does: the others go on, and this one is told of.
+                    # Whatever one state manager (or its client) does: the others go on, and this one is reported.
                     log.exception("state manager %s", self.config.name)
-                    self._tell(f"unexpected {type(e).__name__}: {e}")
+                    self._report(f"unexpected {type(e).__name__}: {e}")
                 self._asked.set()
                 await asyncio.sleep(RETRY_S)
         finally:
@@ -110,7 +110,7 @@ class Follower:
         spec = self.config.spec
         if spec.type == "file" and not await self._call(_directory_exists, spec.root):
             self._forget(self._followed)  # nothing was ever submitted; looking must not make directories
-            self._tell(None)
+            self._report(None)
             return
         if self._state is None:
             self._state = await self._call(_open, spec)
@@ -122,7 +122,7 @@ class Follower:
                 if self._listing_due:
                     self._listing_due = False
                     await self._look()
-                    self._tell(None)
+                    self._report(None)
                     self._asked.set()
                 await self._assemble_changed()
                 try:
@@ -206,7 +206,7 @@ class Follower:
                     self._threads.submit(watch.cancel)
                 self._changed()
 
-    def _tell(self, error: str | None) -> None:
+    def _report(self, error: str | None) -> None:
         if (error is None) != (self.error is None):
             self.since_s = time.time()
             if error is not None:

@@ -23,7 +23,7 @@ SUBSCRIBERS_MAX = 500
 HEARTBEAT_S = 15.0
 
 _END = ""
-_Told = dict[str, dict[str, Any]]
+_Published = dict[str, dict[str, Any]]
 
 
 class Events:
@@ -97,11 +97,11 @@ def _names(topologies: dict[Key, Any]) -> dict[str, dict[str, dict[str, list[str
     return found
 
 
-def _state(directory: Directory) -> _Told:
+def _state(directory: Directory) -> _Published:
     topologies = directory.topologies
     return {
         "topologies": {"": _names(topologies)},
-        "topology": {str(key): told(topology) for key, topology in topologies.items()},
+        "topology": {str(key): published(topology) for key, topology in topologies.items()},
         "statemanagers": {
             "": {
                 f.config.name: {"connected": f.error is None, "error": f.error, "damaged": f.damaged}
@@ -111,7 +111,7 @@ def _state(directory: Directory) -> _Told:
     }
 
 
-def told(topology: Topology) -> dict[str, Any]:
+def published(topology: Topology) -> dict[str, Any]:
     """What events and lists show of one topology."""
     key, lost_s = topology.key, topology.tmaster_lost_s
     return {
@@ -132,11 +132,11 @@ def _event(kind: str, data: Any) -> str:
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
-def _all(told: _Told) -> list[str]:
-    return [_event(kind, data) for kind, items in told.items() for data in items.values()]
+def _all(published: _Published) -> list[str]:
+    return [_event(kind, data) for kind, items in published.items() for data in items.values()]
 
 
-def _differences(before: _Told, after: _Told) -> list[str]:
+def _differences(before: _Published, after: _Published) -> list[str]:
     return [
         _event(kind, data)
         for kind, items in after.items()

@@ -32,7 +32,7 @@ async def all_health(tmasters: Tmasters, topologies: Iterable[Topology]) -> list
     """The health of many topologies, the worst first."""
     asked = list(topologies)
     found = await asyncio.gather(*(health(tmasters, topology) for topology in asked))
-    told = [
+    verdicts = [
         m.TopologyHealth(
             **model(verdict).model_dump(),
             cluster=topology.key.cluster,
@@ -42,7 +42,7 @@ async def all_health(tmasters: Tmasters, topologies: Iterable[Topology]) -> list
         )
         for topology, verdict in zip(asked, found, strict=True)
     ]
-    return sorted(told, key=lambda one: (_WORST_FIRST[one.state], one.cluster, one.role, one.environ, one.name))
+    return sorted(verdicts, key=lambda one: (_WORST_FIRST[one.state], one.cluster, one.role, one.environ, one.name))
 
 
 def model(verdict: Health) -> m.Health:

@@ -90,8 +90,8 @@ def answered(
             answer.component, answer.instance, answer.name = component, instance, name
             made.append(answer)
     kept = [series for series in reply.series if _wanted(series.name, asked)]
-    told = {series.name for series in made}
-    unknown = [name for name in reply.unknown_metrics if name in asked and name not in told]
+    added = {series.name for series in made}
+    unknown = [name for name in reply.unknown_metrics if name in asked and name not in added]
     del reply.series[:]
     reply.series.extend([*kept, *made])
     del reply.unknown_metrics[:]

@@ -277,12 +277,12 @@ def _percentiles(found: Iterable[tmaster_pb2.MetricSeries], step: int) -> dict[s
         for minute, proto in series.minute_sketches.items():
             points = merged.setdefault(series.name.partition("/")[0], {})
             points.setdefault(minute - minute % step, Sketch()).merge(Sketch.from_proto(proto))
-    told: dict[str, dict[str, dict[str, float]]] = {}
+    percentiles: dict[str, dict[str, dict[str, float]]] = {}
     for name, points in merged.items():
         for time_s, sketch in sorted(points.items()):
             for quantile, ns in zip(QUANTILES, sketch.quantiles_ns() or (), strict=False):
-                told.setdefault(name, {}).setdefault(f"p{100 * quantile:g}", {})[str(time_s)] = ns
-    return told
+                percentiles.setdefault(name, {}).setdefault(f"p{100 * quantile:g}", {})[str(time_s)] = ns
+    return percentiles
 
 
 def downsampled(data: Mapping[int, float], kind: int, step: int) -> dict[int, float]:

@@ -28,7 +28,7 @@ async def file_data(
     topology: TheTopology,
     container: Container,
     path: FilePath,
-    offset: Annotated[int, Query(description="In bytes; -1: only tell where the file ends.")] = 0,
+    offset: Annotated[int, Query(description="In bytes; -1: only report where the file ends.")] = 0,
     length: Annotated[int, Query(description="In bytes; -1: up to the end. At most 1 MiB are sent.")] = -1,
 ) -> m.FileData:
     """Part of a log file, HTML-escaped. 400 for an offset beyond its end."""

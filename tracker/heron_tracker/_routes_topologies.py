@@ -12,7 +12,7 @@ from heron_tracker import _models as m
 from heron_tracker import _pipeline_models as p
 from heron_tracker import _plans
 from heron_tracker._checkpoints import checkpoints_model
-from heron_tracker._events import names, told
+from heron_tracker._events import names, published
 from heron_tracker._health import all_health
 from heron_tracker._pipeline import complete_before, pipeline_model
 from heron_tracker._rendering import rendered
@@ -84,7 +84,7 @@ async def all_topologies(
     """
     return [
         m.ListedTopology(
-            **told(topology),
+            **published(topology),
             **_plans.metadata(topology, ()).model_dump(
                 include={"instances", "submission_time", "submission_user", "release_version"}
             ),
@@ -181,7 +181,7 @@ async def scheduler_location(topology: TheTopology) -> m.SchedulerLocation:
     """Where its scheduler is. 404 if there is none now."""
     found = _plans.scheduler_location(topology)
     if found is None:
-        raise NotFoundError(f"topology {topology.key.name} has no scheduler location: its scheduler tells none")
+        raise NotFoundError(f"topology {topology.key.name} has no scheduler location: its scheduler has reported none")
     return found
 
 
@@ -212,8 +212,8 @@ async def checkpoints(tracker: TheTracker, topology: TheTopology) -> Response:
     if not topology.takes_checkpoints:
         raise NotFoundError(f"topology {topology.key.name} takes no checkpoints")
     (status, tmaster), stored = await asyncio.gather(tracker.tmasters.status(topology), tracker.stored.of(topology))
-    told = status.checkpoints if status is not None and status.HasField("checkpoints") else None
-    return await rendered(lambda: checkpoints_model(topology, told, tmaster, stored))
+    reported = status.checkpoints if status is not None and status.HasField("checkpoints") else None
+    return await rendered(lambda: checkpoints_model(topology, reported, tmaster, stored))
 
 
 @router.get("/topologies/pipeline")

@@ -108,7 +108,7 @@ class DrivenScheduler(Scheduler):
             except DamagedStateError as e:
                 orders = None
                 if is_ours(state, self.launch):  # else they are those of a later submission, which runs
-                    log.warning("%s: the %s is told to end all", e, self.driver)
+                    log.warning("%s: the %s is asked to end all", e, self.driver)
                     orders = self._orders_anew
             if orders is not None and not orders.stop:
                 self._write(state, orders.changed(stop=True))

@@ -69,7 +69,7 @@ class Profile(BaseModel):
     pid: int
     seconds: float
     samples: int = Field(description="How often all threads were looked at.")
-    dropped: int = Field(description="Stacks that are not told: there were too many different ones.")
+    dropped: int = Field(description="Stacks that are left out: there were too many different ones.")
     cost_cpu_s: float = Field(description="CPU time that the sampling took.")
     frames: list[ProfileFrame]
     stacks: list[ProfileStack]
