@@ -418,7 +418,7 @@ def parsers() -> Mapping[str, Parser]:
         ),
         "pid-file": Parser(_pid_file, [_pid_seed()]),
         "heartbeat": Parser(_heartbeat, [_heartbeat_seed()]),
-        "batch-side": Parser(_batch_side, [Record(job="j", batch_length_ms=1000, waiting=3).encode()]),
+        "batch-side": Parser(_batch_side, [Record(job="j", at_ms=1, batch_length_ms=1000, waiting=3).encode()]),
     }
 
 
