@@ -337,7 +337,9 @@ class BoltTask(Task):
                 return wait_ns / 1e9
             self.flush()
         held = self._acks.held if self.core.tracking else 0
-        if held and (reports := self._holding.due(held, now_ns)):
+        if not held:
+            self._holding.nothing_held()
+        elif reports := self._holding.due(held, now_ns):
             self._dispatch(reports)
         wait_s = self._holding.wait_s if held else 1.0
         if self._timers is not None:

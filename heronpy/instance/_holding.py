@@ -25,7 +25,7 @@ QUIET_NS: Final = 100_000_000
 """A bolt that got nothing for so long waits."""
 EVERY_NS: Final = 200_000_000
 BATCHES: Final = 16
-"""Roots of so many batches show which spouts there are."""
+"""So many are looked at together for whose they are: for each alone that would cost as much as its tuples."""
 RENEWALS_PER_TIMEOUT: Final = 4
 
 
@@ -37,7 +37,10 @@ class HoldingReports:
 
     def __init__(self, task_id: int) -> None:
         self._task_id = task_id
-        self._recent: deque[NDArray[np.uint64]] = deque(maxlen=BATCHES)
+        self._recent: list[NDArray[np.uint64]] = []
+        """Roots of batches that were not looked at."""
+        self._spouts: set[int] = set()
+        """Tasks that may have emitted what is held. Each must know: it keeps back the rest, and its tuples are renewed."""
         self._quiet_since_ns = 0
         self._fresh = False
         self._next_ns = 0
@@ -46,6 +49,13 @@ class HoldingReports:
         """Note a batch of tracked tuples."""
         self._recent.append(roots)
         self._fresh = True
+        if len(self._recent) >= BATCHES:
+            self._look()
+
+    def nothing_held(self) -> None:
+        """All that came is acked or failed."""
+        self._recent.clear()
+        self._spouts.clear()
 
     def due(self, held: int, now_ns: int) -> list[stmgr_pb2.Batch]:
         """The reports to send now. Called when the bolt has nothing to execute.
@@ -60,8 +70,14 @@ class HoldingReports:
         if now_ns - self._quiet_since_ns < QUIET_NS or now_ns < self._next_ns:
             return []
         self._next_ns = now_ns + EVERY_NS
-        spouts = np.unique(np.concatenate(list(self._recent)) >> np.uint64(SEQUENCE_BITS)).tolist()
-        return [control_batch(self._task_id, spout, held=held) for spout in spouts]
+        self._look()
+        return [control_batch(self._task_id, spout, held=held) for spout in sorted(self._spouts)]
+
+    def _look(self) -> None:
+        if self._recent:
+            tasks = (np.concatenate(self._recent) >> np.uint64(SEQUENCE_BITS)).astype(np.int64)
+            self._spouts.update(np.flatnonzero(np.bincount(tasks)).tolist())  # np.unique sorts
+            self._recent.clear()
 
 
 class TimeoutRenewals:

@@ -13,6 +13,7 @@ from heronpy.api import (
     Count,
     Duration,
     Grouping,
+    Spout,
     TopologyBuilder,
     TopologyContext,
     Tuple,
@@ -213,3 +214,33 @@ def test_windows_time_out_when_all_splits_have_their_share_of_a_limit_that_is_to
         assert simulator.total("__held-back-time-ns/windows") > 0
         clock.passes(simulator, 2 * TIMEOUT_S)
         assert simulator.total("__timeout-count/default") > 0, "they would wait for ever"
+
+
+class Endless(Spout):
+    outputs = ["value"]  # noqa: RUF012
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.failed = 0
+
+    def next_tuple(self) -> None:
+        self.emit([0], tup_id=0)
+
+    def fail(self, tup_id: Any) -> None:
+        self.failed += 1
+
+
+def test_tuples_of_all_spouts_time_out_that_keep_back_what_windows_wait_for() -> None:
+    builder = TopologyBuilder("held")
+    builder.set_config(
+        {
+            "topology.reliability.mode": "ATLEAST_ONCE",
+            "topology.message.timeout.secs": TIMEOUT_S,
+            "topology.max.spout.pending": 10,
+        }
+    )
+    spout = builder.add_spout("source", Endless, 40)
+    builder.add_bolt("windows", Counting.with_tumbling_window(Count(10_000)), 1, {spout: Grouping.SHUFFLE}, EVENT_TIME)
+    clock = Clock()
+    with Simulator(builder, clock=clock) as simulator:
+        clock.passes(simulator, 3 * TIMEOUT_S)
+        assert all(each.failed for each in simulator.component("source"))
