@@ -40,7 +40,7 @@ class HoldingReports:
         self._recent: list[NDArray[np.uint64]] = []
         """Roots of batches that were not looked at."""
         self._spouts: set[int] = set()
-        """Tasks that may have emitted what is held. Each must know: it keeps back the rest, and its tuples are renewed."""
+        """Tasks that may have emitted what is held. Each is to know that its limit keeps back the rest."""
         self._quiet_since_ns = 0
         self._fresh = False
         self._next_ns = 0
