@@ -268,6 +268,8 @@ def undone(
     given_up = {b for b in work.kept if not manifest.batches[b].fingerprint}
     left = {b for b in work.fingerprints if not _is_done(manifest, work, b, views, sinks)} - given_up
     if span is None:
+        if dirty and (later := next(manifest.batches.between(work.closable + 1, None), None)) is not None:
+            left.add(later[0])  # done before what it follows from was, which this run was not to go on to
         first = min(left, default=work.closable + 1)
         return sorted(left | {batch for batch in dirty if batch >= first or batch > work.closable})
     waiting = {batch for batch in dirty if batch + span > work.closable}

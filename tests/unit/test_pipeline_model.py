@@ -321,6 +321,22 @@ def test_a_history_of_which_nothing_was_kept_is_computed_once_more(
     world.check_settled()
 
 
+def test_batches_after_a_late_one_are_computed_though_a_run_was_not_to_go_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(monkeypatch)
+    world = World(tmp_path, reduced=True)
+    world.views = []
+    world.write(*range(8), upto=7)
+    world.run()
+    world.write(1)
+    assert world.run(until_ms=3 * LENGTH_MS).batches == [1, 2]
+    assert world.run(until_ms=4 * LENGTH_MS).batches == [3]
+    assert world.run().batches == [4, 5, 6, 7]
+    world.check()
+    world.check_settled()
+
+
 def test_a_value_that_a_reduction_does_not_take_is_set_aside_once_and_kept_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
