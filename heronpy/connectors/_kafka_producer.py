@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from heronpy.connectors._kafka_client import Cluster, Errors, opened, refused, said
@@ -32,18 +32,18 @@ def producer(cluster: Cluster, errors: Errors, more: Mapping[str, Any]) -> Any:
 def produce(
     producer: Any,
     topic: str,
-    failed: list[Any],
+    failed: Callable[[Any], None],
     value: bytes | None,
     key: bytes | None = None,
     headers: tuple[tuple[str, bytes | None], ...] = (),
     time_ms: int = 0,
     partition: int = -1,
 ) -> None:
-    """Queue a message. What becomes wrong with it later is added to `failed`."""
+    """Queue a message. If it turns out later that it was not taken, `failed` is called with the error."""
 
     def delivered(error: Any, _: Any) -> None:
         if error is not None:
-            failed.append(error)
+            failed(error)
 
     while True:
         try:

@@ -129,22 +129,30 @@ class KafkaSink(Sink):
 
 
 class _FlushingWriter(SinkWriter):
-    """At least once: messages are sent as they come, and a flush waits until all of them are there."""
+    """At least once: messages are sent as they come, and a flush waits until all of them are there.
+
+    What librdkafka has given up on is kept, and sent again: whoever repeats the flush acks everything when it succeeds.
+    """
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
         self._errors = Errors(sink.cluster.who)
-        self._failed: list[Any] = []
+        self._failed: list[tuple[Any, Row]] = []
         self._producer = producer(sink.cluster, self._errors, {})
 
     def write(self, element: Any) -> None:
-        produce(self._producer, self._sink.cluster.topic, self._failed, *self._sink.row(element))
+        self._send(self._sink.row(element))
+
+    def _send(self, row: Row) -> None:
+        produce(self._producer, self._sink.cluster.topic, lambda error: self._failed.append((error, row)), *row)
 
     def flush(self) -> None:
         left = self._producer.flush(_FLUSH_S)
-        failed, self._failed[:] = list(self._failed), []
+        failed, self._failed = self._failed, []
+        for _, row in failed:
+            self._send(row)
         if failed:
-            raise refusal(failed[0], self._sink.cluster)
+            raise refusal(failed[0][0], self._sink.cluster)
         if left:
             raise UnavailableError(f"{self._sink!r}: {left} messages are not taken: {self._errors.last or 'no answer'}")
         self._errors.well()

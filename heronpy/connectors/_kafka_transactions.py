@@ -193,7 +193,7 @@ class TransactionalWriter(HeldRowsWriter):
         try:
             self._producer.begin_transaction()
             for topic, row in messages:
-                produce(self._producer, topic, failed, *row)
+                produce(self._producer, topic, failed.append, *row)
             self._commit()
             self._errors.well()
             return True

@@ -209,7 +209,11 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Everything written is durable and visible on return; elements are acked only then."""
+        """Everything written is durable and visible on return; elements are acked only then.
+
+        Raises:
+            UnavailableError: perhaps not now. What was written is not forgotten: whoever calls it again acks all of it.
+        """
 
     def close(self) -> None:
         """Let go of files and connections. Called after a last `flush`; not when the process is killed."""

@@ -112,6 +112,20 @@ def test_at_least_once_a_flush_makes_messages_visible(kafka: KafkaServer, make_t
     writer.close()
 
 
+def test_at_least_once_a_message_that_was_not_taken_is_in_no_later_flush(kafka: KafkaServer, make_topic: Make) -> None:
+    """Whoever calls it again would ack it."""
+    topic = make_topic(max_message_bytes="1000")
+    writer = open_sink(KafkaSink(kafka.servers, topic))
+    writer.write("a")
+    writer.flush()
+    writer.write("b" * 2000)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="refuses a message"):
+            writer.flush()
+    assert messages(kafka, topic) == ["a"]
+    writer.close()
+
+
 def first_letter(element: str) -> str:
     return element[:1]
 
