@@ -1,7 +1,8 @@
 """A Redis stream read from a position, which is kept by whoever reads it: no consumer group, nothing to ack."""
 
 # What is trimmed before it is read is lost, and Redis does not say so. It counts what was ever added, though; so the
-# position has the number of its entry among them, and what is missing between the two numbers is gone.
+# position has the number of its entry among them, and what is missing between the two numbers is gone. If there are
+# fewer than that, it is another stream of the same name, or Redis has lost some in a failover.
 
 from __future__ import annotations
 
@@ -89,15 +90,19 @@ class RedisSplitReader(SplitReader):
             self._position = StreamPosition(info["last-generated-id"].decode(), added)
             return []
         known = self._position.added if self._position is not None else None
-        if added is not None and (
-            info["first-entry"] is None or _order(info["first-entry"][0].decode()) > _order(after)
-        ):
-            # Everything that is there comes after the position.
-            lost = 0 if known is None else added - length - known
-            if lost > 0:
-                reason = f"{lost} entries after {after} were removed from the stream before they were read"
+        if added is not None:
+            first = info["first-entry"]
+            after_position = first is None or _order(first[0].decode()) > _order(after)
+            gone = added - length if after_position else added
+            if known is not None and gone < known:
+                reason = f"the stream was made again, or has lost entries: what came after {after} may be gone"
                 self._dead_letter(f"{self._stream}:{after}", None, reason)
-            known = added - length
+                known = None
+            elif known is not None and after_position and gone > known:
+                reason = f"{gone - known} entries after {after} were removed from the stream before they were read"
+                self._dead_letter(f"{self._stream}:{after}", None, reason)
+            if after_position:
+                known = gone
         self._position = StreamPosition(after, known)
         found: list[tuple[bytes, Any]] = entries
         return found

@@ -409,6 +409,22 @@ def test_entries_that_are_trimmed_before_they_are_read_are_reported(client: redi
     assert [reason[:9] for _, _, reason in dead.letters] == ["5 entries"]
 
 
+@pytest.mark.parametrize("later", [2, 6])
+def test_a_stream_that_was_made_again_is_read_and_what_was_not_read_of_the_other_is_reported(
+    client: redis.Redis, server: RedisServer, later: int
+) -> None:
+    source = RedisStream(server.url, "s", group="g")
+    _fill(client, "s", 10)
+    dead = DeadLetters()
+    reader = opened(source, "s", None, dead)
+    assert len(reader.read(4)) == 4
+    client.delete("s")
+    _fill(client, "s", later, first=10)
+    numbers = [str(number) for number in range(10, 10 + later)]
+    assert [record.value["n"] for record in rest_of(reader)] == numbers
+    assert [reason[:25] for _, _, reason in dead.letters] == ["the stream was made again"]
+
+
 def test_a_stream_read_from_its_end_has_what_comes_later(client: redis.Redis, server: RedisServer) -> None:
     source = RedisStream(server.url, "s", group="g", start="$")
     for first in (0, 5):
