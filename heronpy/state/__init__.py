@@ -15,7 +15,7 @@
 State by key may be larger than memory: with a `Memory`, what is committed and does not fit goes to a file.
 
 The contract with the engine, see `TaskStates`: `begin` at the marker is O(1) in the size of the state; `write`, called
-between batches, writes in slices of 3.5 ms what has changed since the last *committed* checkpoint, with the values of
+between batches, writes in slices of 2 ms what has changed since the last *committed* checkpoint, with the values of
 the marker, while the task goes on; an aborted checkpoint gives its changes back. A value that cannot be saved fails the
 checkpoint, named by component, state and key, and never the tuple at hand.
 

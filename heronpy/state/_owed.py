@@ -135,20 +135,23 @@ class Owed:
         (self.saved if self.in_place else values)[key] = Written(self, value)
 
     def write(self, deadline_s: float, clock: Clock) -> bool:
-        """Write until a time, one run at least. Whether nothing is left.
+        """Write until a time: one run, and more as long as those would end by then. Whether nothing is left.
 
         Raises:
             CheckpointError: a value cannot be encoded; names component, state and key.
         """
         more = not self.done
+        now_s = clock()
         while more and self._failure is None:
+            began_s = now_s
             more = (
                 self._write_one_by_one(deadline_s, clock)
                 or self._write_run()
                 or self._write_cold()
                 or self._write_tombstones()
             )
-            if more and clock() >= deadline_s:
+            now_s = clock()
+            if now_s + (now_s - began_s) >= deadline_s:
                 break
         if self._failure is not None:
             raise self._failure

@@ -28,17 +28,17 @@ def decoded(schema: Schema, place: Place, blocks: Iterable[Block]) -> tuple[dict
     stamps: dict[Any, int] = {}
     for (_, exact), run in groupby(blocks, key=lambda block: (block.state, not block.entries.originals)):
         if exact:
-            _decode_newest(schema, place, run, data, stamps)
+            data = _with_newest(schema, place, run, data, stamps)
         else:
             for block in run:
                 decode_block(schema, place, block, data, stamps)
     return data, stamps
 
 
-def _decode_newest(
+def _with_newest(
     schema: Schema, place: Place, blocks: Iterable[Block], data: dict[Any, Any], stamps: dict[Any, int]
-) -> None:
-    """Apply blocks of one state whose keys are as they were: of each key only the newest value is decoded.
+) -> dict[Any, Any]:
+    """`data` with blocks of one state whose keys are as they were: of each key only the newest value is decoded.
 
     Each value takes the place of its bytes, so that both are in memory for one of them at a time.
     """
@@ -65,7 +65,10 @@ def _decode_newest(
     for key in deleted:
         del values[key]
         data.pop(key, None)
+    if not data:
+        return values  # instead of all keys once more
     data.update(values)
+    return data
 
 
 def decode_block(schema: Schema, place: Place, block: Block, data: dict[Any, Any], stamps: dict[Any, int]) -> None:

@@ -32,7 +32,7 @@ from heronpy.state._tracked import BASE_FRACTION, Tracked
 if TYPE_CHECKING:
     from heronpy.state._spill import Memory
 
-SLICE_S: Final = 0.0035
+SLICE_S: Final = 0.002
 """How long a task may be busy with a checkpoint between two batches."""
 
 BOUNDED_RUN_BYTES: Final = 1 << 20
