@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from stored_place import Place, all_but
 
-from heronpy.connectors import CsvFile, JsonLines, ParquetFile, Source, TextFile
+from heronpy.api import Bolt, Grouping, TopologyBuilder, TopologyContext, Tuple
+from heronpy.connectors import CsvFile, JsonLines, ParquetFile, Source, SourceSpout, TextFile
 from heronpy.errors import ConfigError, HeronError, NotFoundError, UnavailableError
+from heronpy.testing import Simulator
 from heronpy.testing.connectors_kit import Damaged, DeadLetters, SourceKit, drain, open_source
 from heronpy.testing.positions_kit import RewindableSourceKit
 from heronpy.testing.servers import S3Server, s3_missing
@@ -214,3 +216,31 @@ def test_a_store_that_is_away_is_no_damage(place: Place, server: S3Server) -> No
         server.start()
     assert dead.letters == []
     assert len(read(source)) == 100
+
+
+class Seen(Bolt):
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.values: list[Any] = []
+
+    def process(self, tup: Tuple) -> None:
+        self.values.append(tup.values[0])
+
+
+def test_at_most_once_each_record_is_emitted_once_and_a_restarted_task_goes_on(place: Place, tmp_path: Path) -> None:
+    builder = TopologyBuilder("lines")
+    lines = builder.add_spout("lines", SourceSpout(TextFile(place.url("*.txt")), directory=tmp_path), 2)
+    builder.add_bolt("seen", Seen, 1, {lines: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATMOST_ONCE"})
+
+    def seen() -> list[Any]:
+        with Simulator(builder.build()) as simulator:
+            simulator.run(seconds=1)
+            while simulator.step():
+                pass
+            return sorted(simulator.component("seen")[0].values)
+
+    for number in range(3):
+        place.put(f"{number}.txt", f"{number}\n".encode() * 500)
+    assert seen() == sorted(["0", "1", "2"] * 500)
+    place.put("3.txt", b"3\n" * 10)
+    assert seen() == ["3"] * 10
