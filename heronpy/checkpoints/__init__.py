@@ -62,6 +62,7 @@ from heronpy.checkpoints._object_writer import RUN_BYTES, ObjectWriter
 from heronpy.checkpoints._redis import RedisStorage
 from heronpy.checkpoints._restore import (
     NOTHING_SAVED,
+    MergedBlock,
     ReadAhead,
     Saved,
     SavedState,
@@ -101,6 +102,7 @@ __all__ = [
     "LogRef",
     "LoggedBatch",
     "Manifest",
+    "MergedBlock",
     "ObjectReader",
     "ObjectRef",
     "ObjectWriter",

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from heronpy.checkpoints._header import Kind
 from heronpy.checkpoints._manifest import Manifest, ObjectRef
@@ -101,6 +102,16 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class MergedBlock(Block):
+    """All entries of a state, each key once: `merged`, and nothing in `keys` and `values`."""
+
+    merged: dict[Any, Any]
+    """Values by key, decoded as far as that could be. Whoever takes the block has it for itself."""
+    encoded: Collection[Any]
+    """The keys of the others."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReadAhead:
     """State by key of one task as of a committed checkpoint, read before anybody knew whether it would be needed."""
 
@@ -110,8 +121,8 @@ class ReadAhead:
     index: int
     tasks: int
     """The task's index, and how many there are: what it was read for."""
-    blocks: Mapping[str, Block]
-    """By name of the state, all its entries in one; values may be decoded."""
+    blocks: Mapping[str, MergedBlock]
+    """By name of the state."""
 
     def precedes(self, checkpoint_id: int, epoch: int) -> bool:
         """Whether a checkpoint that was taken in a restore epoch has all that this one has, and what came after it.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
-from heronpy.checkpoints import Block, ReadAhead, Saved
+from heronpy.checkpoints import MergedBlock, ReadAhead, Saved
 from heronpy.errors import HeronError
 from heronpy.proto import checkpoint_pb2
 from heronpy.state import merged_blocks
@@ -88,7 +88,7 @@ class ReadingAhead:
         """Checkpoint, index and number of tasks."""
         self._epoch = 0
         self._done = False
-        self._blocks: Mapping[str, Block] = {}
+        self._blocks: Mapping[str, MergedBlock] = {}
         self._pace = Pace()
         self._reading: asyncio.Task[None] | None = None
         self._forgetting: asyncio.TimerHandle | None = None
@@ -138,7 +138,7 @@ class ReadingAhead:
 
     async def _read(self, checkpoint: int, index: int, tasks: int, pace: Pace) -> None:
         began_s = time.perf_counter()
-        blocks: Mapping[str, Block] = {}
+        blocks: Mapping[str, MergedBlock] = {}
         try:
             async with self._connect() as store:
                 saved = await store.read_ahead(checkpoint, self._component, index, tasks, pause=pace)
@@ -151,6 +151,6 @@ class ReadingAhead:
             return
         self._blocks, self._done = blocks, True
         took_s = time.perf_counter() - began_s
-        entries = sum(len(block.keys) for block in blocks.values())
+        entries = sum(len(block.merged) for block in blocks.values())
         log.info("%d entries of checkpoint %d are read ahead in %.2f s", entries, checkpoint, took_s)
         self.report(checkpoint, (index, tasks))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from msgspec.msgpack import Ext
 
-from heronpy.checkpoints import DELETED, Block, Entries, Kind, Saved, SavedState
+from heronpy.checkpoints import DELETED, Entries, Kind, MergedBlock, Saved, SavedState
 from heronpy.state._schema import CODECS
 
 ENTRIES_AT_ONCE: Final = 256
@@ -42,7 +42,7 @@ _DECODERS: Final[Mapping[str, Callable[[Any], Any]]] = {"pickle": _unpickled, "m
 """By codec. A value of another one stays as it is stored."""
 
 
-def merged_blocks(saved: Saved, pause: Callable[[], None]) -> dict[str, Block]:
+def merged_blocks(saved: Saved, pause: Callable[[], None]) -> dict[str, MergedBlock]:
     """All entries of each state by key, as far as they can be merged here.
 
     Args:
@@ -56,7 +56,7 @@ def merged_blocks(saved: Saved, pause: Callable[[], None]) -> dict[str, Block]:
     return found
 
 
-def _merged(state: SavedState, pause: Callable[[], None]) -> Block | None:
+def _merged(state: SavedState, pause: Callable[[], None]) -> MergedBlock | None:
     """All entries of a state in one block; None if it has keys that only unpickling brings back, or several schemas."""
     values: dict[Any, Any] = {}
     stamps: dict[Any, int] = {}
@@ -71,29 +71,32 @@ def _merged(state: SavedState, pause: Callable[[], None]) -> Block | None:
         pause()
     if of is None:
         return None
-    _decode(values, _DECODERS.get(of.codec), pause)
+    encoded = _decode(values, _DECODERS.get(of.codec), pause)
     times = [stamps.get(key, 0) for key in values] if stamps else []
-    return Block(of, groups, tuple(values), Entries(b"", {}, list(values.values()), times))
+    return MergedBlock(of, groups, (), Entries(b"", {}, (), times), values, encoded)
 
 
-def _decode(values: dict[Any, Any], decode: Callable[[Any], Any] | None, pause: Callable[[], None]) -> None:
-    """Put values in the places of their bytes, and remove what is deleted."""
-    deleted = []
+def _decode(values: dict[Any, Any], decode: Callable[[Any], Any] | None, pause: Callable[[], None]) -> list[Any]:
+    """Put values in the places of their bytes, and remove what is deleted. The keys of those that stay bytes."""
+    deleted, encoded = [], []
     for number, (key, value) in enumerate(values.items()):
         if type(value) is Ext:
             if value == DELETED:
                 deleted.append(key)
-            elif decode is not None:
-                values[key] = _decoded(value, decode)
+            elif decode is None or type(found := _decoded(value, decode)) is Ext:
+                encoded.append(key)
+            else:
+                values[key] = found
         if number % ENTRIES_AT_ONCE == 0:
             pause()
     for key in deleted:
         del values[key]
+    return encoded
 
 
 def _decoded(value: Ext, decode: Callable[[Any], Any]) -> Any:
+    """The value, or an `Ext` if that is for the restore to decode."""
     try:
-        found = decode(value.data)
+        return decode(value.data)
     except Exception:  # a restore says what is wrong with it, if anything is
         return value
-    return value if type(found) is Ext else found

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.msgpack import Ext
 
-from heronpy.checkpoints import DELETED, Block, SavedState
+from heronpy.checkpoints import DELETED, Block, MergedBlock, SavedState
 from heronpy.errors import CheckpointError
 from heronpy.state._other_kinds import TaskState
 from heronpy.state._place import Place, shown
@@ -43,16 +43,27 @@ def _with_newest(
     Each value takes the place of its bytes, so that both are in memory for one of them at a time.
     """
     values: dict[Any, Any] = {}
+    encoded: dict[Any, None] | None = None
+    """Where some are decoded already: the keys of those that may not be."""
     for block in blocks:
-        values.update(zip(block.keys, block.entries.values, strict=True))
+        keys: Iterable[Any] = block.keys
+        if isinstance(block, MergedBlock):
+            assert not values
+            values, encoded = block.merged, dict.fromkeys(block.encoded)
+            keys = values
+        else:
+            values.update(zip(keys, block.entries.values, strict=True))
+            if encoded is not None:
+                encoded.update(dict.fromkeys(keys))
         if block.entries.stamps:
-            stamps.update(zip(block.keys, block.entries.stamps, strict=True))
+            stamps.update(zip(keys, block.entries.stamps, strict=True))
     decode, migrated = _decoder(schema, place, block)
     del block
+    items = values.items() if encoded is None or migrated is not None else ((key, values[key]) for key in encoded)
     deleted: list[Any] = []
     key: Any = None
     try:
-        for key, value in values.items():
+        for key, value in items:
             if type(value) is not Ext:
                 if migrated is not None:
                     values[key] = migrated(value)

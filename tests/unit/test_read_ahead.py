@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_kit import GROUPS, NAME, Component
 
-from heronpy.checkpoints import Block, ObjectReader, ObjectRef, ReadAhead, Saved, read_saved
+from heronpy.checkpoints import ObjectReader, ObjectRef, ReadAhead, Saved, read_saved
 from heronpy.errors import CheckpointError, UnavailableError
 from heronpy.hashing import key_group
 from heronpy.instance.checkpoints import KEPT_S, ReadingAhead
@@ -237,8 +237,8 @@ def test_code_of_the_user_runs_only_at_the_restore() -> None:
     before = Point.unpickled
     block = reader.ahead(0, 1).blocks["values"]
     assert Point.unpickled == before
-    values = dict(zip(block.keys, block.entries.values, strict=True))
-    assert values[KEYS[1]] == {"when": datetime.timedelta(1), "set": {1, 2}}
+    assert list(block.encoded) == [KEYS[0]]
+    assert block.merged[KEYS[1]] == {"when": datetime.timedelta(1), "set": {1, 2}}
     assert reader.states(reader.ahead(0, 1), 0, 1)["values"][KEYS[0]] == Point(1)
     assert Point.unpickled == before + 1
 
@@ -330,7 +330,7 @@ async def test_what_is_ordered_is_read_once_and_reported_as_often_as_it_is_order
         assert ahead is not None
         assert (ahead.checkpoint_id, ahead.epoch, ahead.index, ahead.tasks) == (1, 2, 0, 2)
         expected = {key for key in KEYS if key_group(key, GROUPS) < GROUPS // 2}
-        assert set(ahead.blocks["values"].keys) == expected
+        assert set(ahead.blocks["values"].merged) == expected
         assert reading.take() is None
         assert said == [1, 1, 0]
 
@@ -401,6 +401,6 @@ def test_blocks_are_not_shared_between_restores() -> None:
     of.checkpoint()
     reader = Reader(of)
     first, second = reader.ahead(0, 1), reader.ahead(0, 1)
-    blocks: list[Block] = [each.blocks["values"] for each in (first, second)]
-    assert blocks[0].entries.values[0] is not blocks[1].entries.values[0]
+    merged = [each.blocks["values"].merged for each in (first, second)]
+    assert merged[0][KEYS[0]] is not merged[1][KEYS[0]]
     assert replace(first, blocks={}) == replace(second, blocks={})
