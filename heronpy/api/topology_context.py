@@ -68,6 +68,8 @@ class TopologyContext(StateContext):
         self._metrics = metrics
         self._secrets = secrets
         self.task_hooks: list[ITaskHook] = []
+        self.on_task_hook: Callable[[], None] = lambda: None
+        """Called when a hook was added. The engine's."""
         """The hooks of this task, in the order of their addition."""
         self.restore_epoch = 0
         """Effectively once: in which restore the component was made; it grows with each. A fence for what is written
@@ -190,14 +192,16 @@ class TopologyContext(StateContext):
         return None if tasks is None else list(tasks)
 
     def add_task_hook(self, task_hook: ITaskHook) -> None:
-        """Have a hook called from now on.
+        """Have a hook called from now on. Add them in `initialize()`: later ones are not prepared.
 
         Raises:
             TypeError: not an ITaskHook.
+            RuntimeError: the first hook of a spout comes while tuples are on their way, whose ids were not kept.
         """
         if not isinstance(task_hook, ITaskHook):
             raise TypeError(f"{task_hook!r} is no ITaskHook")
         self.task_hooks.append(task_hook)
+        self.on_task_hook()
 
     def get_this_task_index(self) -> int:
         """Number of this task within its component, from 0."""

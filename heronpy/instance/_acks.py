@@ -56,8 +56,6 @@ class Acks:
         self._late: deque[InBatch] = deque()
         self._resets: deque[Tuple] = deque()
         self.ack, self.fail = self._make_marks()
-        if core.hooks:
-            self.ack, self.fail = self._observed(self.ack, self.fail)
         self.settles = False
         """Whether all that is taken up is to be settled, also what is not tracked."""
         # Each is counted by one thread at a time: the task's, and whoever sends.
@@ -98,11 +96,9 @@ class Acks:
 
         return ack, fail
 
-    def _observed(
-        self, ack: Callable[[Tuple], None], fail: Callable[[Tuple], None]
-    ) -> tuple[Callable[[Tuple], None], Callable[[Tuple], None]]:
-        """ack and fail for task hooks: slower, so only there."""
-        core = self._core
+    def observe(self) -> None:
+        """Have task hooks called: slower, so only where there are any."""
+        core, ack, fail = self._core, self.ack, self.fail
 
         def observed_ack(tup: Tuple) -> None:
             ack(tup)
@@ -114,7 +110,7 @@ class Acks:
             for hook in core.hooks:
                 hook.bolt_fail(BoltFailInfo(tup, core.task_id, self._since_start_ms()))
 
-        return observed_ack, observed_fail
+        self.ack, self.fail = observed_ack, observed_fail
 
     @property
     def held(self) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-import operator
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heronpy.api.exceptions import FailedException
@@ -17,9 +15,10 @@ from heronpy.instance._anchors import anchored
 from heronpy.instance._batch_size import BatchSize
 from heronpy.instance._core import Delegate, Stopped, TaskCore, TaskFailed
 from heronpy.instance._edges import AnchoredFan, Fan, Taken
-from heronpy.instance._emitter import Process, make_emitter
+from heronpy.instance._emitter import Ack, BoltLoop, Process, make_emitter, observed_emit
 from heronpy.instance._holding import HoldingReports, TimeoutRenewals
-from heronpy.instance._inbatch import InBatch, per_origin, root_batches
+from heronpy.instance._in_hand import BatchInHand
+from heronpy.instance._inbatch import InBatch, root_batches
 from heronpy.instance._pacing import ACK_TASKS_MAX, Pacing
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
@@ -55,15 +54,9 @@ class BoltTask(Task):
         self._tick_at_ns = 0
         self._poll_user_at_ns = 0
         self._process_began_ns = 0
-        self._batch_began_ns = 0
-        self._running: tuple[Tuples, Sequence[InBatch], Iterator[int], int] | None = None
-        """The batch in hand, its origins, what is left of its numbers, and how many of its tuples were counted."""
-        self._values: Sequence[list[Any]] = ()
-        """Of the batch in hand."""
+        self._in_hand: BatchInHand | None = None
         self.set_aside: SetAside | None = None
         self._timers: TaskTimers | None = None
-        self._skipped = 0
-        """Tuples of the batch in hand that were executed before a restore."""
         core.open_outputs(AnchoredFan if core.tracking else Fan)
         self._batch = BatchSize(core.config, len(core.outputs.pairs))
         self._emitter = make_emitter(core, self._batch, flush=self.flush, service_signals=self.service_signals)
@@ -72,17 +65,31 @@ class BoltTask(Task):
         timeout_ns = core.settings.message_timeout_ns
         renews = core.tracking and core.settings.windows_hold and timeout_ns
         self._renewals = TimeoutRenewals(core.task_id, timeout_ns) if renews else None
-        delegate = Delegate(core)
-        self._fail = self._acks.fail if core.states is None or core.tracking else self._roll_back
-        delegate.emit, delegate.ack, delegate.fail = self._emitter.emit, self._acks.ack, self._fail
+        self.user_object: Any = None
+        self._fail: Ack
+        self._loop: BoltLoop
+        self._delegate = delegate = Delegate(core)
         delegate.reset_timeout, delegate.send_watermark = self._reset_timeout, self.send_watermark
-        self.user_object: Any = core.make_component(delegate)
-        acks = bool(getattr(self.user_object, "auto_ack", False))
+        self._bind(self._emitter.emit)
+        self._observe_hooks()
+        self.user_object = core.make_component(delegate)
+        self._bind(delegate.emit)
         self._acks.settles = core.states is not None and not core.tracking and settles_tuples(type(self.user_object))
-        anchors = bool(getattr(self.user_object, "auto_anchor", False))
-        self._loop = self._emitter.bolt_loop(anchors, self._acks.ack if acks else None)
         received = getattr(self.user_object, "receive_watermark", None)
         self._watermark_receivers: list[Callable[[int, int], None]] = [] if received is None else [received]
+
+    def _bind(self, emit: Callable[..., list[int]]) -> None:
+        core, delegate, user_object = self.core, self._delegate, self.user_object
+        self._fail = self._acks.fail if core.states is None or core.tracking else self._roll_back
+        delegate.emit, delegate.ack, delegate.fail = emit, self._acks.ack, self._fail
+        if user_object is not None:
+            core.bind(user_object, delegate)
+            acks, anchors = (bool(getattr(user_object, name, False)) for name in ("auto_ack", "auto_anchor"))
+            self._loop = self._emitter.bolt_loop(anchors, self._acks.ack if acks else None)
+
+    def _observe(self) -> None:
+        self._acks.observe()
+        self._bind(observed_emit(self.core, self._emitter.emit))
 
     def _since_start_ms(self) -> float:
         return (self.core.clock() - self._process_began_ns) / 1e6
@@ -190,40 +197,20 @@ class BoltTask(Task):
             return
         if skip:
             values, tuples = values[skip:], tuples.without_first(skip)
-        self._skipped = skip
-        origins = [InBatch(tuples, component, stream, declared[stream].fields) for stream in tuples.streams]
-        if tuples.stream_indexes is None:
-            origin_of_each: Iterator[InBatch] = itertools.repeat(origins[0])
-        else:
-            origin_of_each = map(origins.__getitem__, tuples.stream_indexes.tolist())
-        began_ns = self._batch_began_ns = core.clock()
-        for origin in origins:
-            origin.began_ns = received_ns
-        self._count_received(tuples, origins, began_ns - received_ns)
-        # The range is the batch's clock: what is left of it says how many tuples were begun.
-        numbers = iter(range(tuples.count))
-        self._values = values
-        self._run(tuples, origins, map(Tuple, values, origin_of_each, numbers), numbers)
-
-    def _count_received(self, tuples: Tuples, origins: Sequence[InBatch], took_ns: int) -> None:
-        metrics = self.core.metrics
-        for origin, count in per_origin(tuples, origins, 0, tuples.count):
-            source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (tuples.count or 1)
-            metrics.add(f"__tuple-deserialization-time-ns/{source}", share_ns)
-            metrics.mean(f"__av-tuple-deserialization-time-ns/{source}", share_ns, count)
+        batch = BatchInHand(tuples, values, component, lambda stream: declared[stream].fields, skip)
+        for origin, count in batch.count_received(core.metrics, received_ns, core.clock()):
             self._acks.took_up(origin, count)
         if len(tuples.roots):
             self._holding.received(tuples.roots)
             if self._renewals is not None:
-                self._renewals.received(origins)
+                self._renewals.received(batch.origins)
+        self._run(batch)
 
-    def _run(
-        self, tuples: Tuples, origins: Sequence[InBatch], received: Iterator[Tuple], numbers: Iterator[int]
-    ) -> None:
+    def _run(self, batch: BatchInHand) -> None:
         core = self.core
         if self._nothing_unsent():
-            self._pacing.waits_since(self._batch_began_ns)
-        self._running = tuples, origins, numbers, 0
+            self._pacing.waits_since(batch.began_ns)
+        self._in_hand = batch
         process = self.user_object.process
         if self._timers is not None:
             process = self._timers.observing(process)
@@ -232,24 +219,23 @@ class BoltTask(Task):
         if self.set_aside:
             process = self.set_aside.sifted(process, self._acks.ack, self._emitter.emit)
         try:
-            while operator.length_hint(numbers):
+            while batch.left:
                 try:
-                    self._loop(received, process)
+                    self._loop(batch.received, process)
                 except FailedException:
-                    self._fail_last(tuples, origins, numbers)
+                    self._fail_last(batch)
                 except Exception as error:
                     outage = isinstance(error, OUTAGES)
-                    failed = self._fail_last(tuples, origins, numbers, outage=outage)
+                    failed = self._fail_last(batch, outage=outage)
                     if core.states is not None and not core.settings.fail_only and not outage:
                         core.failed = core.failed or FailedTuple.of(core, failed)
                     self._user_error("process()", error)
                 except (SystemExit, KeyboardInterrupt):
-                    self._fail_last(tuples, origins, numbers)  # sent by close()
+                    self._fail_last(batch)  # sent by close()
                     raise
         finally:
             self._count_executed()
-            self._running = None
-            self._values = ()
+            self._in_hand = None
         self._flush_if_due(core.clock())
         if self._rejected:
             self.settle()
@@ -279,32 +265,13 @@ class BoltTask(Task):
 
     def _count_executed(self) -> None:
         """Count what was executed since the last call, and the time it took."""
-        if self._running is None:
-            return
-        tuples, origins, numbers, counted = self._running
-        begun = tuples.count - operator.length_hint(numbers)
-        if begun == counted:
-            return
-        now_ns = self.core.clock()
-        took_ns = now_ns - self._batch_began_ns
-        metrics = self.core.metrics
-        for origin, count in per_origin(tuples, origins, counted, begun):
-            source, share_ns = f"{origin.component}/{origin.stream}", took_ns * count / (begun - counted)
-            metrics.add(f"__execute-count/{source}", count)
-            metrics.add(f"__execute-time-ns/{source}", share_ns)
-            metrics.mean(f"__execute-latency/{source}", share_ns, count)
-        self._batch_began_ns = now_ns
-        self._done += begun - counted
-        self._running = tuples, origins, numbers, begun
+        if self._in_hand is not None:
+            self._done += self._in_hand.count_executed(self.core.metrics, self.core.clock())
 
-    def _fail_last(
-        self, tuples: Tuples, origins: Sequence[InBatch], numbers: Iterator[int], *, outage: bool = False
-    ) -> Tuple:
+    def _fail_last(self, batch: BatchInHand, *, outage: bool = False) -> Tuple:
         """Fail the tuple whose process() raised, and return it. It is not to blame for an outage."""
         self._emitter.no_anchor()
-        index = tuples.count - operator.length_hint(numbers) - 1
-        stream = 0 if tuples.stream_indexes is None else int(tuples.stream_indexes[index])
-        tup = Tuple(self._values[index], origins[stream], index)
+        tup = batch.last()
         if outage and self._fail == self._roll_back:
             self._acks.fail(tup)
             self.core.roll_back(f"a tuple of {tup.component}:{tup.stream} met an outage")
@@ -382,16 +349,13 @@ class BoltTask(Task):
     @property
     def begun(self) -> int:
         """How many tuples of the batch in hand are executed, between two of them; 0 if there is none."""
-        if self._running is None:
-            return 0
-        tuples, _, numbers, _ = self._running
-        return self._skipped + tuples.count - operator.length_hint(numbers)
+        return 0 if self._in_hand is None else self._in_hand.begun
 
     @property
     def unsettled(self) -> int:
         if self.core.tracking:
             return 0  # a tree that is not complete waits for no commit, and comes again
-        rest = operator.length_hint(self._running[2]) if self._running is not None else 0
+        rest = 0 if self._in_hand is None else self._in_hand.left
         return self._acks.held - rest
 
     def settle_more(self) -> None:

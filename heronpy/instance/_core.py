@@ -178,16 +178,20 @@ class TaskCore:
         components = self.plan.logical.components
         self.spout_tasks = sum(components[instance.component].is_spout for _, instance in self.plan.tasks.values())
 
-    def make_component(self, delegate: Any) -> Any:
+    def make_component(self, delegate: Delegate) -> Any:
         """The user's spout or bolt, built as Heron builds it."""
         cls = load_class(self.component.class_name)
         component = cls(delegate=delegate)
-        # The engine's own emit, ack and fail run without a detour through the base class, unless they are overridden.
+        self.bind(component, delegate)
+        return component
+
+    def bind(self, component: Any, delegate: Delegate) -> None:
+        """Have emit, ack and fail run without a detour through the base class, unless they are overridden."""
+        cls = type(component)
         base, names = (Spout, ("emit",)) if self.component.is_spout else (Bolt, ("emit", "ack", "fail"))
         for name in names:
             if getattr(cls, name, None) is getattr(base, name):
                 setattr(component, name, getattr(delegate, name))
-        return component
 
     def initialize(self, component: Any) -> None:
         """Give the user's spout or bolt its state, and call its initialize().

@@ -238,13 +238,12 @@ def make_emitter(
         return staged + full - room
 
     emit: Callable[..., list[int]] = emit_of_spout if core.component.is_spout else emit_of_bolt
-    if core.settings.debug or core.hooks:
-        emit = _observed(core, emit, stream_position=1 if core.component.is_spout else 0)
     return Emitter(emit, drain, unsent, rebind, doze, poll_spout, bolt_loop, no_anchor)
 
 
-def _observed(core: TaskCore, emit: Callable[..., list[int]], *, stream_position: int) -> Callable[..., list[int]]:
+def observed_emit(core: TaskCore, emit: Callable[..., list[int]]) -> Callable[..., list[int]]:
     """emit for topology.debug and task hooks: slower, so only there."""
+    stream_position = 1 if core.component.is_spout else 0
 
     def observed(tup: Any, *args: Any, **named: Any) -> list[int]:
         tasks = emit(tup, *args, **named)

@@ -7,19 +7,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from heronpy.api.spout import Spout
-from heronpy.api.task_hook import SpoutAckInfo, SpoutFailInfo
 from heronpy.instance._batch_size import BatchSize
-from heronpy.instance._commit_ledger import CommitLedger
 from heronpy.instance._core import Delegate, TaskCore, TaskFailed
 from heronpy.instance._edges import Taken
-from heronpy.instance._emitter import make_emitter
+from heronpy.instance._emitter import make_emitter, observed_emit
+from heronpy.instance._outcomes import Outcomes
 from heronpy.instance._pacing import IdlePause, Pacing, Ramp
 from heronpy.instance._pending import HELD, PendingLimit
 from heronpy.instance._roots import Finished
 from heronpy.instance._sender import packed
 from heronpy.instance._serializing import Rejected
-from heronpy.instance._spout_counts import SpoutCounts
 from heronpy.instance._task import Task
 from heronpy.instance._tracking import SpoutTracker, Trees, TreesUntilCommit, UntilCommit, Untracked
 from heronpy.proto import stmgr_pb2
@@ -56,44 +53,49 @@ class SpoutTask(Task):
         self._chunk = 1
         self._sweep_at_ns = 0
         self._sending = False
-        streams = list(core.component.outputs) or ["default"]
-        self._counts = SpoutCounts(core.metrics, streams)
-        self._instant: deque[tuple[str, Any]] = deque()
-        """Stream and id of tuples that count as acked as soon as they are emitted."""
-        self._ledger: CommitLedger[Any] | None = None if core.states is None else CommitLedger()
-        """With checkpoints: what is acked with the commit that covers it, each a `Finished` or a list of `_instant`."""
-        self._outcomes: deque[tuple[Finished, Finished, list[Rejected]]] = deque()
+        self.outcomes = Outcomes(core, self._call)
+        """What user code is told of its tuples."""
+        self._sent: deque[tuple[Finished, Finished, list[Rejected]]] = deque()
         """What sending has brought to light: roots done, roots failed, tuples refused. Any thread appends."""
-        self._tracker = self._make_tracker(streams)
+        self._tracker = self._make_tracker()
         core.open_outputs(self._tracker.make_fan)
         self._batch = BatchSize(core.config, len(core.outputs.pairs))
         self._emitter = make_emitter(
-            core, self._batch, flush=self.flush, note=self._instant.append, mix=self._tracker.mix
+            core, self._batch, flush=self.flush, note=self.outcomes.instant.append, mix=self._tracker.mix
         )
-        delegate = Delegate(core)
-        delegate.emit, delegate.send_watermark = self._emitter.emit, self.send_watermark
         self.user_object: Any = None
+        self._delegate = delegate = Delegate(core)
+        delegate.emit, delegate.send_watermark = self._emitter.emit, self.send_watermark
+        self._observe_hooks()
         self.user_object = core.make_component(delegate)
-        kind = type(self.user_object)
-        self._wants_ack = _overrides(kind, "ack") or bool(core.hooks)
-        self._wants_fail = _overrides(kind, "fail") or bool(core.hooks)
-        self._tracker.keep_ids(self._wants_ack or self._wants_fail)
+        self.outcomes.report_to(self.user_object)
+        self._tracker.keep_ids(self.outcomes.wanted)
 
-    def _make_tracker(self, streams: Sequence[str]) -> SpoutTracker:
-        core, settings = self.core, self.core.settings
+    def _observe(self) -> None:
+        if self.user_object is not None and self.core.tracking and not self.outcomes.wanted:
+            if self.pending:
+                raise RuntimeError("a spout's first task hook must be added before it emits, in initialize()")
+            self._tracker.keep_ids(True)
+        self.outcomes.wants_ack = self.outcomes.wants_fail = True
+        self._delegate.emit = observed_emit(self.core, self._emitter.emit)
+        if self.user_object is not None:
+            self.core.bind(self.user_object, self._delegate)
+
+    def _make_tracker(self) -> SpoutTracker:
+        core, settings, ledger = self.core, self.core.settings, self.outcomes.ledger
         if not core.tracking:
-            return Untracked() if self._ledger is None else UntilCommit(self._ledger)
+            return Untracked() if ledger is None else UntilCommit(ledger)
         fixed = settings.max_spout_pending
         limit = PendingLimit(HELD if fixed is None and settings.holds_tuples else fixed)
         trees: dict[str, Any] = {
             "limit": limit,
             "timeout_ns": settings.message_timeout_ns,
-            "streams": streams,
+            "streams": list(core.component.outputs) or ["default"],
             "lock": core.lock,
         }
-        if self._ledger is None:
+        if ledger is None:
             return Trees(core.task_id, **trees)
-        return TreesUntilCommit(core.task_id, self._ledger, **trees)
+        return TreesUntilCommit(core.task_id, ledger, **trees)
 
     def open(self) -> None:
         """Call the user's initialize()."""
@@ -123,7 +125,7 @@ class SpoutTask(Task):
         """Flush what was emitted, then close the user's component."""
         self.core.signal.due = False
         self.flush()
-        self._take_outcomes()
+        self.settle()
         try:
             for hook in self.core.hooks:
                 hook.clean_up()
@@ -148,7 +150,7 @@ class SpoutTask(Task):
         """Do a bounded piece of work. Returns how many seconds the task may sleep if no message comes."""
         now_ns = self.core.clock()
         self._housekeep(now_ns)
-        self._take_outcomes()
+        self.settle()
         if self._rests:
             self.flush()
             return INACTIVE_WAIT_S
@@ -177,13 +179,12 @@ class SpoutTask(Task):
         except Exception as error:
             self.idle = True
             self._user_error("next_tuple()", error)
-        if self._instant:
-            self._ack_instantly()
-        if self._outcomes:
-            self._take_outcomes()
+        if self.outcomes.instant:
+            self.outcomes.ack_instantly()
+        self.settle()
         self.core.signal.due = False
         after_ns = self.core.clock()
-        self._counts.called(count - operator.length_hint(calls), after_ns - now_ns)
+        self.outcomes.called(count - operator.length_hint(calls), after_ns - now_ns)
         self._adapt_chunk(after_ns - now_ns)
         return self._pace(after_ns)
 
@@ -216,10 +217,7 @@ class SpoutTask(Task):
             return
         timeout_ns = self.core.settings.message_timeout_ns if self.core.tracking else 0
         self._sweep_at_ns = now_ns + min(timeout_ns // SWEEPS_PER_TIMEOUT or 1_000_000_000, 1_000_000_000)
-        expired = self._tracker.expired(now_ns)
-        if expired.count:
-            self._counts.timed_out(expired)
-            self._failed(expired)
+        self.outcomes.timed_out(self._tracker.expired(now_ns))
         self.core.metrics.gauge("__pending-acked-count", self._tracker.pending)
         self.core.metrics.poll_user(now_ns / 1e9)
 
@@ -231,8 +229,8 @@ class SpoutTask(Task):
                 self._control(decode_control(batch.body), now_ns)
             elif batch.kind != DATA:
                 done, failed = self._tracker.received(batch, now_ns)
-                self._acked(done)
-                self._failed(failed)
+                self.outcomes.acked(done)
+                self.outcomes.failed(failed)
             else:
                 raise MalformedBatch("a batch of tuples came to a spout")
         except MalformedBatch as error:
@@ -247,19 +245,15 @@ class SpoutTask(Task):
             if advice is not None:
                 self.core.logger.warning("%s", advice)
 
-    def settle(self) -> None:
-        if self._outcomes:
-            self._take_outcomes()
-
     def send_marker(self, checkpoint: int) -> None:
         super().send_marker(checkpoint)
-        self._ack_instantly()
-        if self._ledger is not None:
-            self._ledger.marker_sent(checkpoint)
+        self.outcomes.ack_instantly()
+        if self.outcomes.ledger is not None:
+            self.outcomes.ledger.marker_sent(checkpoint)
 
     def committed(self, checkpoint: int) -> None:
-        if self._ledger is not None:
-            self._ack_groups(self._ledger.committed(checkpoint))
+        if self.outcomes.ledger is not None:
+            self.outcomes.ack_groups(self.outcomes.ledger.committed(checkpoint))
 
     @property
     def replays(self) -> bool:
@@ -274,16 +268,16 @@ class SpoutTask(Task):
         Raises:
             TaskFailed: user code failed.
         """
-        assert self._ledger is not None
+        assert self.outcomes.ledger is not None
         if not self.core.tracking:
             self.committed(checkpoint)
             return
         with self.core.lock:
             pending = self._tracker.restored(self.core.clock())
-        acked, failed = self._ledger.restored(checkpoint)
-        self._ack_groups(acked)
+        acked, failed = self.outcomes.ledger.restored(checkpoint)
+        self.outcomes.ack_groups(acked)
         for finished in (*failed, pending):
-            self._failed(finished)
+            self.outcomes.failed(finished)
 
     def kept(self, checkpoint: int, saved: Saved) -> None:
         """As `restored`, and the object of this one stays: if it has state, it is told what the checkpoint has of it.
@@ -299,13 +293,6 @@ class SpoutTask(Task):
             state = self.core.states.saved_component_state(saved)
             self._call("go_back()", self.user_object.go_back, checkpoint, state)
         self.restored(checkpoint)
-
-    def _ack_groups(self, groups: Sequence[Any]) -> None:
-        for group in groups:
-            if self.core.tracking:
-                self._report_acked(group)
-            else:
-                self._ack(group)
 
     def flush(self) -> None:
         """Send everything emitted so far, to all tasks at once: a root's copies must be known before one can be acked.
@@ -339,7 +326,7 @@ class SpoutTask(Task):
         done, failed = self._tracker.commit(places, core.clock())
         self._dispatch(batches)
         if done.count or failed.count or refused:
-            self._outcomes.append((done, failed, refused))
+            self._sent.append((done, failed, refused))
 
     def _dispatch(self, batches: list[stmgr_pb2.Batch]) -> None:
         if batches:
@@ -349,65 +336,15 @@ class SpoutTask(Task):
                 ramp.sent(sum(batch.count for batch in batches if batch.kind == DATA))
             self._pacing.sent(self.core.clock())
 
-    def _take_outcomes(self) -> None:
-        """Report to user code what sending brought to light: roots without a reader are done, tuples were refused."""
-        while self._outcomes:
-            done, failed, refused = self._outcomes.popleft()
-            self._acked(done)
-            self._failed(failed)
+    def settle(self) -> None:
+        while self._sent:
+            done, failed, refused = self._sent.popleft()
+            self.outcomes.acked(done)
+            self.outcomes.failed(failed)
             for each in refused[1:]:
                 self.core.user_error("emit()", each.error)
             if refused:
                 self._user_error("emit()", refused[0].error)
-
-    def _acked(self, done: Finished) -> None:
-        if not done.count:
-            return
-        if self._ledger is None:
-            self._report_acked(done)
-        else:
-            self._ledger.completed(done, done.count)
-
-    def _report_acked(self, done: Finished) -> None:
-        self._counts.acked(done)
-        if self._wants_ack:
-            for message_id, latency_ns in zip(done.message_ids, done.latencies_ns.tolist(), strict=True):
-                self._call("ack()", self.user_object.ack, message_id)
-                for hook in self.core.hooks:
-                    info = SpoutAckInfo(message_id, self.core.task_id, latency_ns / 1e6)
-                    self._call("spout_ack()", hook.spout_ack, info)
-
-    def _failed(self, gone: Finished) -> None:
-        if not gone.count:
-            return
-        self._counts.failed(gone)
-        if self._wants_fail:
-            for message_id, latency_ns in zip(gone.message_ids, gone.latencies_ns.tolist(), strict=True):
-                self._call("fail()", self.user_object.fail, message_id)
-                for hook in self.core.hooks:
-                    info = SpoutFailInfo(message_id, self.core.task_id, latency_ns / 1e6)
-                    self._call("spout_fail()", hook.spout_fail, info)
-
-    def _ack_instantly(self) -> None:
-        """At most once: a tuple with an id counts as acked as soon as it is emitted, as in Heron.
-
-        With checkpoints it is acked when one is committed that covers it.
-        """
-        noted = [self._instant.popleft() for _ in range(len(self._instant))]
-        if not noted:
-            return
-        if self._ledger is not None and self._wants_ack:
-            self._ledger.completed(noted, len(noted))
-        else:
-            self._ack(noted)
-
-    def _ack(self, noted: Sequence[tuple[str, Any]]) -> None:
-        self._counts.acked_at_once([stream for stream, _ in noted])
-        if self._wants_ack:
-            for _, message_id in noted:
-                self._call("ack()", self.user_object.ack, message_id)
-                for hook in self.core.hooks:
-                    self._call("spout_ack()", hook.spout_ack, SpoutAckInfo(message_id, self.core.task_id, 0.0))
 
     def _call(self, where: str, function: Callable[..., None], *args: Any) -> None:
         try:
@@ -419,7 +356,3 @@ class SpoutTask(Task):
         self.core.user_error(where, error)
         if not self.core.settings.fail_only:
             raise TaskFailed(where) from error
-
-
-def _overrides(kind: type, name: str) -> bool:
-    return getattr(kind, name, None) is not getattr(Spout, name, None)

@@ -38,6 +38,21 @@ class Task(abc.ABC):
     def _dispatch(self, batches: list[stmgr_pb2.Batch]) -> None:
         """Send batches."""
 
+    @abc.abstractmethod
+    def _observe(self) -> None:
+        """Have task hooks called, and what is emitted logged: slower, so only where there is a hook, or `debug`."""
+
+    def _observe_hooks(self) -> None:
+        """Begin to observe now, or when user code adds the first hook."""
+        if self.core.settings.debug or self.core.hooks:
+            self._observe()
+        else:
+            self.core.context.on_task_hook = self._first_hook_added
+
+    def _first_hook_added(self) -> None:
+        self.core.context.on_task_hook = lambda: None
+        self._observe()
+
     @property
     def begun(self) -> int:
         """How many tuples of the batch in hand are executed, between two of them; 0 if there is none."""

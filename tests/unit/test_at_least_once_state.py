@@ -203,7 +203,7 @@ def test_fail_is_for_the_spout_and_no_rollback() -> None:
 def test_a_spout_waits_while_too_many_trees_wait_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     queue = Queue(NUMBERS)
     with Simulator(topology(queue)) as simulator:
-        monkeypatch.setattr(simulator.tasks[1]._ledger, "_roots_max", 10)
+        monkeypatch.setattr(simulator.tasks[1].outcomes.ledger, "_roots_max", 10)
         settled(simulator)
         (reader,) = simulator.component("reader")
         emitted = NUMBERS - len(reader.waiting)

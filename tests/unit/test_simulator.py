@@ -204,9 +204,19 @@ def test_with_the_policy_fail_an_error_fails_the_tuple_and_goes_on() -> None:
 
 
 @pytest.mark.parametrize("last", [Sum, Odd])
-def test_hooks_hear_of_everything(last: type[Bolt]) -> None:
+@pytest.mark.parametrize("added", ["by configuration", "in initialize()"])
+def test_hooks_hear_of_everything(last: type[Bolt], added: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Hook.heard = Counter()
-    hooks = {"topology.auto.task.hooks": [f"{Hook.__module__}.Hook"]}
+    hooks = {"topology.auto.task.hooks": [f"{Hook.__module__}.Hook"]} if added == "by configuration" else {}
+    if not hooks:
+        for kind in (Numbers, Double, last):
+            initialize = kind.initialize
+
+            def with_hook(self: Any, config: Any, context: TopologyContext, initialize: Any = initialize) -> None:
+                initialize(self, config, context)
+                context.add_task_hook(Hook())
+
+            monkeypatch.setattr(kind, "initialize", with_hook)
     with Simulator(topology(last=last, **hooks)) as simulator:
         simulator.run(until=lambda: all(s.number == 100 for s in simulator.component("numbers")))
         simulator.drain()
@@ -220,6 +230,44 @@ def test_hooks_hear_of_everything(last: type[Bolt]) -> None:
         bolt_ack=400 - odd,
         **({"spout_fail": odd, "bolt_fail": odd} if odd else {}),
     )
+
+
+class Unheeding(Spout):
+    """Has no ack() and no fail() of its own, and adds a hook when it is told to."""
+
+    outputs = ("number",)
+    hook_at: ClassVar[int] = -1
+
+    def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
+        self.context, self.number = context, 0
+
+    def next_tuple(self) -> None:
+        if self.number == self.hook_at:
+            self.context.add_task_hook(Hook())
+        if self.number < 100:
+            self.emit([self.number], tup_id=self.number)
+            self.number += 1
+
+
+def unheeding(hook_at: int) -> TopologyBuilder:
+    Hook.heard, Unheeding.hook_at = Counter(), hook_at
+    builder = TopologyBuilder("Unheeding")
+    numbers = builder.add_spout("numbers", Unheeding, par=1)
+    builder.add_bolt("sums", Sum, par=1, inputs={numbers: Grouping.SHUFFLE})
+    builder.set_config({"topology.reliability.mode": "ATLEAST_ONCE"})
+    return builder
+
+
+def test_a_hook_hears_of_acks_that_its_spout_does_not_want() -> None:
+    with Simulator(unheeding(hook_at=0)) as simulator:
+        simulator.run(until=lambda: Hook.heard["spout_ack"] == 100, seconds=300)
+        assert Hook.heard == Counter(emit=100, spout_ack=100)
+
+
+def test_a_hook_that_would_miss_acks_is_refused() -> None:
+    with pytest.raises(TaskFailed) as failed, Simulator(unheeding(hook_at=50)) as simulator:
+        simulator.run(seconds=300)
+    assert "must be added before it emits" in str(failed.value.__cause__)
 
 
 def test_a_builder_a_class_and_a_message_are_all_topologies() -> None:
