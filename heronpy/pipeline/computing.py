@@ -123,7 +123,7 @@ def compute(
     with watched(sc, "duplicates", chosen, progress):
         candidates, with_candidates, damaged = _duplicate_candidates(sc, archives, read)
     with watched(sc, "compute", chosen, progress):
-        setting = JobContext(plan, layout, job.config.api_config, candidates, _worker_memory(sc))
+        setting = JobContext(plan, layout, job.config.api_config, candidates, worker_memory(sc))
         report = execute(sc, setting, readings, with_candidates)
     # Three passes read the same files: hashes, elements, and elements that may be there twice. Where not all of them
     # found the same damage, elements would count twice, or not at all.
@@ -136,7 +136,8 @@ def compute(
     return report, version
 
 
-def _worker_memory(sc: SparkContext) -> int:
+def worker_memory(sc: SparkContext) -> int:
+    """What the process of a task may use before it writes to disk."""
     return limit_of(str(sc.getConf().get(LIMIT_KEY, "")))
 
 

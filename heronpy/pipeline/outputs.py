@@ -34,6 +34,8 @@ _SKETCHES_MAX = 20_000
 """As TABLE_KEYS_MAX, for accumulators that have an encoding of their own, and so may be large."""
 _BLOCK_ELEMENTS = 4096
 _MISSING = object()
+_At = tuple[int, ...]
+"""A part: of views batch and number, of tiers the number."""
 
 
 def is_plain(monoid: Monoid) -> bool:
@@ -112,61 +114,100 @@ def _add_numbers(pairs: Iterator[Any], table: dict[Any, Any]) -> tuple[Any, Exce
     return None
 
 
-class StoreReducer:
-    """Writes the parts of a view. When memory is full, its tables become sorted runs on disk; these are merged."""
+class PartTables:
+    """Accumulators of parts of a view by key, merged. When memory is full, they become sorted runs on disk."""
 
-    def __init__(self, node: StoreNode, task: Task, layout: Layout, memory: Memory, scratch: str | None) -> None:
-        self._node, self._task, self._layout = node, task, layout
-        self._memory = memory
-        self._tables: dict[tuple[int, int], dict[Any, Any]] = {}
-        self._plain = is_plain(node.monoid)
-        self._spill: Spill[tuple[tuple[int, int], int]] = Spill(scratch)
-        self._runs: Counter[tuple[int, int]] = Counter()
+    def __init__(
+        self,
+        monoid: Monoid,
+        memory: Memory,
+        scratch: str | None,
+        failed: Callable[[_At], Callable[[Any, Any, Exception], None]],
+    ) -> None:
+        """Nothing is in them.
 
-    def take(self, data: bytes) -> None:
-        monoid = self._node.monoid
-        at, rows = unpacked(data)
-        if not self._plain:
-            rows = [(key, monoid.decode(acc)) for key, acc in rows]
-        merge_rows(self._tables.setdefault(at, {}), rows, monoid, self._failed(at[0]))
+        Args:
+            monoid: of the view.
+            memory: of the process.
+            scratch: where runs are.
+            failed: gives, for a part, what is called for each (key, accumulator) that cannot be merged or stored.
+        """
+        self._monoid, self._memory, self._failed = monoid, memory, failed
+        self._tables: dict[_At, dict[Any, Any]] = {}
+        self._plain = is_plain(monoid)
+        self._spill: Spill[tuple[_At, int]] = Spill(scratch)
+        self._runs: Counter[_At] = Counter()
+
+    def take(self, at: _At, rows: list[tuple[Any, Any]]) -> None:
+        """Merge rows (key, accumulator), each key once, into a part.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        merge_rows(self._tables.setdefault(at, {}), rows, self._monoid, self._failed(at))
         if self._memory.is_full():
             self._write_runs()
 
-    def finish(self) -> None:
-        """Write what has come."""
+    def parts(self) -> Iterator[tuple[_At, Iterable[Row]]]:
+        """Each part with its rows, sorted. Nothing else is called afterwards.
+
+        Raises:
+            OSError: the disk is full, or fails.
+        """
         if self._runs:
             self._write_runs()
         for at in sorted(self._tables.keys() | self._runs.keys()):
-            batch, part = at
-            failed = self._failed(batch)
-            rows: Iterable[Row] = sorted_rows(self._tables.pop(at, {}).items(), self._node.monoid, failed)
+            failed = self._failed(at)
+            rows: Iterable[Row] = sorted_rows(self._tables.pop(at, {}).items(), self._monoid, failed)
             if at in self._runs:
                 runs = [self._read((at, number)) for number in range(self._runs[at])]
-                rows = once(heapq.merge(rows, *runs, key=encoded_key), self._node.monoid, failed)
-            directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
-            path = unused(directory, part)
-            count = write_part(path, rows, self._node.monoid, failed)
-            final = part_name(part) if isinstance(path, Path) else path.name
-            self._task.report.parts.append(Part(self._node.stage, batch, part, count, path, final))
+                rows = once(heapq.merge(rows, *runs, key=encoded_key), self._monoid, failed)
+            yield at, rows
         self._spill.close()
 
     def _write_runs(self) -> None:
-        monoid = self._node.monoid
+        monoid = self._monoid
         for at in list(self._tables):
-            rows: Iterable[Row] = sorted_rows(self._tables.pop(at).items(), monoid, self._failed(at[0]))
+            rows: Iterable[Row] = sorted_rows(self._tables.pop(at).items(), monoid, self._failed(at))
             if not self._plain:
                 rows = ((encoded, key, monoid.encode(acc)) for encoded, key, acc in rows)
             self._spill.write((at, self._runs[at]), None, rows)
             self._runs[at] += 1
         self._memory.emptied()
 
-    def _read(self, run: tuple[tuple[int, int], int]) -> Iterator[Row]:
+    def _read(self, run: tuple[_At, int]) -> Iterator[Row]:
         rows = self._spill.rows(run)
-        decode = self._node.monoid.decode
+        decode = self._monoid.decode
         return rows if self._plain else ((encoded, key, decode(acc)) for encoded, key, acc in rows)
 
-    def _failed(self, batch: int) -> Callable[[Any, Any, Exception], None]:
-        time_ms = batch * self._layout.batch_length_ms
+
+class StoreReducer:
+    """Writes the parts of a view."""
+
+    def __init__(self, node: StoreNode, task: Task, layout: Layout, memory: Memory, scratch: str | None) -> None:
+        self._node, self._task, self._layout = node, task, layout
+        self._plain = is_plain(node.monoid)
+        self._tables = PartTables(node.monoid, memory, scratch, self._failed)
+
+    def take(self, data: bytes) -> None:
+        at, rows = unpacked(data)
+        if not self._plain:
+            decode = self._node.monoid.decode
+            rows = [(key, decode(acc)) for key, acc in rows]
+        self._tables.take(at, rows)
+
+    def finish(self) -> None:
+        """Write what has come."""
+        for at, rows in self._tables.parts():
+            batch, part = at
+            directory = output_directory(self._layout.directory, self._node, batch, self._layout.version)
+            path = unused(directory, part)
+            count = write_part(path, rows, self._node.monoid, self._failed(at))
+            final = part_name(part) if isinstance(path, Path) else path.name
+            self._task.report.parts.append(Part(self._node.stage, batch, part, count, path, final))
+
+    def _failed(self, at: _At) -> Callable[[Any, Any, Exception], None]:
+        time_ms = at[0] * self._layout.batch_length_ms
         return lambda key, acc, error: self._task.failed(self._node.stage, (key, acc), time_ms, error)
 
 

@@ -8,7 +8,6 @@ is written once for each level, however long the history is.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,14 +19,17 @@ from heronpy.files import sync
 from heronpy.filesystem import Location, files_of
 from heronpy.hashing import stable_hash
 from heronpy.pipeline.batch import TIER_BATCHES, TIER_TIERS, Batch, Parts, Tier, level_of
-from heronpy.pipeline.computing import cores, new_version
+from heronpy.pipeline.blocks import Packer, sliced, unpacked
+from heronpy.pipeline.computing import cores, new_version, worker_memory
 from heronpy.pipeline.execute import collected, pack, unpack
 from heronpy.pipeline.intents import intend, settle
 from heronpy.pipeline.job import Job
 from heronpy.pipeline.manifest import CHILDREN, Manifest
-from heronpy.pipeline.outputs import merge_rows
+from heronpy.pipeline.memory import Memory
+from heronpy.pipeline.outputs import PartTables, merge_rows
 from heronpy.pipeline.parts import part_name, unused, write_part
 from heronpy.pipeline.progress import Progress, watched
+from heronpy.pipeline.spill import local_directory
 from heronpy.pipeline.views import read_rows
 from heronpy.stores import decode_key
 from heronpy.streamlet.graph import StoreNode
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_PART = 1_000_000
 _TABLE_MAX = 100_000
+_ROWS = 8192
+"""Rows of a file, or of a table, that are taken together."""
 _EMPTY = 16
 """So many batches without rows count as one with: they cost a read no file, but are looked for in the history."""
 _TIERS_MAX = 64
@@ -181,7 +185,8 @@ class _Target:
 
 def _merged(sc: SparkContext, targets: Sequence[_Target], monoid: Monoid) -> list[Parts]:
     """Make tiers by one Spark job; their parts."""
-    shared = sc.broadcast(pack((monoid, [(target.count, target.folder) for target in targets])))
+    places = [(target.count, target.folder) for target in targets]
+    shared = sc.broadcast(pack((monoid, places, worker_memory(sc))))
     tasks = []
     for number, target in enumerate(targets):
         several = min(TIER_BATCHES, max(1, len(target.files) // TIER_BATCHES))
@@ -216,15 +221,18 @@ class _Read:
         self._shared = shared
 
     def __call__(self, tasks: Iterable[tuple[int, Sequence[Location]]]) -> Iterator[tuple[int, bytes]]:
-        monoid, targets = unpack(self._shared.value)
-        begins = _begins(targets)
+        monoid, targets, memory_bytes = unpack(self._shared.value)
+        begins, memory = _begins(targets), Memory(memory_bytes)
         for number, files in tasks:
             count, table = targets[number][0], dict[bytes, Any]()
             for path in files:
-                merge_rows(table, [(key, monoid.decode(value)) for key, value in read_rows(path)], monoid)
-                if len(table) > _TABLE_MAX:
-                    yield from _blocks(table, monoid, begins[number], count)
-                    table = {}
+                for some in sliced(read_rows(path), _ROWS):
+                    merge_rows(table, [(key, monoid.decode(value)) for key, value in some], monoid)
+                    if (is_full := memory.is_full()) or len(table) > _TABLE_MAX:
+                        yield from _blocks(table, monoid, begins[number], count)
+                        table = {}
+                        if is_full:
+                            memory.emptied()
             yield from _blocks(table, monoid, begins[number], count)
 
 
@@ -237,11 +245,14 @@ def _begins(targets: Sequence[tuple[int, Location]]) -> list[int]:
 
 
 def _blocks(table: dict[bytes, Any], monoid: Monoid, begin: int, count: int) -> Iterator[tuple[int, bytes]]:
-    buckets: dict[int, list[tuple[bytes, bytes]]] = {}
-    for key, acc in table.items():
-        p = begin + (stable_hash(decode_key(key)) % count if count > 1 else 0)
-        buckets.setdefault(p, []).append((key, monoid.encode(acc)))
-    yield from ((p, pickle.dumps(rows)) for p, rows in buckets.items())
+    packer = Packer()
+    for some in sliced(table.items(), _ROWS):
+        buckets: dict[int, list[tuple[bytes, bytes]]] = {}
+        for key, acc in some:
+            p = begin + (stable_hash(decode_key(key)) % count if count > 1 else 0)
+            buckets.setdefault(p, []).append((key, monoid.encode(acc)))
+        for p, rows in buckets.items():
+            yield from ((p, block) for block in packer.pack(None, rows))
 
 
 class _Write:
@@ -251,16 +262,16 @@ class _Write:
         self._shared = shared
 
     def __call__(self, partition: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, int, int, Location]]:
-        monoid, targets = unpack(self._shared.value)
+        monoid, targets, memory_bytes = unpack(self._shared.value)
         begins = _begins(targets)
         number = next(i for i in range(len(targets)) if partition < begins[i + 1])
-        table: dict[bytes, Any] = {}
-        for _, data in blocks:
-            merge_rows(table, [(key, monoid.decode(value)) for key, value in pickle.loads(data)], monoid)
-        if table:
-            path = unused(targets[number][1], partition - begins[number])
-            rows = [(key, decode_key(key), acc) for key, acc in sorted(table.items())]
-            yield number, partition - begins[number], write_part(path, rows, monoid, _raise), path
+        index, folder = partition - begins[number], targets[number][1]
+        tables = PartTables(monoid, Memory(memory_bytes), local_directory(partition), lambda _: _raise)
+        for _, block in blocks:
+            tables.take((index,), [(decode_key(key), monoid.decode(value)) for key, value in unpacked(block)[1]])
+        for _, rows in tables.parts():
+            path = unused(folder, index)
+            yield number, index, write_part(path, rows, monoid, _raise), path
 
 
 def _raise(key: Any, acc: Any, error: Exception) -> None:

@@ -12,18 +12,22 @@ from typing import Any
 
 import pytest
 
+from heronpy.pipeline import rollup
 from heronpy.pipeline.exchange import Layout
 from heronpy.pipeline.joins import JoinReducer
 from heronpy.pipeline.memory import LIMIT_BYTES, Memory, limit_of
 from heronpy.pipeline.outputs import SinkReducer, StoreReducer
+from heronpy.pipeline.parts import sorted_rows, write_part
 from heronpy.pipeline.reductions import KeyedWindowReducer, KeyReducer, WindowReducer
-from heronpy.pipeline.spill import Overflow
+from heronpy.pipeline.spill import Overflow, Spill
 from heronpy.pipeline.task import Task
 from heronpy.pipeline.unique import UniqueReducer
 from heronpy.pipeline.views import read_rows
 from heronpy.stores import decode_key
 from heronpy.streamlet import Builder, HyperLogLog, Sum, WindowConfig
 from heronpy.streamlet.graph import JoinNode, Node, ReduceByKeyAndWindowNode, ReduceByKeyNode, ReduceByWindowNode
+from heronpy.streamlet.monoid import Monoid
+from tests.chaos.inline_spark import InlineContext
 
 pytest.importorskip("pyarrow")
 
@@ -241,3 +245,36 @@ def test_the_limit_is_what_spark_takes_it_for(text: str, size: int):
 def _tidy(task: Task) -> Iterator[None]:
     yield
     task.close()
+
+
+@pytest.mark.parametrize("monoid", [Sum(), HyperLogLog()], ids=["sums", "sketches"])
+def test_tiers_that_do_not_fit_in_memory_have_what_they_have_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, monoid: Monoid
+) -> None:
+    pytest.importorskip("pyspark", reason="roll-ups are Spark's")
+    files = []
+    for number in range(6):
+        rows = [(f"k{RNG.randrange(5_000)}", monoid.lift(RNG.randrange(9))) for _ in range(3_000)]
+        files.append(tmp_path / f"part-{number:05d}.parquet")
+        write_part(files[-1], sorted_rows(rows, monoid, refuse), monoid, refuse)
+
+    def merged(name: str) -> list[dict[bytes, Any]]:
+        target = rollup._Target(tuple(files), 3, tmp_path / name)
+        (parts,) = rollup._merged(InlineContext(), [target], monoid)
+        found = [dict(read_rows(tmp_path / name / parts.file_of(index))) for index in range(3)]
+        assert [len(rows) for rows in found] == parts.part_rows
+        return [{key: monoid.result(monoid.decode(value)) for key, value in rows.items()} for rows in found]
+
+    in_memory = merged("whole")
+    blocks: list[bytes] = []
+    write_block = Spill.write_block
+    monkeypatch.setattr(
+        Spill, "write_block", lambda spill, run, block: (blocks.append(block), write_block(spill, run, block))
+    )
+    monkeypatch.setattr(rollup, "Memory", Full)
+    assert merged("spilled") == in_memory
+    assert len(blocks) > 3
+
+
+def refuse(*what: Any) -> None:
+    raise AssertionError(what)
