@@ -94,7 +94,7 @@ simulate: $(VENV)/.installed-dev ## run simulated clusters under faults, each fr
 bench: $(VENV)/.installed ## measure this machine: make bench ARGS="--reliability at-least-once"
 	@$(BIN)/heron bench $(ARGS)
 
-bench-state: $(VENV)/.installed ## state and checkpoints next to their targets: make bench-state ARGS="--rounds 0", or ROW=recovery (latency, slow, rescale, memory, others, sinks)
+bench-state: $(VENV)/.installed ## state and checkpoints next to their targets: make bench-state ARGS="--rounds 0", or ROW=recovery (latency, slow, rescale, memory, sessions, others, sinks)
 	@GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BIN)/python -m heronpy.bench.$(if $(ROW),rows $(ROW),state) $(ARGS)
 
 bench-nexmark: $(VENV)/.installed ## Nexmark's queries, their answers compared with plain Python: make bench-nexmark ARGS="q5 --kill-every 4"

@@ -82,3 +82,11 @@ def test_counts_are_exact_with_a_budget_of_memory() -> None:
     found = {each["what"]: each["figure"] for each in row("memory", *tiny)}
     assert (found["counts of all keys"], found["state, by the budget"]) == ("exact", "3 × 1 MiB")
     assert float(found["RSS of the task with hardly any, MiB"]) > 10
+
+
+@pytest.mark.long
+def test_each_key_has_one_session_though_its_task_is_killed() -> None:
+    tiny = ("--keys", "10000", "--rate", "2000", "--gap", "500", "--seconds", "1", "--kills", "1", "--interval", "0.5")
+    found = {each["what"]: each["figure"] for each in row("sessions", *tiny)}
+    assert found["counts of all keys"] == "exact"
+    assert {"RSS of the task, MiB", "checkpoints, MiB", "kill -9 to first output, s"} <= found.keys()

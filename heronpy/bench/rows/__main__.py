@@ -96,6 +96,29 @@ def memory(
 
 
 @app.command()
+def sessions(
+    keys: Annotated[int, typer.Option(help="How many come, each once.", min=100)] = 10_000_000,
+    rate: Rate = 40_000,
+    gap: Annotated[int, typer.Option(help="Gap of the sessions, in ms of event time.", min=1)] = 1_000,
+    seconds: Annotated[float, typer.Option(help="Measured time, early and late.")] = 20.0,
+    kills: Annotated[int, typer.Option(help="How often the task is killed, early and late.", min=1)] = 5,
+    interval: Interval = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Sessions of keys that come once leave nothing behind."""
+    _run(
+        measures.sessions,
+        as_json,
+        keys=keys,
+        rate=rate,
+        gap_ms=gap,
+        seconds=seconds,
+        kills=kills,
+        interval_s=interval,
+    )
+
+
+@app.command()
 def others(
     bytewax: Annotated[Path | None, typer.Option(help="The Python of an environment with Bytewax.")] = None,
     flink: Annotated[Path | None, typer.Option(help="The same, with PyFlink (apache-flink).")] = None,

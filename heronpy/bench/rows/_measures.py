@@ -17,6 +17,7 @@ from heronpy.bench import BenchConfig, run
 from heronpy.bench.others.running import words_per_core_s
 from heronpy.bench.rows._cluster import Counting, running
 from heronpy.bench.rows.pauses import POLL_S, update_pause_s
+from heronpy.bench.rows.sessions import GROWTH_MAX, measure
 from heronpy.bench.rows.sinks import changed_outputs
 from heronpy.config import MIB
 from heronpy.errors import UnavailableError
@@ -260,6 +261,25 @@ def sinks(*, on_step: Step) -> list[Row]:
         figure = "differs" if changed else "byte-equal"
         rows.append(Row(f"{name}: an hour before the commit", figure, "byte-equal", not changed))
     return rows
+
+
+def sessions(
+    *, keys: int, rate: float, gap_ms: int, interval_s: float, seconds: float, kills: int, on_step: Step
+) -> list[Row]:
+    """Sessions of keys that come once: what a tenth of them leaves behind, and all of them."""
+    found = measure(
+        keys=keys, rate=rate, gap_ms=gap_ms, interval_s=interval_s, seconds=seconds, kills=kills, on_step=on_step
+    )
+    early, late = found.early, found.late
+    rows = [Row("sessions that were closed", f"{early.keys:,}, {late.keys:,}", "", True)]
+    for what, before, after in (
+        ("RSS of the task, MiB", early.rss_mb, late.rss_mb),
+        ("checkpoints, MiB", early.files_mb, late.files_mb),
+        ("kill -9 to first output, s", early.restart_s, late.restart_s),
+    ):
+        growth = after / before
+        rows.append(Row(what, f"{before:.2f}, {after:.2f} ({growth:.2f})", f"≤ {GROWTH_MAX}", growth <= GROWTH_MAX))
+    return [*rows, _exact(found.wrong)]
 
 
 def _exact(wrong: str) -> Row:
