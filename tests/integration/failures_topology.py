@@ -98,6 +98,10 @@ class Wild(Bolt):
         self.block = config.get("test.block")
         if self.block == "initialize":
             block(self.directory)
+        tried = self.directory / "tried-initialize"
+        if config.get("test.exit") and not tried.exists():
+            tried.touch()
+            sys.exit(0)
 
     def process(self, tup: Tuple) -> None:
         if self.block == "process":
@@ -149,8 +153,10 @@ def block(directory: Path) -> None:
         time.sleep(3600)
 
 
-def wild(directory: Path, *, count: int, block: str = "", policy: str = "restart") -> TopologyBuilder:
-    """One container: a spout that tries again, and a bolt that does anything."""
+def wild(
+    directory: Path, *, count: int, block: str = "", policy: str = "restart", exits: bool = False
+) -> TopologyBuilder:
+    """One container: a spout that tries again, and a bolt that does anything; `exits`: also while it is initialized."""
     builder = TopologyBuilder("wild")
     tries = builder.add_spout("tries", Tries, 1)
     builder.add_bolt("wild", Wild, 1, {tries: Grouping.SHUFFLE})
@@ -164,6 +170,7 @@ def wild(directory: Path, *, count: int, block: str = "", policy: str = "restart
             "test.dir": str(directory),
             "test.count": count,
             "test.block": block,
+            "test.exit": exits,
         }
     )
     return builder
