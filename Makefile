@@ -15,6 +15,10 @@ KAFKA_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kafka-$(KAFKA_VERSI
 HADOOP_VERSION := 3.4.1
 HDFS_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/hdfs-$(HADOOP_VERSION)
 YARN_JARS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/yarn-$(HADOOP_VERSION)
+HELM_VERSION := 3.18.4
+HELM := $(or $(HERON_TEST_HELM),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/helm-$(HELM_VERSION)/helm)
+DEBIAN := bookworm
+IMAGE_BASE := $(or $(HERON_TEST_IMAGE_BASE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/debian-$(DEBIAN))
 KUBERNETES_VERSION := 1.35.4
 KUBERNETES := $(or $(HERON_TEST_KUBERNETES),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/heronpy/kubernetes-$(KUBERNETES_VERSION)/hyper)
 # Four at a time, because many of them wait; by file (tests/conftest.py), so that each Spark and each
@@ -34,7 +38,7 @@ CAN_ROOT := $(shell if [ "$$(id -u)" = 0 ] || [ -n "$(AS_ROOT)" ]; then echo yes
 
 .PHONY: help demo demo-state demo-pipeline test test-clusters test-long check nightly chaos chaos-hosts chaos-pipeline chaos-state chaos-deaths simulate fuzz lint proto proto-check \
 	bench bench-state bench-nexmark bench-spark bench-history bench-hosts bench-tracker \
-	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server yarn-server hdfs-server java constraints
+	format clean distclean install install-dev install-pipeline servers hosts-tools kafka-server s3-server k8s-server helm-client image-tools yarn-server hdfs-server java constraints
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -218,6 +222,21 @@ k8s-server: ## build the Kubernetes control plane of the tests (once for all che
 	@[ -x "$(KUBERNETES)" ] || tests/servers/kubernetes.sh $(KUBERNETES_VERSION) "$(KUBERNETES)"
 	@command -v etcd >/dev/null || { $(call apt_install,etcd-server); } \
 		|| echo "not installed: etcd-server; the tests on Kubernetes will be skipped" >&2
+
+helm-client: ## build helm, for the tests of the chart (once for all checkouts; needs Go; takes minutes)
+	@[ -x "$(HELM)" ] || GOBIN="$(dir $(HELM))" go install helm.sh/helm/v3/cmd/helm@v$(HELM_VERSION)
+
+# The base of the image in the tests: a Debian with nothing but Python.
+image-tools: ## install buildah, podman and runc, and make the base of the tests' image (root; once for all checkouts; 100 MB)
+	@command -v buildah >/dev/null && command -v podman >/dev/null && command -v runc >/dev/null && \
+		command -v debootstrap >/dev/null || { $(call apt_install,buildah podman runc catatonit debootstrap); }
+	@[ -d "$(IMAGE_BASE)" ] || { \
+		mkdir -p "$(dir $(IMAGE_BASE))"; new=$$(mktemp -d "$(dir $(IMAGE_BASE)).new-XXXXXX"); \
+		trap '$(AS_ROOT) rm -rf "$$new"' EXIT; \
+		$(AS_ROOT) debootstrap --variant=minbase --include=python3,python3-venv $(DEBIAN) "$$new/root" >"$$new/log" \
+			|| { tail -n 5 "$$new/log" >&2; exit 1; }; \
+		$(AS_ROOT) rm -rf "$$new"/root/var/cache/apt/archives/*.deb "$$new"/root/var/lib/apt/lists/*; \
+		mv -T "$$new/root" "$(IMAGE_BASE)"; }
 
 # Not among `servers` either: only the tests of one scheduler need it.
 yarn-server: ## download the YARN of the tests (once for all checkouts; needs Maven; 80 MB)

@@ -147,15 +147,22 @@ class Pod:
             return True
         if self.process is not None and code is None:
             self.report("Running", {"running": {"startedAt": now()[:19] + "Z"}})
+        elif code is not None and self.pod["spec"].get("restartPolicy") == "Never":
+            self.report("Failed" if code else "Succeeded", {"terminated": self.ended(code)})
         elif code is not None and not self.again_s:
             self.again_s = now_s + _BACKOFF_S * 2 ** min(self.restarts, 4)
-            self.report(
-                "Running", {"terminated": {"exitCode": code % 256, "reason": "Completed" if code == 0 else "Error"}}
-            )
+            self.report("Running", {"terminated": self.ended(code)})
         elif now_s >= self.again_s:
             self.again_s = 0.0
             self.start()
         return True
+
+    def ended(self, code: int) -> dict[str, Any]:
+        """How the container has ended, in the API's words."""
+        told = {"exitCode": code % 256, "reason": "Error" if code else "Completed"}
+        if code and self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
+            told["message"] = (self.directory / "log").read_text(errors="replace")[-2048:]
+        return told
 
     def gone(self) -> bool:
         with contextlib.suppress(KubernetesError):

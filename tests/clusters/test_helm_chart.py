@@ -15,16 +15,25 @@ from heron_tracker import load_config
 from heronpy.testing.kubernetes import VERSION, ControlPlane
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-HELM = os.environ.get("HERON_TEST_HELM") or shutil.which("helm") or ""
-
-pytestmark = pytest.mark.skipif(not HELM, reason="no helm: put it on the PATH, or set HERON_TEST_HELM")
 
 
-def rendered(*settings: str, check: bool = True) -> str:
+def helm() -> str:
+    """The program: the environment's word, that on the PATH, or that of `make helm-client`; empty: there is none."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    built = max((cache / "heronpy").glob("helm-[0-9]*/helm"), default="")
+    return os.environ.get("HERON_TEST_HELM") or shutil.which("helm") or str(built)
+
+
+HELM = helm()
+
+pytestmark = pytest.mark.skipif(not HELM, reason="no helm: make helm-client, or put it on the PATH")
+
+
+def rendered(*settings: str, check: bool = True, namespace: str = "streams") -> str:
     words = [word for setting in settings for word in ("--set-json", setting)]
     chart = DEPLOY / "helm/heron"
     done = subprocess.run(
-        [HELM, "template", "one", chart, "--namespace", "streams", "--kube-version", VERSION, *words],
+        [HELM, "template", "one", chart, "--namespace", namespace, "--kube-version", VERSION, *words],
         capture_output=True,
         text=True,
         timeout=60,
@@ -41,7 +50,7 @@ FULL = ('tracker.tokenSecret="heron-token"', "job.enabled=true", 'job.args=["sub
 
 
 def test_a_real_server_takes_all_of_it(control_plane: ControlPlane, namespace: str) -> None:
-    text = rendered(*FULL).replace("namespace: streams", f"namespace: {namespace}")
+    text = rendered(*FULL, namespace=namespace)
     # What is new in one object and used by another is not there in a dry run: so it is really made.
     made = control_plane.kubectl("apply", "-n", namespace, "--validate=strict", "-f", "-", stdin=text)
     kinds = {line.split("/")[0].partition(".")[0] for line in made.splitlines()}
