@@ -19,6 +19,7 @@ from heronpy.config._engine import (
     SecurityConfig,
     ShellConfig,
     StmgrConfig,
+    SubmitConfig,
     TmasterConfig,
 )
 from heronpy.config._names import check_name, is_name
@@ -63,6 +64,7 @@ __all__ = [
     "ShellConfig",
     "SinkSpec",
     "StmgrConfig",
+    "SubmitConfig",
     "TmasterConfig",
     "check_name",
     "checkpoint_interval_s",

@@ -212,6 +212,15 @@ class ShellConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitConfig:
+    """`heron submit` on a cluster that starts containers by itself."""
+
+    wait_s: float = _key(20.0, "heron.submit.wait.secs")
+    """How long it waits for the containers, to see that their hosts can run them: one that cannot ends the submission.
+    What takes longer, for want of room say, is no error. 0: it does not wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkConfig:
     """Where processes listen, and where others reach them."""
 
@@ -294,6 +303,7 @@ class EngineConfig:
     executor: ExecutorConfig = ExecutorConfig()
     logging: LoggingConfig = LoggingConfig()
     network: NetworkConfig = NetworkConfig()
+    submit: SubmitConfig = SubmitConfig()
     shell: ShellConfig = ShellConfig()
     security: SecurityConfig = SecurityConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()

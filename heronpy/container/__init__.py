@@ -13,18 +13,20 @@ container's certificate and becomes the executor. SIGTERM ends it in order. Exit
 
     0    ended on purpose: by SIGTERM, or because it is not needed any more
     75   try again, here or on another host: something does not answer now (`EX_TEMPFAIL`)
-    else it will not work on this host as it is: the one line on stderr says why
+    else it will not work on this host as it is: the one line on stderr says why. After 2, after 126 and 127 (a shell's:
+         there is no such Python), and where Python finds no heronpy, another attempt is of no use (`is_unusable`)
 """
 
 from heronpy.container._bootstrap import Bootstrap, bootstrap_document
 from heronpy.container._directory import default_workdir, make_directory, remove_secrets
-from heronpy.container._ending import TRY_AGAIN
+from heronpy.container._ending import TRY_AGAIN, is_unusable
 
 __all__ = [
     "TRY_AGAIN",
     "Bootstrap",
     "bootstrap_document",
     "default_workdir",
+    "is_unusable",
     "make_directory",
     "remove_secrets",
 ]

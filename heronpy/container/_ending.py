@@ -7,11 +7,25 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 
-from heronpy.errors import HeronError, ReadFailedError, UnavailableError
+from heronpy.errors import ConfigError, HeronError, ReadFailedError, UnavailableError
 from heronpy.executor import ReplacedError
 
 TRY_AGAIN = 75
 """The exit code that asks for another attempt (`EX_TEMPFAIL`)."""
+_UNUSABLE = frozenset({ConfigError.exit_code, 126, 127})
+_NO_MODULE = "No module named"
+
+
+def is_unusable(code: int, said: str) -> bool:
+    """Whether a container that ended so is not to be started on that host again.
+
+    There is no such Python, or one without heronpy; or host and topology do not fit, in their versions or clocks.
+
+    Args:
+        code: Its exit code.
+        said: Its last line.
+    """
+    return code in _UNUSABLE or (code == 1 and _NO_MODULE in said)
 
 
 @contextlib.contextmanager

@@ -139,7 +139,7 @@ class SlurmCluster(ServerCluster):
         ports = _distinct_ports(len(self.hosts) + 1)
         nodes = "\n".join(
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={self._cpus} "
-            f"RealMemory={self._memory_mb}"
+            f"RealMemory={self._memory_mb} Feature=on-{node}"
             for node, port in zip(self.hosts, ports[1:], strict=True)
         )
         self.config.write_text(

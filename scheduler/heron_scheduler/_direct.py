@@ -18,7 +18,7 @@ from pathlib import Path
 
 from heron_scheduler._engine_state import is_ours, remove_engine_state
 from heron_scheduler._spi import ContainerPhase, Scheduler, scheduler_of
-from heronpy.errors import StateError, UnavailableError
+from heronpy.errors import ConfigError, StateError, UnavailableError
 from heronpy.host import end_submission
 from heronpy.plan import PackingPlan
 from heronpy.proto import state_pb2
@@ -33,6 +33,8 @@ LOCK = "submit"
 LOCK_TIMEOUT_S = 10.0
 _REVIVE_LOCK_TIMEOUT_S = 0.5
 _POLL_S = 0.2
+_LOOK_S = 0.5
+"""How often a cluster is asked about containers that it starts."""
 _ADOPT_MAX_S = 3600.0
 """A copy of a topology's directory that is not complete after this time never will be."""
 
@@ -41,15 +43,37 @@ def schedule(launch: Launch, plan: PackingPlan) -> None:
     """Have the cluster run all containers of a topology that is being submitted.
 
     Raises:
-        ConfigError, UnavailableError: the cluster refuses; what it has accepted until then runs.
+        ConfigError, UnavailableError: the cluster refuses, or a host cannot run its container; the others run.
         StateError: the state manager cannot be written.
     """
     scheduler = _scheduler(launch)
     scheduler.on_schedule(plan)
+    _await_hosts(scheduler)
     location = state_pb2.SchedulerLocation(topology=launch.topology, job_link=next(iter(scheduler.job_links()), ""))
     end_submission(launch.dir)  # before: else a submitter that dies here leaves what runs, and counts as interrupted
     with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
         statemgr.set(Kind.SCHEDULERS, launch.topology, location.SerializeToString())
+
+
+def _await_hosts(scheduler: Scheduler) -> None:
+    """Wait until all containers of a submission work together, for a while: to see what prevents it for good.
+
+    Raises:
+        ConfigError: the cluster has given up on a container.
+        StateError: the state manager cannot be read.
+    """
+    launch = scheduler.launch
+    deadline_s = time.monotonic() + launch.config.submit.wait_s
+    with contextlib.closing(open_statemgr(launch.statemgr, parents=False)) as statemgr:
+        # There is a physical plan as soon as all Stream Managers are known to the Topology Master.
+        while time.monotonic() < deadline_s and statemgr.get(Kind.PPLANS, launch.topology) is None:
+            for one in scheduler.containers():
+                if one.phase is ContainerPhase.FAILED:
+                    raise ConfigError(
+                        f"container {one.container} cannot run: {one.reason} "
+                        f"(heron.package.python: {launch.config.package.python})"
+                    )
+            time.sleep(_LOOK_S)
 
 
 def kill(launch: Launch, ended: Callable[[], None] | None = None) -> None:

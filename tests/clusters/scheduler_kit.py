@@ -40,6 +40,7 @@ from heronpy.runtime import Launch, StatemgrSpec
 from heronpy.statemgr import Kind, open_statemgr
 from heronpy.submit import find, kill, listed, plans, restart, submit
 from heronpy.testing import eventually_sync
+from heronpy.testing.servers import free_port
 
 WITHIN_S = 240.0
 """How long something may take that has no bound of its own."""
@@ -159,6 +160,7 @@ class Cluster(ABC):
                 "heron.package.python": f"venv:{self.root}/standin",
                 "heron.statemgr.root.path": str(self.root / "state"),
                 "heron.executor.stop.timeout.ms": 2000,
+                "heron.submit.wait.secs": 0 if self.stand_ins else 20,
                 "topology.stmgrs": 2,
                 **self.config,
                 **self.more,
@@ -201,6 +203,11 @@ class Cluster(ABC):
         """All reports of a topology's containers, those of the dead included."""
         paths = (self.reports / launch.topology_id).glob("*.json")
         return [Report(**json.loads(path.read_text())) for path in paths]
+
+    def running_of_any(self) -> list[int]:
+        """The pids of all containers that run."""
+        found = [Report(**json.loads(path.read_text())) for path in self.reports.glob("*/*.json")]
+        return [report.pid for report in found if report.alive]
 
     def running(self, launch: Launch) -> dict[int, Report]:
         """The containers that run, by number; none of them twice."""
@@ -376,8 +383,12 @@ class SchedulerKit:
         finally:
             cluster.heal_host(hosts[1])
 
-    def test_what_the_cluster_refuses_leaves_nothing(self, cluster: Cluster) -> None:
-        for case, properties, why in cluster.refused:
+    def test_what_the_cluster_refuses_leaves_nothing(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "x")
+        nowhere = f"127.0.0.1:{free_port()}"
+        store = {"heron.uploader.url": f"s3://packages/heron?endpoint=http://{nowhere}&region=us-east-1"}
+        for case, properties, why in (*cluster.refused, ("a store of packages that is away", store, nowhere)):
             began_s = time.monotonic()
             with pytest.raises(HeronError, match=why) as refusal:
                 cluster.submit("a", **properties)
@@ -386,6 +397,21 @@ class SchedulerKit:
             print(f"{cluster.name}: {case} was refused in {time.monotonic() - began_s:.1f} s: {refusal.value}")
             assert [path.name for path in cluster.machine("a").rglob("launch.json")] == [], case
             assert cluster.state_left(cluster.statemgr) == [], case
+
+    def test_a_host_that_cannot_run_its_container_ends_the_submission(self, cluster: Cluster) -> None:
+        needs_stand_ins(cluster)
+        words = "heron: container 1: this host has heronpy 9.1 and Python 3.2: install these here"
+        (cluster.reports / "unusable-1").write_text(words)
+        nowhere = {"heron.package.python": "venv:/nowhere"}
+        for case, properties, why in (("another version", {}, "Python 3.2"), ("no Python", nowhere, "/nowhere")):
+            began_s = time.monotonic()
+            with pytest.raises(HeronError, match=rf"container \d cannot run: .*{why}") as refusal:
+                cluster.submit("a", **{"heron.submit.wait.secs": REFUSED_S}, **properties)
+            print(f"{cluster.name}: {case} was refused in {time.monotonic() - began_s:.1f} s: {refusal.value}")
+            assert "\n" not in str(refusal.value)
+            assert [path.name for path in cluster.machine("a").rglob("launch.json")] == []
+            assert cluster.state_left(cluster.statemgr) == []
+            eventually_sync(lambda: equal(sorted(cluster.running_of_any()), []), within_s=WITHIN_S)
 
     def test_a_cluster_that_hangs_is_named_by_what_is_submitted_which_leaves_nothing(self, cluster: Cluster) -> None:
         with cluster.hung():

@@ -1,4 +1,7 @@
-"""A scheduler without a service, for a cluster that is a directory: a file is a container, `refuses` a refusal."""
+"""A scheduler without a service, for a cluster that is a directory.
+
+A file is a container, `refuses` a refusal, `fails` a failure.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,16 @@ class ShelfScheduler(Scheduler):
 
     def containers(self) -> list[ContainerStatus]:
         found = sorted(int(path.name.rpartition("-")[2]) for path in self.root.glob("container-*"))
-        return [ContainerStatus(container=n, phase=ContainerPhase.RUNNING, host="shelf") for n in found]
+        words = {n: path.read_text() for n in found if (path := self.root.parent / f"fails-{n}").exists()}
+        return [
+            ContainerStatus(
+                container=n,
+                phase=ContainerPhase.FAILED if n in words else ContainerPhase.RUNNING,
+                host="shelf",
+                reason=words.get(n, ""),
+            )
+            for n in found
+        ]
 
     def adopt(self, directory: Path) -> None:
         if not (self.root / "secrets").exists():

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,7 @@ def farm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Farm:
         "heron.scheduler.shelf.directory": str(farm.shelf),
         "heron.statemgr.root.path": str(tmp_path / "state"),
         "topology.stmgrs": 2,
+        "heron.submit.wait.secs": 0,  # the files of the shelf never begin
     }
     (farm.conf / "farm/cluster.yaml").write_text(yaml.safe_dump(values))
     return farm
@@ -123,6 +125,24 @@ def test_a_refusal_of_the_cluster_leaves_nothing(farm: Farm) -> None:
     assert farm.left() == []
     assert farm.listed(farm.machine("a")) == []
     assert not [*(farm.machine("a") / "topologies").rglob("launch.json")]
+
+
+def test_a_container_that_its_host_cannot_run_ends_the_submission(farm: Farm) -> None:
+    (farm.shelf / "fails-1").write_text("shelf: this host has Python 3.2")
+    began_s = time.monotonic()
+    why = r"container 1 cannot run: shelf: this host has Python 3.2 \(heron.package.python: image\)"
+    with pytest.raises(ConfigError, match=why):
+        farm.submit(farm.machine("a"), **{"heron.submit.wait.secs": 600})
+    assert time.monotonic() - began_s < 300
+    assert farm.left() == []
+    assert not [*(farm.machine("a") / "topologies").rglob("launch.json")]
+
+
+def test_containers_that_wait_for_room_are_waited_for_as_long_as_configured(farm: Farm) -> None:
+    began_s = time.monotonic()
+    launch = farm.submit(farm.machine("a"), **{"heron.submit.wait.secs": 1})
+    assert time.monotonic() - began_s >= 1
+    assert farm.containers(launch) == [0, 1, 2]
 
 
 class Died(BaseException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -71,6 +72,35 @@ def test_what_has_failed_is_submitted_again_whatever_its_users_comment_is(tmp_pa
     program = f"PATH={tmp_path}:$PATH\nn=0\nsleep() {{ n=$((n + 1)); [ $n = 1 ]; }}\n{watch}\nwatch\n"
     subprocess.run(["bash"], input=program, text=True, check=True)
     assert sorted((tmp_path / "submitted").read_text().split()) == ["17", "19"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "attempts"),
+    [
+        (2, "heron: this host has Python 3.2", 1),
+        (127, "bash: /nowhere/bin/python: No such file or directory", 1),
+        (1, "/usr/bin/python3: No module named heronpy", 1),
+        (3, "heron: there is no such bootstrap file", 5),
+    ],
+)
+def test_a_container_is_tried_again_on_its_node_unless_that_is_of_no_use(
+    tmp_path: Path, code: int, said: str, attempts: int
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    python = f'echo >> {tmp_path}/attempts\necho "{said}" >&2\nexit {code}'
+    control = f'[ "$1" = update ] && echo "$3" > {tmp_path}/comment; true'
+    for name, body in (("python", python), ("scontrol", control), ("squeue", "echo 7"), ("sleep", "exit 0")):
+        (programs / name).write_text(f"#!/bin/bash\n{body}\n")
+        (programs / name).chmod(0o755)
+    config = SlurmConfig.of({f"{KEY}directory": str(tmp_path)})
+    script = job_script(config, "words-7", 3, SIZE, bootstrap=b"{}", python=[str(programs / "python")])
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    done = subprocess.run(["bash"], input=script, text=True, capture_output=True, env=environment, timeout=60)
+    assert done.returncode == code
+    assert (tmp_path / "attempts").read_text().count("\n") == attempts
+    assert (tmp_path / "comment").read_text().startswith("Comment=heron: ")
+    assert said.replace("'", "") in (tmp_path / "comment").read_text()
 
 
 @pytest.mark.parametrize(

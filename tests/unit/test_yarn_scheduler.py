@@ -248,6 +248,18 @@ def test_what_fails_five_times_in_a_row_is_given_up_with_its_last_words() -> Non
 
 
 @pytest.mark.parametrize(
+    ("status", "diagnostics"),
+    [
+        (2, "heron: this host has Python 3.2"),
+        (127, "/nowhere/bin/python: No such file or directory"),
+        (1, "/usr/bin/python3: No module named 'heron_scheduler'\n"),
+    ],
+)
+def test_what_a_host_cannot_run_is_given_up_at_once(status: int, diagnostics: str) -> None:
+    assert _ended(Attempts(), status, diagnostics).phase is ContainerPhase.FAILED
+
+
+@pytest.mark.parametrize(
     ("text", "line"),
     [
         ("", ""),

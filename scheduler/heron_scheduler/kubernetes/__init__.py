@@ -10,5 +10,14 @@ from heron_scheduler.kubernetes._lost_pods import is_lost, release_lost_pods
 from heron_scheduler.kubernetes._manifests import container_objects, service_object
 from heron_scheduler.kubernetes._scheduler import KubernetesScheduler
 from heron_scheduler.kubernetes._settings import Settings
+from heron_scheduler.kubernetes._status import status_of
 
-__all__ = ["KubernetesScheduler", "Settings", "container_objects", "is_lost", "release_lost_pods", "service_object"]
+__all__ = [
+    "KubernetesScheduler",
+    "Settings",
+    "container_objects",
+    "is_lost",
+    "release_lost_pods",
+    "service_object",
+    "status_of",
+]

@@ -173,6 +173,7 @@ def _pod(
         "env": environment,
         "resources": _resources(role, resources, settings),
         "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # its last words are in its status
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},

@@ -16,6 +16,8 @@ HOPELESS = (
     "CreateContainerError",
 )
 """Reasons of a waiting container that do not go away by themselves."""
+_NOT_STARTED = ("StartError", "ContainerCannotRun")
+"""Reasons of one that has ended because the image has no such command."""
 
 
 def status_of(container: int, pods: Sequence[Mapping[str, Any]], trouble: str) -> ContainerStatus:
@@ -35,6 +37,8 @@ def status_of(container: int, pods: Sequence[Mapping[str, Any]], trouble: str) -
         phase = ContainerPhase.ENDING
     elif any("running" in (c.get("state") or {}) for c in status.get("containerStatuses") or []):
         phase = ContainerPhase.RUNNING
+    elif reason := _unusable(status):
+        phase = ContainerPhase.FAILED
     else:
         reason = _waiting_for(status)
     return ContainerStatus(
@@ -44,6 +48,19 @@ def status_of(container: int, pods: Sequence[Mapping[str, Any]], trouble: str) -
         job=pod["metadata"]["name"],
         reason=reason,
     )
+
+
+def _unusable(status: Mapping[str, Any]) -> str:
+    """Why its image cannot run the container, however often Kubernetes tries; empty: none is known."""
+    for one in status.get("containerStatuses") or []:
+        last = [(one.get(state) or {}).get("terminated") for state in ("state", "lastState")]
+        if ended := next(filter(None, last), None):
+            from heronpy.container import is_unusable  # here: most commands see none that has ended
+
+            said = (ended.get("message") or "").strip().rpartition("\n")[2]
+            if ended.get("reason") in _NOT_STARTED or is_unusable(ended.get("exitCode", 0), said):
+                return said or _words(ended.get("reason"), f"exit code {ended.get('exitCode')}")
+    return ""
 
 
 def _waiting_for(status: Mapping[str, Any]) -> str:

@@ -144,6 +144,8 @@ class SlurmScheduler(Scheduler):
     def _refuse_hopeless(self, ids: Collection[str]) -> None:
         """Look whether jobs wait for what never comes. Slurm accepts many that it will never start, and says so later.
 
+        One whose node cannot run its container has started, and failed: that is not for here.
+
         Raises:
             ConfigError: one does, or has failed already.
         """
@@ -151,7 +153,7 @@ class SlurmScheduler(Scheduler):
         while True:
             jobs = [job for job in self._jobs(over=True) if job.id in ids]
             for job in jobs:
-                failed = job.state in ENDED - {"COMPLETED"}
+                failed = job.state in ENDED - {"COMPLETED"} and not job.comment.startswith(FAILURE_MARK)
                 if failed or (job.state == "PENDING" and _HOPELESS.search(job.reason)):
                     raise ConfigError(f"Slurm never starts job {job.id} ({job.name}): {_why(job)}")
             undecided = any(job.state == "PENDING" and not job.reason for job in jobs)

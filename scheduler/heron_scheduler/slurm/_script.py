@@ -25,8 +25,9 @@ _MIB = 1024 * 1024
 _DELIMITER = "HERON_BOOTSTRAP_FILE"
 
 # Exit codes of `python -m heronpy.container`: 0 is an end on purpose, 75 (EX_TEMPFAIL) asks to be started again, as
-# does a death by a signal. Others are failures, which are tried five times in quick succession; then the job fails,
-# with the container's last words as its comment, where `squeue` and `heron status` find them.
+# does a death by a signal. Others are failures, which are tried five times in quick succession, or once if more is of
+# no use (`heronpy.container.is_unusable`); then the job fails, with the container's last words as its comment, where
+# `squeue` and `heron status` find them.
 FAILURE_MARK = "heron: "
 """What the comment of such a job begins with: others are the user's (`--comment`)."""
 _SUPERVISE = """\
@@ -70,9 +71,10 @@ while [ -z "$ending" ]; do
   [ $code = 0 ] && break
   [ $((SECONDS - began)) -ge 60 ] && failures=0 pause=0
   if [ $code != 75 ] && [ $code -lt 129 ]; then
-    failures=$((failures + 1))
+    failures=$((failures + 1)) said=$(tail -n 1 "$dir/container.out" | sed 's/^.*: line [0-9]*: //')
+    case "$code $said" in "2 "* | "126 "* | "127 "* | "1 "*"No module named"*) failures=5 ;; esac
     if [ $failures -ge 5 ]; then
-      say "$(hostname): $(tail -n 1 "$dir/container.out")"
+      say "$(hostname): $said"
       cat "$dir/container.out"
       rm -rf "$dir"
       exit $code

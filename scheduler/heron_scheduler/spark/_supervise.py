@@ -7,7 +7,7 @@ It runs in a session of its own below Spark's Python worker, so that no signal t
 
 A TLS connection to the driver says that the container runs, and brings the word to end it. Exit codes of a container: 0
 is an end on purpose; 75 (EX_TEMPFAIL), or a death by a signal, asks to be started again; others are failures, of which
-five in a row are one of the host.
+five in a row are one of the host, or one that no other attempt there can mend (`heronpy.container.is_unusable`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from typing import Any
 
 TRY_AGAIN = 75
 _FAILURES_MAX = 5
+_UNUSABLE = (2, 126, 127)
 _HEALTHY_S = 60.0
 _PAUSE_S_MAX = 15.0
 _POLL_S = 0.2
@@ -103,7 +104,7 @@ class Supervisor:
                 failures, pause_s = 0, 0.0
             if code > 0 and code != TRY_AGAIN:
                 failures += 1
-                if failures >= _FAILURES_MAX:
+                if code in _UNUSABLE or (code == 1 and "No module named" in said) or failures >= _FAILURES_MAX:
                     return outcome("failed", f"{socket.gethostname()}: {said}")
             self._ending.wait(pause_s)
             pause_s = min(2 * pause_s + 1, _PAUSE_S_MAX)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heron_scheduler._spi import ContainerPhase
 from heron_scheduler.driven import Run
 from heron_scheduler.yarn._rest import reason_in
-from heronpy.container import TRY_AGAIN
+from heronpy.container import TRY_AGAIN, is_unusable
 
 FAILURES_MAX = 5
 """After so many in a row a container is given up."""
@@ -48,7 +48,7 @@ class Attempts:
         run.reason = f"{host}: {told}" if host else told
         if 0 < exit_status <= _SIGNALS and exit_status != TRY_AGAIN:
             self.failures += 1
-        if self.failures >= FAILURES_MAX:
+        if self.failures >= FAILURES_MAX or is_unusable(exit_status, diagnostics):
             run.phase, self.failures, self.pause_s = ContainerPhase.FAILED, 0, 0.0
             return
         run.phase, run.retry_s = ContainerPhase.PENDING, now_s + self.pause_s

@@ -21,7 +21,7 @@ from heron_scheduler.yarn._credentials import LOCATION_ENV
 from heron_scheduler.yarn._master import grace_s
 from heronpy.container import TRY_AGAIN, Bootstrap
 from heronpy.environment import python_command
-from heronpy.errors import StateError
+from heronpy.errors import ConfigError, StateError
 from heronpy.runtime import SECRETS_DIR
 from heronpy.security import private_directory, write_secret
 from heronpy.statemgr import open_statemgr
@@ -76,14 +76,18 @@ class Starter:
             environment.setdefault("HERON_ADVERTISE_ADDRESS", host)
         where = ["-m", "heronpy.container", str(self._file), "--dir", str(self._workdir)]
         libc = ctypes.CDLL(None)
-        return subprocess.Popen(
-            [*python_command(self._launch), *where],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            # Nothing of the container outlives this process, however that ends. No thread has been started yet.
-            preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
-        )
+        python = python_command(self._launch)
+        try:
+            return subprocess.Popen(
+                [*python, *where],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                # Nothing of the container outlives this process, however that ends. No thread has been started yet.
+                preexec_fn=lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
+            )
+        except OSError as e:
+            raise ConfigError(f"{python[0]}: {e.strerror}") from e
 
     def _follow(
         self, child: subprocess.Popen[bytes], wanted: Callable[[], Orders | None], wait: Callable[[], object]

@@ -25,7 +25,7 @@ def main() -> None:
         code = Starter(given_credentials().secrets[BOOTSTRAP], args.generation, Path.cwd()).run()
     except (HeronError, OSError) as e:
         print(f"heron: {e}", file=sys.stderr, flush=True)
-        code = 1
+        code = e.exit_code if isinstance(e, HeronError) else 1
     sys.exit(code)
 
 
