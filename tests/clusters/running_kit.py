@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
 import re
 import signal
 import stat
@@ -72,6 +73,7 @@ def stores(cluster: Cluster) -> dict[str, object]:
         "heron.statefulstorage.url": str(cluster.root / "checkpoints"),
         "heron.metrics.export.interval.ms": 1000,
         "heron.executor.stop.timeout.ms": 5000,
+        "heron.submit.wait.secs": 20,
     }
 
 
@@ -203,6 +205,8 @@ class RunningKit:
             running.wait_for_progress()
             print(f"{cluster.name}: counts {time.monotonic() - began_s:.1f} s after the beginning of the submission")
             eventually_sync(lambda: contains(running.heron("status"), "3 of 3 containers run"), within_s=WITHIN_S)
+            for container in (0, 1, 2):
+                contains(running.heron("logs", f"executor-{container}"), "INFO")
             for container in (1, 0):
                 what = f"executor of container {container} killed"
                 running.recovers_from(what, lambda n=container: running.executor(n).send(signal.SIGKILL))
@@ -299,6 +303,14 @@ async def tracker_shows(launch: Launch) -> str:
             shown.append(await eventually(partial(page_text, f"/topologies/{page}", query), within_s=WITHIN_S))
         for page in ("effectiveconfig", "summary"):
             shown.append(await eventually(partial(page_text, f"{path}/{page}", {}), within_s=WITHIN_S))
+        for container in ("0", "1"):
+            place = {**query, "container": container}
+            listed = await eventually(partial(page_text, "/topologies/container/filestats", place), within_s=WITHIN_S)
+            logs = [name for name in json.loads(listed) if name.endswith((".log", ".out"))]
+            assert any("executor" in name for name in logs), listed
+            for name in logs:
+                file = {**place, "path": name, "length": str(1 << 20)}
+                shown.append(await page_text("/topologies/container/filedata", file))
     return "".join(shown)
 
 

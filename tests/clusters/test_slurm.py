@@ -102,6 +102,13 @@ class TestSlurm(SchedulerKit):
         name = f"heron.{launch.topology_id}."
         assert sizes == {f"{name}0": "1|200M", f"{name}1": "1|600M", f"{name}2": "1|600M"}
 
+    def test_containers_run_on_the_nodes_of_their_constraint_alone(self, cluster: Slurm) -> None:
+        launch = cluster.submit("a", **{"heron.scheduler.slurm.sbatch": ["--constraint=on-n2"]})
+        cluster.wait_for(launch, 0, 1, 2)
+        assert {one.host for one in heron_scheduler.containers(launch)} == {"n2"}
+        heron_scheduler.kill(launch)
+        cluster.nothing_left(launch)
+
     def test_a_job_script_is_shown_to_its_owner_alone_and_the_bootstrap_file_is_only_there(
         self, cluster: Slurm, launch: Launch
     ) -> None:
