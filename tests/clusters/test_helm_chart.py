@@ -89,6 +89,6 @@ def test_the_trackers_configuration_is_one(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     token.chmod(0o600)
-    text = config["data"]["heron_tracker.yaml"].replace("/run/heron/home/token", str(token))
+    text = config["data"]["heron_tracker.yaml"].replace("/run/heron/work/home/token", str(token))
     (tmp_path / "tracker.yaml").write_text(text)
     assert load_config(tmp_path / "tracker.yaml", home=tmp_path).statemgrs[0].spec.type == "kubernetes"
