@@ -1,6 +1,6 @@
 """Showing configurations without their secrets: hidden by the name of a key, and by what a value looks like. Pure.
 
-Names catch most; values catch what a name does not tell: a URL with a password in it, a key in a list of arguments. A
+Names catch most; values catch what a name does not show: a URL with a password in it, a key in a list of arguments. A
 hidden value that was none costs a look into a file; a secret that is shown cannot be taken back. So doubt hides.
 """
 

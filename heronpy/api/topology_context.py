@@ -102,7 +102,7 @@ class TopologyContext(StateContext):
         return self._plan.logical.name
 
     def get_topology_id(self) -> str:
-        """Id of the topology: its name and what tells this submission from others of the name."""
+        """Id of the topology: its name and what distinguishes this submission from others of the name."""
         return self._plan.logical.id
 
     def get_topology_pex_path(self) -> str:

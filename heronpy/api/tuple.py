@@ -30,7 +30,7 @@ class Origin(Protocol):
 
 
 class Tuple(msgspec.Struct, gc=False, eq=False, weakref=False):
-    """One tuple: `tup.values`, or by field name `tup["word"]`; `id, component, stream, task` tell where it is from.
+    """One tuple: `tup.values`, or by field name `tup["word"]`; `id, component, stream, task` say where it is from.
 
     Treat the values as immutable: tuples of one batch may share objects. Unpacks and indexes by position like Heron's
     namedtuple `(id, component, stream, task, values)`.

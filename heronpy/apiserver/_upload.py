@@ -31,9 +31,9 @@ async def upload(request: Request, scratch: Path, *, bytes_max: int, timeout_s: 
         UnavailableError: it takes too long.
         StateError: it cannot be written.
     """
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > bytes_max:
-        raise TooLargeError(f"the program has {int(told):,} bytes, and {bytes_max:,} are the most that is accepted")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > bytes_max:
+        raise TooLargeError(f"the program has {int(declared):,} bytes, and {bytes_max:,} are the most that is accepted")
     with tempfile.TemporaryDirectory(prefix="upload-", dir=scratch) as directory:
         path = Path(directory) / "program.zip"
         try:

@@ -91,8 +91,8 @@ def apiserver(
     app = a.create_app(config)
 
     def ready(url: str) -> None:
-        told = {"url": url, "pid": os.getpid(), "audit_file": str(config.audit_file)}
-        print(json.dumps(told) if as_json else f"heron apiserver: {url}", flush=True)
+        ready_line = {"url": url, "pid": os.getpid(), "audit_file": str(config.audit_file)}
+        print(json.dumps(ready_line) if as_json else f"heron apiserver: {url}", flush=True)
 
     with listen(host, port, "the API server") as listening:
         certificate = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None

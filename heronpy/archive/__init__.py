@@ -23,8 +23,8 @@ from heronpy.archive._deadletter import DeadLetters, dead_letter_counts, publish
 from heronpy.archive._required import require_arrow
 
 if TYPE_CHECKING:
+    from heronpy.archive._announcements import Announcement
     from heronpy.archive._archive import Archive, ArchiveFile
-    from heronpy.archive._news import Announcement
     from heronpy.archive._split import ArchiveSplit, id_hash_groups
     from heronpy.archive._writer import ArchiveWriter
     from heronpy.archive.footer import UnreadableError
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 _IN = {
-    "Announcement": "_news",
+    "Announcement": "_announcements",
     "Archive": "_archive",
     "ArchiveFile": "_archive",
     "ArchiveSplit": "_split",

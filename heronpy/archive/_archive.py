@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heronpy.archive import _progress
-from heronpy.archive._news import Announcement, announced
+from heronpy.archive._announcements import Announcement, announced
 from heronpy.archive._schema import Schema, read_schema
 from heronpy.archive._split import ArchiveSplit, Part
 from heronpy.archive.footer import Footer, UnreadableError, check_codec, check_times, footer_of, opened

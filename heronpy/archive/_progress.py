@@ -50,7 +50,7 @@ class Progress:
         if state == self._written:
             return
         content = {"before_ms": state[0], "ended": state[1], "tasks": self._tasks, "began_ms": self._began_ms}
-        content["announces"] = True  # what it writes: see `_news`
+        content["announces"] = True  # what it writes: see `_announcements`
         try:
             write_json(self._directory, self._path, content)
         except OSError as error:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from heronpy.archive._announcements import announce
 from heronpy.archive._arrow import pa, pq
-from heronpy.archive._news import announce
 from heronpy.archive._progress import Progress
 from heronpy.archive._schema import agree, evolve, read_schema
 from heronpy.archive.element_types import SchemaMismatch, Type, infer, merge, narrow

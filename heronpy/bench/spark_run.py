@@ -145,7 +145,7 @@ def _measure(kind: str, config: SparkBenchConfig, directory: Path) -> Measured:
 
 @contextlib.contextmanager
 def started(command: list[str], errors: object) -> Iterator[subprocess.Popen[str]]:
-    """A process for the duration of the block, with pipes for what it is told and answers."""
+    """A process for the duration of the block, with pipes for requests and answers."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -19,7 +19,7 @@ class StorageCalls:
     """Calls of a storage, each in a thread, with a bound on their number and on the time that anybody waits.
 
     A storage may hang for ever, as a network file system does. So a thread that is not back in time is left alone:
-    whoever waits is told, and the call goes on counting until it ends. The threads are daemons: they hold up no exit.
+    the caller is informed, and the call goes on counting until it ends. The threads are daemons: they hold up no exit.
     """
 
     def __init__(self, connect: Callable[[], CheckpointStorage], *, calls_max: int) -> None:
@@ -58,7 +58,7 @@ class StorageCalls:
                     settle = partial(answer.set_result, work(storage))
                 finally:
                     self._free.append(storage)
-            except Exception as e:  # to whoever waits
+            except Exception as e:  # to the caller that waits
                 settle = partial(answer.set_exception, e)
             with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
                 loop.call_soon_threadsafe(done, settle)

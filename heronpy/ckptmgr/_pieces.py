@@ -13,7 +13,7 @@ WAITING_MAX: Final = 8
 
 
 class Pieces:
-    """A bounded queue. The thread that iterates waits for pieces, and whoever puts one waits for room."""
+    """A bounded queue. The thread that iterates waits for pieces, and the one that puts them waits for space."""
 
     def __init__(self, name: str, *, stall_s: float) -> None:
         """Empty.
@@ -44,7 +44,7 @@ class Pieces:
             ) from None
 
     def abandon(self, why: str) -> None:
-        """No more pieces come: whoever iterates gets an error instead, unless it is through."""
+        """No more pieces come: the iterator raises an error instead, unless it is through."""
         self._broken = self._broken or why
         while not self._queue.empty():
             self._queue.get_nowait()

@@ -260,7 +260,7 @@ async def _next(context: _Context) -> checkpoint_pb2.SavePiece:
 async def _received(context: _Context, pieces: Pieces) -> int:
     """Hand all pieces on. How many bytes they had.
 
-    All are received, also when the storage has refused some: grpc.aio tells a client whose call ends while it writes of
+    All are received, also when the storage refused some: grpc.aio informs a client whose call ends while it writes of
     an internal error, and not of the status.
 
     Raises:

@@ -30,7 +30,7 @@ def kill(
     service_url: ServiceUrl = "",
     verbose: Verbose = False,
 ) -> None:
-    """End a topology and remove everything of it, its checkpoints included unless told otherwise.
+    """End a topology and remove everything of it, by default including its checkpoints.
 
     One with state is paused first, and a last checkpoint taken: so sinks commit all that it has emitted.
     """

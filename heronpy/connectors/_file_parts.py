@@ -30,7 +30,7 @@ _LAST = 1 << 62
 class FilePart(ABC):
     """What begins in a range of bytes of a file; also a split of a batch job.
 
-    Of a compressed file these are bytes of its text. It is one part: only reading it tells how long it is.
+    Of a compressed file these are bytes of its text. It is one part: only reading it shows how long it is.
     """
 
     file: InputFile

@@ -14,7 +14,7 @@ from heronpy.connectors.spi import Chunk
 from heronpy.errors import UnavailableError
 
 _MESSAGE_BYTES: Final = 1024
-"""Kafka tells how many messages there are, not how long they are: about."""
+"""Kafka reports how many messages there are, not how long they are: about."""
 _MESSAGES_MIN: Final = 10_000
 """A consumer takes longer to connect than to read fewer."""
 _CHUNK_MESSAGES: Final = 1000

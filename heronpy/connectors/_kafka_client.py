@@ -82,7 +82,7 @@ class Partition(NamedTuple):
 
     number: int
     topic_id: str
-    """Tells the topic from a later one of the same name."""
+    """Distinguishes the topic from a later one of the same name."""
     start: int
     """Offset at which its group begins."""
     end: int | None
@@ -107,7 +107,7 @@ class Admin:
         )
         self._errors = Errors(cluster.who)
         with opened(cluster.who):
-            self.client = AdminClient(cluster.config({"error_cb": self._errors.heard}))
+            self.client = AdminClient(cluster.config({"error_cb": self._errors.on_error}))
 
     def about(self, topic: str) -> Admin:
         """The same client, asked about another topic."""
@@ -177,7 +177,7 @@ class Admin:
             self._retried(lambda: consumer.commit(offsets=places, asynchronous=False))
 
     def _committed(self, consumer: Any, places: list[Any]) -> Any:
-        """What is committed. That a group is denied is heard only by polling: the call itself would just time out."""
+        """What is committed. A denied group is reported only while polling: the call itself would just time out."""
         from confluent_kafka import KafkaError, KafkaException
 
         deadline_s = time.monotonic() + self._cluster.timeout_s
@@ -195,7 +195,7 @@ class Admin:
     def _consumer(self, group: str) -> Iterator[Any]:
         from confluent_kafka import Consumer
 
-        ours = {"group.id": group, "enable.auto.commit": False, "error_cb": self._errors.heard}
+        ours = {"group.id": group, "enable.auto.commit": False, "error_cb": self._errors.on_error}
         with opened(self._cluster.who):
             consumer = Consumer(self._cluster.config(ours))
         try:
@@ -222,12 +222,12 @@ class Admin:
                 if e.args[0].code() not in (*self._passing, *passing) or time.monotonic() > deadline_s:
                     raise self._cluster_error(e.args[0]) from None
             time.sleep(_RETRY_S)
-            # librdkafka may keep what it heard of a topic that had just been made and had no leader, for minutes.
+            # librdkafka may keep what it read of a topic that had just been made and had no leader, for minutes.
             with contextlib.suppress(KafkaException):
                 self.client.list_topics(self._cluster.topic, timeout=self._cluster.timeout_s)
 
     def _awaited(self, future: Future[Any], deadline_s: float) -> Any:
-        """Its result. Errors of connections are heard by polling only."""
+        """Its result. Connection errors are reported only while polling."""
         while True:
             try:
                 return future.result(_POLL_S)
@@ -282,7 +282,7 @@ class Errors:
         self.denied = False
         """Whether the credentials are wrong."""
 
-    def heard(self, error: Any) -> None:
+    def on_error(self, error: Any) -> None:
         """As the `error_cb` of a client."""
         from confluent_kafka import KafkaError
 

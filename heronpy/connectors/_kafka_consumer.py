@@ -65,7 +65,7 @@ class PartitionConsumer:
             "enable.auto.offset.store": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
-            "error_cb": self._errors.heard,
+            "error_cb": self._errors.on_error,
             "on_commit": self._committed,
         }
         with opened(cluster.who):
@@ -167,7 +167,7 @@ class PartitionConsumer:
         ):
             raise refused(error, self._cluster)
         else:
-            self._errors.heard(error)
+            self._errors.on_error(error)
 
     def _pause_unread(self, since: int) -> None:
         """Pause those that nobody has read since a call of `take`: what waits of them does not count from now on."""

@@ -24,7 +24,7 @@ def producer(cluster: Cluster, errors: Errors, more: Mapping[str, Any]) -> Any:
     """
     from confluent_kafka import Producer
 
-    config = cluster.config({"enable.idempotence": True, "error_cb": errors.heard, **more})
+    config = cluster.config({"enable.idempotence": True, "error_cb": errors.on_error, **more})
     with opened(cluster.who):
         return Producer(_DEFAULTS | config)
 

@@ -101,7 +101,7 @@ class _Reader:
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
-            "error_cb": errors.heard,
+            "error_cb": errors.on_error,
         }
         with opened(cluster.who):
             self._consumer = Consumer(cluster.config({"isolation.level": isolation, "fetch.wait.max.ms": 50, **config}))
@@ -119,7 +119,7 @@ class _Reader:
                 elif error.code() == self._eof:
                     self._offset = max(self._offset, message.offset())
                 else:
-                    self._errors.heard(error)
+                    self._errors.on_error(error)
             if time.monotonic() > deadline_s:
                 reason = self._errors.last or "a transaction is open"
                 raise UnavailableError(f"{self._cluster.who}: the topic cannot be read to its end: {reason}")

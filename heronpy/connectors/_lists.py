@@ -134,7 +134,7 @@ class _ListPart:
 def _digest(items: list[Any]) -> str:
     try:
         raw = pickle.dumps(items)
-    except Exception:  # of anybody's class; functions and the like travel by other means, and are told apart by number
+    except Exception:  # of anybody's class; functions and the like travel otherwise, and are distinguished by number
         raw = str(len(items)).encode()
     return hashlib.blake2b(raw, digest_size=8).hexdigest()
 

@@ -2,7 +2,7 @@
 
 # Redis keeps what a consumer was given in the group's list of pending entries until it is acked, so nothing has to be
 # remembered here. Entries come in three ways, and each `read` takes one of them:
-# - what this consumer has pending already: once after each connection, because the reply that told of new entries may
+# - what this consumer has pending already: once after each connection, because the reply that named new entries may
 #   have been lost with the one before. What the engine has of them is skipped.
 # - what others have had pending for too long: XAUTOCLAIM, from time to time.
 # - new ones.
@@ -144,7 +144,7 @@ class RedisReader(SourceReader):
         return entries
 
     def _renew(self) -> None:
-        """In a thread: tell Redis what is done, and that what the engine has is in work: its idle time begins anew."""
+        """In a thread: report what is done, and that what the engine has is at work: its idle time restarts."""
         with self._lock:
             self._send_acks()
             ids = iter(list(self._out))

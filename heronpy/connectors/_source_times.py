@@ -44,7 +44,7 @@ class SourceTimes:
         self._unmarked_max = None if pending_max is None else max(1, pending_max // MARKS_PER_LIMIT)
 
     def emitted(self, split: str | None, records: Sequence[Record]) -> None:
-        """Records of a split were emitted; None: splits are not told apart."""
+        """Records of a split were emitted; None: splits are not distinguished."""
         clock = self._clocks.of(split or _ALL[0])
         for record in records:
             if record.time_ms > clock.latest_ms:
@@ -70,7 +70,7 @@ class SourceTimes:
             self._send(watermark)
 
     def read(self, split: str | None) -> None:
-        """A read has returned records of a split, where they are told apart; None: nothing."""
+        """A read has returned records of a split, where they are distinguished; None: nothing."""
         self._clocks.read(split)
 
     def kept_back(self, splits: Collection[str]) -> None:

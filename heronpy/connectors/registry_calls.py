@@ -101,11 +101,11 @@ class RegistryCalls:
         return answer
 
     def _ask_quietly(self, *call: Any) -> None:
-        """Ask in a thread of its own: whoever asks next gets the answer."""
+        """Ask in a thread of its own: the next caller gets the answer."""
         try:
             self._ask(*call)
         except Exception:
-            pass  # noted down; if it was answered, whoever asks next is told the same
+            pass  # noted down; if it was answered, the next caller gets the same
         finally:
             with self._lock:
                 self._asking = None

@@ -148,7 +148,7 @@ class Source(ABC):
     timed = False
     """Whether the times of its records are event times."""
     rewindable = False
-    """Whether `stream_splits` works: whoever keeps the positions can go back to them, and reads the same again."""
+    """Whether `stream_splits` works: the keeper of the positions can go back to them, and reads the same again."""
     interleaved = False
     """Whether the splits of a task are all open, and read in turn; otherwise one after the other has ended."""
     discover_every_s: float | None = None
@@ -191,7 +191,7 @@ class SinkContext:
     config: dict[str, Any]
     """The topology's configuration."""
     topology_id: str = ""
-    """Tells a submission of a topology from others, also of the same name."""
+    """Distinguishes a submission of a topology from others, also of the same name."""
     epoch: int = 0
     """The restore epoch: a transactional writer fences those of smaller ones."""
 
@@ -212,7 +212,7 @@ class SinkWriter(ABC):
         """Everything written is durable and visible on return; elements are acked only then.
 
         Raises:
-            UnavailableError: perhaps not now. What was written is not forgotten: whoever calls it again acks all of it.
+            UnavailableError: perhaps not now. What was written is not forgotten: calling it again acks all of it.
         """
 
     def close(self) -> None:

@@ -48,13 +48,13 @@ class SplitSet:
         self._waiting: deque[tuple[str, StreamSplit]] = deque()
         self._open: deque[tuple[str, SplitReader]] = deque()
         self._ended: list[tuple[str, SplitReader]] = []
-        """Those of an interleaved source that no committed checkpoint has at their end: they are open to be told."""
+        """Those of an interleaved source that no committed checkpoint has at their end: they can be reported."""
         self._last_s: dict[str, float] = {}
         """When each split had its last record."""
         self._saved: dict[int, dict[str, Any]] = {}
         """By checkpoint that is not committed: where the open splits were."""
         self._final: dict[int, int] = {}
-        """By the same: how many splits had ended, of those that are open to be told."""
+        """By the same: how many splits had ended, of those that are open to be reported."""
         self._discover()
 
     def read(self, limit: int) -> tuple[str | None, Sequence[Record], Any]:

@@ -2,7 +2,7 @@
 
 Every line is emitted with a message id and kept until it is acked; a failed one is emitted again. When all lines of
 this task are acked, the task says so on the stream `end`. A bolt that reads `end` with Grouping.ALL therefore knows,
-when it has heard from every spout task, that everything emitted has been processed all the way down.
+when every spout task has reported that everything emitted has been processed all the way down.
 
 Each file is divided among the spout's tasks by byte ranges; a line belongs to the task in whose range its first byte
 is, so no task has to know what the others read.
@@ -81,7 +81,7 @@ class LineSpout(Spout):
 class InputEnd:
     """What a bolt knows about the end of its input: which tasks of a LineSpout are done.
 
-    The tuples of `end` stay unacked until `ack_with`: who dies before hears them again after the message timeout.
+    The tuples of `end` stay unacked until `ack_with`: who dies before receives them again after the message timeout.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Result files: a task's file is there completely or not at all, and a marker tells that it is final."""
+"""Result files: a task's file is there completely or not at all, and a marker says that it is final."""
 
 from __future__ import annotations
 

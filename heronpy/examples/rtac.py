@@ -7,7 +7,7 @@ An event is a line of JSON: {"user_id": 17, "event": "following", "timestamp": 1
 seconds. The result has one row for every second and kind of event: how many different users there were.
 
 `events` reads lines; `distribute` (shuffle) parses them; `user_count` (fields grouping on user_id) keeps the users of
-each second and event, and tells its numbers once a second (a tick) to `aggregate` (fields grouping on timestamp), which
+each second and event, and sends its numbers once a second (a tick) to `aggregate` (fields grouping on timestamp), which
 adds up the numbers of all `user_count` tasks.
 
 Exact, also when events are replayed: a set of users does not grow by seeing one again, and a task's newer number for a

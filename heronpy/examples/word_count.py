@@ -12,7 +12,7 @@ again, and what a counting task had in memory is gone with it.
 
 `lines` reads, `split` makes words (shuffle), `count` counts them (fields grouping: equal words meet in one task).
 `count` also reads the stream `end` of `lines` with Grouping.ALL: a spout task sends it when everything that it emitted
-is acked. Nobody acks `end` before the results are on disk, so that a counting task that dies on the way hears it again.
+is acked. No task acks `end` before the results are on disk, so that a counting task that dies before receives it again.
 """
 
 from __future__ import annotations

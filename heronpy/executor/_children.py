@@ -82,7 +82,7 @@ class Children:
         self._children[process.pid] = command.id, process
         self._started_s[command.id] = time.monotonic()
         found = self._identified(command.id, process.pid)
-        if found is not None:  # else it is dead already, and `dead` will tell
+        if found is not None:  # else it is dead already, and `dead` will report it
             self._hosts[process.pid] = found
             last_end, over_ram = self._last_end.pop(command.id, ("", 0))
             record = write_pid(self._dir, command.id, found, last_end=last_end, over_ram_bytes=over_ram)
@@ -99,7 +99,7 @@ class Children:
     def terminate(self, pid: int) -> None:
         """SIGTERM to the process alone: what it started itself may be needed while it ends."""
         if pid in self._children:
-            # Not Popen.terminate: that may reap a process that has just died, and `dead` would never tell. Until it is
+            # Not Popen.terminate: that may reap a process that just died, and `dead` would never report it. Until it is
             # reaped here, its number cannot belong to another one.
             os.kill(pid, signal.SIGTERM)
 

@@ -153,7 +153,7 @@ class Tenure:
     def record_changed(self, value: bytes | None) -> None:
         """The node of the container has this value."""
         newest = container_record(value)
-        # Of another submission: an earlier one, that is back from the dead. Of a later one the execution state tells.
+        # Of another submission: an earlier one, that is back from the dead. A later one is in the execution state.
         self._lost = newest.topology_id != self.record.topology_id
         if self._lost:
             return

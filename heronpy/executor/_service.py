@@ -80,7 +80,7 @@ class ServiceSupervisor:
         try:
             record = service_record(self._launch)
         except ReadFailedError as e:
-            log.warning("cannot tell whether the scheduler service runs: %s", e)  # a second one would give way
+            log.warning("cannot determine whether the scheduler service runs: %s", e)  # a second one would give way
             return
         if record is not None and record.alive:
             self._service = HostProcess(record.pid, record.start_ticks)

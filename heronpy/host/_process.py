@@ -209,4 +209,4 @@ def _fields(pid: int) -> list[str] | None:
 @functools.lru_cache(maxsize=64)
 def _warn_unknown(pid: int, why: str) -> None:
     """Once for each: supervisors look at their processes many times a second."""
-    log.warning("cannot tell whether process %d is alive, so it counts as that: %s", pid, why)
+    log.warning("cannot determine whether process %d is alive, so it counts as alive: %s", pid, why)

@@ -1,4 +1,4 @@
-"""At least once with state: which complete trees a spout may be told of. Decisions only.
+"""At least once with state: which complete trees may be reported to a spout. Decisions only.
 
 A tree that is complete has been executed, but what it did to state is durable only with a checkpoint that covers it.
 That is any whose marker the spout sent after the tree was complete: what came of the tree was sent before the markers
@@ -68,7 +68,7 @@ class CommitLedger(Generic[T]):
         return acked
 
     def restored(self, checkpoint: int) -> tuple[list[T], list[T]]:
-        """State is that of a checkpoint again, of whose commit nobody may have been told. Returns (acked, failed)."""
+        """State is that of a checkpoint again, whose commit may be unreported to spouts. Returns (acked, failed)."""
         acked = self.committed(checkpoint)
         failed = [group for _, groups, _ in self._closed for group in groups] + self._open
         self._closed.clear()

@@ -116,14 +116,14 @@ class Pair:
 
     def stage(self, serialize: Callable[[list[Values]], bytes], bytes_max: int) -> None:
         """Serialize what waits, unless that fails, or makes more bytes than that: then it is left to the sender."""
-        # Nothing is taken out before it is serialized: whoever asks meanwhile must not hear that nothing waits.
+        # Nothing is taken out before it is serialized: a caller meanwhile must not read that nothing waits.
         if self._left or not (waiting := self._items[:]):
             return
         values, tags, numbers = self._split(waiting)
         self._left = True
         try:
             data = serialize(values)
-        except Exception:  # it is tried again, tuple by tuple, where the user is told of it
+        except Exception:  # it is tried again, tuple by tuple, where the user is notified of it
             return
         if len(data) > bytes_max:
             return

@@ -140,7 +140,7 @@ def make_emitter(
             if room == left:
                 if refills == seen:
                     return True
-                seen = refills  # as much room as before may be of another filling: the next call tells
+                seen = refills  # as much room as before may be of another filling: the next call shows it
             if signal.due:
                 return False
         return False

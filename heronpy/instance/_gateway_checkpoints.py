@@ -76,10 +76,10 @@ class Instructions(Protocol):
         """Forget a snapshot."""
 
     def abort(self, epoch: int, checkpoint: int) -> None:
-        """Tell the task that a checkpoint will not be committed."""
+        """Notify the task that a checkpoint will not be committed."""
 
     def commit(self, epoch: int, checkpoint: int) -> None:
-        """Tell the task that one is; `committed` is the answer."""
+        """Notify the task that one is; `committed` is the answer."""
 
     def end_epoch(self) -> None:
         """Stop the task, and forget all snapshots."""
@@ -94,7 +94,7 @@ class Instructions(Protocol):
         """Have the task run."""
 
     def report(self, report: checkpoint_pb2.InstanceReport) -> None:
-        """Tell the Stream Manager."""
+        """Report to the Stream Manager."""
 
 
 class GatewayCheckpoints:

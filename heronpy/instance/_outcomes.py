@@ -1,4 +1,4 @@
-"""What a spout's user code is told of its tuples: acks and fails, at once or with the commit that covers them."""
+"""What a spout's user code receives about its tuples: acks and fails, at once or with the commit that covers them."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ RAMP_OVER_TUPLES: Final = 10_000
 class Ramp:
     """How much a spout emits after it was held, or has begun. Pure.
 
-    Until it is told again, because its destination is slow, some milliseconds pass, in which it could emit more than
+    Until it is notified again, because its destination is slow, milliseconds pass, in which it could emit more than
     the destination executes in seconds. So it emits little at first, and a quarter more in each round, up to full speed
     after a third of a second: what it has emitted too much is then at most about what fitted in.
     """

@@ -43,7 +43,7 @@ class Stopped(Exception):
 
 
 class Pace:
-    """Has a thread rest for as long as it works, and end when it is told to."""
+    """Has a thread rest for as long as it works, and end when requested."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -82,7 +82,7 @@ class ReadingAhead:
             tasks: Where it is read.
         """
         self.report: Callable[[int, tuple[int, int]], None] = lambda checkpoint, share: None
-        """Told the checkpoint that was read, or cannot be, and which part; 0: nothing is kept any more."""
+        """Given the checkpoint that was read, or cannot be, and which part; 0: nothing is kept any more."""
         self._connect, self._component, self._task_id, self._tasks = connect, component, task_id, tasks
         self._wanted = (0, 0, 0)
         """Checkpoint, index and number of tasks."""

@@ -2,7 +2,7 @@
 
     (no component) --restore--> restored --resume--> runs --failed, or a newer epoch--> stopped --restore--> restored …
 
-The process and the thread stay. The old object is told (`pre_restore`), cleaned up, and can emit no more; a new one
+The process and the thread stay. The old object is notified (`pre_restore`), cleaned up, and can emit no more; a new one
 gets the state that was saved, and is initialized. It executes nothing before `resume`: all others have to be restored.
 At least once a spout without state keeps its object, which knows what it has to emit again; so does one with state that
 says so (`kept_through_rollbacks`).
@@ -51,7 +51,7 @@ class RestorableQueues(TaskQueues, Protocol):
 
 
 class TaskReports(Protocol):
-    """What the gateway is told, in the task's thread."""
+    """What is reported to the gateway, in the task's thread."""
 
     def restored(self, epoch: int) -> None:
         """The component has the state that this epoch begins with."""
@@ -147,11 +147,11 @@ class RestorableThread(TaskThread):
         self._ask(lambda: None)
 
     def commit(self, epoch: int, checkpoint: int) -> None:
-        """Tell the task that a checkpoint is committed."""
+        """Notify the task that a checkpoint is committed."""
         self._of_epoch(epoch, lambda snapshots: snapshots.commit(checkpoint))
 
     def abort(self, epoch: int, checkpoint: int) -> None:
-        """Tell the task that a checkpoint will not be committed."""
+        """Notify the task that a checkpoint will not be committed."""
         self._of_epoch(epoch, lambda snapshots: snapshots.abort(checkpoint))
 
     def hold(self, held: bool) -> None:

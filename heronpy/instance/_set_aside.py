@@ -37,7 +37,7 @@ _COMMITS = 2
 
 @dataclass(frozen=True, slots=True)
 class FailedTuple:
-    """What is told of a tuple that was failed."""
+    """What is reported of a tuple that was failed."""
 
     digest: bytes
     where: str

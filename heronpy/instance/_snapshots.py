@@ -41,7 +41,7 @@ class RollbackNeeded(EpochEnded):
 
 
 class SnapshotReports(Protocol):
-    """What the gateway is told, in the task's thread."""
+    """What is reported to the gateway, in the task's thread."""
 
     @property
     def unsaved_bytes(self) -> int:
@@ -249,7 +249,7 @@ class Snapshots:
         """A checkpoint is committed. Repeated or late, it changes nothing in the states.
 
         Raises:
-            TaskFailed: user code failed; it will be told again.
+            TaskFailed: user code failed; it will be notified again.
         """
         self._states.commit(checkpoint)
         self._releases = True

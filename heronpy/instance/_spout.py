@@ -54,7 +54,7 @@ class SpoutTask(Task):
         self._sweep_at_ns = 0
         self._sending = False
         self.outcomes = Outcomes(core, self._call)
-        """What user code is told of its tuples."""
+        """What is reported to user code of its tuples."""
         self._sent: deque[tuple[Finished, Finished, list[Rejected]]] = deque()
         """What sending has brought to light: roots done, roots failed, tuples refused. Any thread appends."""
         self._tracker = self._make_tracker()
@@ -280,7 +280,7 @@ class SpoutTask(Task):
             self.outcomes.failed(finished)
 
     def kept(self, checkpoint: int, saved: Saved) -> None:
-        """As `restored`, and the object of this one stays: if it has state, it is told what the checkpoint has of it.
+        """As `restored`, and the object of this one stays: if it has state, it is given what the checkpoint has of it.
 
         Raises:
             TaskFailed: user code failed.

@@ -2,7 +2,7 @@
 
 `GatewayCheckpoints` decides for the gateway; its `Alignment` says when the task takes its snapshot and what of its
 inputs belongs into it. In the task's thread, `RestorableThread` replaces the component at a restore, `Snapshots` takes
-its snapshots, and `CommitLedger` says which tuples a spout may be told of. `CheckpointedTask` is the shell around them.
+its snapshots, and `CommitLedger` says which tuples a spout may be informed of. `CheckpointedTask` is their shell.
 """
 
 from heronpy.instance._alignment import (

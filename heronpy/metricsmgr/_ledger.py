@@ -1,7 +1,7 @@
 """Sums of what many sources report, whatever is lost, repeated or overtaken on the way.
 
 Counters travel as sums since the start of the reporting process, so a report replaces the one before it. A source (an
-instance id) may live several times: the lives are told apart by start time and pid, not ordered by clocks, and the
+instance id) may live several times: the lives are distinguished by start time and pid, not ordered by clocks, and the
 source's total is the sum over its lives. Late reports of an ended life still find their place.
 """
 
@@ -17,7 +17,7 @@ from heronpy.proto import metrics_pb2
 from heronpy.sketch import Sketch
 
 LIVES_MAX = 8
-"""Lives of a source that are told apart; those before them are one sum."""
+"""Lives of a source that are distinguished; those before them are one sum."""
 NAMES_MAX = 4096
 """Most metric names of one source; more are dropped and counted."""
 RATE_REPORTS = 4
@@ -85,7 +85,7 @@ class Source(Struct):
     pid: int = 0
     started_ms: int = 0
     heard_s: float = 0.0
-    """When the receiver last heard from it, on the receiver's clock."""
+    """When the receiver last received from it, on the receiver's clock."""
     latest: dict[str, float] = field(default_factory=dict)
     """Gauges and means of its present life, by name."""
     dropped: int = 0
@@ -232,7 +232,7 @@ class Ledger:
     def __init__(self, *, sources_max: int, forgotten: Callable[[str], None] = lambda _source: None) -> None:
         self._sources_max = sources_max
         self._forgotten = forgotten
-        """Told of every source that is forgotten."""
+        """Notified of every source that is forgotten."""
         self._sources: dict[str, Source] = {}
 
     def __iter__(self) -> Iterator[Source]:

@@ -9,7 +9,7 @@ from heronpy.proto import metrics_pb2
 Key = tuple[str, Life]
 
 LIVES_WAITING_MAX = LIVES_MAX // 2
-"""Below what a ledger tells apart: a batch that is sent twice must find all its lives there."""
+"""Below what a ledger distinguishes: a batch that is sent twice must find all its lives there."""
 
 
 class Outbox:

@@ -4,7 +4,7 @@
 
     heron_emit_count_total{topology="…",component="word",instance="container_1_word_3",container="1",stream="default"}
 
-Engine metrics are in base units, which their names tell (`_prometheus_names.py`), and latencies whose distribution is
+Engine metrics are in base units, which their names state (`_prometheus_names.py`), and latencies whose distribution is
 known are histograms. What follows the base of a name goes to labels, so that a family's name never depends on the
 topology:
 

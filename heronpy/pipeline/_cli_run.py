@@ -83,11 +83,11 @@ def run(
     until_ms = None if until is None else parse_time_ms("--until", until)
     settings = spark_settings(conf, shared_disk, ship_packages)
     loaded = load(job, args, name, live)
-    with _told(loaded) as tell_of:
+    with _published(loaded) as add_report:
         with _reported(loaded, as_json):
             which = {"until_ms": until_ms, "accept_damage": accept_damage, "everything": everything}
             report = _run(loaded, master, settings, quiet=as_json, **which)
-        tell_of(report)
+        add_report(report)
         _print_report(loaded, report, as_json)
         prune(loaded)
 
@@ -127,10 +127,10 @@ def backfill(
     batches = closed_ones(loaded, wanted, by_id=bool(batch))
     until_ms = (batches[-1] + 1) * length_ms
     which = {"batches": batches, "until_ms": until_ms, "accept_damage": accept_damage}
-    with _told(loaded) as tell_of:
+    with _published(loaded) as add_report:
         with _reported(loaded, as_json):
             report = _run(loaded, master, settings, quiet=as_json, **which)
-        tell_of(report)
+        add_report(report)
         _print_report(loaded, report, as_json)
 
 
@@ -154,9 +154,9 @@ def bootstrap(
     loaded = load(job, args, name, live)
     if not force:
         _bootstrap_job.refuse_if_running(home(), loaded.job.name)
-    with _told(loaded) as tell_of, _session(loaded, master, settings) as where:
+    with _published(loaded) as add_report, _session(loaded, master, settings) as where:
         report = _run_in(loaded, where, quiet=as_json)
-        tell_of(report)
+        add_report(report)
         with steps("bootstrap", quiet=as_json) as step:
             done = _bootstrap_job.bootstrap(loaded.job, progress=step, **where)
     if as_json:
@@ -310,12 +310,12 @@ def _run_in(loaded: Loaded, where: dict[str, Any], *, quiet: bool, **which: Any)
 
 
 @contextlib.contextmanager
-def _told(loaded: Loaded) -> Iterator[Callable[[RunReport], None]]:
+def _published(loaded: Loaded) -> Iterator[Callable[[RunReport], None]]:
     """In the end the topology's state manager has what was done, for the Tracker; or why it failed.
 
     What fails after the run, as dropping live rows, is an error of the command and none of the run.
     """
-    from heronpy.pipeline.publish import failed, tell
+    from heronpy.pipeline.publish import failed, try_publish
     from heronpy.pipeline.record import Run
 
     began_s = time.time()
@@ -324,17 +324,17 @@ def _told(loaded: Loaded) -> Iterator[Callable[[RunReport], None]]:
         yield reports.append
     except HeronError as e:
         if not reports:
-            tell(home(), loaded.job, run=failed(began_s, e))
+            try_publish(home(), loaded.job, run=failed(began_s, e))
         raise
     finally:
         for report in reports:
             done = Run(began_at_s=began_s, seconds=round(report.seconds, 3), batches=len(report.batches))
-            tell(home(), loaded.job, run=done)
+            try_publish(home(), loaded.job, run=done)
 
 
 @contextlib.contextmanager
 def _reported(loaded: Loaded, as_json: bool) -> Iterator[None]:
-    """What was done beside damaged input is told before the error."""
+    """What was done beside damaged input is printed before the error."""
     try:
         yield
     except DamagedInputError as e:

@@ -143,9 +143,9 @@ def reconcile(
     found = _reconcile.reconcile(compared, view=view, limit=limit)
     if view is None:  # else it is not all of the drift
         from heronpy.pipeline.look import drift_of
-        from heronpy.pipeline.publish import tell
+        from heronpy.pipeline.publish import try_publish
 
-        tell(home(), compared, reconciled=drift_of(found))
+        try_publish(home(), compared, reconciled=drift_of(found))
     if target is not None:
         from heronpy.pipeline.drift_report import html as page
 

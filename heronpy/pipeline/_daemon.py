@@ -1,7 +1,7 @@
 """The parent of Spark's Python workers in one executor: it imports, once, what each of them would import.
 
 A worker is a fork of this process, and Spark starts several in every job. Forks must come from a process without
-threads, so what starts one on import does not belong here, such as PyArrow; numpy is told not to.
+threads, so what starts one on import does not belong here, such as PyArrow; numpy is configured not to.
 """
 
 from __future__ import annotations

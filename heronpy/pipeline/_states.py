@@ -62,7 +62,7 @@ def states(job: Job, *, master: str = "local[*]", conf: Mapping[str, str] | None
         UsageError: executors are on other machines that do not share its directory.
         NotFoundError: no batch is closed yet.
         TopologyError: a stage has no batch side.
-        DamagedInputError: input is damaged, and no run was told to do without it.
+        DamagedInputError: input is damaged, and no run was ordered to do without it.
         StateError: archives have lost rows that batches were computed from.
     """
     check_shared(master_in_use(master), conf or {}, job.places())

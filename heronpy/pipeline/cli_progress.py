@@ -1,4 +1,4 @@
-"""Telling whoever waits how far Spark is: one line on a terminal, a line now and then elsewhere. Both on stderr."""
+"""Showing users how far Spark is: one line on a terminal, a line now and then elsewhere. Both on stderr."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LINE_EVERY_S = 30.0
 
 @contextlib.contextmanager
 def shown(batch_length_ms: int, *, quiet: bool = False) -> Iterator[Callable[[Moment], None]]:
-    """What a batch run can tell its progress, for the duration of the block."""
+    """What a batch run reports its progress to, for the duration of the block."""
     console = Console(stderr=True, quiet=quiet, highlight=False)
     if not console.is_terminal:
         yield _Lines(console, batch_length_ms)
@@ -30,7 +30,7 @@ def shown(batch_length_ms: int, *, quiet: bool = False) -> Iterator[Callable[[Mo
 
 @contextlib.contextmanager
 def steps(what: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """What a task of few steps can tell its progress, for the duration of the block."""
+    """What a task of few steps reports its progress to, for the duration of the block."""
     console = Console(stderr=True, quiet=quiet, highlight=False)
     if not console.is_terminal:
         yield lambda _step: None

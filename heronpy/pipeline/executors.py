@@ -1,6 +1,6 @@
 """Executors on other machines: sent what they need, and asked whether they can work, before anything is computed.
 
-Spark waits for resources for ever, and tells of a Python without packages by failing tasks with tracebacks. Here a job
+Spark waits for resources for ever, and reports a Python without packages by failing tasks with tracebacks. Here a job
 of a few empty tasks says all that in one line.
 """
 

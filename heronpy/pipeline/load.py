@@ -100,13 +100,13 @@ def load_job(
         root, programs = _programs(how)
         shown = how.job if ref == how.job else ref
         job_found = Job.of(_choose(shown, programs, name), live=live)
-    with contextlib.suppress(ConfigError):  # a name that cannot be a path is told by those who make paths of it
+    with contextlib.suppress(ConfigError):  # a name that cannot be a path is reported by those who make paths of it
         remember(home, job_found.name, how)
     return Loaded(job_found, root, Path(how.cwd))
 
 
 def pickle_by_value_in_spark() -> None:
-    """Tell PySpark's own copy of cloudpickle what `load_job` has told cloudpickle."""
+    """Register with PySpark's own copy of cloudpickle what `load_job` has registered with cloudpickle."""
     import pyspark.cloudpickle as theirs
 
     for module in cloudpickle.list_registry_pickle_by_value():

@@ -61,7 +61,7 @@ class Manifest:
     program: str = ""
     """What `todo` was found for. Empty, or of another program: all batches are to be looked at."""
     checked: dict[str, int | None] = field(default_factory=dict)
-    """Up to which batch each archive was looked through without being told of anything, see `_archive_index`."""
+    """Up to which batch each archive was looked through without an announcement, see `_archive_index`."""
     lettered: dict[str, list[int]] = field(default_factory=dict)
     """Versions with dead letters of no batch, and the batches that were computed with them."""
     garbage: list[str] = field(default_factory=list, compare=False)

@@ -1,4 +1,4 @@
-"""How far a Spark job is, for whoever waits for it."""
+"""How far a Spark job is, for those who wait for it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def job_group(sc: Any, group: str, description: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(Exception):  # Spark may be gone, and whoever lost it says so
+        with contextlib.suppress(Exception):  # Spark may be gone, and the code that lost it says so
             for name, value in before.items():
                 sc.setLocalProperty(name, value)
 
 
 @contextlib.contextmanager
 def watched(sc: Any, phase: str, batches: Sequence[int], progress: Callable[[Progress], None] | None) -> Iterator[None]:
-    """Inside, tell about the Spark jobs that this thread runs, about twice a second."""
+    """Inside, report on the Spark jobs that this thread runs, about twice a second."""
     if progress is None:
         yield
         return

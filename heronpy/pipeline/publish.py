@@ -1,7 +1,7 @@
 """Writing the record of a job's batch side where the Tracker reads it: the state manager of its topology.
 
-One node, replaced after every run. Topologies of the job's name are told that were submitted from this HERON_HOME and
-whose batch side is in the job's directory. That the Tracker cannot be told is no reason for a run to fail.
+One node, replaced after every run. Topologies of the job's name get it that were submitted from this HERON_HOME and
+whose batch side is in the job's directory. That it cannot be published is no reason for a run to fail.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def failed(began_at_s: float, error: HeronError) -> Run | None:
     )
 
 
-def tell(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled | None = None) -> None:
-    """The same, with one line on stderr where it cannot be told."""
+def try_publish(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled | None = None) -> None:
+    """The same, with one line on stderr where it cannot be published."""
     try:
         publish(home, job, run=run, reconciled=reconciled)
     except (HeronError, OSError, ValueError, DecodeError) as e:  # also of a definition that is damaged
@@ -50,13 +50,13 @@ def tell(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled
 
 
 def publish(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconciled | None = None) -> list[str]:
-    """Tell the topologies of a job how its batch side is; their ids.
+    """Publish the state of a job's batch side to its topologies; their ids.
 
     Args:
         home: where they were submitted from.
         job: its batch side.
-        run: the last batch run; None: as told before.
-        reconciled: the last reconciliation; None: as told before.
+        run: the last batch run; None: as published before.
+        reconciled: the last reconciliation; None: as published before.
 
     Raises:
         HeronError: the job's files, or a state manager, cannot be read or written.
@@ -64,10 +64,10 @@ def publish(home: Path, job: Job, *, run: Run | None = None, reconciled: Reconci
     from heronpy.submit import running
 
     launches = [launch for launch in running(home) if launch.topology == job.name]
-    return [launch.topology_id for launch in launches if _tell(launch, job, run, reconciled)]
+    return [launch.topology_id for launch in launches if _publish_to(launch, job, run, reconciled)]
 
 
-def _tell(launch: Launch, job: Job, run: Run | None, reconciled: Reconciled | None) -> bool:
+def _publish_to(launch: Launch, job: Job, run: Run | None, reconciled: Reconciled | None) -> bool:
     """False: that topology has another batch side, or is gone."""
     from heronpy.statemgr import Kind, open_statemgr
 

@@ -67,7 +67,7 @@ def reconcile(job: Job, *, view: str | None = None, limit: int = 20) -> Reconcil
     Args:
         job: whose views.
         view: only this one.
-        limit: how many keys of each view to tell.
+        limit: how many keys of each view to report.
 
     Raises:
         NotFoundError: no such view; the nearest is named.

@@ -18,6 +18,7 @@ from heronpy.errors import DamagedInputError, HeronError, StateError
 from heronpy.filesystem import files_of
 from heronpy.pipeline._commit import commit, output_folders
 from heronpy.pipeline.batch_times import batch_name, batch_names
+from heronpy.pipeline.changes import find_changes, forget, program_of, remember
 from heronpy.pipeline.computing import Batches, Needed, compute, cores, new_version
 from heronpy.pipeline.exchange import PART_BYTES
 from heronpy.pipeline.executors import check_places
@@ -40,7 +41,6 @@ from heronpy.pipeline.leftovers import find_leftovers, remove_leftovers
 from heronpy.pipeline.letters import publish_letters
 from heronpy.pipeline.manifest import Manifest, Parts, lock
 from heronpy.pipeline.masters import check_shared, master_in_use
-from heronpy.pipeline.news import find_news, forget, program_of, remember
 from heronpy.pipeline.partials import PartialsTask, partials_tasks
 from heronpy.pipeline.pending import Work, can_resume, committed_watermark, decide, grouped, renew, undone
 from heronpy.pipeline.plan import BatchPlan, plan_batch
@@ -158,7 +158,7 @@ class _Run:
         self._report.committed_watermark = self._manifest.committed_watermark
         self._report.input_bytes = self._archived_bytes()
         self._report.seconds = time.monotonic() - began
-        self._tell_of_damage()
+        self._report_damage()
         return self._report
 
     def _pending(self, until_ms: int | None, batches: Collection[int] | None, *, everything: bool) -> None:
@@ -167,7 +167,7 @@ class _Run:
         reach = -(-self._plan.reach_ms // self._job.batch_length_ms)
         span = None if lookback is None else max(lookback, reach)
         before = _noted(manifest)
-        found = find_news(
+        found = find_changes(
             self._job,
             self._plan,
             manifest,
@@ -195,7 +195,7 @@ class _Run:
             looked_at=found.looked_at(),
             hurt=hurt_batches(self._archives, inputs, manifest.batches),
         )
-        self._tell_of_lost(work, self._plan.lookback_ms)
+        self._report_lost(work, self._plan.lookback_ms)
         self._block(work, lookback)
         # Before any batch is done: what is not yet must be known when a part of it is, and this run dies.
         remember(manifest, found, program_of(self._plan, span), undone(manifest, work, found.dirty, span, views, sinks))
@@ -248,7 +248,7 @@ class _Run:
         if not self._accept_damage:
             work.block(self._report.damaged, lookback)
 
-    def _tell_of_damage(self) -> None:
+    def _report_damage(self) -> None:
         """Say which batches were computed without what is damaged, or are not done for it.
 
         Raises:
@@ -268,7 +268,7 @@ class _Run:
         error.report = self._report
         raise error
 
-    def _tell_of_lost(self, work: Work, lookback_ms: int | None) -> None:
+    def _report_lost(self, work: Work, lookback_ms: int | None) -> None:
         """Say what archives have lost.
 
         Raises:
@@ -440,7 +440,7 @@ class _Run:
         self._report.damaged = damaged_batches(self._archives, self._manifest.unread)
         if not self._accept_damage:
             self._report.blocked = sorted(self._report.damaged)
-            self._tell_of_damage()
+            self._report_damage()
 
     def _add(self, report: Report, batches: Sequence[int]) -> None:
         total = self._report

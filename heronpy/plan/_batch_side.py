@@ -16,7 +16,7 @@ BATCH_SIDE_KEY = "streamlet.pipeline"
 COMPLETE_BEFORE_METRIC = "__pipeline-archive-complete-before-ms"
 """Gauge of a task that writes an archive, ms since the epoch: every element before it that came here is archived."""
 _PARTS_MAX = 50
-"""So many archives and views are told."""
+"""So many archives and views are reported."""
 _TEXT_MAX = 255
 _JSON_MAX = 64 * 1024
 

@@ -29,7 +29,7 @@ class StmgrLocation:
     incarnation: int
     """Start time in ns: one that was restarted in its container has a larger one."""
     container_incarnation: int = 0
-    """Of its container. Clocks of hosts differ, so this is what tells a container from the one that replaced it."""
+    """Of its container. Clocks of hosts differ, so this distinguishes a container from the one that replaced it."""
 
     @property
     def order(self) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def listen(
         bind: `host:port`, port 0 for any, or `unix:/path`.
         advertise: The host that others dial; unused for a unix socket.
         security: Who listens.
-        callers: Tells of an identity of the topology whether it may call.
+        callers: Whether an identity of the topology may call.
         newest: The newest incarnation of a container that is known here; callers in an older one are refused.
         bootstraps_to: The methods (`/heronpy.Service/Method`) that are open to hosts whose container has no certificate
             yet. These can call nothing else, anywhere.

@@ -1,6 +1,6 @@
 """Heartbeats: a small file for each process, written by its event loop every second, read by its supervisor.
 
-A process that hangs (stopped, an endless loop, a deadlock) is alive for the kernel, so its parent cannot tell. The
+A process that hangs (stopped, an endless loop, a deadlock) is alive for the kernel, so its parent cannot detect it. The
 file has counters that grow while the process makes progress: one of its event loop, and, in an instance, one of its
 task. Whether they have stood still for too long is the supervisor's to decide (`heronpy.supervision.HangDetector`).
 

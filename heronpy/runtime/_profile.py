@@ -132,7 +132,7 @@ class Profiler:
         self._took_s = self._cost_cpu_s = 0.0
 
     def run(self, stop: threading.Event) -> None:
-        """Sample until told to stop, for at most `seconds_max`."""
+        """Sample until asked to stop, for at most `seconds_max`."""
         began_s, began_cpu_s, pause_s = time.monotonic(), time.thread_time(), self._interval_s
         for thread in threading.enumerate():
             self._grown_ns(thread.native_id)

@@ -35,7 +35,7 @@ class StatemgrSpec:
     connection: str = ""
     """[https://]host:port[,host:port…] of the servers; `[CONTEXT/]NAMESPACE` for Kubernetes; empty for files."""
     root: str = ""
-    """The root path: a directory, a znode, a prefix of keys, or what tells trees in one namespace apart."""
+    """The root path: a directory, a znode, a prefix of keys, or what distinguishes trees in one namespace."""
     credentials_file: str = ""
     """A file of one line, `user:password`, that only its owner can read; empty: no user."""
     ca_file: str = ""

@@ -54,7 +54,7 @@ class TaskStates:
 
     The component declares them while it is initialized; each is restored as it is declared. Then the engine calls, for
     each checkpoint: `begin` at the marker, `write` between batches until it returns the object's reference, and
-    `commit` or `abort` when it is told; in between, `release` when there is time.
+    `commit` or `abort` when it is notified; in between, `release` when there is time.
     """
 
     def __init__(

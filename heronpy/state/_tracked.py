@@ -15,10 +15,10 @@ iteration; if it is owed to the checkpoint that is being written, it is written 
 read.
 
 If half of the keys or more have changed, all of them are written: a base. That costs little more than the changes, and
-spares a merge, which costs more than both. Then it does not pay, either, to tell the changes of the next intervals
-apart: that is a second lookup in cold memory for every key. So the layer is written *in place*: writes go to it, with
+spares a merge, which costs more than both. Then it does not pay, either, to track the changes of the next
+intervals: that is a second lookup in cold memory for every key. So the layer is written *in place*: writes go to it, with
 the old values saved for the checkpoint (`_keyed.py`), and once it is written it is the front again, with everything
-in it dirty. Every so often changes are told apart again, to see whether they are fewer.
+in it dirty. Every so often changes are distinguished again, to see whether they are fewer.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 BASE_FRACTION: Final = 0.5
 """If so large a part of the keys has changed, all of them are written."""
 IN_PLACE: Final = 32
-"""So many bases are written in place before changes are told apart again."""
+"""So many bases are written in place before changes are distinguished again."""
 STILL_FRACTION: Final = 1 / 128
-"""If less than this part of the keys changes while all of them are written, they are told apart at once."""
+"""If less than this part of the keys changes while all of them are written, they are distinguished at once."""
 _ABSENT: Final = object()
 
 
@@ -104,7 +104,7 @@ class Tracked(DictLike):
         self._layer: Layer | None = None  # of a checkpoint that is not decided, or was aborted
         self._owed: Owed | None = None  # that checkpoint, while it is being written
         self._in_place = 0  # how many more bases are to be written in place
-        self._untracked = False  # whether the changes since the last committed checkpoint are not told apart
+        self._untracked = False  # whether the changes since the last committed checkpoint are not distinguished
         self._garbage: list[Values] = []
         self._read_back: set[type] = set()
         self._spill: Spill | None = None  # where what is committed may go to a file

@@ -46,7 +46,7 @@ def read_credentials(spec: StatemgrSpec) -> Credentials | None:
 
 
 def tls_context(spec: StatemgrSpec) -> ssl.SSLContext:
-    """How to speak TLS with the servers: whom to trust (the system's CAs unless told), and our own certificate.
+    """How to speak TLS with the servers: whom to trust (by default the system's CAs), and our own certificate.
 
     Raises:
         ConfigError: a file cannot be read, or is not what it should be.

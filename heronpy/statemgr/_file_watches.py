@@ -98,7 +98,7 @@ class FileWatches:
                 # cannot be read has not been seen.
                 value = read(fd)
                 seen.signature = signature_of(os.fstat(fd))
-        except Exception as e:  # whatever it is: the other watches need this thread, and nobody would notice its end
+        except Exception as e:  # whatever it is: the other watches need this thread, and nothing would notice its end
             if not seen.failed:
                 log.warning("%s cannot be read, its watch waits: %s", seen.path, e)
             seen.failed = True

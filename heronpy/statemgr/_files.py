@@ -4,7 +4,7 @@ How it keeps its promises:
 
 - A node is a file that is never edited: every version is a new inode, written aside, synced and renamed over the name.
   So a reader sees one version whole, and an open descriptor pins a version's identity (its inode number cannot be used
-  again), which is how a watch tells versions apart without trusting the clock.
+  again), which is how a watch distinguishes versions without trusting the clock.
 - An ephemeral node has its owner's execute bit set, and its owner holds an flock on the inode. The kernel lets it go
   when the last descriptor is closed, however the process ends. Who reads an ephemeral file and gets the lock knows that
   it is left over. The lock is taken before the file gets its name: no one ever sees a live node unlocked. Descriptors

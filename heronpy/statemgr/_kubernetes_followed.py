@@ -86,7 +86,7 @@ class Followed:
                 warned = str(e)
                 self._stopped.wait(_RETRY_S)
             except Exception:
-                # Whatever it is: without this thread nobody is told anything more, and nobody would notice.
+                # Whatever it is: without this thread no watch is notified any more, and nothing would notice.
                 log.exception("following %s: trying again", self._name)
                 self._stopped.wait(_RETRY_S)
 

@@ -2,7 +2,7 @@
 
 A session is a Lease that its process renews. It lives as long as that object: who finds it overdue deletes it, in the
 version found, and by that, for everybody and for good, ends it. So there is one moment of the end, and no two clocks
-have to agree on it. Whether it is overdue is told by the API server's clock (the `Date` of its answers), which the
+have to agree on it. Whether it is overdue is decided by the API server's clock (the `Date` of its answers), which the
 owner, too, writes into it.
 """
 

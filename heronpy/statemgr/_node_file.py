@@ -87,7 +87,7 @@ def open_owned(path: str, flags: int, trusted: Trusted) -> int:
 
 
 def signature_of(found: os.stat_result) -> Signature:
-    """What tells a version of a node from every other that is open."""
+    """What distinguishes a version of a node from every other that is open."""
     return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
 
 

@@ -219,7 +219,7 @@ class ZookeeperSession(StateManager):
             )
         for kind in Kind:
             attempt.wait(attempt.client.ensure_path_async(f"{self._root}/{kind.value}"))
-        # Also for a folder that exists, so that a stranger is told now and not in the middle of something.
+        # Also for a folder that exists, so that a stranger gets the error now and not in the middle of something.
         acl, _ = attempt.wait(attempt.client.get_acls_async(f"{self._root}/{Kind.TOPOLOGIES.value}"))
         if self._credentials is not None and any(one.id.scheme == "world" for one in acl):
             log.warning("%s in ZooKeeper at %s was made without a user: it stays open to all", self._root, self._hosts)
@@ -269,8 +269,8 @@ class ZookeeperSession(StateManager):
                 if self._client.connected and not self._keep_all():
                     pause_s = _KEEPER_RETRY_S
             except Exception:
-                # Whatever it is (no thread for a new client, say): without this thread no watch is told anything and
-                # no node is made again, and nobody would notice its end.
+                # Whatever it is (no thread for a new client, say): without this thread no watch is notified and
+                # no node is made again, and nothing would notice its end.
                 if not self._closed:
                     log.exception("will try again to look after nodes and watches in ZooKeeper")
 

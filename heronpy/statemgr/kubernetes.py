@@ -56,7 +56,7 @@ class KubernetesStateManager(StateManager):
         Args:
             connection: `[CONTEXT/]NAMESPACE`: the context is the kubeconfig's (empty: its current one; a pod has none),
                 the namespace is the context's, or the pod's own, when it is empty.
-            root: Tells trees in one namespace apart.
+            root: Distinguishes trees in one namespace.
             session_timeout_s: How long ephemeral nodes outlive their silent process; rounded up to seconds.
             call_timeout_s: Longest time of any call.
 
@@ -299,7 +299,7 @@ class KubernetesStateManager(StateManager):
                     log.warning("%s; trying again", e)
                 warned = str(e)
             except Exception:
-                # Whatever it is: without this thread the session runs out, and nobody would notice its end.
+                # Whatever it is: without this thread the session runs out, and nothing would notice its end.
                 log.exception("will try again to look after nodes in Kubernetes")
             self._wake.wait(max(0.2, min(renew_s, poll_s) - time.monotonic()))
             self._wake.clear()

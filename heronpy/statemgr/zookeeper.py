@@ -4,7 +4,7 @@ kazoo keeps the connection; this file adds what it leaves to its users:
 
 - Time: kazoo's calls wait for ever while the server is away, and its reconnect pauses grow until the session is lost.
   Here every call has a deadline, attempts come at a steady pace, and no single server may use up the session's time.
-- Answers that were lost with the connection: the call is repeated, and each operation knows how to tell that its first
+- Answers that were lost with the connection: the call is repeated, and each operation can detect that its first
   attempt went through.
 - A server refuses a client that has seen newer data than it has: for good, if it came back without its data. After a
   session's time without a connection the client forgets what it has seen.

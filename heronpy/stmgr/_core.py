@@ -9,7 +9,7 @@ had the plan first, is kept until the plan comes, as far as there is room. A new
 
 With checkpoints an order of the Topology Master begins an epoch as well as a plan does, and what may
 be lost in it is reported (`_membership`). Orders overtake batches: markers are batches. An instance is given batches
-only once it has restored the epoch. Spouts are not held by leaving their links unread, but told to emit nothing new:
+only once it has restored the epoch. Spouts are not held by leaving their links unread, but ordered to emit nothing new:
 they still take snapshots, and their markers and reports get through. Links of bolts are left unread while an outbox is
 full, as in every mode; their markers wait there until its reader has taken some, or a restore has emptied it.
 """
@@ -72,7 +72,7 @@ class StmgrCore(OutgoingCore):
     """The core of one Stream Manager."""
 
     def __init__(self, container: int, config: StmgrConfig, instance: InstanceConfig, incarnation: int = 0) -> None:
-        """Make the core of the Stream Manager of a container; `incarnation` tells its process from an earlier one."""
+        """Make the core of a container's Stream Manager; `incarnation` distinguishes its process from earlier ones."""
         super().__init__(container, config)
         self._container = container
         self._delivered_bytes = instance.in_queue_bytes

@@ -2,7 +2,7 @@
 
 A tuple that is lost need not be tracked, so losses are found by numbers: each frame of batches carries one, by link and
 epoch, from 1. They go on where a link is re-made, so what was lost with it shows at the next frame, at the latest at
-the one with the next marker. The first loss *taints* the epoch: the Topology Master is told before any snapshot that
+the one with the next marker. The first loss *taints* the epoch: the Topology Master learns it before any snapshot that
 was taken behind it, commits none of the epoch's checkpoints from then on, and begins a newer one.
 
 Reports of two Stream Managers may overtake each other: the snapshot of a task behind a peer could be reported there

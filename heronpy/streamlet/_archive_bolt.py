@@ -61,13 +61,13 @@ class ArchiveBolt(StageBolt):
 
     def flush(self) -> None:
         self._writer.commit()
-        self._tell()
+        self._report_progress()
 
     def cleanup(self) -> None:
         super().cleanup()
         self._writer.close()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         """Say how far the archive is complete, as far as this task knows. Only with nothing uncommitted."""
         low = self.upstream.low
         if low != NEVER:

@@ -229,7 +229,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
 
     def _opened_anew(self, source: Source, reader: SourceReader) -> SourceReader:
         """A reader as that of a task that is restarted, since an update has changed the number of tasks."""
-        self._tell()
+        self._ack_done()
         reader.close()
         if self._shares is not None:
             self._shares = SplitShares(self._pending_max)  # what is on its way is counted by the old one
@@ -311,7 +311,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         if left == 0:
             self._done.append(tup_id[RECORD])
             if len(self._done) >= ACKS_MAX:
-                self._tell()
+                self._ack_done()
 
     def fail(self, tup_id: Any) -> None:
         if tup_id[OPEN] > 0:
@@ -320,7 +320,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
 
     def deactivate(self) -> None:
         self._try_flushing()
-        self._tell()
+        self._ack_done()
 
     def close(self) -> None:
         self.deactivate()
@@ -375,7 +375,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         if self._task.writers and (now >= self._flush_at_ms or self._held_elements >= FLUSH_ELEMENTS):
             self._flush_at_ms = now + FLUSH_EVERY_MS
             self._try_flushing()
-        self._tell()
+        self._ack_done()
         self._mark()
 
     def _try_flushing(self) -> None:
@@ -397,7 +397,7 @@ class SourceSpout(Spout, ITwoPhaseStatefulComponent):
         for pending in held:
             self._finished(pending)
 
-    def _tell(self) -> None:
+    def _ack_done(self) -> None:
         if self._done:
             assert self._reader is not None
             done, self._done = self._done, []

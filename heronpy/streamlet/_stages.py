@@ -291,7 +291,7 @@ def _exits(node: Node, drafts: dict[Node, _Draft], needs: Needs) -> tuple[Exit, 
         direct = child.function if isinstance(child, RepartitionNode) else None
         place = met.get(child, 0)
         met[child] = place + 1
-        # A child that is there twice (a join with itself) reads two streams, to tell its sides apart.
+        # A child that is there twice (a join with itself) reads two streams, to distinguish its sides.
         free = [
             i
             for i, exit in enumerate(made)

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 30.0
 """For a Topology Master that is busy, or stands still for a while: one that is dead is noticed at once."""
 CHECKPOINT_TIMEOUT_S = 60.0
-"""How long a command waits for a checkpoint, unless told otherwise."""
+"""How long a command waits for a checkpoint, by default."""
 _TRIAL_POLL_S = 0.1
 _REFUSED: dict[str, type[HeronError]] = {
     "NOT_FOUND": NotFoundError,

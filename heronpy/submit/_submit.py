@@ -137,7 +137,7 @@ def _undoing(topology: str) -> Iterator[contextlib.ExitStack]:
             try:
                 undo.close()
             except (HeronError, OSError) as e:
-                # The first error is the one to tell; this one would hide it.
+                # The first error is the one to report; this one would hide it.
                 log.error("undoing the submission of %s: %s", topology, e)
         raise
 
@@ -258,7 +258,7 @@ def _end_started(launch: Launch, undo: contextlib.ExitStack) -> None:
 
     def remove_stored() -> None:
         for remove in (remove_checkpoints, remove_packages):
-            with contextlib.suppress(HeronError):  # what is left is removed, or told of, later on
+            with contextlib.suppress(HeronError):  # what is left is removed, or reported, later on
                 remove(launch)
 
     try:

@@ -51,7 +51,7 @@ def updated_containers(
         except BaseException:
             try:
                 heron_scheduler.update(launch, both, plans(launch)[1])
-            except HeronError as e:  # the first error is the one to tell
+            except HeronError as e:  # the first error is the one to report
                 log.error("containers of %s that are not needed may be left: %s", launch.topology, e)
             raise
         heron_scheduler.update(launch, both, plans(launch)[1])

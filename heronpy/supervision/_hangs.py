@@ -12,7 +12,7 @@ only what lies between two heartbeats without progress is known to have been in 
 longer than it was.
 
 The event loop of an instance is also silent while user code keeps the interpreter to itself (a C extension that does
-not release it). This cannot be told from a hang of the loop, so such a loop has the longer of both limits; unless the
+not release it). This looks like a hang of the loop, so such a loop has the longer of both limits; unless the
 process is stopped, which can be seen.
 """
 

@@ -94,27 +94,27 @@ class _Laws:
     def check(self, a: list[Any], b: list[Any], c: list[Any]) -> None:
         """Check all laws for the values of three places. Each side is built anew: merging may change what it gets."""
         merge, of = self._monoid.merge, self._of
-        told = f"with a of {a!r}, b of {b!r} and c of {c!r}"
+        values = f"with a of {a!r}, b of {b!r} and c of {c!r}"
         self._law(
-            f"merge(merge(a, b), c) is merge(a, merge(b, c)) {told}",
+            f"merge(merge(a, b), c) is merge(a, merge(b, c)) {values}",
             merge(merge(of(a), of(b)), of(c)),
             merge(of(a), merge(of(b), of(c))),
         )
-        self._law(f"merge(a, b) is merge(b, a) {told}", merge(of(a), of(b)), merge(of(b), of(a)))
-        self._law(f"adding values one by one is merging them {told}", self._added([*a, *b]), merge(of(a), of(b)))
+        self._law(f"merge(a, b) is merge(b, a) {values}", merge(of(a), of(b)), merge(of(b), of(a)))
+        self._law(f"adding values one by one is merging them {values}", self._added([*a, *b]), merge(of(a), of(b)))
         right = of(b)
         merge(of(a), right)
-        self._law(f"merge(a, b) leaves b as it is {told}", right, of(b))
-        self._stored(of(a), of(b), told)
+        self._law(f"merge(a, b) leaves b as it is {values}", right, of(b))
+        self._stored(of(a), of(b), values)
 
-    def _stored(self, acc: Any, other: Any, told: str) -> None:
+    def _stored(self, acc: Any, other: Any, values: str) -> None:
         monoid = self._monoid
         data = monoid.encode(acc)
         assert isinstance(data, bytes), f"{monoid!r}: encode gives a {type(data).__name__}, not bytes"
-        self._law(f"decode(encode(a)) is a {told}", monoid.decode(data), acc)
-        self._law(f"pickle.loads(pickle.dumps(a)) is a {told}", pickle.loads(pickle.dumps(acc)), acc)
+        self._law(f"decode(encode(a)) is a {values}", monoid.decode(data), acc)
+        self._law(f"pickle.loads(pickle.dumps(a)) is a {values}", pickle.loads(pickle.dumps(acc)), acc)
         self._law(
-            f"what was decoded merges like the accumulator itself {told}",
+            f"what was decoded merges like the accumulator itself {values}",
             monoid.merge(monoid.decode(data), monoid.decode(monoid.encode(other))),
             monoid.merge(acc, other),
         )

@@ -83,7 +83,7 @@ class SimulatedCheckpoints:
         return self._last
 
     def commit(self, on_their_way: OnTheirWay) -> None:
-        """Have what was taken last for the newest; nobody is told."""
+        """Have what was taken last for the newest; no task is notified."""
         previous, components = self.committed.manifest, {}
         if previous is not None:
             components = previous.components

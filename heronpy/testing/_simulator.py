@@ -181,7 +181,7 @@ class Simulator:
 
         Args:
             commit: whether it succeeds; else it is aborted.
-            tell: whether the tasks are told that it is committed; else it is as if all died just before.
+            tell: whether the tasks are notified that it is committed; else it is as if all died just before.
 
         Raises:
             CheckpointError: a state cannot be saved.
@@ -201,7 +201,7 @@ class Simulator:
     def restore(self, parallelism: Mapping[str, int] = MappingProxyType({}), *, kill: bool = False) -> None:
         """Have all tasks replaced by others that go on from the last committed checkpoint, if any are taken.
 
-        At least once, a spout without state stays, and is told of what it has to emit again.
+        At least once, a spout without state stays, and is notified of what it has to emit again.
 
         Args:
             parallelism: how many tasks components have from now on, where it changes. The checkpoint must have been
@@ -233,7 +233,7 @@ class Simulator:
         self._open({id: task for id, task in self.tasks.items() if id not in kept})
 
     def _kept(self, parallelism: Mapping[str, int]) -> dict[int, SpoutTask]:
-        """At least once: spouts that emit again what they are told has failed."""
+        """At least once: spouts that emit again what is reported to them as failed."""
         return {
             id: task
             for id, task in self.tasks.items()

@@ -75,7 +75,7 @@ class Owner:
 
 
 def main() -> None:
-    """An owner process: does what its argument says, tells so, and keeps it until stdin ends."""
+    """An owner process: does what its argument says, reports it, and keeps it until stdin ends."""
     die_with_parent()
     order = json.loads(sys.argv[1])
     kind, topology, holds = Kind(order["kind"]), order["topology"], order["holds"]

@@ -91,7 +91,7 @@ class WatchesKit:
         other = open_()
 
         def write(name: str) -> None:
-            # Same length, written at once: nothing but the content tells the versions apart.
+            # Same length, written at once: nothing but the content distinguishes the versions.
             for n in range(40):
                 other.set(Kind.PPLANS, name, b"%04d" % n)
 

@@ -3,7 +3,7 @@
     with EtcdServer(tmp_path) as etcd:
         sm = open_statemgr(StatemgrSpec(type="etcd", connection=etcd.connection, root="/heron"))
 
-`etcd_missing()` says why there is none on this machine, for a skip that tells its reason.
+`etcd_missing()` says why there is none on this machine, for a skip that states its reason.
 """
 
 from __future__ import annotations

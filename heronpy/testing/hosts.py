@@ -95,7 +95,7 @@ class Host:
         return self._init is not None and self._init.running()
 
     def command(self, command: Sequence[str], cwd: str | Path | None = None) -> list[str]:
-        """A command of this machine that runs a command on the host, in its HOME unless told otherwise."""
+        """A command of this machine that runs a command on the host, by default in its HOME."""
         script = [sys.executable, "-S", "-P", _namespace.__file__, "enter", str(self.pid), str(cwd or self.home)]
         return [*script, "env", "-u", "TMPDIR", f"HOME={self.home}", *command]
 
@@ -134,7 +134,7 @@ class Host:
         self._network.connect(self)
 
     def vanish(self) -> None:
-        """The link goes, and with it all processes at once: nobody is sent a farewell. Its files stay, unreachable."""
+        """The link goes, and with it all processes at once: no peer is sent a farewell. Its files stay, unreachable."""
         if self._init is not None:
             self._network.disconnect(self)
             self._init.kill()

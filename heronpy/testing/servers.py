@@ -3,7 +3,7 @@
     with ZookeeperServer(tmp_path) as zookeeper:
         sm = open_statemgr(StatemgrSpec(type="zookeeper", connection=zookeeper.connection, root="/heron"))
 
-`zookeeper_missing()` says why there is none on this machine, for a skip that tells its reason.
+`zookeeper_missing()` says why there is none on this machine, for a skip that states its reason.
 """
 
 from __future__ import annotations

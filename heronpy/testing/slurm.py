@@ -4,7 +4,7 @@
         subprocess.run(["sbatch", …], env={**os.environ, "SLURM_CONF": str(slurm.config)})
 
 Each node has a directory of its own (`host_dir`), where its jobs keep their files; nothing is shared between nodes but
-this machine. `slurm_missing()` says why there is none on this machine, for a skip that tells its reason.
+this machine. `slurm_missing()` says why there is none on this machine, for a skip that states its reason.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class SlurmCluster(ServerCluster):
 
 
 def _owners_of_sockets(directory: Path) -> set[int]:
-    """The slurmstepds that listen on unix sockets below a directory: nothing else tells whose they are."""
+    """The slurmstepds that listen on unix sockets below a directory: nothing else shows whose they are."""
     lines = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
     wanted = {f"socket:[{parts[6]}]" for parts in lines if len(parts) > 7 and parts[7].startswith(f"{directory}/")}
     found = set()

@@ -4,7 +4,7 @@
         SparkConf().setMaster(spark.master)
 
 Hosts have addresses of their own (127.0.0.2, …) and a directory each (`host_dir`); nothing is shared between them but
-this machine. `spark_missing()` says why there is none on this machine, for a skip that tells its reason.
+this machine. `spark_missing()` says why there is none on this machine, for a skip that states its reason.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SparkCluster(ServerCluster):
         workers = sorted(self.state()["workers"], key=lambda worker: str(worker["state"]) == "ALIVE")
         return {
             str(worker["host"]): str(worker["state"]) for worker in workers
-        }  # those that were lost are told of, too
+        }  # those that were lost are reported, too
 
     def start(self) -> None:
         where = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._web_port)]

@@ -313,9 +313,9 @@ class StoresKit:
     def test_what_cannot_be_merged_with_what_is_stored_is_told_and_the_rest_is_stored(
         self, write: Write, context: StoreContext, reader: StoreReader
     ) -> None:
-        told: list[tuple[Any, Any, str]] = []
-        tells = replace(context, failed=lambda key, delta, error: told.append((key, delta, type(error).__name__)))
-        writer = write("0", tells)
+        failures: list[tuple[Any, Any, str]] = []
+        noting = replace(context, failed=lambda key, delta, error: failures.append((key, delta, type(error).__name__)))
+        writer = write("0", noting)
         writer.merge("a", 1)
         writer.commit()
         for key, delta in (("b", 1), ("a", "text"), ("c", 1)):
@@ -324,7 +324,7 @@ class StoresKit:
         writer.merge("a", 1)
         writer.commit()
         assert dict(reader.items(0)) == {"a": 2, "b": 1, "c": 1}
-        assert told == [("a", "text", "TypeError")]
+        assert failures == [("a", "text", "TypeError")]
 
     def test_accumulators_of_any_type_are_merged(self, store: Store, write: Write, context: StoreContext) -> None:
         sets = StoreContext(view=f"{context.view}-sets", monoid=SetUnion(), directory=context.directory)

@@ -5,7 +5,7 @@
 
 Hosts have addresses of their own (127.0.0.2, …) and a directory each; nothing is shared between them but this machine.
 The ResourceManager keeps its state, so it can be killed and started again. There are two queues: `default`, and
-`closed`, which nobody may use but the user that runs this. `yarn_missing()` says why there is none on this machine.
+`closed`, which only the user that runs this may use. `yarn_missing()` says why there is none on this machine.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class YarnCluster(ServerCluster):
 
     def states(self) -> dict[str, str]:
         nodes = (self._get("nodes")["nodes"] or {"node": []})["node"]
-        nodes.sort(key=lambda node: str(node["state"]) == "RUNNING")  # one that was lost is told of, too
+        nodes.sort(key=lambda node: str(node["state"]) == "RUNNING")  # one that was lost is reported, too
         return {str(node["nodeHostName"]): str(node["state"]) for node in nodes}
 
     def start(self) -> None:

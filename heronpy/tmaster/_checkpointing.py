@@ -106,7 +106,7 @@ class Checkpointing:
         """Begin without knowing anybody.
 
         Args:
-            topology_id: What tells this submission from others of the same name.
+            topology_id: What distinguishes this submission from others of the same name.
             settings: How checkpoints are taken.
             leadership: Of the core.
             copy: The value of the last `KeepCopy`; the error if it cannot be read now.

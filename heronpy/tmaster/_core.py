@@ -71,7 +71,7 @@ RETRY_S = 1.0
 ROLLBACK_S = 60.0
 """How long the write of a rollback is tried before it is begun again."""
 NOBODY = 0
-"""The number of a request that nobody waits for."""
+"""The number of a request that no caller waits for."""
 _READ_ALL = ReadNodes((*_durable.KINDS, Kind.PPLANS, NEXT))
 
 
@@ -103,7 +103,7 @@ class Core(KnownTopology):
 
         Args:
             topology: The topology's name, for messages.
-            topology_id: What tells this submission from others of the same name.
+            topology_id: What distinguishes this submission from others of the same name.
             location: This Topology Master's serialized TmasterLocation; unique.
             stmgr_timeout_s: A Stream Manager that is silent for longer is lost.
             retained: So many committed checkpoints are kept.

@@ -1,4 +1,4 @@
-"""What the core of a Topology Master is told, and what it asks for, apart from what its parts have of their own."""
+"""What the core of a Topology Master receives, and what it asks for, apart from what its parts have of their own."""
 
 from __future__ import annotations
 

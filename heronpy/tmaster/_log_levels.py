@@ -1,6 +1,6 @@
 """Log levels that are changed at run time: kept in the state manager, taken back when their time is over.
 
-The Topology Master is the only one that writes them. It does not tell anybody: every Metrics Manager and executor
+The Topology Master is the only one that writes them. It notifies no process: every Metrics Manager and executor
 follows the node, so levels also reach what starts while there is no Topology Master.
 """
 

@@ -2,7 +2,7 @@
 
 The node names what an update is going to need, and nothing else may be concluded from it. Whoever is active writes it
 for its update, and empties it if nothing came of that: what a predecessor has left behind ends so, too. A plan that is
-durable stays in the node: executors may hear of the two nodes in any order, and would end what they have just started.
+durable stays in the node: executors may see the two nodes in any order, and would end what they have just started.
 """
 
 from __future__ import annotations

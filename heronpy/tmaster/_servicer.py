@@ -211,7 +211,7 @@ class TmasterServicer(tmaster_pb2_grpc.TmasterServicer):
                 checkpoint_status(master.core.checkpoints.coordinator, time.monotonic(), _now_ms())
             )
             if master.core.state.restore_epoch > reply.checkpoints.restore_epoch:
-                reply.checkpoints.phase = Phase.RAISING.value  # the coordinator is told when the plan is sent
+                reply.checkpoints.phase = Phase.RAISING.value  # the coordinator is notified when the plan is sent
         return reply
 
     async def GetHealth(self, _request: tmaster_pb2.TopologyRequest, context: _Context) -> tmaster_pb2.Health:

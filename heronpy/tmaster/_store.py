@@ -72,7 +72,7 @@ def gone_because(state: StateManager, launch: Launch, *, registered: bool, last:
 
     A topology that is removed says so first, and a mark stays of one that was killed. Where the state manager has lost
     that, too, a Topology Master that was cut off while its topology was killed finds nothing, as if all data was lost.
-    Where the topology's directory is its submitter's, that tells the two apart. Elsewhere a topology that has a Stream
+    Where the topology's directory is its submitter's, that separates the two. Elsewhere a topology that has a Stream
     Manager is not dead.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 UPTIME = "heron_uptime_seconds"
-"""What every process of a topology exports: it tells which there are, whether they report, and when they started."""
+"""What every process of a topology exports: it shows which there are, whether they report, and when they started."""
 CPU = ("heron_py_user_cpu_time_seconds", "heron_py_sys_cpu_time_seconds")
 RECENT = "[$__rate_interval]"
 SHOWN = "[$__range]"

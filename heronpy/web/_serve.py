@@ -38,7 +38,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        # uvicorn's own raises them again at the end: being told to stop would look like a failure.
+        # uvicorn's own raises them again at the end: being asked to stop would look like a failure.
         loop = asyncio.get_running_loop()
         for signum in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signum, self.handle_exit, signum, None)

@@ -17,7 +17,7 @@ from heronpy.windows._spans import END, NEVER
 from heronpy.windows._watermarks import MAX_ADVANCE_MS, EventClock
 
 REPEAT_MS = 1000
-"""A watermark that stays as it is is sent again so often: a task that was started anew has heard of none, and what was
+"""A watermark that stays as it is is sent again so often: a task that was started anew has received none, and what was
 on its way to it, or through a Stream Manager that died, is lost. Watermarks are not replayed."""
 
 

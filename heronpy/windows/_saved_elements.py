@@ -6,7 +6,7 @@ when it is full, or before a snapshot, and leaves it when all of its elements ha
 the order of (time, number), so that the last one that was removed says which of a block are left.
 
 Such windows belong to a task, with all of their elements. When tasks become fewer, those of one that is no more go to
-another as a whole, which finishes them apart from its own. So the key of a block tells whose it is: it is the number of
+another as a whole, which finishes them apart from its own. So the key of a block says whose it is: it is the number of
 the task plus a multiple of `_TASKS_MAX`.
 """
 

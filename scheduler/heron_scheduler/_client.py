@@ -239,7 +239,7 @@ def restart(launch: Launch, container: int | None = None) -> None:
         return
     ensure_service(launch)
     location = _location(launch)
-    assert location is not None, "it answers, so it has told where it is"
+    assert location is not None, "it answers, so it has reported where it is"
     request = scheduler_pb2.RestartRequest(container=ALL_CONTAINERS if container is None else container)
     _ask(launch, location, "Restart", request, timeout_s)
 

@@ -26,9 +26,9 @@ from heronpy.pipeline import (
     MergedStore,
     RunReport,
     ViewReader,
+    changes,
     compaction,
     leftovers,
-    news,
     run,
     running,
 )
@@ -330,7 +330,7 @@ def model(patch: pytest.MonkeyPatch, *, long: bool = True) -> Operations:
     for module in (running, compaction):
         patch.setattr(module, "spark_session", inline_session)
     if long:
-        patch.setattr(news, "LISTED_BATCHES", 0)
-        patch.setattr(news, "_IN_TURN", 2)
+        patch.setattr(changes, "LISTED_BATCHES", 0)
+        patch.setattr(changes, "_IN_TURN", 2)
         patch.setattr(leftovers, "_SEARCHED_BATCHES", 0)
     return Operations(patch)

@@ -49,7 +49,7 @@ def test_a_process_is_dead_only_when_that_is_known(
     with no_descriptors():
         assert process.alive
         assert process.alive
-    assert caplog.text.count("cannot tell whether process") == 1
+    assert caplog.text.count("cannot determine whether process") == 1
     child.kill()
     child.wait()
     assert not process.alive

@@ -17,7 +17,7 @@ from heronpy.connectors import ListSource
 from heronpy.errors import AlreadyExistsError, DamagedInputError, FencedError, UnavailableError, UserCodeError
 from heronpy.pipeline import Job, Manifest, RunReport
 from heronpy.pipeline.manifest import Batch, Parts
-from heronpy.pipeline.publish import failed, publish, tell
+from heronpy.pipeline.publish import failed, publish, try_publish
 from heronpy.pipeline.record import Reconciled, Record, Run, read_record
 from heronpy.plan import key_value
 from heronpy.proto import state_pb2, topology_pb2
@@ -98,7 +98,7 @@ def test_a_tracker_that_cannot_be_told_fails_no_run(
 ) -> None:
     submitted(state, job.directory)
     state.set(Kind.TOPOLOGIES, "words", b"\xff")
-    tell(Path("home"), job, run=RUN)
+    try_publish(Path("home"), job, run=RUN)
     assert capsys.readouterr().err.startswith("heron: this could not be reported to the Tracker: ")
 
 

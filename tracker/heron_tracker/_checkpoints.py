@@ -11,18 +11,18 @@ from heronpy.submit import StoredCheckpoint
 
 
 def checkpoints_model(
-    topology: Topology, told: tmaster_pb2.CheckpointStatus | None, tmaster: str, stored: Stored
+    topology: Topology, reported: tmaster_pb2.CheckpointStatus | None, tmaster: str, stored: Stored
 ) -> m.Checkpoints:
     """The answer.
 
     Args:
         topology: Whose checkpoints.
-        told: What the Topology Master has said last; None: nothing.
+        reported: What the Topology Master reported last; None: nothing.
         tmaster: How the Topology Master is.
         stored: What is stored.
     """
-    status = told if told is not None else tmaster_pb2.CheckpointStatus(age_ms=-1)
-    known = told is not None
+    status = reported if reported is not None else tmaster_pb2.CheckpointStatus(age_ms=-1)
+    known = reported is not None
     by_id = {one.id: one for one in stored.checkpoints}
     ended = {one.checkpoint: one for one in status.ended}
     read_to = max(by_id, default=0)  # what is newer may be stored by now
@@ -92,16 +92,16 @@ def _checkpoint(
         state = "replaced" if ended is not None else "not committed"
     at_ms = ended.ended_ms if ended is not None else one.created_ms
     duration_ms = ended.took_ms if ended is not None else one.duration_ms
-    told = ended if ended is not None and ended.size else None
+    reported = ended if ended is not None and ended.size else None
     return m.Checkpoint(
         id=id,
         state=state,
         time=iso_time(at_ms / 1000) if at_ms else None,
         duration_ms=duration_ms or None,
         aligned_ms=ended.aligned_ms if ended is not None and not ended.failure else None,
-        size=one.size if sized else told.size if told is not None else None,
-        added=one.added if sized else told.added if told is not None else None,
-        logged=one.logged if sized else told.logged if told is not None else None,
+        size=one.size if sized else reported.size if reported is not None else None,
+        added=one.added if sized else reported.added if reported is not None else None,
+        logged=one.logged if sized else reported.logged if reported is not None else None,
         reason=one.error or (ended.failure if ended is not None else "") or None,
         components={
             name: m.StoredState(tasks=one.tasks[name], size=size, by_task=list(one.by_task[name]))

@@ -1,6 +1,6 @@
-"""What tells that topologies came or went: the folder of execution states has changed.
+"""What shows that topologies came or went: the folder of execution states has changed.
 
-A state manager follows nodes, not folders. A folder of files tells by its change time, any other by its names. They are
+A state manager follows nodes, not folders. A folder of files has a change time, any other its names. They are
 looked at as often as a person would notice; there are few Trackers.
 """
 
@@ -40,7 +40,7 @@ class FolderWatch:
     def _run(self, look: Callable[[], object]) -> None:
         seen: object = None
         while not self._closed.wait(_LOOK_S):
-            # Not there yet, or not readable now: looked at again. That a server is away tells who lists the topologies.
+            # Not there yet, or not readable now: retried. The listing of topologies reports a server that is away.
             with contextlib.suppress(OSError, StateError):
                 now = look()
                 if now != seen and not self._closed.is_set():

@@ -7,7 +7,7 @@
                                                                      ?force=true: without
 
 Each answers `{"topology", "action", "status"}` when it is done. They are 403 unless `tracker.actions` is true (or
-`heron tracker --actions`), which `GET /version` tells as `actions`. A caller sends the token as `Authorization: Bearer
+`heron tracker --actions`), which `GET /version` shows as `actions`. A caller sends the token as `Authorization: Bearer
 <token>`, as with every other request; without a token (`--no-token`), the header `x-heron-request: 1`. A Tracker acts
 only on topologies whose directory belongs to its own user: for others it has no credentials.
 
@@ -40,9 +40,9 @@ profiling_by_get = APIRouter()
 """The same as Heron's GET paths."""
 
 ACTION_WITHIN_S = 60.0
-"""Whoever asks waits no longer for an action; it goes on."""
+"""A caller waits no longer for an action; it goes on."""
 LAST_CHECKPOINT_WITHIN_S = 45.0
-"""So that whoever asks for a kill hears why there is no last checkpoint."""
+"""So that the caller of a kill learns why there is no last checkpoint."""
 
 
 class ForbiddenError(HeronError):

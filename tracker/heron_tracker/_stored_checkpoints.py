@@ -1,7 +1,7 @@
 """The checkpoints that topologies have stored, for a Tracker that must not wait for their storages.
 
 A storage may hang for ever, as a network file system does. So it is read in a daemon thread, by one at a time for each
-topology; who asks meanwhile, or after a while, gets what was read before and is told why there is nothing newer. Which
+topology; who asks meanwhile, or after a while, gets what was read before and why there is nothing newer. Which
 storage a topology has is said by its launch file alone, see `_trust.py`.
 """
 
@@ -113,7 +113,7 @@ class StoredCheckpoints:
                 found = self._read(topology, before.checkpoints)
             except HeronError as e:
                 found = replace(before, problem=redacted(str(e)))
-            except Exception as e:  # of the client of a storage, or of a damaged value: to whoever asks
+            except Exception as e:  # of the client of a storage, or of a damaged value: to the caller
                 found = replace(before, problem=redacted(f"{type(e).__name__}: {e}"))
             with contextlib.suppress(RuntimeError):  # the loop is closed: the Tracker ends
                 loop.call_soon_threadsafe(self._ended, entry, found)

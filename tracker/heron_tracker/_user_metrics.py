@@ -20,7 +20,7 @@ async def user_metrics(
     Args:
         component: Only this one's.
         search: Words that must all occur in a metric's name, in any case.
-        limit: At most so many are told; `total` says how many there are.
+        limit: At most so many are returned; `total` says how many there are.
 
     Raises:
         NotFoundError: there is no such component.

@@ -31,7 +31,7 @@ def tracker(
         Path | None, typer.Option(metavar="FILE", help="What callers must send as bearer token; readable by you alone.")
     ] = None,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Answer whoever can connect, without a token.", show_default=False)
+        bool, typer.Option("--no-token", help="Answer every client, without a token.", show_default=False)
     ] = False,
     actions: Annotated[
         bool, typer.Option("--actions", help="Allow to activate, deactivate, restart, kill.", show_default=False)
@@ -61,7 +61,7 @@ def tracker(
     if token_file is not None:
         config = dataclasses.replace(config, token=c.read_token(token_file), token_file=token_file)
 
-    # What a server has to tell (a state manager is away, a state is damaged) belongs on stderr. With -v that is set up.
+    # What a server has to report (a state manager is away, a state is damaged) goes to stderr. With -v that is set up.
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
 
     config = dataclasses.replace(config, host=host or config.host, actions=actions or config.actions)
@@ -76,8 +76,8 @@ def tracker(
             # The token is behind the #, which browsers send nowhere.
             login = f"{url}/login.html#{config.token}" if config.token is not None else url
             file = str(config.token_file) if config.token_file is not None else None
-            told = {"url": url, "pid": os.getpid(), "login_url": login, "token_file": file}
-            print(json.dumps(told) if as_json else f"heron tracker: {login}", flush=True)
+            ready_line = {"url": url, "pid": os.getpid(), "login_url": login, "token_file": file}
+            print(json.dumps(ready_line) if as_json else f"heron tracker: {login}", flush=True)
 
         app = create_app(config)
         # Closed first: open streams would be waited for.

@@ -58,7 +58,7 @@ class HeronComponentSpec:
         self.outputs = outputs
         self.custom_config = config
         self.uuid = str(uuid.uuid4())
-        """Tells specs apart while they have no name yet."""
+        """Distinguishes specs while they have no name yet."""
 
     def get_protobuf(self) -> Any:
         """The `Spout` or `Bolt` message.

@@ -14,7 +14,7 @@ class Spout(BaseSpout):
     """Brings tuples in. Declare `outputs` and implement `next_tuple()`. One thread calls all methods."""
 
     kept_through_rollbacks = False
-    """At least once with checkpoints: whether the object stays through a rollback, and emits again what it is told has
+    """At least once with checkpoints: whether the object survives a rollback, and re-emits what is reported to have
     failed, though it declares state. One without state always does. If it has `go_back(checkpoint_id, saved)`, that is
     called with what the checkpoint has of the state of `init_state`."""
 

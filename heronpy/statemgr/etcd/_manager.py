@@ -64,7 +64,7 @@ class EtcdStateManager(StateManager):
         super().__init__()
         self._root = "/" + "/".join(part for part in (spec.root or DEFAULT_ROOT).split("/") if part)
         self._period_s = session_timeout_s / 3
-        read_credentials(spec)  # a file that cannot be read is told of now
+        read_credentials(spec)  # a file that cannot be read is reported now
         if (spec.ca_file or spec.certificate_file) and not all(tls for _, _, tls in parse_endpoints(spec.connection)):
             raise ConfigError(f"etcd at {spec.connection}: with {CA_KEY} or {CERTIFICATE_KEY} endpoints need https://")
         self._gateway = Gateway(

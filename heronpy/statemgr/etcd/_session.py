@@ -112,12 +112,12 @@ class Sessions:
             try:
                 return attempt(left_s)
             except NotSentError as e:
-                trouble = _told(trouble, e)
+                trouble = _combined(trouble, e)
                 refusals = refusals + 1 if e.refused else 0
                 if refusals >= self.gateway.endpoints:
                     raise StateError(f"cannot {what} in etcd at {self._where}: {e.refused}") from e
             except NoAnswerError as e:
-                trouble, refusals = _told(trouble, e), 0
+                trouble, refusals = _combined(trouble, e), 0
             except RefusedError as e:
                 raise self.refusal(what, e) from e
             time.sleep(min(_RETRY_S, max(0.0, deadline_s - time.monotonic())))
@@ -297,6 +297,6 @@ class Sessions:
             self.current = None
 
 
-def _told(before: str, error: Exception) -> str:
-    """What is told of several attempts: the last one's trouble, unless it only had no time left."""
+def _combined(before: str, error: Exception) -> str:
+    """What is reported of several attempts: the last one's trouble, unless it only had no time left."""
     return before if before and isinstance(error.__cause__, TimeoutError) else str(error)

@@ -115,7 +115,7 @@ class EtcdWatches:
         except (NoAnswerError, NotSentError) as e:
             self._warn(str(e))
         except Exception as e:
-            # Whatever it is: without this thread no watch is told anything, and nobody would notice its end.
+            # Whatever it is: without this thread no watch is notified, and nothing would notice its end.
             self._warn(f"{type(e).__name__}: {e}")
         else:
             return True

@@ -195,7 +195,7 @@ class CountingNode:
                 self._do(self._alignment.aborted(order.abort.checkpoint))
             case "commit" if running:
                 self._storage.announced(order.commit.checkpoint)
-                self._told_of_commit(order.commit.checkpoint)
+                self._on_commit(order.commit.checkpoint)
                 status.committed = max(status.committed, order.commit.checkpoint)
                 self._report(status=status)
             case "read_ahead" if self.task in order.read_ahead.shares:
@@ -247,7 +247,7 @@ class CountingNode:
 
         self.process.after(self._rng.random() * _STORAGE_S, loaded)
 
-    def _told_of_commit(self, checkpoint: int) -> None:
+    def _on_commit(self, checkpoint: int) -> None:
         """A checkpoint is committed."""
 
     def _rolled_back(self, checkpoint: int) -> None:

@@ -101,7 +101,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class StorageAway:
-    """The storage of checkpoints answers nobody for a while."""
+    """The storage of checkpoints answers no request for a while."""
 
     for_s: float
 

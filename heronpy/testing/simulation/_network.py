@@ -2,7 +2,7 @@
 
 A message is on its way for a while, and never overtakes another one of the same connection. A cut link delivers nothing
 until it heals, in one direction or both, as TCP does; the keepalive of each side closes it after some time. Messages
-that are on their way when a connection breaks are lost, though their writer was told that they were written.
+that are on their way when a connection breaks are lost, though their writer was notified that they were written.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from heronpy.testing.simulation._loop import Call, Loop, Process
 
 BUFFER_BYTES = 64 * 1024
 KEEPALIVE_S = 25.0
-"""A side that has heard nothing for so long closes its connections."""
+"""A side that has received nothing for so long closes its connections."""
 _CHECK_S = 2.5
 _CONNECT_S = 1.0
 _WRITE_S = 0.001
-"""A writer is told that long after a message has left that it has; now and then much later."""
+"""A writer is notified that long after a message has left that it has; now and then much later."""
 _WRITE_SLOW = 50
 
 

@@ -76,7 +76,7 @@ class ReplayingNode(CountingNode):
             self._complete_trees.marker_sent(checkpoint)
         super()._snapshot(checkpoint)
 
-    def _told_of_commit(self, checkpoint: int) -> None:
+    def _on_commit(self, checkpoint: int) -> None:
         for number in self._complete_trees.committed(checkpoint):
             self._storage.acked(number, self._ledger)
 

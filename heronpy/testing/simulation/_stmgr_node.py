@@ -89,7 +89,7 @@ class StmgrNode:
             process.incarnation,
         )
         self._hello_name = f"{self.id}{_INCARNATION}{process.incarnation}"
-        """What peers are told: id, and incarnation of the container."""
+        """What is sent to peers: id, and incarnation of the container."""
         self._network, self._config, self._topology = network, config, topology
         self._intake = PlanIntake(topology_id, process.loop.now_s)
         self._links: dict[int, _Link] = {}

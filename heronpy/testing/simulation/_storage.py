@@ -96,7 +96,7 @@ class Storage:
         self.read_ahead = 0
         """How often a task had read ahead what it was restored with, apart from what came after that."""
         self.away = False
-        """Whether the storage answers nobody."""
+        """Whether the storage answers no request."""
         self._announced = 0
         self._record: tuple[int, ...] = ()
         """The committed checkpoints that are kept."""
@@ -235,7 +235,7 @@ class Storage:
             raise Broken(f"checkpoint {checkpoint} is read from {ahead.checkpoint_id} on, which it does not follow")
 
     def announced(self, checkpoint: int) -> None:
-        """A task was told of a commit.
+        """A task was notified of a commit.
 
         Raises:
             Broken: there is none.
@@ -295,7 +295,7 @@ class Storage:
             raise Broken(f"checkpoint {self.newest} is what was asked for after {after}, and has logs: {logs}")
 
     def acked(self, number: Number, ledger: Ledger) -> None:
-        """At least once: a source is told that a number is done with.
+        """At least once: a source is notified that a number is done with.
 
         Raises:
             Broken: the newest committed checkpoint does not have all that follows from it.

@@ -236,7 +236,7 @@ class CheckpointCoordinator:
         """Take an event; what is to be done, in this order.
 
         Raises:
-            StateError: nobody can tell any more what was committed.
+            StateError: what was committed is not known any more.
         """
         return [*self._take(event), *self._advance(event.now_s)]
 

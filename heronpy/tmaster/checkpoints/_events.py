@@ -33,7 +33,7 @@ class TaskStatus:
     """What a task says of itself."""
 
     incarnation: int
-    """Tells its process from an earlier one; unique."""
+    """Distinguishes its process from an earlier one; unique."""
     epoch: int
     """The restore epoch that the phase belongs to."""
     phase: TaskPhase
@@ -156,7 +156,7 @@ class RollbackRequested:
     reason: str
     now_s: float
     tuple: bytes = b""
-    """What tells the tuple that failed from others; empty: it was none."""
+    """What distinguishes the tuple that failed from others; empty: it was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class AnnounceCommit:
-    """Have all tasks told that this checkpoint is committed, and all before it are done with."""
+    """Have all tasks notified that this checkpoint is committed, and all before it are done with."""
 
     stmgr_id: str
     checkpoint: int

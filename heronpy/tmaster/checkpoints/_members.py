@@ -5,7 +5,7 @@ predecessor held, and says so by what it reports: it has restored nothing, or ha
 to have seen the death; also one that fell into a time without a Topology Master is found.
 
 All tasks and Stream Managers are members, also at least once. There a task without state could be replaced alone; but
-what a spout was told of would have to be looked for in snapshots without their logs then, and who has state is not
+what was reported to a spout would have to be looked for in snapshots without their logs then, and who has state is not
 known before all have run.
 """
 

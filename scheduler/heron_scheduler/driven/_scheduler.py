@@ -177,11 +177,11 @@ class DrivenScheduler(Scheduler):
         if orders is None:
             return []
         if report is not None:
-            told = {one.container: one for one in report.containers}
+            statuses = {one.container: one for one in report.containers}
             if orders.serial > report.serial and not orders.stop:  # the driver has not taken them up yet
                 waits = {n: ContainerStatus(container=n, phase=ContainerPhase.PENDING) for n in orders.containers}
-                told = waits | told
-            return [one for _, one in sorted(told.items())]
+                statuses = waits | statuses
+            return [one for _, one in sorted(statuses.items())]
         if orders.stop:
             return []
         phase, reason = self.without_driver(orders)

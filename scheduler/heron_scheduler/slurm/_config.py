@@ -40,7 +40,7 @@ class SlurmConfig:
     output: str = "/dev/null"
     """Where Slurm writes what the job script prints, as `sbatch --output` takes it: why a container does not start."""
     walltime_grace_secs: int = 60
-    """How long before the end of its time a job is told to end."""
+    """How long before the end of its time a job is asked to end."""
 
     def __post_init__(self) -> None:
         for name in ("partition", "account", "qos", "time", "output"):

@@ -168,7 +168,7 @@ class SlurmScheduler(Scheduler):
             UnavailableError: some do not end.
         """
         began_s = time.monotonic()
-        told_s: dict[str, float] = {}
+        signalled_s: dict[str, float] = {}
         forced = False
         while jobs := [job for job in self._jobs() if containers is None or self._container(job) in containers]:
             now_s = time.monotonic()
@@ -180,8 +180,8 @@ class SlurmScheduler(Scheduler):
                     log.warning("jobs %s do not end in order: cancelled", ", ".join(job.id for job in jobs))
                 _commands.cancel([job.id for job in jobs])
                 forced = True
-            due = [job for job in jobs if now_s >= told_s.get(job.id, 0.0) + REPEAT_S]
-            told_s |= {job.id: now_s for job in due}
+            due = [job for job in jobs if now_s >= signalled_s.get(job.id, 0.0) + REPEAT_S]
+            signalled_s |= {job.id: now_s for job in due}
             _commands.cancel([job.id for job in due if job.state not in ("RUNNING", "COMPLETING")])
             _commands.signal("TERM", [job.id for job in due if job.state == "RUNNING"])
             time.sleep(POLL_S)

@@ -52,8 +52,8 @@ class Application:
             self._context: Any = SparkContext(conf=conf)
         except Exception as e:  # py4j's errors have Java's stack as their text
             lines = [line.strip() for line in str(e).splitlines() if line.strip()] or [type(e).__name__]
-            told = next((line for line in lines if "Exception" in line or "Error" in line), lines[0])
-            raise UnavailableError(f"Spark does not start: {told[:300]}") from e
+            cause = next((line for line in lines if "Exception" in line or "Error" in line), lines[0])
+            raise UnavailableError(f"Spark does not start: {cause[:300]}") from e
         self.id: str = self._context.applicationId
         self._topology = launch.topology
 

@@ -195,7 +195,7 @@ class Driver:
     def _report(self, serial: int) -> DriverReport:
         with self._lock:
             runs = [(n, run) for n, run in sorted(self._runs.items()) if shown(run)]
-        told = tuple(
+        statuses = tuple(
             ContainerStatus(container=n, phase=run.phase, host=run.host, job=run.id, reason=reason_of(run))
             for n, run in runs
         )
@@ -205,7 +205,7 @@ class Driver:
             pid=os.getpid(),
             serial=serial,
             application="" if self._application is None else self._application.id,
-            containers=told,
+            containers=statuses,
         )
 
 

@@ -1,4 +1,4 @@
-"""Where the supervisors of containers dial in: they say where they run, and are told to end.
+"""Where the supervisors of containers dial in: they say where they run, and are ordered to end.
 
 Spark can kill a task, but has no way to ask one to end in order. The certificates are of an authority that this process
 makes for itself: they open nothing else, and end with it.
@@ -92,7 +92,7 @@ class LinkServer:
         }
 
     def end(self, run: str) -> None:
-        """Tell a run to end in order, now or when it dials in."""
+        """Order a run to end gracefully, now or when it dials in."""
         self._ends[run].set()
 
     def forget(self, run: str) -> None:

@@ -1,7 +1,7 @@
 """The application master of one topology: has YARN run what the orders in the state manager ask for.
 
 It asks YARN for a container for each one of the topology, of the size of its order, starts it, and asks again when it
-is lost. Containers outlive it: the next attempt finds them by what they were asked for with. It tells none to end: each
+is lost. Containers outlive it: the next attempt finds them by what they were asked for with. It ends none: each
 follows the orders itself (`_starter.py`); what does not end in time is given back to YARN, which kills it.
 """
 
@@ -254,7 +254,7 @@ class Master:
             time.sleep(BUSY_S)
 
     def _report(self, serial: int) -> DriverReport:
-        told = tuple(
+        statuses = tuple(
             ContainerStatus(container=n, phase=run.phase, host=run.host, job=run.id, reason=self._reason(run))
             for n, run in sorted(self._runs.items())
             if not run.over or run.phase is ContainerPhase.FAILED or run.retry_s is not None
@@ -265,7 +265,7 @@ class Master:
             pid=os.getpid(),
             serial=serial,
             application=self._application,
-            containers=told,
+            containers=statuses,
         )
 
     def _reason(self, run: Run) -> str:

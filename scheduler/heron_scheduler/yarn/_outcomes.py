@@ -44,8 +44,8 @@ class Attempts:
             return
         if now_s - self.began_s >= HEALTHY_S:
             self.failures, self.pause_s = 0, 0.0
-        told = _YARNS.get(exit_status) or reason_in(diagnostics) or f"exit code {exit_status}"
-        run.reason = f"{host}: {told}" if host else told
+        reason = _YARNS.get(exit_status) or reason_in(diagnostics) or f"exit code {exit_status}"
+        run.reason = f"{host}: {reason}" if host else reason
         if 0 < exit_status <= _SIGNALS and exit_status != TRY_AGAIN:
             self.failures += 1
         if self.failures >= FAILURES_MAX or is_unusable(exit_status, diagnostics):

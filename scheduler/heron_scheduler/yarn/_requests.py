@@ -39,7 +39,7 @@ class Requests:
     node_label: str = ""
     _wanted: dict[int, hadoop_pb2.Resource] = field(default_factory=dict)
     _unsent: dict[int, hadoop_pb2.Resource | None] = field(default_factory=dict)
-    """What the ResourceManager has not been told yet; None: not wanted any more."""
+    """What the ResourceManager has not been sent yet; None: not wanted any more."""
     _releases: list[hadoop_pb2.ContainerId] = field(default_factory=list)
     _sizes: dict[int, hadoop_pb2.Resource] = field(default_factory=dict)
     _response_id: int = 0

@@ -91,10 +91,10 @@ class Rest:
         found = _part(self._call("GET", attempts), "appAttempts", dict, {})
         for attempt in found.get("appAttempt", []):
             if attempt.get("appAttemptState") == "FAILED":
-                told = str(self._call("GET", f"{attempts}/{attempt['appAttemptId']}").get("diagnosticsInfo") or "")
-                code = _EXIT_CODE.search(told)
+                text = str(self._call("GET", f"{attempts}/{attempt['appAttemptId']}").get("diagnosticsInfo") or "")
+                code = _EXIT_CODE.search(text)
                 if code is not None and 0 < int(code[1]) < _SIGNALS:
-                    return reason_in(told) or f"exit code {code[1]}"
+                    return reason_in(text) or f"exit code {code[1]}"
         return ""
 
     def kill(self, id: str) -> None:
@@ -107,10 +107,10 @@ class Rest:
             return [one.strip() for one in self._config.scheduler_address.split(",")]
         key = "yarn.resourcemanager.scheduler.address"
         try:
-            told = str(self._call("GET", f"/conf?name={key}")["property"]["value"])
+            address = str(self._call("GET", f"/conf?name={key}")["property"]["value"])
         except (UnavailableError, NotFoundError, LookupError, TypeError) as e:
-            raise ConfigError(f"the ResourceManager does not tell {key}: set {PREFIX}scheduler.address") from e
-        host, _, port = told.rpartition(":")
+            raise ConfigError(f"the ResourceManager does not report {key}: set {PREFIX}scheduler.address") from e
+        host, _, port = address.rpartition(":")
         if host.startswith(_LOOPBACK):  # as it calls itself
             host = urllib.parse.urlsplit(self._config.urls[0]).hostname or host
         return [f"{host}:{port}"]
@@ -162,16 +162,16 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> Exception:
     with error:
         text = error.read(1 << 20).decode(errors="replace")
     try:
-        told = one_line(json.loads(text)["RemoteException"]["message"])
+        message = one_line(json.loads(text)["RemoteException"]["message"])
     except (ValueError, LookupError, TypeError):
-        told = f"HTTP {error.code} {error.reason}"
+        message = f"HTTP {error.code} {error.reason}"
     if error.code == 401:
-        return UnavailableError(f"{url} wants another authentication than a user's name, Kerberos perhaps: {told}")
+        return UnavailableError(f"{url} wants another authentication than a user's name, Kerberos perhaps: {message}")
     if error.code == 404:
-        return NotFoundError(told)
-    if error.code == 400 or hopeless(told):
-        return ConfigError(f"YARN refuses: {told}")
-    return UnavailableError(f"YARN refuses: {told}")
+        return NotFoundError(message)
+    if error.code == 400 or hopeless(message):
+        return ConfigError(f"YARN refuses: {message}")
+    return UnavailableError(f"YARN refuses: {message}")
 
 
 def hopeless(text: str) -> bool:

@@ -95,8 +95,8 @@ class RpcClient:
         answer = self._sasl(hadoop_pb2.RpcSasl(state=_NEGOTIATE))
         offered = [one for one in answer.auths if (one.method, one.mechanism) == ("TOKEN", "DIGEST-MD5")]
         if answer.state != _NEGOTIATE or not offered:
-            told = ", ".join(f"{one.method} by {one.mechanism}" for one in answer.auths) or "nothing"
-            raise UnavailableError(f"{self._where} takes no token by DIGEST-MD5, but {told}")
+            others = ", ".join(f"{one.method} by {one.mechanism}" for one in answer.auths) or "nothing"
+            raise UnavailableError(f"{self._where} takes no token by DIGEST-MD5, but {others}")
         auth = offered[0]
         digest = DigestClient(token.identifier, token.password, f"{auth.protocol}/{auth.server_id}")
         first = digest.respond(auth.challenge) if auth.HasField("challenge") else b""

@@ -23,7 +23,7 @@ export class Actions {
     this.#permit();
   }
 
-  /** Show the buttons if the Tracker acts for whoever asks. Not told: no buttons. */
+  /** Show the buttons if the Tracker accepts actions from this client. Unknown: no buttons. */
   async #permit() {
     if (this.asked || connection.value.state !== "ok") return;
     this.asked = true;

@@ -1,4 +1,4 @@
-// One chart: lines over time, with a legend that tells the values under the cursor.
+// One chart: lines over time, with a legend that shows the values under the cursor.
 
 import { h, set, text } from "./dom.js";
 import { themeColor } from "./colors.js";

@@ -13,13 +13,13 @@ export class Feed {
   /** What is known of the topology at `at`. Follows it until `signal` is aborted. */
   constructor(at, interval, signal) {
     Object.assign(this, { at, interval, signal, summaries: new Map(), good: new Map() });
-    /** Told after every change of `info`, `error` or a summary. */
+    /** Notified after every change of `info`, `error` or a summary. */
     this.changed = new Signal(null);
     this.info = null;
     this.error = null;
     const version = () => {
-      const told = topologies.value?.get(keyOf(at));
-      return told?.id && JSON.stringify([told.id, told.plan_version, told.status, told.tmaster]);
+      const summary = topologies.value?.get(keyOf(at));
+      return summary?.id && JSON.stringify([summary.id, summary.plan_version, summary.status, summary.tmaster]);
     };
     let seen = version();
     topologies.listen(() => {
@@ -86,7 +86,7 @@ export class Feed {
   async #take(interval) {
     await this.#guarded(async () => {
       const summary = await get(`${place(this.at)}/summary`, { interval }, { signal: this.signal });
-      // While its Topology Master is silent the Tracker tells the last numbers that it knows: others may have asked later.
+      // While its Topology Master is silent the Tracker reports the last numbers that it knows: others may have asked later.
       if (this.id && this.id !== summary.id) { // submitted anew under the same name: these are another topology's numbers
         this.summaries.clear();
         this.good.clear();

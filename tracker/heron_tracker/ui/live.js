@@ -1,4 +1,4 @@
-// Which topologies there are and how they are: told by server-sent events, or asked for while those do not come.
+// Which topologies there are and how they are: received as server-sent events, or polled while those do not come.
 //
 // EventSource cannot carry a bearer token, so that the stream is read by fetch. The other way, a cookie that the Tracker
 // sets, would be one more secret to expire, and would make the Tracker accept what a browser sends by itself: requests of
@@ -16,7 +16,7 @@ export const keyOf = ({ cluster, role, environ, name }) => [cluster, role, envir
 export const topologies = new Signal(null);
 /** By name: connected, error. */
 export const stateManagers = new Signal({});
-/** `live` (told), `polling` (asked), or `off` before either. */
+/** `live` (events), `polling`, or `off` before either. */
 export const mode = new Signal("off");
 
 export function follow(signal) {
@@ -90,7 +90,7 @@ function known(names) {
   return found;
 }
 
-// The states of `/topologies/states` are by cluster, environment and name: of two roles it would tell of one.
+// The states of `/topologies/states` are by cluster, environment and name: of two roles it would report one.
 async function poll(signal) {
   const [all, managers] = await Promise.all([get("/topologies/all", {}, { signal }), get("/statemanagers", {}, { signal })]);
   topologies.set(new Map(all.map((one) => [keyOf(one), one])));

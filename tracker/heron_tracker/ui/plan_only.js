@@ -20,7 +20,7 @@ export function planOnly(info) {
   return { name: info.name, status: state.status, tmaster: info.runtime_state.tmaster, interval: -1, culprits: [], components };
 }
 
-/** A summary that was told without numbers: with none instead of zeros. */
+/** A summary that was sent without numbers: with none instead of zeros. */
 export function blank(summary) {
   const emptied = (one) => ({ ...one, ...UNKNOWN });
   return { ...summary, culprits: [], components: summary.components.map((one) => ({ ...emptied(one), instances: one.instances.map(emptied) })) };

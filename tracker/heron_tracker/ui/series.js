@@ -1,4 +1,4 @@
-// From what the Tracker's history tells to lines of charts. Pure.
+// From the Tracker's history to lines of charts. Pure.
 //
 // Counters come as sums of a minute (or of more minutes): they are shown per second. The newest minute is not over, so it
 // is divided by what has passed of it; just begun, it is left out. Counts of CPU seconds are gauges that only grow.

@@ -1,4 +1,4 @@
-// A value that tells when it is set, and work that is repeated.
+// A value that notifies listeners when it is set, and work that is repeated.
 
 export class Signal {
   #listeners = new Set();
@@ -23,14 +23,14 @@ export class Signal {
 export const poke = () => document.dispatchEvent(new Event("heron:poke"));
 document.addEventListener("visibilitychange", () => document.hidden || poke());
 
-/** Do something every so often until `signal` is aborted, one at a time, and not while nobody sees the page. */
+/** Do something every so often until `signal` is aborted, one at a time, and not while the page is hidden. */
 export async function every(ms, work, signal) {
   while (!signal.aborted) {
     if (!document.hidden) {
       try {
         await work();
       } catch (error) {
-        // What failed is shown by whoever asked; the next turn tries again. A bug must not be silent.
+        // What failed is shown by the caller; the next turn tries again. A bug must not be silent.
         if (!signal.aborted && !["ApiError", "GoneError"].includes(error.constructor.name)) console.error(error);
       }
     }

@@ -13,7 +13,7 @@ import { every } from "./signal.js";
 
 const REFRESH_MS = 15_000;
 const FIRST = 6;
-const FOUND = 12; // whoever searches wants them: all seven values of a timer
+const FOUND = 12; // a search wants them: all seven values of a timer
 const MOST = 96; // charts on one page: who wants others searches
 const TYPING_MS = 250;
 const HOURS_3 = 10_800;

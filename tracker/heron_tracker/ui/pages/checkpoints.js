@@ -34,46 +34,46 @@ export class CheckpointsPage {
       panel("Checkpoints", this.facts, this.table.element), panel("State by component", null, this.components.element),
       panel("State by task", null, this.tasks.element), panel("Rollbacks", null, this.rollbacks.element));
     every(REFRESH_MS, () => loadInto(this.table, signal, async () => {
-      const told = await get("/topologies/checkpoints", common(feed.at), { signal });
-      this.#show(told);
-      return told.checkpoints.map((one) => ({ ...one, key: one.id, look: one.state === "failed" || one.state === "damaged" ? "ill" : null }));
+      const status = await get("/topologies/checkpoints", common(feed.at), { signal });
+      this.#show(status);
+      return status.checkpoints.map((one) => ({ ...one, key: one.id, look: one.state === "failed" || one.state === "damaged" ? "ill" : null }));
     }), signal);
   }
 
-  #show(told) {
-    this.#figures(told);
-    this.#banners(told);
-    const newest = told.checkpoints.find((one) => one.components && one.state === "committed");
+  #show(status) {
+    this.#figures(status);
+    this.#banners(status);
+    const newest = status.checkpoints.find((one) => one.components && one.state === "committed");
     const sizes = Object.entries(newest?.components ?? {}).map(([key, one]) => ({ ...one, key, whole: newest.size }));
     this.components.show(sizes);
     this.tasks.show(sizes.flatMap((one) => one.by_task.map((size, index) => ({ key: `${one.key} ${index}`, component: one.key, index, size, tasks: one.tasks, of: one.size }))));
-    this.rollbacks.show(told.rollbacks.map((one) => ({ ...one, key: one.epoch })));
-    const begun = told.start_from ? ` · began with checkpoint ${told.start_checkpoint} of ${told.start_from}` : "";
-    text(this.facts, told.location ? `in ${told.location}${begun}` : "");
+    this.rollbacks.show(status.rollbacks.map((one) => ({ ...one, key: one.epoch })));
+    const begun = status.start_from ? ` · began with checkpoint ${status.start_checkpoint} of ${status.start_from}` : "";
+    text(this.facts, status.location ? `in ${status.location}${begun}` : "");
   }
 
-  #figures(told) {
-    const { under_way: current } = told;
-    const late = told.age_ms !== null && told.age_ms > Math.max(5 * told.interval_ms, 60_000); // as the verdict on health
-    const wanted = told.interval_ms === null ? "" : `one every ${ms(told.interval_ms)}`;
-    this.age.show(told.age_ms === null ? f.NONE : told.committed ? `${ms(told.age_ms)} ago` : "none yet", wanted, { exact: `${f.exact(told.age_ms)} ms`, look: late ? "warn" : "" });
+  #figures(status) {
+    const { under_way: current } = status;
+    const late = status.age_ms !== null && status.age_ms > Math.max(5 * status.interval_ms, 60_000); // as the verdict on health
+    const wanted = status.interval_ms === null ? "" : `one every ${ms(status.interval_ms)}`;
+    this.age.show(status.age_ms === null ? f.NONE : status.committed ? `${ms(status.age_ms)} ago` : "none yet", wanted, { exact: `${f.exact(status.age_ms)} ms`, look: late ? "warn" : "" });
     const missing = current?.missing ?? [];
     const names = missing.slice(0, NAMED).map((one) => one.instance || one.task).join(", ") + (missing.length > NAMED ? ` and ${missing.length - NAMED} more` : "");
-    const waits = names ? `${ms(current.elapsed_ms)}, waits for ${names}` : current ? ms(current.elapsed_ms) : `restore epoch ${told.restore_epoch ?? f.NONE}`;
-    this.now.show(current ? `checkpoint ${current.id}` : told.phase ?? f.NONE, waits, { exact: waits });
-    const last = told.checkpoints.find((one) => one.state === "committed");
+    const waits = names ? `${ms(current.elapsed_ms)}, waits for ${names}` : current ? ms(current.elapsed_ms) : `restore epoch ${status.restore_epoch ?? f.NONE}`;
+    this.now.show(current ? `checkpoint ${current.id}` : status.phase ?? f.NONE, waits, { exact: waits });
+    const last = status.checkpoints.find((one) => one.state === "committed");
     this.took.show(ms(last?.duration_ms ?? null), last?.aligned_ms ? `${ms(last.aligned_ms)} until the last marker` : "", { exact: `${f.exact(last?.duration_ms)} ms` });
     this.size.show(f.bytes(last?.size), last ? `${f.bytes(last.added)} new` : "", { exact: `${f.exact(last?.size)} bytes, ${f.exact(last?.added)} of them new` });
-    const failure = told.checkpoints.find((one) => one.state === "failed");
-    this.failed.show(f.count(told.failed), told.committed === null ? "" : `${f.count(told.committed)} committed`, { exact: failure ? `${failure.id}: ${failure.reason}` : "", look: told.failed ? "warn" : "" });
-    const rollback = told.rollbacks[0];
-    this.restores.show(f.count(told.restores), rollback ? `the last ${f.ago(rollback.time)}` : "", { exact: rollback?.reason ?? "", look: told.restores ? "warn" : "" });
+    const failure = status.checkpoints.find((one) => one.state === "failed");
+    this.failed.show(f.count(status.failed), status.committed === null ? "" : `${f.count(status.committed)} committed`, { exact: failure ? `${failure.id}: ${failure.reason}` : "", look: status.failed ? "warn" : "" });
+    const rollback = status.rollbacks[0];
+    this.restores.show(f.count(status.restores), rollback ? `the last ${f.ago(rollback.time)}` : "", { exact: rollback?.reason ?? "", look: status.restores ? "warn" : "" });
   }
 
-  #banners(told) {
-    this.problem.hidden = !told.problem;
-    text(this.problem, told.problem ?? "");
-    const notes = [told.fallback, told.storage === "ok" ? null : `The storage of checkpoints cannot be read from here: ${told.storage}. Sizes and states may be older.`].filter(Boolean);
+  #banners(status) {
+    this.problem.hidden = !status.problem;
+    text(this.problem, status.problem ?? "");
+    const notes = [status.fallback, status.storage === "ok" ? null : `The storage of checkpoints cannot be read from here: ${status.storage}. Sizes and states may be older.`].filter(Boolean);
     this.notes.hidden = !notes.length;
     this.notes.replaceChildren(...notes.map((note) => h("p", {}, note)));
   }

@@ -57,8 +57,8 @@ export function exceptionList(feed, of, signal) {
   };
   every(REFRESH_MS, async () => {
     try {
-      const told = await get("/topologies/exceptions", { ...common(feed.at), ...of }, { signal });
-      all = told.reverse(); // the latest first
+      const found = await get("/topologies/exceptions", { ...common(feed.at), ...of }, { signal });
+      all = found.reverse(); // the latest first
       show();
     } catch (error) {
       if (signal.aborted || !["ApiError", "GoneError"].includes(error.constructor.name)) throw error;

@@ -49,7 +49,7 @@ export class ListPage {
   async #ask() {
     try {
       const options = { signal: this.signal };
-      // Told apart: whoever has many topologies sees them before the last of their Topology Masters has answered.
+      // Separately: a user with many topologies sees them before the last of their Topology Masters has answered.
       const [all] = await Promise.all([get("/topologies/all", {}, options), this.#assess(options)]);
       this.facts = new Map(all.map((one) => [keyOf(one), one]));
       this.show();

@@ -55,7 +55,7 @@ export class LogsPage {
 
   async #list() {
     const { container } = this;
-    await this.#told(async () => {
+    await this.#attempt(async () => {
       const files = await get("/topologies/container/filestats", { ...common(this.feed.at), container, path: "log-files" }, { signal: this.signal });
       if (container !== this.container) return;
       this.files = files;
@@ -67,7 +67,7 @@ export class LogsPage {
   }
 
   /** Do it; say why it cannot be done. Who does not answer is marked with `?` until it does. */
-  async #told(work) {
+  async #attempt(work) {
     const { container } = this;
     try {
       await work();
@@ -98,7 +98,7 @@ export class LogsPage {
     }
     this.all.disabled = true;
     try {
-      await this.#told(async () => {
+      await this.#attempt(async () => {
         let after = {};
         let count = 0;
         this.found.replaceChildren(h("p", { class: "none" }, "Searching …"));
@@ -129,7 +129,7 @@ export class LogsPage {
     this.reading = true;
     const { shown } = this;
     try {
-      await this.#told(async () => {
+      await this.#attempt(async () => {
         const size = (await this.#read(-1, 0)).offset;
         if (this.end !== null && size < this.end) this.#restart(); // it was rotated
         const first = this.end === null;
@@ -161,7 +161,7 @@ export class LogsPage {
   }
 
   async #earlier() {
-    await this.#told(async () => {
+    await this.#attempt(async () => {
       const from = Math.max(0, this.start - TAIL_BYTES);
       const part = await this.#read(from, this.start - from);
       if (this.following) this.#toggle();
@@ -198,7 +198,7 @@ export class LogsPage {
   }
 
   async #download() {
-    await this.#told(async () => {
+    await this.#attempt(async () => {
       const blob = await request("/topologies/container/filedownload", { ...common(this.feed.at), container: this.container, path: this.file }, { signal: this.signal });
       const url = URL.createObjectURL(blob);
       h("a", { href: url, download: this.file }).click();

@@ -20,7 +20,7 @@ const many = (n, one, more = `${one}s`) => `${f.count(n)} ${n === 1 ? one : more
 
 export class PipelinePage {
   constructor(feed, route, signal) {
-    Object.assign(this, { feed, told: null, offset_ms: 0 });
+    Object.assign(this, { feed, report: null, offset_ms: 0 });
     this.lag = new Figure("Batch views are behind", "Now, where live views are, less the end of the last batch that is done: heron_pipeline_lag_seconds");
     this.closed = new Figure("Last batch done", "It, and all before it");
     this.next = new Figure("Next batch", "The first that is not done. It is complete when nothing earlier than its end is to be expected");
@@ -48,89 +48,89 @@ export class PipelinePage {
 
   async #load(signal) {
     try {
-      this.told = await get("/topologies/pipeline", common(this.feed.at), { signal });
+      this.report = await get("/topologies/pipeline", common(this.feed.at), { signal });
     } catch (error) {
       if (!signal.aborted) this.#failed(error);
       throw error;
     }
-    this.offset_ms = this.told.now_ms - Date.now();
+    this.offset_ms = this.report.now_ms - Date.now();
     this.#show();
   }
 
   #failed(error) {
-    if (this.told) {
+    if (this.report) {
       this.notes.hidden = false;
       this.notes.replaceChildren(h("p", {}, `This page could not be brought up to date: ${error.message}`));
     } else this.empty.replaceChildren(notice(error.status === 404 ? "No batch side" : "It could not be loaded", error.message));
   }
 
   #show() {
-    const { told } = this;
+    const { report } = this;
     this.content.hidden = false;
-    this.empty.hidden = told.reported_ms !== null;
-    if (told.reported_ms === null) this.empty.replaceChildren(nothingYet(this.feed.at.name));
+    this.empty.hidden = report.reported_ms !== null;
+    if (report.reported_ms === null) this.empty.replaceChildren(nothingYet(this.feed.at.name));
     this.#banners();
     this.#figures();
     this.#flow();
-    this.batches.show(told.batches.map((one) => ({ ...one, key: one.batch, look: one.damaged ? "ill" : null })));
-    this.archives.show(told.archives.map((one) => ({ ...one, key: one.archive })));
-    this.views.show(told.views.map((one) => ({ ...one, key: one.view })));
-    this.reasons.show(told.dead_letters.map((one) => ({ ...one, key: `${one.origin} ${one.reason}` })));
+    this.batches.show(report.batches.map((one) => ({ ...one, key: one.batch, look: one.damaged ? "ill" : null })));
+    this.archives.show(report.archives.map((one) => ({ ...one, key: one.archive })));
+    this.views.show(report.views.map((one) => ({ ...one, key: one.view })));
+    this.reasons.show(report.dead_letters.map((one) => ({ ...one, key: `${one.origin} ${one.reason}` })));
     this.#tick();
   }
 
   #banners() {
-    const { told } = this;
-    const failed = told.run?.error;
+    const { report } = this;
+    const failed = report.run?.error;
     this.problem.hidden = !failed;
-    this.problem.replaceChildren(h("b", {}, "The last batch run failed"), failed ? ` ${f.ago(told.run.began_ms)}: ${failed}` : "");
-    const old = told.tmaster !== "ok" && "The Topology Master does not answer: how far the archive is, is as old as the last report.";
-    const notes = [told.problem && `What a batch run has reported cannot be read: ${told.problem}`, old].filter(Boolean);
+    this.problem.replaceChildren(h("b", {}, "The last batch run failed"), failed ? ` ${f.ago(report.run.began_ms)}: ${failed}` : "");
+    const old = report.tmaster !== "ok" && "The Topology Master does not answer: how far the archive is, is as old as the last report.";
+    const notes = [report.problem && `What a batch run has reported cannot be read: ${report.problem}`, old].filter(Boolean);
     this.notes.hidden = !notes.length;
     this.notes.replaceChildren(...notes.map((note) => h("p", {}, note)));
   }
 
   #figures() {
-    const { told } = this;
-    this.closed.show(told.closed === null ? "none yet" : today(told.closed), told.done === null ? "" : `${many(told.done, "batch", "batches")} done, ${f.count(told.elements)} elements`, { exact: `${told.closed ?? "none"}, closed before ${utc(told.closed_before_ms)}` });
-    const letters = told.dead_letters.reduce((sum, one) => sum + one.count, 0);
-    const worst = told.dead_letters[0];
+    const { report } = this;
+    this.closed.show(report.closed === null ? "none yet" : today(report.closed), report.done === null ? "" : `${many(report.done, "batch", "batches")} done, ${f.count(report.elements)} elements`, { exact: `${report.closed ?? "none"}, closed before ${utc(report.closed_before_ms)}` });
+    const letters = report.dead_letters.reduce((sum, one) => sum + one.count, 0);
+    const worst = report.dead_letters[0];
     this.letters.show(f.count(letters), worst ? `${worst.reason} in ${worst.origin}` : "nothing was set aside", { exact: f.exact(letters), look: letters ? "warn" : "" });
-    this.damaged.show(told.damaged_batches ? many(told.damaged_batches, "batch", "batches") : "none", told.damaged_batches ? "accepted: some input is left out" : "", { look: told.damaged_batches ? "warn" : "" });
-    const compared = told.views.filter((one) => one.drifted !== null);
+    this.damaged.show(report.damaged_batches ? many(report.damaged_batches, "batch", "batches") : "none", report.damaged_batches ? "accepted: some input is left out" : "", { look: report.damaged_batches ? "warn" : "" });
+    const compared = report.views.filter((one) => one.drifted !== null);
     const drifted = compared.reduce((sum, one) => sum + one.drifted, 0);
-    if (told.reconciled_ms === null) this.drift.show(f.NONE, "not reconciled yet");
-    else this.drift.show(drifted ? many(drifted, "key") : "none", `reconciled ${f.ago(told.reconciled_ms)}`, { exact: utc(told.reconciled_ms), look: drifted ? "warn" : "" });
-    text(this.facts, `batches of ${seconds(told.batch_length_ms)}${told.reported_ms === null ? "" : ` · reported ${f.ago(told.reported_ms - this.offset_ms)}`}`);
+    if (report.reconciled_ms === null) this.drift.show(f.NONE, "not reconciled yet");
+    else this.drift.show(drifted ? many(drifted, "key") : "none", `reconciled ${f.ago(report.reconciled_ms)}`, { exact: utc(report.reconciled_ms), look: drifted ? "warn" : "" });
+    text(this.facts, `batches of ${seconds(report.batch_length_ms)}${report.reported_ms === null ? "" : ` · reported ${f.ago(report.reported_ms - this.offset_ms)}`}`);
   }
 
   #flow() {
-    const { told } = this;
-    const archived = told.archives.reduce((sum, one) => sum + one.bytes, 0);
-    const files = told.archives.reduce((sum, one) => sum + one.files, 0);
-    const rows = told.views.reduce((sum, one) => sum + (one.batch_rows ?? 0), 0);
-    const complete = told.archive_ended ? "complete: no more will come" : told.archive_complete_before_ms === null ? "has not said how far it is" : `complete before ${utc(told.archive_complete_before_ms)}`;
-    const behind = told.closed === null ? "nothing is done yet" : told.archive_lag_ms ? `${seconds(told.archive_lag_ms)} behind the archive` : "nothing waits";
+    const { report } = this;
+    const archived = report.archives.reduce((sum, one) => sum + one.bytes, 0);
+    const files = report.archives.reduce((sum, one) => sum + one.files, 0);
+    const rows = report.views.reduce((sum, one) => sum + (one.batch_rows ?? 0), 0);
+    const complete = report.archive_ended ? "complete: no more will come" : report.archive_complete_before_ms === null ? "has not said how far it is" : `complete before ${utc(report.archive_complete_before_ms)}`;
+    const behind = report.closed === null ? "nothing is done yet" : report.archive_lag_ms ? `${seconds(report.archive_lag_ms)} behind the archive` : "nothing waits";
     const steps = [
-      ["Live", many(told.views.length, "view"), "counts events as they come"],
-      ["Archive", files ? `${f.bytes(archived)} in ${many(files, "file")}` : told.reported_ms === null ? "no report yet" : "no file", complete],
-      ["Batches", told.closed ? `up to ${told.closed}` : "none yet", told.waiting ? `${many(told.waiting, "batch", "batches")} waiting, ${behind}` : behind],
-      ["Merged", told.closed ? `${many(rows, "row")} exact` : "live alone", told.closed ? "exact up to there, live after it" : "until a batch is done"],
+      ["Live", many(report.views.length, "view"), "counts events as they come"],
+      ["Archive", files ? `${f.bytes(archived)} in ${many(files, "file")}` : report.reported_ms === null ? "no report yet" : "no file", complete],
+      ["Batches", report.closed ? `up to ${report.closed}` : "none yet", report.waiting ? `${many(report.waiting, "batch", "batches")} waiting, ${behind}` : behind],
+      ["Merged", report.closed ? `${many(rows, "row")} exact` : "live alone", report.closed ? "exact up to there, live after it" : "until a batch is done"],
     ];
     this.flow.replaceChildren(...steps.map(([name, what, how]) => h("li", {}, h("span", { class: "label" }, name), h("b", {}, what), h("span", { class: "note" }, how))));
   }
 
   /** What changes by itself: how far behind, and how long until the next batch. */
   #tick() {
-    const { told } = this;
-    if (!told) return;
+    const { report } = this;
+    if (!report) return;
     const now_ms = Date.now() + this.offset_ms;
-    const over = told.archive_ended && told.lag_ms === 0; // all of an input that has ended is done
-    const lag_ms = told.closed_before_ms === null ? null : over ? 0 : Math.max(0, now_ms - told.closed_before_ms);
-    const late = lag_ms !== null && lag_ms > LATE_BATCHES * told.batch_length_ms + told.max_lateness_ms;
-    this.lag.show(seconds(lag_ms), over ? "all is done: the input has ended" : told.closed_before_ms === null ? "no batch is done" : `closed before ${utc(told.closed_before_ms).slice(11)}`, { exact: `${f.exact(lag_ms === null ? null : lag_ms / 1000)} s`, look: late ? "warn" : "" });
-    const { next } = told;
-    if (!next) return this.next.show("none", told.reported_ms === null ? "" : "nothing waits");
+    const over = report.archive_ended && report.lag_ms === 0; // all of an input that has ended is done
+    const lag_ms = report.closed_before_ms === null ? null : over ? 0 : Math.max(0, now_ms - report.closed_before_ms);
+    const late = lag_ms !== null && lag_ms > LATE_BATCHES * report.batch_length_ms + report.max_lateness_ms;
+    this.lag.show(seconds(lag_ms), over ? "all is done: the input has ended" : report.closed_before_ms === null ? "no batch is done" : `closed before ${utc(report.closed_before_ms).slice(11)}`, { exact: `${f.exact(lag_ms === null ? null : lag_ms / 1000)} s`, look: late ? "warn" : "" });
+    const { next } = report;
+    if (!next) return this.next.show("none", report.reported_ms === null ? "" : "nothing waits");
     const left_ms = next.complete_at_ms - now_ms;
     const state = next.complete ? `${next.complete === 1 ? "complete" : `${many(next.complete, "batch", "batches")} complete`}: due for a run` : left_ms > 0 ? `complete in ${seconds(left_ms)}` : "waits for the archive";
     return this.next.show(today(next.name), state, { exact: `${next.name}, ends ${utc(next.end_ms)}` });

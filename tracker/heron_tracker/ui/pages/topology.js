@@ -107,10 +107,10 @@ export class TopologyPage {
   }
 
   #heading(gone) {
-    const told = topologies.value?.get(keyOf(this.at));
+    const summary = topologies.value?.get(keyOf(this.at));
     const state = this.feed.info?.execution_state;
-    showPill(this.status, gone ? "Killed" : told?.status ?? state?.status ?? "Unknown");
-    this.actions.show(told?.status ?? state?.status, Boolean(this.feed.info?.takes_checkpoints));
+    showPill(this.status, gone ? "Killed" : summary?.status ?? state?.status ?? "Unknown");
+    this.actions.show(summary?.status ?? state?.status, Boolean(this.feed.info?.takes_checkpoints));
     const health = (gone ? null : this.feed.latest?.health) ?? UNKNOWN;
     showVerdict(this.health, health);
     this.reasons.show(health, Boolean(gone) || this.feed.tmaster !== "ok");

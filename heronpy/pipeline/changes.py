@@ -5,12 +5,12 @@ not done with it (`Manifest.todo`). The next one looks at
 
 - batches with files that writers have announced (`Archive.announced`), however late: each was before it was there;
 - those that were not done, or whose input was damaged;
-- all of them, if there are not many; else some hundred more, in turn: so what nobody has announced (files that somebody
+- all of them, if there are not many; else some hundred more, in turn: so what was not announced (files that somebody
   has put there, taken away or exchanged by hand) is found, too, some runs later;
 - and those that the batches are computed from, before them.
 
 It looks at all of them if the program is another, if some writer announces nothing (an earlier heronpy), if the archive
-is not in the job's own directory (whose announcements another job may take), or if it is told to.
+is not in the job's own directory (whose announcements another job may take), or if it is ordered to.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def program_of(plan: BatchPlan, span: int | None) -> str:
     return hashlib.sha256(repr((views, sinks, archives, span)).encode()).hexdigest()[:16]
 
 
-def find_news(
+def find_changes(
     job: Job,
     plan: BatchPlan,
     manifest: Manifest,
@@ -139,7 +139,7 @@ def _look_at(archives: Sequence[ArchiveInput], batches: Iterable[int]) -> None:
 def _follow(
     found: Found, manifest: Manifest, span: int | None, back: int, only: Collection[int], *, whole: bool
 ) -> None:
-    """Look at what batches with news are computed from, and at what that is computed from that has news, too."""
+    """Look at what changed batches are computed from, and at what that is computed from that has changed, too."""
     while True:
         inputs = fingerprints(found.archives, manifest.unread)
         looked = {batch for one in found.archives for batch in one.found}
@@ -195,13 +195,13 @@ def _is_small(manifest: Manifest, archive: str) -> bool:
 
 
 def _in_turn(one: ArchiveInput, manifest: Manifest, checked: dict[str, int | None]) -> set[int]:
-    """Some batches that nobody has said anything about."""
+    """Some batches without an announcement."""
     last = checked[one.stage]
     most = _IN_TURN if isinstance(one.archive.directory, Path) else _IN_TURN_STORED
     after = manifest.batches.seen_from(one.stage, None if last is None else last + 1)
     batches = [batch for batch, _ in itertools.islice(after, most)]
     checked[one.stage] = batches[-1] if len(batches) == most else None
-    if checked[one.stage] is None:  # all were looked at; now those that nobody knows of
+    if checked[one.stage] is None:  # all were looked at; now those that are unknown
         known = {batch for batch, _ in manifest.batches.seen_from(one.stage, None)}
         batches += one.archive.folders() - known
     return set(batches)

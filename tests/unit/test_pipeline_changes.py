@@ -15,7 +15,7 @@ pytest.importorskip("pyspark", reason="batch runs are Spark's")
 
 from heronpy.archive import Archive, ArchiveWriter
 from heronpy.connectors import ListSource
-from heronpy.pipeline import Job, Manifest, news, run, running
+from heronpy.pipeline import Job, Manifest, changes, run, running
 from heronpy.pipeline.manifest import Batch, Parts
 from heronpy.pipeline.pending import Work, committed_watermark
 from heronpy.streamlet import Builder, Config, Sum, WindowConfig
@@ -30,8 +30,8 @@ _NUMBERS = itertools.count()
 @pytest.fixture(autouse=True)
 def long_history(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few batches are many; and what Spark would compute is taken for computed."""
-    monkeypatch.setattr(news, "LISTED_BATCHES", 0)
-    monkeypatch.setattr(news, "_IN_TURN", IN_TURN)
+    monkeypatch.setattr(changes, "LISTED_BATCHES", 0)
+    monkeypatch.setattr(changes, "_IN_TURN", IN_TURN)
     monkeypatch.setattr(running._Run, "_compute", compute)
 
 
