@@ -59,7 +59,7 @@ class HugePages:
     def round(self) -> Iterator[None]:
         """Collapse what is filled, and was in the round before; a step for each block.
 
-        Memory that comes and goes with batches of tuples would be copied for nothing: it is rarely filled twice running,
+        Memory that comes and goes with batches of tuples would be copied needlessly: it is rarely filled twice,
         and a block that stays filled is copied once. A step takes a millisecond or two, without the interpreter's
         lock. What the kernel refuses is left for the next round.
 

@@ -16,8 +16,8 @@ read.
 
 If half of the keys or more have changed, all of them are written: a base. That costs little more than the changes, and
 spares a merge, which costs more than both. Then it does not pay, either, to track the changes of the next
-intervals: that is a second lookup in cold memory for every key. So the layer is written *in place*: writes go to it, with
-the old values saved for the checkpoint (`_keyed.py`), and once it is written it is the front again, with everything
+intervals: that is a second lookup in cold memory for every key. So the layer is written *in place*: writes go to it,
+with the old values saved for the checkpoint (`_keyed.py`), and once it is written it is the front again, with everything
 in it dirty. Every so often changes are distinguished again, to see whether they are fewer.
 """
 
