@@ -11,7 +11,7 @@ import socket
 from heronpy.errors import UsageError
 
 WILDCARDS = frozenset({"0.0.0.0", "::"})
-"""What a server binds to be reached under all addresses of its host; nobody can dial them."""
+"""What a server binds to be reached under all addresses of its host; clients cannot dial them."""
 
 
 def join_address(host: str, port: int | str) -> str:

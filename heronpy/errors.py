@@ -128,7 +128,7 @@ class UnavailableError(HeronError):
 def is_shortage(error: BaseException) -> bool:
     """Whether the machine is short of memory, disk or descriptors, or its disk fails.
 
-    It proves nothing about the element that was being worked on: whoever sets that aside for it loses a healthy one.
+    It proves nothing about the element that was being worked on: setting that aside for it loses a healthy one.
     """
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SHORTAGES):
         return True

@@ -19,7 +19,7 @@ _NAME = re.compile(
     r"(?i)passw|pwd|passphrase|secret|token|credential|private.?key|api.?key|access.?key|signing.?key|encryption.?key"
     r"|auth(?!or)|cookie|session.?(id|key)|conn(ection)?.?str|(^|[^a-z])(dsn|salt|pin|jwt|bearer)([^a-z]|$)"
 )
-# Every repetition is bounded: what is searched was written by whoever submitted the topology.
+# Every repetition is bounded: what is searched was written by the topology's submitter.
 _VALUE = re.compile(
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
     r"|\b(AKIA|ASIA|AGPA|AIDA|AROA|ANPA)[A-Z0-9]{16}\b"  # AWS

@@ -155,7 +155,7 @@ class Topology(metaclass=TopologyType):
 
         Raises:
             InvalidTopologyError: this is Topology itself.
-            TopologyError: nobody asked for a definition.
+            TopologyError: no definition was asked for.
         """
         if cls is Topology:
             raise InvalidTopologyError("the base Topology cannot be written: write a subclass")
@@ -267,7 +267,7 @@ class TopologyBuilder:
         Raises:
             InvalidTopologyError: it is not valid.
             ConfigError: an unknown configuration key or a wrong value.
-            TopologyError: nobody asked for a definition.
+            TopologyError: no definition was asked for.
         """
         self.build().write()
 

@@ -106,7 +106,7 @@ class Tuple(msgspec.Struct, gc=False, eq=False, weakref=False):
 class Detached(msgspec.Struct, frozen=True):
     """The origin of a tuple that was made by hand or pickled, and of ticks: acking or failing it has no effect."""
 
-    # What ack() and fail() write to: a byte that nobody reads, in a batch that is never settled.
+    # What ack() and fail() write to: a byte that is never read, in a batch that is never settled.
     marks: ClassVar[bytearray] = bytearray(1)
     dirty: ClassVar[bool] = True
 

@@ -4,7 +4,7 @@
     app = create_app(ApiServerConfig(home=home, users_file=home / USERS_FILE, audit_file=home / AUDIT_FILE))
 
 Paths are those of Heron's API server (`/api/v1/topologies/{cluster}/{role}/{environment}/{name}/…`), the program of a
-submission is the request's body instead of a form, so that nobody's form is parsed; `/docs` and `/openapi.json`
+submission is the request's body instead of a form, so that no form is parsed; `/docs` and `/openapi.json`
 describe it all. Each user has a token and an access (`_users`); whatever somebody changes is written down (`_audit`).
 
 User code never runs in the server: a child process without its secrets defines the topology (`heronpy.sandbox`).

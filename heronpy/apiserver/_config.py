@@ -42,6 +42,6 @@ class ApiServerConfig:
     upload_timeout_s: float = 600.0
     """How long the upload of a program may take."""
     action_within_s: float = 300.0
-    """Whoever asks waits no longer for an action; it goes on."""
+    """A caller waits no longer for an action; it goes on."""
     actions_max: int = 32
     """How many actions may run or wait, each submission with its program; more are refused."""

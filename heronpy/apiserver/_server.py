@@ -34,7 +34,7 @@ class Server:
         self.audit = AuditLog(config.audit_file, bytes_max=config.audit_bytes_max, files_max=config.audit_files_max)
         self.actions = Actions(config)
         self._uploads: dict[str, asyncio.Semaphore] = {}
-        # Threads of their own: actions wait for clusters, and would take those of whoever only looks.
+        # Threads of their own: actions wait for clusters, and would take those of read requests.
         self._threads = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="apiserver-action")
         self._running: set[asyncio.Task[dict[str, Any]]] = set()
 

@@ -8,7 +8,7 @@
         unix_user: tenant-ada       # as whom programs of this one are defined; the server must be root's
 
 Tokens are long random words that this server makes (`heron apiserver --add-user`) and shows once, so one round of
-SHA-256 is enough to store them by, and whoever reads the file cannot use it. The file is read again when it has
+SHA-256 is enough to store them by, and a reader of the file cannot use it. The file is read again when it has
 changed: who is taken out of it is refused from then on.
 """
 
@@ -87,7 +87,7 @@ class Users:
             ConfigError: the file has changed, and cannot be read.
         """
         if (stamp := self._stamp()) != self._seen:
-            self._users = ()  # until it can be read again nobody is let in
+            self._users = ()  # until it can be read again every request is refused
             self._users = _load(self.path)
             self._seen = stamp
         digest = _digest(token)

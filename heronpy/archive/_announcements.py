@@ -1,7 +1,7 @@
 """Announcements: before a writer makes a file visible, it says so under `_new/`. So who knows the rest of an archive
 finds what is new in it without listing it, however late the data are: `_new/<batch>@<name of the file>`, empty.
 
-An announcement of a file that is there may be removed by whoever has taken note of the file. One without a file is of a
+An announcement of an existing file may be removed by a reader that has recorded the file. One without a file is of a
 writer that is about to rename it, or has died.
 """
 

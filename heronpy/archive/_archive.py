@@ -135,7 +135,7 @@ class Archive:
         return found
 
     def announced(self) -> list[Announcement]:
-        """Files that writers have made visible, or are about to, as far as nobody has taken note of them.
+        """Files that writers have made visible, or are about to, as far as they are not recorded.
 
         Raises:
             HeronError: they cannot be listed.
@@ -160,7 +160,7 @@ class Archive:
         """Every element with a time before this is in the archive; None: all are, and no more will come.
 
         It is the least of what the tasks of a run have recorded. A run that was killed keeps what it has recorded: it
-        says how far the archive is until another run is further. -2^63: nobody has recorded anything.
+        says how far the archive is until another run is further. -2^63: nothing is recorded.
 
         Raises:
             HeronError: the records cannot be read.
@@ -306,7 +306,7 @@ def _parts(file: ArchiveFile, target_bytes: int) -> Sequence[tuple[Part, int]]:
             metadata = parquet.metadata
             sizes = [_group_bytes(metadata.row_group(group)) for group in range(metadata.num_row_groups)]
     except (FileNotFoundError, UnreadableError):
-        return whole  # whoever reads it says so
+        return whole  # its reader says so
     return [(Part(file.path, (group,), file.size_bytes), size) for group, size in enumerate(sizes)]
 
 

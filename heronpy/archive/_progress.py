@@ -37,7 +37,7 @@ class Progress:
             content = json.loads(files_of(self._path).read(self._path))  # of the process that this one replaces
             self._began_ms, self._before_ms = content["began_ms"], content["before_ms"]
             self._written = (self._before_ms, content["ended"])
-        # Whoever reads must know from the start that there is a writer: a run before may have ended with "that is all".
+        # A reader must know from the start that there is a writer: a run before may have ended with "that is all".
         self._write((self._before_ms, False))
 
     def record(self, watermark_ms: int | None) -> None:
@@ -113,6 +113,6 @@ def _all_there(tasks: list[dict[str, Any]]) -> bool:
 def _least(tasks: list[dict[str, Any]]) -> int:
     if not _all_there(tasks):
         return NOTHING
-    # A task that has ended holds nobody up: the others say how far the run is.
+    # A task that has ended holds up no other: the others say how far the run is.
     going = [task for task in tasks if not task["ended"]] or tasks
     return min(NOTHING if task["before_ms"] is None else task["before_ms"] for task in going)

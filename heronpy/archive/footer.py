@@ -120,7 +120,7 @@ def check_times(file: Any, batch: int, batch_length_ms: int) -> None:
             next(file.iter_batches(batch_size=1, row_groups=[group], columns=["time_ms"]), None)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             as_unreadable(error)
-            continue  # whoever reads the row group finds it
+            continue  # the reader of the row group finds it
         times = file.metadata.row_group(group).column(column).statistics
         for time_ms in () if times is None or not times.has_min_max else (times.min, times.max):
             if time_ms // batch_length_ms != batch:
@@ -161,7 +161,7 @@ def as_unreadable(error: BaseException) -> UnreadableError:
     """What pyarrow says of damaged bytes.
 
     A missing file or a failing disk (an `errno`) is raised as it is, and so is a lack of memory: the bytes may well be
-    whole, and whoever takes them for damaged loses them.
+    whole, and taking them for damaged loses them.
 
     Raises:
         OSError: with an `errno`.

@@ -114,7 +114,7 @@ class Prober:
         return Sample(sum(a["count"] for a in answers), sum(a["at_s"] for a in answers) / len(answers))
 
     def counters(self, name: str, timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
-        """All counters of a task, which may be dying: then nobody answers. Raises as `sample`."""
+        """All counters of a task, which may be dying: then it does not answer. Raises as `sample`."""
         return self._ask(name, b"count", timeout_s)
 
     def latencies_ns(self, names: list[str]) -> npt.NDArray[np.int64]:

@@ -13,7 +13,7 @@ one must do.
 
 What is torn, truncated, flipped, foreign or written by a later release is a `CheckpointError` that names the object and
 says why; nothing of it is used. A storage that does not answer is another error, and proves nothing. Checksums find
-accidents, not adversaries: values are unpickled when they are restored, so whoever can write to the storage can run
+accidents, not adversaries: values are unpickled when they are restored, so users who can write to the storage can run
 code in the topology's instances.
 """
 

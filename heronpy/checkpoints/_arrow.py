@@ -2,7 +2,7 @@
 
 PyArrow replaces what is there when it moves a file, also in HDFS, which would not. A directory that has something in it
 is replaced by none: a local file system refuses to move another one over it, HDFS moves that one into it. So what
-`create` makes is a directory with one file, which is moved into place; whoever was first has it.
+`create` makes is a directory with one file, which is moved into place; the first one has it.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ArrowStorage(CheckpointStorage):
         """What is known of a file that was opened just now."""
         info = self._fs.get_file_info(path)
         if not info.is_file:
-            raise OSError(errno.EAGAIN, "it was open, and is not there any more, or nobody answers")
+            raise OSError(errno.EAGAIN, "it was open, and is not there any more, or the storage does not answer")
         return info
 
     def names(self, prefix: str = "") -> list[str]:
@@ -176,7 +176,7 @@ class ArrowStorage(CheckpointStorage):
         return f"{self.directory}/{name}"
 
     # What is there is asked by opening and listing: of HDFS, `get_file_info` of a path says that nothing is there also
-    # when nobody answers.
+    # when the storage does not answer.
 
     def _opened(self, path: str) -> Any:
         """A file, or what `create` has made, for reading.

@@ -1,7 +1,7 @@
 """When the objects of a task are merged into one, and the merge.
 
 Nothing here knows what a value is: values stay bytes, keys are compared in the form of `heronpy.hashing.encode_key`. So
-whoever compacts needs no code of the user, and unpickles nothing.
+a compaction needs no code of the user, and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class _Merged:
     def write(
         self, writer: ObjectWriter, states: dict[StateEntry, int], groups_of: Callable[[Sequence[Any]], list[int]]
     ) -> None:
-        """Write what is left, in the order of the key groups: whoever reads a range of them reads it at once."""
+        """Write what is left, in the order of the key groups: a range of them is read at once."""
         found: dict[tuple[int, str, StateEntry], list[Any]] = {}
         for name, values in self._values.items():
             state, others = self._states[name], self._others.get(name, {})

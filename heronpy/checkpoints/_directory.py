@@ -19,7 +19,7 @@ from heronpy.errors import ConfigError, NotFoundError, ReadFailedError, StateErr
 from heronpy.files import ABSENT, create_file, on_local_disk, replacing
 
 _TORN_S = 6 * 3600
-"""A file that nobody has written to for so long is not being written."""
+"""A file without a write for so long is not being written."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _MODE = 0o600  # what flows through a topology is its owner's
 

@@ -1,6 +1,6 @@
 """The alignment log of a task: batches that its snapshot does not cover, though they were sent before the markers.
 
-An object of its own beside the task's state, of one checkpoint only; whoever restores it has it executed first.
+An object of its own beside the task's state, of one checkpoint only; a restore has it executed first.
 
     magic "HERONLG\\0" | format u16 | header length u32 | header
     source u32 | skip u32 | length u32 | batch                            for each batch

@@ -40,7 +40,7 @@ _ROW_BYTES = 128
 _WRITTEN_BY_ADDED = 2
 
 _Run = defaultdict[int, list[Row]]
-"""Entries by key group; under ~group those whose keys only unpickling brings back: nobody can pick them by hash."""
+"""Entries by key group; under ~group those whose keys only unpickling brings back: they cannot be picked by hash."""
 
 
 class ObjectWriter:

@@ -7,7 +7,7 @@ What a task was to have soon may have been read before (`ReadAhead`): then only 
 
 Everything else is complete in the objects of one generation, that is between two changes of the number of tasks: after
 such a change every task writes all of it again. So only the newest generation counts; how it is divided among another
-number of tasks is for whoever owns the state (`heronpy.state`).
+number of tasks is for the owner of the state (`heronpy.state`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class MergedBlock(Block):
     """All entries of a state, each key once: `merged`, and nothing in `keys` and `values`."""
 
     merged: dict[Any, Any]
-    """Values by key, decoded as far as that could be. Whoever takes the block has it for itself."""
+    """Values by key, decoded as far as that could be. The caller owns the block."""
     encoded: Collection[Any]
     """The keys of the others."""
 

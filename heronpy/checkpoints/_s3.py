@@ -30,7 +30,7 @@ _TORN_S = 24 * 3600.0
 _ABSENT = frozenset(("NoSuchKey", "404", "NotFound"))
 _TAKEN = frozenset(("PreconditionFailed", "412"))
 _CONFLICT = frozenset(("ConditionalRequestConflict", "409"))
-"""Something else happened to the name meanwhile: nobody knows yet whose it is."""
+"""Something else happened to the name meanwhile: whose it is is not known yet."""
 _REFUSED = frozenset(("AccessDenied", "403", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket"))
 
 
@@ -231,7 +231,7 @@ class S3Storage(CheckpointStorage):
                 raise StateError(f"{self!r}: {failed[0].get('Key')} cannot be deleted: {failed[0].get('Message')}")
 
     def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
-        """Abort uploads in parts that began so long ago that whoever made them is dead."""
+        """Abort uploads in parts that began so long ago that their writer is dead."""
         before = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=_TORN_S)
         uploads = self._client.get_paginator("list_multipart_uploads")
         try:
@@ -239,7 +239,7 @@ class S3Storage(CheckpointStorage):
                 pages = uploads.paginate(Bucket=self._bucket, Prefix=self._prefix + name)
                 for one in [one for page in pages for one in page.get("Uploads", ()) if one["Initiated"] < before]:
                     self._client.abort_multipart_upload(Bucket=self._bucket, Key=one["Key"], UploadId=one["UploadId"])
-        except (self._client_error, *self._any_error) as e:  # they are in nobody's way, and not everybody may list them
+        except (self._client_error, *self._any_error) as e:  # they do no harm, and not every user may list them
             _log.info("%r: uploads that were begun long ago cannot be removed: %s", self, e)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Parts of an object that were read once, in a file without a name: reading them again asks nobody.
+"""Parts of an object that were read once, in a file without a name: reading them again asks no storage.
 
 They may be read in other pieces than at first: of several states together, then of each.
 """

@@ -148,14 +148,14 @@ class CheckpointStorage(ABC):
     def check_own(self) -> None:
         """Before anything of it is unpickled: refuse what others than this user could have written.
 
-        Only a directory says that of itself. Whoever is given the URL of another storage must trust it.
+        Only a directory says that of itself. Users of the URL of another storage must trust it.
 
         Raises:
             UntrustedError: they could have.
         """
 
     def remove_torn(self, names: Iterable[str] = (MANIFESTS, OBJECTS)) -> None:
-        """Delete what killed processes have left half-written. Nobody sees it, but it takes room.
+        """Delete what killed processes have left half-written. It is invisible, but takes space.
 
         Args:
             names: how the names begin under which it was to be stored. What is there besides may be others' work.

@@ -65,7 +65,7 @@ class StorageCalls:
 
         def done(settle: Callable[[], None]) -> None:
             self._slots.release()
-            if not answer.done():  # else nobody waits any more
+            if not answer.done():  # else its caller has gone
                 settle()
 
         try:
@@ -82,6 +82,6 @@ class StorageCalls:
             return self._connect()
 
     def close(self) -> None:
-        """Give back the connections that nobody uses."""
+        """Give back the connections that are unused."""
         while self._free:
             self._free.pop().close()

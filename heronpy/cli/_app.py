@@ -170,7 +170,7 @@ def _group() -> Any:
 
 def _report(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        # Whoever read our output has seen enough. Python would complain once more when it flushes at its end.
+        # The reader of our output has seen enough. Python would complain once more when it flushes at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     if verbose():

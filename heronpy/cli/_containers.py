@@ -63,7 +63,7 @@ async def ask_each(
     Returns:
         The answers, and of each container that gave none a line that says which and why.
     """
-    # Here, because commands that ask nobody would wait for gRPC.
+    # Here, because commands without a call would wait for gRPC.
     from heronpy.shell.client import RemoteShell
 
     containers = list(containers)

@@ -116,7 +116,7 @@ def drawn(logical: LogicalPlan, components: Iterable[Component]) -> Iterator[str
             readers = logical.consumers(component.name, stream.id)
             name = f"{stream.id}({', '.join(stream.fields)})"
             if not readers:
-                yield f"  {name}  read by nobody"
+                yield f"  {name}  no consumers"
             for bolt, decl in readers:
                 yield f"  {name} ──{_grouping(decl)}──▶ {bolt.name}"
 

@@ -51,7 +51,7 @@ class Remote:
     """The log files of other hosts that are asked for."""
 
     def __init__(self, launch: Launch, wanted: Wanted, write: Callable[[Path, bytes], None]) -> None:
-        """Ask nobody yet.
+        """Make no call yet.
 
         Args:
             launch: The topology.

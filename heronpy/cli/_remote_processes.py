@@ -19,7 +19,7 @@ class SeenProcess:
     """One process, as `heron status` shows it."""
 
     state: str
-    """`running`, `dead`, `not started`, or `?`: nobody knows."""
+    """`running`, `dead`, `not started`, or `?`: unknown."""
     pid: int = 0
     uptime_s: float = 0.0
     restarts: int = 0

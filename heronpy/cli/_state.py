@@ -47,7 +47,7 @@ def show(
 
     Values of other than plain types are unpickled, which imports the topology's classes and runs code that the
     checkpoint names. So only what is your own is read: the topology's directory must be yours, and so must a storage
-    that is a directory. Whoever else can write to an S3 or Redis storage can run code as you.
+    that is a directory. Other users who can write to an S3 or Redis storage can run code as you.
     """
     place, words = (words[:1], words[1:]) if "/" in words[0] else ([], words)
     if not 1 <= len(words) <= 4:

@@ -70,7 +70,7 @@ def code_of(launch: Launch, packing: PackingPlan) -> dict[str, Any]:
 
 
 def checkpoints_of(reply: tmaster_pb2.StatusReply) -> dict[str, Any] | None:
-    """How checkpoints go; None if there are none, or nobody says. Counts are of the present Topology Master."""
+    """How checkpoints go; None if there are none, or it is unknown. Counts are of the present Topology Master."""
     if not reply.HasField("checkpoints"):
         return None
     reported = reply.checkpoints
@@ -92,7 +92,7 @@ def checkpoints_of(reply: tmaster_pb2.StatusReply) -> dict[str, Any] | None:
 
 
 def _component(component: Component, reply: tmaster_pb2.StatusReply | None) -> dict[str, Any]:
-    """With rates and totals only if the Topology Master has reported them: that nobody knows is not 0."""
+    """With rates and totals only if the Topology Master has reported them: unknown is not 0."""
     instances = [i for i in reply.instances if i.component == component.name] if reply is not None else None
     return {
         "name": component.name,

@@ -166,7 +166,7 @@ _COUNTERS = {
 
 
 def latency_ms(members: Iterable[tmaster_pb2.InstanceStatus], kind: str) -> float | None:
-    """A latency over all streams and instances, weighted by how many tuples each had; None if nobody measured it."""
+    """A latency over all streams and instances, weighted by how many tuples each had; None if it was not measured."""
     found: list[tuple[float, float]] = []
     for instance in members:
         for name, ns in instance.latest.items():

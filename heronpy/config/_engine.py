@@ -236,7 +236,7 @@ class SecurityConfig:
     """How processes prove to each other who they are."""
 
     tls: bool = _key(True, "heron.security.tls")
-    """Mutual TLS on every TCP link, loopback included. False: whoever gets hold of a port of a process that has died
+    """Mutual TLS on every TCP link, loopback included. False: a process that takes over the port of a dead one
     is sent the topology's token."""
     certificate_days: int = _key(365, "heron.security.certificate.days")
     """How long certificates are valid. They are renewed when a third of that is left."""

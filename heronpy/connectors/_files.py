@@ -77,7 +77,7 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file in a store, as a listing has found it: nobody asks for the size of each of thousands."""
+    """A file in a store, as a listing has found it: the size of each of thousands is not asked for."""
 
     path: UrlPath
     size_bytes: int
@@ -183,7 +183,7 @@ def damage(path: str | Path, error: Exception) -> str:
 
     Raises:
         UnavailableError: it says nothing about the file, but of a failing disk or a shortage of file descriptors or
-            memory. Whoever passes over the file then loses what is whole.
+            memory. Skipping the file then loses what is whole.
     """
     definite = (*ABSENT, IsADirectoryError, PermissionError)
     unknown = isinstance(error, OSError) and error.errno is not None and not isinstance(error, definite)

@@ -2,7 +2,7 @@
 
 # librdkafka takes some threads and connections for a consumer, so there is one for a task, not one for a partition. It
 # gives out messages of all partitions in one order; those of a partition whose turn it is not wait here. When its turn
-# does not come, because nobody reads it, the partition is paused, so that the others are not held up.
+# does not come, because it is not read, the partition is paused, so that the others are not held up.
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class PartitionConsumer:
             self._errors.on_error(error)
 
     def _pause_unread(self, since: int) -> None:
-        """Pause those that nobody has read since a call of `take`: what waits of them does not count from now on."""
+        """Pause those that were not read since a call of `take`: what waits of them does not count from now on."""
         for partition, queue in self._queues.items():
             if queue.messages and queue.asked < since and not queue.paused:
                 queue.paused = True

@@ -16,7 +16,7 @@ from heronpy.connectors.registry_calls import RegistryCalls
 from heronpy.errors import ConfigError, HeronError, UnavailableError
 
 _DEFAULTS: Final = {"timeout": 2, "max.retries": 0}
-"""Whoever asks tries again, and does not block for long."""
+"""A caller tries again, and does not block for long."""
 _OF_THE_MESSAGE: Final = (404, 409, 422)
 """Answers of HTTP that say that a schema is unknown or does not fit. They have one of the registry's own codes, too."""
 _DENIED: Final = (401, 403)

@@ -131,7 +131,7 @@ class KafkaSink(Sink):
 class _FlushingWriter(SinkWriter):
     """At least once: messages are sent as they come, and a flush waits until all of them are there.
 
-    What librdkafka has given up on is kept, and sent again: whoever repeats the flush acks everything when it succeeds.
+    What librdkafka has given up on is kept, and sent again: a repeated flush acks everything when it succeeds.
     """
 
     def __init__(self, sink: KafkaSink) -> None:

@@ -6,8 +6,8 @@
 # Kafka fences by transactional ids: who initializes one ends the transactions of all that did before. The id of a
 # writer has its task and its restore epoch; who opens the sink in a later epoch finds the ids of older ones in the
 # progress topic, and initializes each. So it is certain that none of them commits any more when the progress is read.
-# An id without the epoch would not do: tasks that begin at the same time would fence each other, and a task that is no
-# more nobody.
+# An id without the epoch would not do: tasks that begin at the same time would fence each other, and one that is
+# gone would never be fenced.
 #
 # A topology that begins with another's savepoint has prepared messages of that one's sink, which may go on, and others
 # may have begun with the same savepoint. So it commits them as a writer of that sink, of an epoch before all others,
@@ -80,8 +80,8 @@ class TransactionalWriter(HeldRowsWriter):
             if done is None:
                 raise CheckpointError(
                     f"sink {self._context.name}: {self._progress_cluster.topic} has nothing of {prepared.sink}, task "
-                    f"{prepared.task}, so nobody knows whether the messages of checkpoint {prepared.checkpoint_id} are "
-                    "there"
+                    f"{prepared.task}, so it is unknown whether the messages of checkpoint {prepared.checkpoint_id} "
+                    "are there"
                 )
             if done >= prepared.checkpoint_id:
                 return

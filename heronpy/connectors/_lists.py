@@ -79,7 +79,7 @@ class ListSource(PartSource):
         return super().stream_splits() if self.rewindable else Source.stream_splits(self)
 
     def splits(self, target_bytes: int) -> Sequence[Split] | None:
-        # How many bytes an element has, nobody knows; 100 is as good as any.
+        # How many bytes an element has is unknown; 100 is as good as any.
         return None if self._repeat else self._parts(max(1, target_bytes // 100))
 
     def _parts(self, length: int) -> list[_ListPart]:

@@ -147,7 +147,7 @@ class _PartWriter(SinkWriter):
 
     @contextlib.contextmanager
     def _usable(self) -> Iterator[None]:
-        """After an error of the file system nobody knows what is in the file: then nothing more is taken or acked."""
+        """After an error of the file system it is unknown what is in the file: then nothing more is taken or acked."""
         if self._broken:
             raise UnavailableError(self._broken)
         try:

@@ -1,4 +1,4 @@
-"""Parts of data at rest as splits, whose positions are kept by whoever reads them."""
+"""Parts of data at rest as splits, whose positions are kept by their reader."""
 
 from __future__ import annotations
 

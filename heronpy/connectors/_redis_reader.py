@@ -231,7 +231,7 @@ class RedisReader(SourceReader):
 
 
 def _keep_renewing(reader: weakref.ref[RedisReader], closing: threading.Event, every_s: float) -> None:
-    """Until it is closed, or nobody has it any more."""
+    """Until it is closed, or no reference to it is left."""
     while not closing.wait(every_s) and (renewing := reader()) is not None:
         try:
             renewing._renew()

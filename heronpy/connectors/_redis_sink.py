@@ -162,8 +162,8 @@ class _TransactionalWriter(HeldRowsWriter):
         owner, checkpoint = pipeline.hmget(key, "owner", "checkpoint")
         if checkpoint is None:
             raise CheckpointError(
-                f"sink {self._context.name}: the Redis has no {key}, so nobody knows whether the entries of checkpoint "
-                f"{prepared.checkpoint_id} are there"
+                f"sink {self._context.name}: the Redis has no {key}, so it is unknown whether the entries of "
+                f"checkpoint {prepared.checkpoint_id} are there"
             )
         fenced = False
         if prepared.sink == self._sink:

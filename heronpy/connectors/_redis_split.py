@@ -1,4 +1,4 @@
-"""A Redis stream read from a position, which is kept by whoever reads it: no consumer group, nothing to ack."""
+"""A Redis stream read from a position, which is kept by its reader: no consumer group, nothing to ack."""
 
 # What is trimmed before it is read is lost, and Redis does not say so. It counts what was ever added, though; so the
 # position has the number of its entry among them, and what is missing between the two numbers is gone. If there are

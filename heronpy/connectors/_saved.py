@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole: whoever reads one, also after a crash, finds all of it or the old one."""
+"""Small files that are replaced as a whole: a reader, also after a crash, finds all of it or the old one."""
 
 from __future__ import annotations
 

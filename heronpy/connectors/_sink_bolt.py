@@ -115,7 +115,7 @@ class SinkTask(Bolt, ITwoPhaseStatefulComponent):
             self._output.prepare(int(checkpoint_id))
             self._written = 0
         else:
-            self._flush()  # no rollback to this checkpoint brings it again: whoever emitted it may remember that
+            self._flush()  # no rollback to this checkpoint brings it again: its emitter may remember that
 
     def post_save(self, checkpoint_id: str) -> None:
         if self._output is not None:

@@ -219,7 +219,7 @@ class SourceTask(Spout, ITwoPhaseStatefulComponent):
     def _opened_anew(self, reader: SourceReader) -> SourceReader:
         """A reader as that of a task that is restarted, since an update has changed the number of tasks.
 
-        Records that are not acked are read again, by whoever has them now; malformed rows may count as read.
+        Records that are not acked are read again, by the task that has them now; malformed rows may count as read.
         """
         reader.close()
         if self._shares is not None:

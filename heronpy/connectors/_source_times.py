@@ -21,7 +21,7 @@ def _now_ms() -> int:
 
 
 class SourceTimes:
-    """Sends the watermark of a task: that of the split that is furthest behind. An idle split holds up nobody.
+    """Sends the watermark of a task: that of the split that is furthest behind. An idle split holds up no other.
 
     By how much records may be out of order is not known here: bolts subtract their lag.
     """

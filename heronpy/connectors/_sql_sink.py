@@ -2,7 +2,7 @@
 
 # Exactly once: the rows of a checkpoint and the number of that checkpoint are written in one transaction. A repeated
 # commit finds the number; a fenced writer finds a row that is not its own any more. Both by the UPDATE that the
-# transaction begins with, which locks the row of the task until it ends: nobody asks first and writes then.
+# transaction begins with, which locks the row of the task until it ends: so there is no check before the write.
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class _TransactionalWriter(HeldRowsWriter):
         if found is None:
             raise CheckpointError(
                 f"sink {self._context.name}: {self._progress} has no row of {prepared.sink}, task {prepared.task}, so "
-                f"nobody knows whether the rows of checkpoint {prepared.checkpoint_id} are there"
+                f"it is unknown whether the rows of checkpoint {prepared.checkpoint_id} are there"
             )
         is_committed = found.checkpoint >= prepared.checkpoint_id
         if prepared.owner == self._owner:  # a newer writer's checkpoint says nothing about this one

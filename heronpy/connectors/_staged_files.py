@@ -5,7 +5,7 @@
 """
 
 # A rename is the commit, and the staging directory is the fence: a newer writer renames it, and after that no rename of
-# the older one finds its source. So nobody has to ask who may write and then write, with a gap in between.
+# the older one finds its source. So no task has to ask who may write and then write, with a gap in between.
 #
 # A rename can be repeated, as the name is known to be taken by this file alone (the token is random), unless somebody
 # has taken the committed file away, as readers of a directory do. Therefore the commit is noted down before: a file
@@ -228,7 +228,7 @@ class StagedWriter(TransactionalSinkWriter):
 
     @contextlib.contextmanager
     def _usable(self) -> Iterator[None]:
-        """After an error of the file system nobody knows what is in the file: then nothing more is taken."""
+        """After an error of the file system it is unknown what is in the file: then nothing more is taken."""
         if self._broken:
             raise UnavailableError(self._broken)
         try:

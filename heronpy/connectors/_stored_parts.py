@@ -63,7 +63,7 @@ class LocalCopy:
 
     @contextlib.contextmanager
     def _usable(self) -> Iterator[None]:
-        """After an error of the file system nobody knows what is in the file: then nothing more is taken."""
+        """After an error of the file system it is unknown what is in the file: then nothing more is taken."""
         if self._broken:
             raise UnavailableError(self._broken)
         try:
@@ -77,7 +77,7 @@ class LocalCopy:
 class StoredPartWriter(SinkWriter):
     """`<url>/part-<task>-<n>-<token><suffix>`, one file for each flush.
 
-    No other process has the token: so nobody overwrites what is acked, and an upload whose answer was lost is repeated.
+    No other process has the token: what is acked is not overwritten, and an upload whose answer was lost is repeated.
     """
 
     def __init__(

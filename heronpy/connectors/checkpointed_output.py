@@ -24,7 +24,7 @@ class Pending(NamedTuple):
 class CheckpointedOutput:
     """A sink's writer, open in one task: exactly once if the sink can, else at least once. `write` takes an element.
 
-    What is prepared and not known to be committed is in the task's state, so whoever restores it commits it.
+    What is prepared and not known to be committed is in the task's state, so a restore commits it.
     """
 
     def __init__(self, sink: Sink, sink_context: SinkContext, context: TopologyContext, *, state: str) -> None:
@@ -82,7 +82,7 @@ class CheckpointedOutput:
         self.pending.value = tuple(tuple(each) for each in self._uncommitted() if each.checkpoint_id > checkpoint_id)
 
     def abort(self, checkpoint_id: int) -> None:
-        """Abort what was prepared after a checkpoint: nobody will commit it.
+        """Abort what was prepared after a checkpoint: it will never be committed.
 
         Raises:
             HeronError: as of `TransactionalSinkWriter.abort`.

@@ -2,7 +2,7 @@
 
 # A line belongs to the range in which its first byte is. A range that begins in the middle of a file skips to the
 # first line that begins there, and reads its last line to the end, wherever that is: so any division of a file into
-# ranges gives each line once, and nobody has to look into the file to divide it.
+# ranges gives each line once, and dividing the file needs no look into it.
 
 from __future__ import annotations
 

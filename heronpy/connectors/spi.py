@@ -120,7 +120,7 @@ class SplitReader(ABC):
         return False
 
     def committed(self, position: Any) -> None:
-        """A checkpoint with a position of this reader is committed: nobody goes back to before it."""
+        """A checkpoint with a position of this reader is committed: no restore goes back to before it."""
 
     def close(self) -> None:
         """Let go of files and connections. Not called when the process is killed."""

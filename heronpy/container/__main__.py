@@ -119,7 +119,7 @@ def _wait_for_topology(launch: Launch) -> None:
     """Wait until the topology is in the state manager, which may have lost its data, and is given them again.
 
     Raises:
-        UnavailableError: it is not there. Whether it was killed or its data was lost, nobody can say; a kill ends the
+        UnavailableError: it is not there. Whether it was killed or its data was lost is unknown; a kill ends the
             cluster's jobs before it removes the data, so what is still started belongs to a topology that should run.
         ReplacedError: it was killed, or another submission has its name.
     """
@@ -151,7 +151,7 @@ def _take_incarnation(launch: Launch, container: int) -> state_pb2.ContainerReco
 
 
 def _running(state: StateManager, launch: Launch) -> str | None:
-    """The id of the submission that has the topology's name; None: nobody has."""
+    """The id of the submission that has the topology's name; None: none has."""
     return records.submission(state, launch.topology)
 
 

@@ -99,7 +99,7 @@ class Bootstrap:
 
 
 def bootstrap_document(launch: Launch, container: int) -> bytes:
-    """The bootstrap file of a container. Secret: to be brought to the container's host, and shown to nobody else.
+    """The bootstrap file of a container. Secret: to be brought to the container's host, and nowhere else.
 
     Made again it is the same, for as long as `launch.dir` has the same secrets.
 

@@ -73,7 +73,7 @@ def remove_secrets(launch: Launch, container: int) -> None:
 
 
 def _take(directory: Path) -> bool:
-    """Whether nobody else has this directory. It is held until this process ends."""
+    """Whether no other process has this directory. It is held until this process ends."""
     fd = os.open(directory / CONTAINER_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

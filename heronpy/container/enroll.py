@@ -70,7 +70,7 @@ class Enrolling:
         Raises:
             ReplacedError: there is a newer incarnation of the container.
             ConfigError: this host's clock, or its bootstrap file, is of no use.
-            UnavailableError: nobody has answered in time.
+            UnavailableError: there was no answer in time.
             StateError: the Topology Master refuses.
         """
         security = self._security()

@@ -4,7 +4,7 @@
 
 Standard library only, and no other file. The environment is made once per user, host and content, in HERON_PYTHON_CACHE
 or ~/.cache/heron/python; it appears there by a rename, so that of several containers that start at once one wins and
-nobody sees a half. Exit code 75 says that the same command may succeed later.
+no reader sees a half. Exit code 75 says that the same command may succeed later.
 """
 
 import hashlib
@@ -52,7 +52,7 @@ def _fetch(path: str, sha256: str, size: int, into: str) -> None:
 
 
 def _unpack(archive: str, into: str) -> None:
-    # It has been verified, so whoever has submitted the topology has made it.
+    # It has been verified, so the topology's submitter has made it.
     with tarfile.open(archive, "r|gz") as members:
         for member in members:
             if not (member.isreg() or member.isdir()) or member.name.startswith("/") or ".." in member.name.split("/"):

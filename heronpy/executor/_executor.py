@@ -268,7 +268,7 @@ class Executor:
 
     def _on_plan(self, value: bytes | None) -> None:
         if value is None:
-            # Lost, or the topology is being killed; whoever does that also ends this executor.
+            # Lost, or the topology is being killed; the kill also ends this executor.
             log.info("the packing plan is gone")
         else:
             self._plan = records.readable(records.packing_plan, self._launch.topology, value, before=self._plan)

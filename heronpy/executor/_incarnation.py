@@ -2,7 +2,7 @@
 
 A cluster starts a container again on another host when the first one does not answer, and cannot know whether it is
 dead or cut off. So each start takes the next number in the state manager, by compare-and-set. The Topology Master and
-the Stream Managers refuse what has a lower one, and whoever sees a higher one in its own record ends.
+the Stream Managers refuse what has a lower one, and an executor that sees a higher one in its own record ends.
 
 A number is the previous one plus one, or the time in seconds if that is more: then numbers grow also where the state
 manager has lost the record, as far as the clocks of hosts agree.

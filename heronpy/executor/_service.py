@@ -2,7 +2,7 @@
 
 The service supervises the executors, and they the service, so that each is started again by the other: by the executor
 of container 0 at once, by that of container n when the service has been dead for n times `TURN_S`. Only when all of
-them die at once nobody is left; then the next command that names the topology starts the service.
+them die at once none is left; then the next command that names the topology starts the service.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reading files that another user may have planted.
 
 A directory named by a state manager, an argument or a folder that others can write to may hold anything: a link into
-the caller's own files, a FIFO that blocks whoever opens it, a device, gigabytes. What is read here decides which code
+the caller's own files, a FIFO that blocks its opener, a device, gigabytes. What is read here decides which code
 runs and which secret is sent, so it must come from the caller, or from root, who needs no trick.
 
 The checks hold for what is open, not for a name: the directory is opened first, the file relative to it, and the kernel
@@ -24,7 +24,7 @@ _OTHERS_READ = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_owned_file(path: str | Path, *, max_bytes: int, private: bool = False) -> bytes:
-    """Read a small regular file that nobody but the caller or root can have written.
+    """Read a small regular file that only the caller or root can have written.
 
     Accepted is a regular file, no link, owned by the caller's effective uid or by root and writable by its owner alone,
     in a directory of which the same is true (or whose sticky bit keeps others from replacing files, as /tmp). Links

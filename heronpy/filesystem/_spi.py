@@ -35,7 +35,7 @@ class Files(ABC, Generic[P]):
     """
 
     renames: bool
-    """Whether files are written under a temporary name, and renamed when they are whole. Otherwise nobody sees them
+    """Whether files are written under a temporary name, and renamed when they are whole. Otherwise no reader sees them
     before, and they are written under their final name at once."""
 
     @abstractmethod
@@ -50,12 +50,12 @@ class Files(ABC, Generic[P]):
     def opened(self, path: P) -> AbstractContextManager[tuple[BinaryIO, Found[P]]]:
         """A large file, open for reading in any order, and what it was when it was opened.
 
-        Reading fails if it is replaced meanwhile and nobody keeps it for who has it open.
+        Reading fails if it is replaced meanwhile and not kept for those who have it open.
         """
 
     @abstractmethod
     def write(self, path: P, data: bytes) -> None:
-        """Replace a small file: whoever reads it finds the old content whole, or the new one."""
+        """Replace a small file: a reader finds the old content whole, or the new one."""
 
     @abstractmethod
     def create(self, path: P, data: bytes) -> bool:
@@ -69,7 +69,7 @@ class Files(ABC, Generic[P]):
     def writing(self, path: P) -> AbstractContextManager[Path | BinaryIO]:
         """Where to write a large file, which is at `path` at the end of the block, unless the block fails.
 
-        Where files are renamed it grows there: it must be a name that nobody reads.
+        Where files are renamed it grows there: it must be a name that is never read.
         """
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Files(ABC, Generic[P]):
     def input(self, path: P, size_bytes: int | None = None) -> Any:
         """What pyarrow reads a file from; quicker if its size is known.
 
-        Reading fails if it is replaced meanwhile and nobody keeps it for who has it open.
+        Reading fails if it is replaced meanwhile and not kept for those who have it open.
         """
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Files(ABC, Generic[P]):
         """Delete files. What is not there is passed over."""
 
     def remove_torn(self, folder: P, names: Iterable[str]) -> None:
-        """Remove what processes have left that died while they wrote. Nobody sees it, but it takes room.
+        """Remove what processes have left that died while they wrote. It is invisible, but takes space.
 
         Args:
             folder: where.
@@ -116,4 +116,4 @@ class Files(ABC, Generic[P]):
 
     @abstractmethod
     def delete_folder(self, folder: P) -> None:
-        """Delete a folder with all that is in it, as far as that is possible: what stays is in nobody's way."""
+        """Delete a folder with all that is in it, as far as that is possible: what stays does no harm."""

@@ -1,7 +1,7 @@
 """Health: the one definition of how a topology is, for every view of it.
 
 The Topology Master assesses; the CLI, the Tracker, the UI and Prometheus show what it found. The thresholds are the
-constants of `_assess.py`. A topology whose Topology Master does not answer is `unreachable()`, whoever found out.
+constants of `_assess.py`. A topology whose Topology Master does not answer is `unreachable()`, whatever found out.
 """
 
 from heronpy.health._assess import (

@@ -113,7 +113,7 @@ def find_by_environment(
     Args:
         wanted: The variables.
         of_others: Also those of other users, for root, who can see them: user code may have become another user. But
-            whoever runs them has chosen their variables, so they are only to be ended.
+            their user has chosen their variables, so they are only to be ended.
 
     Raises:
         OSError: there may be some that cannot be seen, for want of file descriptors say.

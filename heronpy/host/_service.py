@@ -1,4 +1,4 @@
-"""Starting a topology's scheduler service, for whoever finds that there is none."""
+"""Starting a topology's scheduler service, for a caller that finds none."""
 
 from __future__ import annotations
 

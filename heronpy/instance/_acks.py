@@ -58,7 +58,7 @@ class Acks:
         self.ack, self.fail = self._make_marks()
         self.settles = False
         """Whether all that is taken up is to be settled, also what is not tracked."""
-        # Each is counted by one thread at a time: the task's, and whoever sends.
+        # Each is counted by one thread at a time: the task's, and the sender's.
         self._taken_up = 0
         self._settled = 0
 

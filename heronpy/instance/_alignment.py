@@ -209,7 +209,7 @@ class Alignment:
         return [*effects, *self._advance(self._current)]
 
     def ended(self, source: int, now_s: float) -> list[Effect]:
-        """A source has sent its last batch. Nobody waits for its markers from now on."""
+        """A source has sent its last batch. No task waits for its markers from now on."""
         self._open.discard(source)
         if self._current is not None:
             return self._advance(self._current)
@@ -255,7 +255,7 @@ class Alignment:
         return effects
 
     def _advance(self, current: _Checkpoint) -> list[Effect]:
-        """Take the snapshot when nobody is left to wait for; end when every marker has come."""
+        """Take the snapshot when no task is left to wait for; end when every marker has come."""
         effects: list[Effect] = []
         missing = self._open - current.marked
         if current.stage is _Stage.ALIGNING and missing <= self._back:
@@ -297,12 +297,12 @@ class Alignment:
         assert current.log_bytes == sum(len(batch.data) for batch in current.log) <= self._log_bytes_max
         missing = self._open - current.marked
         if current.stage is _Stage.ALIGNING:
-            assert missing - self._back, "it waits for nobody"
+            assert missing - self._back, "it waits for no task"
             assert not current.log
             assert all(batch.source in current.marked and not before for batch, before in current.aside)
             assert current.aside_bytes <= self._set_aside_bytes_max
         elif current.stage is _Stage.LOGGING:
-            assert missing, "it waits for nobody"
+            assert missing, "it waits for no task"
             assert not current.aside, "what was set aside is forgotten"
 
 

@@ -14,7 +14,7 @@ class Prompter:
     """While its task has work, sets the signal's `due` every drain interval: between two tuples the task looks at it.
 
     A task has work from the moment at which a batch is handed to it, not only once its thread is awake: on a busy
-    machine that may take longer than a drain interval, and then nobody would prompt the task for the whole batch.
+    machine that may take longer than a drain interval, and then nothing would prompt the task for the whole batch.
     """
 
     def __init__(self, config: InstanceConfig, channel: ThreadChannel, signal: Signal, progress: ProgressMeter) -> None:

@@ -275,7 +275,7 @@ class RestorableThread(TaskThread):
             self._queues.number_from(epoch)
 
     def _retire(self, checkpoint: int) -> None:
-        """Clean up the present component. What it does wrong is reported, and keeps nobody from a restore."""
+        """Clean up the present component. What it does wrong is reported, and prevents no restore."""
         task, self._task, self._snapshots, self._running = self._task, None, None, False
         if task is None:
             return

@@ -6,7 +6,7 @@ without a commit in between is set aside by the tasks of its component: not exec
 it is not executed, it leaves nothing half-done in state, and is set aside again if it comes again after a rollback.
 
 What is out of reach (a database, a directory) fails any tuple, and the first one after each rollback may always be the
-same: errors that say so are nobody's, however often they come.
+same: errors that say so blame no tuple, however often they come.
 
 Tuples of equal contents are one here: in what order they come is not the same after a rollback.
 """

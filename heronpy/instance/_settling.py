@@ -1,6 +1,6 @@
 """Whether a bolt says what it is done with, effectively once.
 
-There acks are sent to nobody, and Heron's stateful bolts do not ack. But one that does may hold tuples for longer than
+There acks are not sent, and Heron's stateful bolts do not ack. But one that does may hold tuples for longer than
 `process()` takes, in a list or another thread, and what it holds at a snapshot would be in no state. So the tuples of a
 bolt that acks at all must be settled before its snapshot.
 """

@@ -4,7 +4,7 @@ A snapshot is taken between two tuples: user code prepares (`pre_save`), what wa
 what the states are at this moment belongs to the checkpoint (`TaskStates.begin`). They are written in slices between
 the batches that follow, or while the task has nothing to do.
 
-Whoever asks for something that cannot wait for the batch in hand (a snapshot at once, a restore, a rollback) leaves a
+A caller whose request cannot wait for the batch in hand (a snapshot at once, a restore, a rollback) leaves a
 note here, and has the task look at it between two tuples by `Signal.due`.
 """
 

@@ -1,6 +1,6 @@
 """Running the user's code to define a topology, in a process of its own.
 
-Their code may print, fork, change the working directory or crash; none of that must touch whoever submits. Request and
+Their code may print, fork, change the working directory or crash; none of that must touch the submitter. Request and
 result travel in files, so that whatever the code prints goes to the terminal untouched.
 """
 

@@ -129,7 +129,7 @@ def imports(path: Path) -> list[str]:
         try:
             tree = ast.parse(read())
         except (SyntaxError, ValueError, PermissionError, *ABSENT):
-            continue  # not importable here, and whoever imports it will hear why
+            continue  # not importable here, and its importer gets the reason
         except (OSError, zipfile.BadZipFile) as e:
             raise ReadFailedError(f"{file} cannot be read: {getattr(e, 'strerror', None) or e}") from e
         for node in ast.walk(tree):

@@ -1,7 +1,7 @@
 """What engine metrics are called in Prometheus: base units in their names, and what each of them is.
 
 Heron's names state nanoseconds, milliseconds, seconds or nothing; Prometheus wants seconds and bytes. Metrics of the
-topology itself keep their names and values: nobody knows their units.
+topology itself keep their names and values: their units are unknown.
 """
 
 from __future__ import annotations

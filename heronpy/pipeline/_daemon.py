@@ -33,7 +33,7 @@ def main() -> None:
         sys.path_importer_cache.pop(entry, None)
     threads = os.environ.get("OPENBLAS_NUM_THREADS")
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    with contextlib.suppress(ImportError):  # an executor's Python may lack something: whoever asks it says what
+    with contextlib.suppress(ImportError):  # an executor's Python may lack something: its user says what
         for module in _MODULES:
             importlib.import_module(module)
     if threads is None:

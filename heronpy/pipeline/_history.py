@@ -267,7 +267,7 @@ class History(MutableMapping[int, Batch]):
         return part.content
 
     def _peek(self, part: _Part) -> Content:
-        """Read without keeping it: whoever goes through all of a history must not have all of it in memory."""
+        """Read without keeping it: going through all of a history must not have all of it in memory."""
         return self._read(part.segment) if part.content is None else part.content
 
     def _current(self, part: _Part) -> Segment:

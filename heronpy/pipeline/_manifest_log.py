@@ -3,7 +3,7 @@
 manifest.json/<number>.json    a manifest, or `{"same_as": n, …}`: a run has taken over the manifest of number n
 manifest.lock/<ms>-<who>.json  who works on it, written every 20 s; only a courtesy to who comes second
 
-Whoever has read version n creates n + 1, on condition that it is not there: so of several runs one is the next, and the
+A run that read version n creates n + 1, provided it is not there: so of several runs one is the next, and the
 others find out before anything of theirs counts. A run begins by creating a version that says no more than this. From
 then on no earlier one can commit, whatever it believes, and what it has written can be removed.
 
@@ -105,7 +105,7 @@ def _create(folder: UrlPath, number: int, content: bytes, needed: int) -> int:
     if max(numbers, default=number) > number:  # others had it, and it was so old that they removed it
         raise _fenced(folder)
     old = [_path(folder, n) for n in numbers if n < number - _KEPT and n != needed]
-    if number > 1:  # of runs that died in it: nobody who still asks what the store does can be the first
+    if number > 1:  # of runs that died in it: no run that still asks what the store does can be the first
         old += [folder / name for name in names if name.startswith(_PROBE)]
     with contextlib.suppress(HeronError):  # the next one removes them
         files_of(folder).delete(old)
@@ -133,7 +133,7 @@ def _same_as(content: bytes) -> int | None:
         found = msgspec.json.decode(content)
         return int(found["same_as"]) if isinstance(found, dict) and "same_as" in found else None
     except (msgspec.DecodeError, ValueError, TypeError):
-        return None  # whoever decodes it as a manifest says so
+        return None  # decoding it as a manifest says so
 
 
 def _probe(folder: UrlPath) -> None:
@@ -157,7 +157,7 @@ def _probe(folder: UrlPath) -> None:
 def lease(folder: UrlPath, what: str) -> Iterator[Callable[[], None]]:
     """Keep others from beginning, as long as the process lives, and somewhat longer if it dies on another host.
 
-    Each process has an object of its own, so who wakes up after its lease was over takes away nobody else's. What the
+    Each process has an object of its own, so who wakes up after its lease was over takes away no other's. What the
     block is given raises AlreadyExistsError if another process has come meanwhile.
 
     Raises:
@@ -172,7 +172,7 @@ def lease(folder: UrlPath, what: str) -> Iterator[Callable[[], None]]:
     def write() -> None:
         nonlocal written_s
         now_s = time.time()
-        if now_s - written_s >= _LEASE_S:  # it was over: it is ours again if nobody has come
+        if now_s - written_s >= _LEASE_S:  # it was over: it is ours again if no other took it
             _refuse(what, [file.path for file in files.listed(folder) if file.path != path])
         files.write(path, b"{}")
         written_s = now_s

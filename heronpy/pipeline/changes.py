@@ -147,7 +147,7 @@ def _follow(
         found.dirty |= {*manifest.todo}
         if whole:
             return
-        if span is None and only:  # nobody knows what was kept of the batches before those
+        if span is None and only:  # what was kept of the batches before those is unknown
             for one in found.archives:
                 one.look_at_all()
             whole = True

@@ -175,7 +175,7 @@ def _refuse_other_rows(archives: Sequence[ArchiveInput], read: Container[int], r
         HeronError: they have read other rows than the files have.
     """
     if report.malformed_in:
-        return  # whose rows nobody knows
+        return  # whose rows are unknown
     for one in archives:
         _check_rows(one, one.rows(read), report.rows[one.stage])
     if report.held_back != report.compared:

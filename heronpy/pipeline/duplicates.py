@@ -32,7 +32,7 @@ def find_duplicate_candidates(
     """Hashes of ids that occur more than once, sorted; the files that they are in; those that are damaged; and how many
     rows there are.
 
-    Of damaged files the rest is read: whoever reads their elements must find the same damage, else some count twice.
+    Of damaged files the rest is read: a reader of their elements must find the same damage, else some count twice.
 
     Args:
         sc: Spark.

@@ -186,7 +186,7 @@ def hurt_batches(
     """What batches that are done were computed from, by archive, where nothing has happened to it but damage.
 
     What is done was computed from all of it: that is better than what could be computed now. Where more files have come
-    it is not: their rows would be missing, and nobody would say so.
+    it is not: their rows would be missing without an error.
     """
     hurt: dict[int, dict[str, str]] = {}
     for one in archives:

@@ -1,7 +1,7 @@
 """Looking at a job's batch side: the record of it, and its dead letters by reason. Reads no rows of views or archives.
 
 So it costs little however long the history is: what the manifest says, what archives have that is new, and dead letters
-that nobody has counted.
+that are not counted.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class Manifest:
     unread: dict[str, str] = field(default_factory=dict)
     """Files of archives of which something could not be read, and `stamp` of each: repaired, they are read again."""
     letters: list[str] = field(default_factory=list)
-    """Staged files of dead letters that count from now on, as `origin/name`: whoever has saved this publishes them, or,
-    should that have died, the next run."""
+    """Staged files of dead letters that count from now on, as `origin/name`: the run that saved it publishes them;
+    if it died, the next run."""
     run: str = ""
     """In a store: the run that wrote it. Of two that wrote the same, only one can be the newest."""
     todo: list[int] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """How much a process holds, and whether that is too much: then something of it goes to disk, see `spill`.
 
 The bound is Spark's own, `spark.python.worker.memory`: what a Python worker may use before it writes to disk. It is
-compared with the resident memory of the process, because nobody knows what a user's accumulators weigh: a sketch may
+compared with the resident memory of the process, because it is unknown what a user's accumulators weigh: a sketch may
 take 16 KB, a set anything.
 """
 

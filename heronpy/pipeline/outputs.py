@@ -80,7 +80,7 @@ class StorePort:
         for batch, table in self._tables.items():
             parts, count = self._layout.parts_of(batch), self._layout.counts[name]
             failed = self._task.failing(name, batch * self._layout.batch_length_ms)
-            # Alone in its part a key needs no hash: whoever writes the part refuses those that cannot be stored.
+            # Alone in its part a key needs no hash: the writer of the part refuses those that cannot be stored.
             for part, rows in divided(table.items(), parts, failed) if parts > 1 else [(0, list(table.items()))]:
                 sent = rows if plain else [(key, monoid.encode(acc)) for key, acc in rows]
                 self._outbox.rows(name, (batch * parts + part) % count, (batch, part), sent)

@@ -57,7 +57,7 @@ class Partials(Monoid):
         return a + b
 
     def result(self, acc: list[Any]) -> None:
-        return None  # nobody reads it
+        return None  # it is not read
 
     def encode(self, acc: list[Any]) -> bytes:
         return pickled(acc)

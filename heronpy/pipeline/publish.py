@@ -82,7 +82,7 @@ def _publish_to(launch: Launch, job: Job, run: Run | None, reconciled: Reconcile
         if before is not None:
             run, reconciled = run or before.run, reconciled or before.reconciled
         whole = msgspec.structs.replace(record, topology_id=launch.topology_id, run=run, reconciled=reconciled)
-        # Only while the topology is there: nobody would remove the node of one that is being killed.
+        # Only while the topology is there: nothing would remove the node of one that is being killed.
         return state.set_if(Kind.PIPELINES, name, whole.encode(), expected=execution, of=Kind.EXECUTIONSTATE)
 
 

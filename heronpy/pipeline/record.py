@@ -1,8 +1,8 @@
 """What a job's batch side looks like from outside: a small record, and the figures that follow from it. Pure.
 
-Whoever changes the batch side (`heron pipeline run`, `backfill`, `bootstrap`, `reconcile`) writes a record into the
+What changes the batch side (`heron pipeline run`, `backfill`, `bootstrap`, `reconcile`) writes a record into the
 state manager of the topology; the Tracker reads that, and no file of the job. So it works where the archive is on
-another host or in a storage that needs credentials, a slow disk holds up nobody, and no path that a user has named is
+another host or in a storage that needs credentials, a slow disk holds up nothing, and no path that a user has named is
 opened by the Tracker's user. What goes on between two runs, the archive, the topology reports as a metric.
 
 `figures` is the one computation: `heron pipeline status`, the Tracker, its page and Prometheus show what it says. Times
@@ -42,7 +42,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
 
     archive: _Name
     complete_before_ms: _Time | None = None
-    """Every element before this time is in it; None: nobody has said anything yet."""
+    """Every element before this time is in it; None: nothing is reported yet."""
     ended: bool = False
     """No more elements will come."""
     newest_batch: _Batch | None = None
@@ -225,7 +225,7 @@ def figures(record: Record, now_ms: int, live: Mapping[str, int] | None = None) 
     over = ended and not record.waiting
     complete_ms = _complete_before_ms(record, live or {})
     reached_ms = now_ms if complete_ms is None and ended else complete_ms
-    # Nobody's event time is trusted to be ahead of the clock: a batch is complete when it can be over.
+    # No event time is trusted to be ahead of the clock: a batch is complete when it can be over.
     limit_ms = None if reached_ms is None else min(reached_ms, now_ms - record.max_lateness_ms)
     following = record.first_waiting[0] if record.first_waiting else None
     if following is None and closed is not None and not ended and record.archives:

@@ -44,7 +44,7 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = spark: %m%n%ex{0}
-# A job that fails is reported by whoever started it, in one line; these would print it with all frames, per attempt.
+# A job that fails is reported by its starter, in one line; these would print it with all frames, per attempt.
 logger.task.name = org.apache.spark.scheduler
 logger.task.level = off
 logger.executor.name = org.apache.spark.executor

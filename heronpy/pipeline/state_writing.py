@@ -12,7 +12,7 @@ from heronpy.hashing import index_of_group, key_groups
 from heronpy.state import Place, SplitState, TaskStates
 
 CHECKPOINT: Final = 1
-"""The id of what is written: the first checkpoint of nobody."""
+"""The id of what is written: the first checkpoint of no task."""
 _FOR_EVER_S = 1e12
 
 StateRow = tuple[int, Any, Any, int]
@@ -129,7 +129,7 @@ def state_row(position: int, row: Sequence[Any]) -> StateRow:
 
 
 def _plain(value: Any, of_row: bool) -> Any:
-    """Structs as tuples, and what is binary in a row as bytes: Spark may give it as bytearrays, nobody else need."""
+    """Structs as tuples, and what is binary in a row as bytes: Spark may give it as bytearrays, others do not."""
     from pyspark.sql import Row
 
     if isinstance(value, Row):

@@ -77,7 +77,7 @@ class Report:
     malformed_in: set[str] = field(default_factory=set)
     """The files that they are in, as far as inputs are archives."""
     malformed_again: set[str] = field(default_factory=set)
-    """Those in which whoever looked for duplicates among the elements could not read something."""
+    """Those in which the search for duplicates among the elements could not read something."""
     first_failure: tuple[str, str] | None = None
     """The stage and reason of the first failure, and its traceback."""
     parts: list[Part] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Task:
             version: of its files.
             index: number of the partition.
             batch_length_ms: length of a batch.
-            is_wanted: whether a batch id is computed: what fails in others is set aside by whoever computes them.
+            is_wanted: whether a batch id is computed: what fails in others is set aside by the run that computes them.
             config: the program's configuration keys.
         """
         self.index = index

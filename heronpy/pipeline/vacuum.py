@@ -88,7 +88,7 @@ def _old_letters(directory: Location, older_than_s: float | None) -> list[Locati
 
 
 def _old_announcements(job: Job, manifest: Manifest) -> Sequence[Location]:
-    """Where no run has begun with what others have found, nobody needs them: a first run looks at everything."""
+    """Where no run has begun with what others have found, no run needs them: a first run looks at everything."""
     found: list[Location] = []
     for node in job.archives().values():
         archive = Archive(job.archive_path(node))

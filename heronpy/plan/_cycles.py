@@ -20,7 +20,7 @@ def feedback_edges(logical: LogicalPlan) -> frozenset[tuple[str, str]]:
                 consumers[decl.component].append(bolt.name)
     back: set[tuple[str, str]] = set()
     done: set[str] = set()
-    # The bolts after the spouts: a cycle may be fed by nobody.
+    # The bolts after the spouts: a cycle may have no input.
     for start in [c.name for c in (*logical.spouts, *logical.bolts)]:
         if start in done:
             continue

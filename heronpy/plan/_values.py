@@ -56,7 +56,7 @@ def key_value(key: str, value: Any, pickle: Callable[[Any], bytes]) -> topology_
 def read_config(proto: topology_pb2.Config) -> dict[str, Any]:
     """Configuration values: plain ones as they are, all others as `Pickled`. Nothing is unpickled.
 
-    A damaged value is `Pickled`, too: whoever needs it gets the error when using it.
+    A damaged value is `Pickled`, too: its user gets the error when using it.
     """
     return {kv.key: _value(kv) for kv in proto.kvs}
 

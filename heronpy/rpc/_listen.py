@@ -160,10 +160,12 @@ class _Admission(grpc.aio.ServerInterceptor):
         identity = identity_of(process)
         if self._with_certificates and not self._proved(identity, context):
             await context.abort(
-                grpc.StatusCode.UNAUTHENTICATED, f"the certificate is not that of {process or 'nobody'}"
+                grpc.StatusCode.UNAUTHENTICATED, f"the certificate is not that of {process or 'an unnamed process'}"
             )
         if not (self._callers(identity) if bootstraps(identity) is None else method in self._bootstraps_to):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, f"{process or 'nobody'} may not call this")
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED, f"{process or 'an unnamed process'} may not call this"
+            )
         container = container_of(identity)
         if container is not None and incarnation_of(context) < self._newest(container):
             await context.abort(

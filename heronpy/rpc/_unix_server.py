@@ -1,6 +1,6 @@
 """A gRPC server on a unix socket that may be removed: cleaners of temporary directories do that.
 
-A socket without a name still serves those that are connected, but nobody can connect any more. So the server looks, and
+A socket without a name still serves those that are connected, but accepts no new clients. So the server looks, and
 when its socket is gone, another server is bound in its place. The old one goes on with its connections.
 """
 

@@ -10,7 +10,7 @@ async def sleep_until(at_s: float) -> None:
     """Sleep until `time.monotonic()` has reached a time, and not a moment less.
 
     `asyncio.sleep` ends up to a timer's resolution early (1.3 ms was seen with uvloop, in a fifth of all sleeps). What
-    is due then is not due yet, and whoever looks only once misses it for ever.
+    is due then is not due yet, and a single check misses it for ever.
 
     Args:
         at_s: in seconds of `time.monotonic()`.

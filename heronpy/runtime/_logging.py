@@ -2,7 +2,7 @@
 
 Rotation renames x to x.1, x.1 to x.2 and so on. A log file is rotated before the line that would not fit. What is
 printed goes to its file without us, so the process looks at its size once a second and, where it is too large, gives
-its own stdout and stderr a new file in one step: nothing is lost, and nobody who prints waits. Only what a child of the
+its own stdout and stderr a new file in one step: nothing is lost, and no print waits. Only what a child of the
 user's code goes on printing stays in the file that it was started with.
 """
 
@@ -197,7 +197,7 @@ def log_to(path: Path | None, config: LoggingConfig, *, topology: str = "") -> N
 
 
 def _print_to(out: Path) -> None:
-    """Have a full disk fail nobody who prints, if stdout and stderr are this file."""
+    """Have a full disk fail no print, if stdout and stderr are this file."""
     for name, fd in zip(("stdout", "stderr"), _FDS, strict=True):
         old = getattr(sys, name)
         if isinstance(old, TextIOWrapper) and _is(out, fd):

@@ -43,7 +43,7 @@ START_SIGNAL: Final = signal.SIGRTMIN + 1
 STOP_SIGNAL: Final = signal.SIGRTMIN + 2
 RATE_HZ = 100.0
 SECONDS_MAX = 60.0
-"""It ends by itself, and writes nothing, if nobody stops it."""
+"""It ends by itself, and writes nothing, if it is not stopped."""
 DEPTH_MAX = 100
 """Frames of a stack; callers beyond are left out."""
 STACKS_MAX = 2000

@@ -14,7 +14,7 @@ SECRET_BYTES_MAX = 1 << 20
 
 
 def write_secret(path: Path, value: bytes, *, replace: bool = True) -> None:
-    """Write a file, 0600. Whoever reads it sees the old value or the new one.
+    """Write a file, 0600. A reader sees the old value or the new one.
 
     Args:
         path: Of the file.

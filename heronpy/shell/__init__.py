@@ -1,8 +1,8 @@
 """heron-shell: the logs, files and processes of a container, for those who are on other hosts.
 
 `LocalShell` answers for a container of this host. The process `heron-shell-<n>` (`python -m heronpy.shell`) serves that
-over gRPC to the CLI and the Tracker of the topology's owner, and to nobody else; `heronpy.shell.client.RemoteShell`
-asks it. Both are a `Shell`, so whoever shows logs does not care where the container is.
+over gRPC to the CLI and the Tracker of the topology's owner, and to no other; `heronpy.shell.client.RemoteShell`
+asks it. Both are a `Shell`, so what shows logs does not care where the container is.
 """
 
 from heronpy.shell._container import Container

@@ -19,7 +19,7 @@ WAIT_S = 4.0
 
 
 class FileThreads:
-    """So many threads. A read that nobody waits for any more has its thread until it ends: it cannot be interrupted."""
+    """So many threads. A read whose caller has gone has its thread until it ends: it cannot be interrupted."""
 
     def __init__(self, threads: int = READS_MAX, *, wait_s: float = WAIT_S) -> None:
         """Start none yet.
@@ -51,4 +51,4 @@ class FileThreads:
 def _ended(free: asyncio.Semaphore, future: asyncio.Future[object]) -> None:
     free.release()
     if not future.cancelled():
-        future.exception()  # if its caller has gone, nobody else asks
+        future.exception()  # if its caller has gone, nothing else asks

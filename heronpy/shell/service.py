@@ -140,5 +140,5 @@ def _status(error: HeronError) -> grpc.StatusCode:
         case UsageError():
             return grpc.StatusCode.INVALID_ARGUMENT
         case UnavailableError():
-            return grpc.StatusCode.FAILED_PRECONDITION  # not UNAVAILABLE, which says that nobody has answered
+            return grpc.StatusCode.FAILED_PRECONDITION  # not UNAVAILABLE, which says that there was no answer
     return grpc.StatusCode.DATA_LOSS

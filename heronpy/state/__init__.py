@@ -20,7 +20,7 @@ the marker, while the task goes on; an aborted checkpoint gives its changes back
 checkpoint, named by component, state and key, and never the tuple at hand.
 
 The contract with user code: a mutable value that was read may be changed until the call of user code ends in which it
-was read. Whoever keeps it for longer must read it again before changing it; else the change may be missing in the
+was read. Code that keeps it for longer must read it again before changing it; else the change may be missing in the
 next checkpoint, or be in one that is being written. States belong to the task's thread.
 
 `write` makes objects in the format of `heronpy.checkpoints`, which also finds what task i of m restores. Knows no

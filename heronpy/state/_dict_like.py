@@ -10,7 +10,7 @@ UNSET: Final = type("Unset", (), {"__repr__": lambda self: "UNSET"})()
 
 
 class DictLike(MutableMapping[Any, Any]):
-    """What a state inherits: whoever reads a value may change it, so these read and write through the subclass."""
+    """What a state inherits: a reader of a value may change it, so these read and write through the subclass."""
 
     __slots__ = ()
 

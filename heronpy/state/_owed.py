@@ -131,7 +131,7 @@ class Owed:
 
     def _mark(self, values: Values, key: Any, value: Any) -> None:
         """Note down that a mutable value is written."""
-        # A layer that is written in place is the front afterwards, where nobody looks for marks.
+        # A layer that is written in place is the front afterwards, where marks are not looked for.
         (self.saved if self.in_place else values)[key] = Written(self, value)
 
     def write(self, deadline_s: float, clock: Clock) -> bool:

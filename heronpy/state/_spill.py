@@ -1,8 +1,8 @@
 """What of a state stays in memory, and what goes to the file: a task's budget, divided among its states.
 
 What has changed since the last committed checkpoint is in memory, whatever that takes. What has not is there as long
-as there is room, those that were changed last; the others go to the file (`_cold.py`), where they are found by whoever
-reads them. Sizes are estimates, from some entries of each state; the budget leaves room for their errors, for the holes
+as there is room, those that were changed last; the others go to the file (`_cold.py`), where reads find them.
+Sizes are estimates, from some entries of each state; the budget leaves room for their errors, for the holes
 between what was freed, and for what checkpoints and reads have under way.
 """
 
@@ -144,7 +144,7 @@ class Spill:
         Args:
             base: What is committed.
             dirty: How many entries there are beside.
-            stamp: When the value of a key was written that is about to leave; 0 if nobody needs it any more.
+            stamp: When the value of a key was written that is about to leave; 0 if it is not needed any more.
             taken: Called with each key of such a time that has left.
             deadline_s: By the clock.
             clock: In seconds.

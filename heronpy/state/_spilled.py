@@ -127,7 +127,7 @@ class SpilledExpiringState(BoundedKeyedState):
             self._forget(key)
 
     def _base_ms(self, key: Any) -> int:
-        # The time is that of the newest value. Of an older one, nobody needs it any more.
+        # The time is that of the newest value. Of an older one, it is not needed any more.
         if key in self._front or any(layer and key in layer[0] for layer in (self._layer, self._sinking)):
             return 0
         return self._written.get(key, 0)

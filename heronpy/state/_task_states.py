@@ -280,7 +280,7 @@ class TaskStates:
             state.place = place
 
     def close(self) -> None:
-        """Nobody uses it any more: free what it has beside memory."""
+        """It is not used any more: free what it has beside memory."""
         if self._memory is not None:
             self._memory.file.close()
 

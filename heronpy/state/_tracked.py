@@ -4,20 +4,20 @@ Live state is a pile of dicts. What was written since the last marker is in the 
 So a key that is read and written again and again costs what it costs in a dict, and being in the front is what makes it
 dirty: there is no second set to keep. At the marker of a checkpoint the front becomes the *layer* of that checkpoint,
 under a new front: O(1), whatever the size of the state. It is written in slices, between the batches of the task
-(`_owed.py`), and nothing has to be saved from being overwritten meanwhile, because whoever writes to a key writes to
+(`_owed.py`), and nothing has to be saved from being overwritten meanwhile, because a write to a key goes to
 the front. When the checkpoint is committed, the layer sinks into the *base*, in slices, too, because moving a million
 keys at once takes a second. When it is aborted, it is written again with the next one.
 
 A deleted key that something below still has is noted down in the layer above, and hidden by that.
 
-A mutable value may be changed by whoever has read it, so reading one that is below the front moves it there, also by
+A mutable value may be changed by its reader, so reading one that is below the front moves it there, also by
 iteration; if it is owed to the checkpoint that is being written, it is written first. Immutable values are free to
 read.
 
 If half of the keys or more have changed, all of them are written: a base. That costs little more than the changes, and
 spares a merge, which costs more than both. Then it does not pay, either, to track the changes of the next
 intervals: that is a second lookup in cold memory for every key. So the layer is written *in place*: writes go to it,
-with the old values saved for the checkpoint (`_keyed.py`), and once it is written it is the front again, with everything
+with the old values saved for the checkpoint (`_keyed.py`), and once written it is the front again, with everything
 in it dirty. Every so often changes are distinguished again, to see whether they are fewer.
 """
 
@@ -78,7 +78,7 @@ class Tracked(DictLike):
     )
 
     def __init__(self, schema: Schema, place: Place, default: Any = UNSET) -> None:
-        """Empty, and owed to nobody.
+        """Empty, and owed to no checkpoint.
 
         Args:
             schema: Its name and the form of its values.

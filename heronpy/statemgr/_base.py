@@ -143,7 +143,7 @@ class StateManager(ABC):
 
     @abstractmethod
     def create(self, kind: Kind, topology: str, value: bytes, *, ephemeral: bool = False) -> None:
-        """Create, if nobody else did: of several callers at once exactly one succeeds.
+        """Create, if no other caller did: of several callers at once exactly one succeeds.
 
         Args:
             kind: The folder.
@@ -183,7 +183,7 @@ class StateManager(ABC):
 
     @abstractmethod
     def delete(self, kind: Kind, topology: str) -> bool:
-        """Remove the node, whoever owns it. False if there was none."""
+        """Remove the node, whatever its owner. False if there was none."""
 
     @abstractmethod
     def list(self, kind: Kind) -> list[str]:

@@ -131,7 +131,7 @@ class FileStateManager(StateManager):
             try:
                 names = os.listdir(directory)
             except FileNotFoundError:
-                return []  # emptied: whoever writes next makes it again
+                return []  # emptied: the next writer makes it again
             return sorted(n for n in names if not n.startswith(".") and self._exists(os.path.join(directory, n)))
 
     def _exists(self, path: str) -> bool:
@@ -236,7 +236,7 @@ class FileStateManager(StateManager):
 
     def _publish(self, temp: str, path: str, *, ephemeral: bool) -> None:
         """Give a written file its name. The caller holds the mutex."""
-        self._check_usable()  # again: `close` may have come between, and nobody would end this node
+        self._check_usable()  # again: `close` may have come between, and nothing would end this node
         if not ephemeral:
             os.rename(temp, path)
             self._disown(path)  # ours, but deleted by somebody else meanwhile
@@ -308,7 +308,7 @@ class FileStateManager(StateManager):
         fd = open_owned(os.path.join(self._root, _MUTEX), os.O_RDWR | os.O_CREAT, self._trusted)
         try:
             if stat.S_IMODE(os.fstat(fd).st_mode) & 0o077 and os.fstat(fd).st_uid == os.geteuid():
-                os.fchmod(fd, FILE_MODE)  # whoever can open it can lock it
+                os.fchmod(fd, FILE_MODE)  # a user who can open it can lock it
             if not lock_within(fd, self._call_timeout_s):
                 raise StateError(
                     f"another process has held {self._root}/{_MUTEX} for {self._call_timeout_s:g} s: "

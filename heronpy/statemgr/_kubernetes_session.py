@@ -79,7 +79,7 @@ class Sessions:
         return self.id
 
     def _sweep(self, timeout_s: float) -> None:
-        """Remove sessions that ran out long ago, and which nobody has asked about. Never raises."""
+        """Remove sessions that ran out long ago, and which no client has asked about. Never raises."""
         query = {"labelSelector": ",".join(f"{key}={value}" for key, value in self._labels.items()), "limit": "500"}
         with contextlib.suppress(KubernetesError):
             found = self._api.get(self._path, query=query, timeout_s=timeout_s)

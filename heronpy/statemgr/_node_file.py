@@ -24,7 +24,7 @@ FILE_MODE = 0o600
 _TEMP_SUFFIX = ".tmp"
 _TEMP_AGE_S = 600.0
 _READ_RETRIES = 1000
-# A pipe must not block whoever opens it, nor a link lead elsewhere.
+# A pipe must not block its opener, nor a link lead elsewhere.
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Signature = tuple[int, int, int, int, int]
@@ -48,7 +48,7 @@ def trusted_owners(root: str) -> Trusted:
 
 
 def make_directory(path: str, trusted: Trusted) -> None:
-    """Make a folder of nodes that nobody else can enter; tighten one of ours that others can.
+    """Make a folder of nodes that no other user can enter; tighten one of ours that others can.
 
     Raises:
         StateError: it is a link, not a directory, or somebody else's.

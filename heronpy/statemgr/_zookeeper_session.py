@@ -102,7 +102,7 @@ class ZookeeperSession(StateManager):
         # Guards the three tables below; never held during a call to the servers.
         self._tables = threading.Lock()
         self._owned: dict[str, Owned] = {}
-        self._abandoned: set[str] = set()  # paths where this session may have a node that nobody wants
+        self._abandoned: set[str] = set()  # paths where this session may have an unwanted node
         self._armed: dict[Watch, Armed] = {}
         # One change of an own ephemeral node at a time: the keeper must not make again what is being deleted.
         self._owning = threading.RLock()

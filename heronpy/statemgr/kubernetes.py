@@ -77,7 +77,7 @@ class KubernetesStateManager(StateManager):
         # Guards the tables; never held during a call to the server.
         self._tables = threading.Lock()
         self._owned: dict[tuple[Kind, str], bytes] = {}
-        self._abandoned: set[tuple[Kind, str]] = set()  # nodes that this session may have, and nobody wants
+        self._abandoned: set[tuple[Kind, str]] = set()  # unwanted nodes that this session may have
         self._lost: dict[tuple[Kind, str], str] = {}  # nodes to be made again, and the session that they went with
         self._followed: dict[str, Followed] = {}
         # One change of the session, or of what it owns, at a time.

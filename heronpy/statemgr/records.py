@@ -102,7 +102,7 @@ def epoch(topology: str, value: bytes | None) -> state_pb2.Epoch:
 
 
 def submission(state: StateManager, topology: str) -> str | None:
-    """The id of the submission that has a topology's name; None: nobody has it.
+    """The id of the submission that has a topology's name; None: none has it.
 
     Where the execution state is damaged, the definition and the launch values say so, too.
 

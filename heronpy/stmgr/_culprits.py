@@ -76,7 +76,7 @@ class Culprits:
         return spent
 
     def held_ns(self, now_ns: int) -> int:
-        """Time the spouts were throttled since the start, whoever caused it."""
+        """Time the spouts were throttled since the start, whatever caused it."""
         return self._held_ns + (now_ns - self._held_since_ns if self._since_ns else 0)
 
     def check_invariants(self, now_ns: int) -> None:

@@ -59,7 +59,7 @@ def peers_to_dial(plan: PhysicalPlan, me: StmgrLocation) -> dict[str, StmgrLocat
 
     Of each pair the one with the smaller container number dials the other. But a Stream Manager that the plan has at
     another address (it was replaced, and no Topology Master has published that) dials everybody: none can find it.
-    One that the plan does not have, because that is only being prepared, dials nobody.
+    One that the plan does not have, because that is only being prepared, dials no peer.
     """
     if all(location.id != me.id for location in plan.stmgrs):
         return {}

@@ -254,7 +254,7 @@ class FlowControl:
 
     @property
     def quiet(self) -> bool:
-        """Nothing is full: a frame that was routed holds nobody."""
+        """Nothing is full: a frame that was routed holds no sender."""
         return not (self._full or self._remote_full or self._spill_full or self._spill_busy)
 
     def step(self, event: FlowEvent) -> list[FlowEffect]:

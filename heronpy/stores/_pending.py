@@ -18,7 +18,7 @@ class PendingWriter(StoreWriter):
         self._pending: dict[int, dict[bytes, Any]] = {}
         """Accumulators by batch and key."""
         self._later: dict[int, dict[bytes, Any]] = {}
-        """What came after a commit of which nobody knows whether it is there: that one has it not."""
+        """What came after a commit of which it is unknown whether it is there: that one has it not."""
         self._unsure = False
 
     def merge(self, key: Any, delta: Any, batch: int = 0) -> None:

@@ -91,7 +91,7 @@ class PostgresReader(StoreReader):
             self._db.close()
 
     def _upload(self, db: Postgres, part: int, items: Iterable[tuple[Any, Any]]) -> bool:
-        """Store items as rows of a part that nobody reads yet; whether there are any."""
+        """Store items as rows of a part that is not read yet; whether there are any."""
         encode, rest = self._monoid.encode, iter(items)
         is_filled = False
         while chunk := {encode_key(key): encode(acc) for key, acc in itertools.islice(rest, _CHUNK)}:

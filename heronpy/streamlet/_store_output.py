@@ -31,7 +31,7 @@ class StoreOutput(Sink):
 class _Writer(TransactionalSinkWriter):
     """Accumulators in memory. What is prepared has them encoded, and says by what name a commit is known.
 
-    There is nothing to fence: whoever commits what a checkpoint has, it is stored once.
+    There is nothing to fence: whichever task commits what a checkpoint has, it is stored once.
     """
 
     def __init__(self, store: Store, view: StoreContext, context: SinkContext) -> None:

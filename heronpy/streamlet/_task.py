@@ -75,7 +75,7 @@ class StageTask:
             definition: of the stage.
             context: the task's.
             logger: the task's.
-            state: what `init_state` was given; None if nobody called it: a component that delegates to this one
+            state: what `init_state` was given; None if it was not called: a component that delegates to this one
                 need not have it.
 
         Raises:
@@ -103,10 +103,10 @@ class StageTask:
         self.logger = logger
         self.place = Place()
         self.writers: list[SinkWriter] = []
-        """Open sinks of this stage, unless they commit with checkpoints. Whoever owns this flushes them."""
+        """Open sinks of this stage, unless they commit with checkpoints. The owner flushes them."""
         self._outputs: list[CheckpointedOutput] = []
         self.exit_of: Callable[[Exit], Put] = self._nowhere
-        """What sends elements on a stream. Whoever owns this sets it."""
+        """What sends elements on a stream. The owner sets it."""
         self._transformers: dict[str, Transformer] = {}
         """By stage."""
         self._clocks: dict[str, Clock] = {}
@@ -149,7 +149,7 @@ class StageTask:
         self.logger.warning("%s: %s; left out: %.200r", where, reason, row)
 
     def _nowhere(self, exit: Exit) -> Put:
-        raise AssertionError(f"nobody sends {exit.stream}")
+        raise AssertionError(f"no sender of {exit.stream}")
 
     def clock_of(self, stage: str) -> Clock:
         """The clock of an event-time node, or of what the stage reads."""

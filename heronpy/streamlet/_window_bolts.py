@@ -287,7 +287,7 @@ class JoinBolt(_WindowBolt):
     def emit_pane(self, pane: Pane) -> None:
         keyed = KeyedWindow(pane.key, self.window_of(pane.span))
         lefts, rights = pane.value
-        for left, right in joined(self._how, lefts, rights, _NOBODY):
+        for left, right in joined(self._how, lefts, rights, _UNMATCHED):
             self._join(keyed, left, right)
 
     def _join(self, keyed: KeyedWindow, left: tuple[Any, Any], right: tuple[Any, Any]) -> None:
@@ -300,4 +300,4 @@ class JoinBolt(_WindowBolt):
         self.put((keyed, made))
 
 
-_NOBODY = (None, None)
+_UNMATCHED = (None, None)

@@ -342,18 +342,18 @@ def copies(node: RepartitionNode) -> FlatMap:
 
 
 def joined(
-    how: JoinType, lefts: Sequence[_Side], rights: Sequence[_Side], nobody: _Side
+    how: JoinType, lefts: Sequence[_Side], rights: Sequence[_Side], unmatched: _Side
 ) -> Iterator[tuple[_Side, _Side]]:
-    """The pairs of a join of what one key has in one window, with `nobody` where a side without a partner is kept."""
+    """The pairs of a join of what one key has in one window, with `unmatched` where a side without partner is kept."""
     for left in lefts:
         for right in rights:
             yield left, right
     if not rights and how in (JoinType.OUTER_LEFT, JoinType.OUTER):
         for left in lefts:
-            yield left, nobody
+            yield left, unmatched
     if not lefts and how in (JoinType.OUTER_RIGHT, JoinType.OUTER):
         for right in rights:
-            yield nobody, right
+            yield unmatched, right
 
 
 def as_tuple(key: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Running a streamlet program: as a topology, or captured by whoever plans it otherwise."""
+"""Running a streamlet program: as a topology, or captured to be planned otherwise."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Runner:
         """Run the program under a name.
 
         Raises:
-            TopologyError: the program is not valid, or nobody asked for it (see `TopologyBuilder.build_and_submit`).
+            TopologyError: the program is not valid, or was not asked for (see `TopologyBuilder.build_and_submit`).
             ConfigError: an unknown configuration key or a wrong value.
         """
         if _captures:

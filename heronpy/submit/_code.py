@@ -34,7 +34,7 @@ _FIXED: Final = {
 
 @dataclass(frozen=True)
 class CodeUpdate:
-    """New code for a topology, which nobody knows of yet."""
+    """New code for a topology, which is not announced yet."""
 
     launch: Launch
     definition: Definition

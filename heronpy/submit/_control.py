@@ -201,7 +201,7 @@ def restart(launch: Launch, container: int | None = None) -> list[str]:
 
 @contextlib.contextmanager
 def _locked(launch: Launch) -> Iterator[None]:
-    """Without a service to take its turn with, nobody else may change what runs meanwhile."""
+    """Without a service to take its turn with, no other command may change what runs meanwhile."""
     if heron_scheduler.has_service(launch):
         yield
         return
@@ -343,7 +343,7 @@ def _ask_all(launch: Launch, *calls: tuple[str, Any], timeout_s: float = CALL_TI
 
 
 async def _call(launch: Launch, target: str, calls: Sequence[tuple[str, Any]], timeout_s: float) -> list[Any]:
-    # Here, because commands that ask nobody would wait for gRPC.
+    # Here, because commands without a call would wait for gRPC.
     import grpc.aio
 
     from heronpy.proto import tmaster_pb2_grpc

@@ -1,6 +1,6 @@
 """Finding the topologies that run.
 
-A topology's directory says which state manager it uses, so whoever has the directory needs no cluster configuration.
+A topology's directory says which state manager it uses, so a user with the directory needs no cluster configuration.
 Only a topology that was submitted from another HERON_HOME is looked up through the cluster's state manager.
 """
 

@@ -131,7 +131,7 @@ class _Specs:
         """Those that are files: they can be looked at in no time."""
         specs = []
         for cluster in clusters(self._config_path):
-            with contextlib.suppress(ConfigError):  # of a cluster that nobody has asked about
+            with contextlib.suppress(ConfigError):  # of a cluster that was not asked about
                 specs.append(self.of(cluster))
         return [spec for spec in dict.fromkeys(specs) if spec.type == "file"]
 
@@ -229,7 +229,7 @@ def _of_execution(
     directory = Path(execution.topology_dir or directory_of(home, *place))
     gone = "its directory is gone" if execution.topology_dir else _NOWHERE
     if not _is_place(directory, place):
-        # What is left of a topology can be removed, and whoever writes to the state manager can name any directory.
+        # What is left of a topology can be removed, and a writer to the state manager can name any directory.
         gone = f"the state manager names {execution.topology_dir!r:.200} as its directory, which is not a topology's"
         directory = directory_of(home, *place)
     try:

@@ -3,7 +3,7 @@
 Each step registers how it is undone before it is taken, and any error, also Ctrl-C, undoes what was done in reverse
 order. A submitter that is killed outright cannot undo: it leaves the file `submitting` in the topology's directory,
 unless its scheduler service has come so far that it needs no submitter any more, and then removes the file itself.
-Since that file only exists while the topology's lock is held, the next one to hold the lock knows that nobody is there
+Since that file only exists while the topology's lock is held, the next one to hold the lock knows that none is there
 any more and clears the rest away; `heron kill` does the same.
 """
 

@@ -28,7 +28,7 @@ _CALL_S = 10.0
 
 @dataclass(frozen=True)
 class Update:
-    """Another packing plan for a topology, which nobody knows of yet."""
+    """Another packing plan for a topology, which is not announced yet."""
 
     launch: Launch
     logical: LogicalPlan

@@ -39,7 +39,7 @@ class StartFailed(Struct, frozen=True):
 
 
 class Exited(Struct, frozen=True):
-    """A process is dead, whoever killed it."""
+    """A process is dead, whatever killed it."""
 
     id: str
     pid: int

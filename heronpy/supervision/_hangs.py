@@ -67,7 +67,7 @@ class HangDetector:
     """Finds the hung among the processes of one supervisor."""
 
     timeout_ms: float
-    """How long an event loop may stand still; 0: nobody is ever hung."""
+    """How long an event loop may stand still; 0: no process is ever hung."""
     interval_ms: float
     """How often `looked` is called, when the supervisor is not held up."""
     beat_ms: float = 1000.0

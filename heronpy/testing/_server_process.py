@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 where nobody listens now, and which the kernel gives to no outgoing connection.
+    """A TCP port of 127.0.0.1 where no process listens now, and which the kernel gives to no outgoing connection.
 
     So a server can be stopped and started again there. A port from the kernel's own range may be taken meanwhile,
     even by a client of that server: on one host, a connection from a port to itself succeeds.

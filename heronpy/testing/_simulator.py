@@ -150,7 +150,7 @@ class Simulator:
                 progress = True
         if not progress:
             for task in self.tasks.values():
-                task.flush()  # what a task still collects; nobody else has anything to do meanwhile
+                task.flush()  # what a task still collects; no other task has anything to do meanwhile
         return progress or any(self._inboxes.values())
 
     def run(self, *, seconds: float | None = None, until: Callable[[], bool] = lambda: False) -> None:

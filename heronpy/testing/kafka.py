@@ -186,7 +186,7 @@ class KafkaServer(Server):
         eventually_sync(there)
 
     def admin(self) -> Any:
-        """An AdminClient of confluent_kafka. One for all: what is asked of one that nobody holds is not answered."""
+        """An AdminClient of confluent_kafka. One for all: what is asked of one without a reference is not answered."""
         from confluent_kafka.admin import AdminClient
 
         if self._admin is None:

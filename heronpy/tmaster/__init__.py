@@ -1,7 +1,7 @@
 """The Topology Master: owns the life of one topology, never its data.
 
 `python -m heronpy.tmaster --dir D --container 0` runs one. `TopologyMaster` is the service; `Core` is what it decides,
-with its events and effects, for whoever runs it without sockets and clocks.
+with its events and effects, to run it without sockets and clocks.
 """
 
 from heronpy.tmaster._checkpoint_calls import CheckpointAsked

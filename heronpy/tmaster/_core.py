@@ -70,7 +70,7 @@ log = logging.getLogger(__name__)
 RETRY_S = 1.0
 ROLLBACK_S = 60.0
 """How long the write of a rollback is tried before it is begun again."""
-NOBODY = 0
+NO_CALLER = 0
 """The number of a request that no caller waits for."""
 _READ_ALL = ReadNodes((*_durable.KINDS, Kind.PPLANS, NEXT))
 
@@ -287,7 +287,7 @@ class Core(KnownTopology):
             return []
         packing, self.code_failure = self.state.packing, why
         log.error("code %s is rolled back: %s", ", ".join(sorted(packing.versions)), why)
-        return self._begin_update(UpdateRequested(NOBODY, packing, packing.rolled_back(), ROLLBACK_S, now_s))
+        return self._begin_update(UpdateRequested(NO_CALLER, packing, packing.rolled_back(), ROLLBACK_S, now_s))
 
     def _update_plan(self, now_s: float) -> list[Effect]:
         update = self._update
@@ -379,7 +379,7 @@ class Core(KnownTopology):
         if event.stop_reason and self.state.runtime is TopologyState.RUNNING and event.stop_reason != self.stop_reason:
             log.error("the topology is paused: %s", event.stop_reason)
             self.stop_reason = event.stop_reason
-            self._requests.append(StateRequested(NOBODY, TopologyState.PAUSED, event.now_s))
+            self._requests.append(StateRequested(NO_CALLER, TopologyState.PAUSED, event.now_s))
 
     # -- the state manager ---------------------------------------------------------------------------------------------
 
@@ -428,7 +428,7 @@ class Core(KnownTopology):
             return []
         if error:
             self._change = None
-            if change.request.call == NOBODY:
+            if change.request.call == NO_CALLER:
                 self.stop_reason = ""  # the next heartbeat asks again
             return [Reply(change.request.call, error)]
         log.info("the topology is %s", change.request.runtime.name)

@@ -151,7 +151,7 @@ class DurableNodes:
             log.error("%s; it is written again", why)
             self._missing[kind] = value
         else:
-            log.error("%s; nobody knows what it was", why)
+            log.error("%s; what it was is unknown", why)
 
     def answered(self, event: NodeWritten | StoreFailed) -> bool:
         """Take the answer to one of our writes. False if it is not one of ours."""

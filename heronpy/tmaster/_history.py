@@ -6,7 +6,7 @@ on the clock of its source but never later than now. Two cases are not that simp
 * A report after a gap of more than a minute (its Metrics Manager was away) is about all minutes since the last one.
   Counters are spread evenly over them, in whole numbers; means all go to the last minute.
 * The first report of a life says what happened since that life began. If it began while this history did, that is
-  the gap. If not, this Topology Master is a restarted one, and nobody knows any more which minutes it was: it counts
+  the gap. If not, this Topology Master is a restarted one, and it is not known any more which minutes it was: it counts
   for all time only.
 """
 
@@ -153,7 +153,7 @@ class History:
                 space.check_invariants()
 
     def _minutes_of(self, delta: Delta, now_ms: int) -> range:
-        """The minutes that a report's counters are about; none if nobody knows."""
+        """The minutes that a report's counters are about; none if they are unknown."""
         if delta.first_of_life and delta.since_ms < self.started_ms - BIRTH_GRACE_MS:
             return range(0)
         until_ms = min(delta.time_ms, now_ms)

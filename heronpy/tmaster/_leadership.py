@@ -2,7 +2,7 @@
 
 Two nodes of the state manager say it. The ephemeral one (`tmasters`) is how others find the active Topology Master, and
 how a standby learns that it is gone. But a process that was stopped for long does not know that its session is over. So
-whoever owns the ephemeral node also takes the next *term* in a durable node (`epochs`), by compare-and-set, and every
+the owner of the ephemeral node also takes the next *term* in a durable node (`epochs`), by compare-and-set, and every
 write to the state manager depends on that node's value: a Topology Master whose term is over can write nothing more.
 The same value holds the restore epoch, so a restore, too, is begun by the active Topology Master or not at all.
 

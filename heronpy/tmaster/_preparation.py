@@ -1,6 +1,6 @@
 """What executors are to start before it is in force: a node beside the packing plan. Decisions only, see `_core`.
 
-The node names what an update is going to need, and nothing else may be concluded from it. Whoever is active writes it
+The node names what an update is going to need, and nothing else may be concluded from it. The active one writes it
 for its update, and empties it if nothing came of that: what a predecessor has left behind ends so, too. A plan that is
 durable stays in the node: executors may see the two nodes in any order, and would end what they have just started.
 """

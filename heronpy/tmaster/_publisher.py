@@ -35,7 +35,7 @@ class PlanPublisher:
     """Saves and publishes the plans of one Topology Master."""
 
     def __init__(self, saved: PhysicalPlan | None) -> None:
-        """Begin with the plan that the state manager holds: it was saved, and whoever registers may have it."""
+        """Begin with the plan that the state manager holds: it was saved, and those that register may have it."""
         self.saved_version = self.published_version = saved.version if saved is not None else 0
         self._newest = saved
         self._saving: PhysicalPlan | None = None

@@ -131,7 +131,7 @@ class TopologyMaster:
         tick_s = min(TICK_S, self._timeout_s / 4)
         next_s = time.monotonic() + tick_s
         while True:
-            self._wake.clear()  # before: what is due already is waited for, too, or nobody else would have a turn
+            self._wake.clear()  # before: what is due already is waited for, too, or nothing else would have a turn
             due_s = min(next_s, self.core.due_s if self.core.due_s is not None else next_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(_PAUSE_MIN_S, due_s - time.monotonic())):

@@ -16,7 +16,7 @@ class SketchSpace:
         self._minutes: dict[int, dict[str, Sketch]] = {}
 
     def add(self, minute: int | None, name: str, sketch: Sketch) -> None:
-        """Add what was measured in a minute; None: nobody knows when."""
+        """Add what was measured in a minute; None: the minute is unknown."""
         if name not in self._all_time and len(self._all_time) >= NAMES_MAX:
             return
         self._all_time.setdefault(name, Sketch()).merge(sketch)

@@ -12,7 +12,7 @@ Events in, effects out: no clock, no socket, no state manager. The rules:
 * A packing is another one if it has other tasks, has them elsewhere, or has them run other code. Whether that code is
   accepted makes none.
 * With checkpoints it comes into force together with a restore epoch in which no plan has had the packing before: what
-  is routed by one packing never meets state that is divided by another, whoever dies between the two.
+  is routed by one packing never meets state that is divided by another, whichever process dies between the two.
 * Versions grow over all incarnations of the Topology Master: after what the state manager holds and after what any
   Stream Manager says it has, because a plan may have been sent that could not be saved. Restore epochs are durable
   before any plan has them.

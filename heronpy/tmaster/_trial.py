@@ -1,6 +1,6 @@
-"""New code on trial: when the old one comes back though nobody says so. Decisions only, see `_core`.
+"""New code on trial: when the old one comes back without a command. Decisions only, see `_core`.
 
-Whoever has brought the new code accepts it by an update to the same plan without the trial, or has it rolled back. If
+The updater of the code accepts it by an update to the same plan without the trial, or has it rolled back. If
 neither comes in time, for example because the command line has died, or if user code asks for a restore, the Topology
 Master rolls back by itself. With checkpoints none is taken during a trial, so that the old code goes on with the one
 that the new code has begun with, and no sink has committed anything of the new code.
@@ -66,7 +66,7 @@ class Trials:
             return ""
         if not self._failure and now_s >= self._deadline_s:
             self._failure = "it was not accepted in time"
-            log.warning("the trial of new code is over, and nobody has accepted it")
+            log.warning("the trial of new code is over, and it was not accepted")
         if self._failure:
             self._deadline_s = now_s + 1.0  # an update may be under way
         return self._failure

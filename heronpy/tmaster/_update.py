@@ -76,7 +76,7 @@ class PlanUpdate:
     """Under way."""
     retry_s: float = 0.0
     problem: str = ""
-    """Why it has not come further, for whoever has asked."""
+    """Why it has not come further, for the caller."""
     deadline_s: float = 0.0
     rest_by_s: float = 0.0
     """When neither the start of processes nor what they read is waited for any more; 0: nothing is."""

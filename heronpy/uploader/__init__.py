@@ -9,7 +9,7 @@
     remove(ref, topology_id=launch.topology_id)                          # at kill; the last user deletes it
 
 A package is content-addressed: its name is its SHA-256. What is fetched is compared with the size and the SHA-256 of
-its reference before anything of it is unpacked. Unpacking trusts nobody all the same: there are only regular files and
+its reference before anything of it is unpacked. Unpacking trusts nothing all the same: there are only regular files and
 directories, all below the target, and not too many of them; the target is there whole, or not at all.
 
 Packages are kept where checkpoints can be, too (`heronpy.checkpoints.open_storage`): a directory, local or shared, S3

@@ -82,7 +82,7 @@ class Uploader(ABC):
 
     @abstractmethod
     def remove_all(self, *, topology_id: str, keep: Collection[PackageRef] = ()) -> None:
-        """The same for whatever a topology has stored but `keep`; nobody need know what that is."""
+        """The same for whatever a topology has stored but `keep`; the caller need not know what that is."""
 
     def close(self) -> None:
         """Give back connections."""

@@ -2,13 +2,13 @@
 
     <sha256>.<generation>.tar.gz            a package
     uses/<package>~<topology id>            a topology uses it
-    removing/<package>~<topology id>~<word> whoever kills that topology is about to delete it
+    removing/<package>~<topology id>~<word> a kill of that topology is about to delete it
 
-Of one who stores a package that is there already, and one who deletes it because nobody uses it, only one may succeed,
+Of one who stores a package that is there already, and one who deletes it because it is unused, only one may succeed,
 and storages have no transactions. So each first says what it is going to do and then looks at what the other has said:
 the one creates its use and then looks for a removal, the other creates its removal and then looks for uses. At least
 one of them sees the other. Who deletes gives way; who stores takes another name, that of the next generation, so that
-nobody waits, not even for one that has died.
+no process waits, not even for one that has died.
 
 Each removal has a word of its own: of two that kill one topology, neither ends what the other has said. The mark of one
 that has died stays; it is empty.
@@ -54,7 +54,7 @@ class StoredUploader(Uploader):
                         break
                     self._storage.delete([_marker("uses", name, topology_id)])
                 except BaseException:
-                    # Also after an interrupt: nobody would remove the use of a topology that does not come to be.
+                    # Also after an interrupt: nothing would remove the use of a topology that does not come to be.
                     with contextlib.suppress(HeronError):
                         self._remove(name, topology_id)
                     raise

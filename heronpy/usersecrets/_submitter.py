@@ -64,7 +64,7 @@ def _file(name: str, path: str) -> str:
 
 
 def _at_once(path: str, flags: int) -> int:
-    """Open a file; a pipe, too, that nobody writes, and that would be waited for."""
+    """Open a file; a pipe, too, that has no writer, and that would be waited for."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

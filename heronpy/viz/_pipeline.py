@@ -21,7 +21,7 @@ def pipeline() -> Row:
                     Query(gauge("heron_pipeline_batch_length_seconds", TOPOLOGY, how="max"), "length of a batch"),
                 ),
                 unit="s",
-                description="Above three lengths of a batch nobody runs `heron pipeline run`, or it fails.",
+                description="Above three lengths of a batch `heron pipeline run` is not started, or fails.",
             ),
             Panel(
                 title="Batches",

@@ -1,7 +1,7 @@
 """Where the Metrics Managers of the running topologies are, for Prometheus, and what their topologies may use.
 
 A Metrics Manager writes the address of its endpoint into its container's directory, and removes it when it ends. One
-that was killed leaves the file behind until it runs again: Prometheus then finds nobody there, which is what it should
+that was killed leaves the file behind until it runs again: Prometheus then gets no answer, which is what it should
 say.
 """
 
@@ -114,14 +114,14 @@ class Discovery:
     def refresh(self) -> list[Launch]:
         """Look, and write what has changed. Returns the topologies that run.
 
-        A file is replaced at once: whoever reads it never sees a part of it.
+        A file is replaced at once: a reader never sees a part of it.
 
         Raises:
             StateError: what runs cannot be found out, or a file cannot be written. The files are as they were.
         """
         launches = self._find()
         if self._targets_file is not None:
-            # Before the targets: whoever is scraped must be believed by then.
+            # Before the targets: what is scraped must be trusted by then.
             self._write(self._targets_file.with_suffix(AUTHORITIES_SUFFIX), _authorities(launches, self._scraper))
             self._write(self._targets_file, json.dumps(targets(launches, self._reported), indent=2) + "\n")
         if self._limits_file is not None:

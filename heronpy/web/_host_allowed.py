@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 class HostAllowed:
     """Refuses requests that are addressed to another name than this server's.
 
-    Allowed are `localhost` and below, every IP address (nobody can have another address point here), and the names
+    Allowed are `localhost` and below, every IP address (no attacker can have another address point here), and the names
     that are configured.
     """
 

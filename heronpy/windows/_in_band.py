@@ -2,7 +2,7 @@
 
 A watermark w of a task says that it will send no element of a time before w, as far as it knows. Sources and event-time
 nodes make them: the latest time seen, less the lateness that is allowed. A task's is the least of its upstream tasks'
-(Akidau et al., MillWheel, VLDB 2013, §4). A source that has ended, or is silent, holds up nobody: its watermark is END,
+(Akidau et al., MillWheel, VLDB 2013, §4). A source that has ended, or is idle, holds up no other: its watermark is END,
 until data comes. So watermarks may go back; an element behind the watermark is late, not lost.
 
 A watermark arrives after every element that its task emitted before it: it travels as a control batch, which keeps its
@@ -24,7 +24,7 @@ on its way to it, or through a Stream Manager that died, is lost. Watermarks are
 class Clock(EventClock):
     """The event time of one source or event-time node in one task.
 
-    Whoever sees an element calls `observe`, unless its time is not later than `latest_ms`, and sets `fresh`. An element
+    Who sees an element calls `observe`, unless its time is not later than `latest_ms`, and sets `fresh`. An element
     with a time far in the future is kept: it waits in its window until time comes there, and makes no other late.
     """
 
@@ -35,7 +35,7 @@ class Clock(EventClock):
 
         Args:
             lateness_ms: how far elements may be out of order.
-            idle_ms: after how long without elements it holds up nobody.
+            idle_ms: after how long without elements it holds up no other.
             now_ms: the time of any clock that only goes forward.
         """
         super().__init__(MAX_ADVANCE_MS)
@@ -57,7 +57,7 @@ class Clock(EventClock):
         return NEVER if self.latest_ms == NEVER else self.latest_ms - self._lateness_ms
 
     def paused(self, for_ms: int) -> None:
-        """For so long nobody has asked the source, so this was no silence."""
+        """For so long the source was not asked, so this was no silence."""
         self._seen_at_ms += for_ms
 
 
@@ -126,7 +126,7 @@ class Upstream:
         return task in self._marks
 
     def follow(self, tasks: Collection[int]) -> None:
-        """These are the tasks now. Of new ones nothing is known yet; nobody waits for those that are gone."""
+        """These are the tasks now. Of new ones nothing is known yet; those that are gone are not waited for."""
         if self._marks.keys() != set(tasks):
             self._marks = {task: self._marks.get(task, NEVER) for task in tasks}
             self.low = min(self._marks.values(), default=END)

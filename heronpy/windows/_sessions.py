@@ -159,7 +159,7 @@ class SessionEngine(WindowEngine):
         session[COUNT], session[DUE] = 0, None
         released: tuple[Any, ...] = ()
         if session[FIRED] and self._lateness_ms in (0, FOREVER):
-            closes = True  # nobody will need to know how far it reached
+            closes = True  # how far it reached is not needed any more
         if closes or not self._accumulating:
             released = (acc,)
             del session[ACC:]

@@ -131,7 +131,7 @@ def launch_service(launch: Launch) -> None:
         child.wait()
         last = "\n".join(filter(None, (tail(path, from_byte=start) for path, start in starts.items())))
         raise UnavailableError(f"the scheduler service of {launch.topology} {why}" + (f":\n{last}" if last else ""))
-    # Reaped when it ends, should this process live that long; a daemon thread holds up nobody's exit.
+    # Reaped when it ends, should this process live that long; a daemon thread holds up no exit.
     threading.Thread(target=child.wait, name="reap-scheduler", daemon=True).start()
 
 
@@ -153,7 +153,7 @@ def ensure_service(launch: Launch) -> None:
 
 
 def revive(launch: Launch) -> bool:
-    """Start what is dead of a topology that is to run, if nobody else will do it. Returns whether anything was.
+    """Start what is dead of a topology that is to run, if nothing else will do it. Returns whether anything was.
 
     With a service, that is the service, on this host. Executor 0 starts a dead service again; when both are dead, after
     all processes died at once or after a reboot, it is done here. Without one, it is containers that the cluster has
@@ -332,7 +332,7 @@ def _ask(
 async def _call(
     launch: Launch, endpoint: str, method: str, request: Any, timeout_s: float
 ) -> scheduler_pb2.SchedulerReply:
-    # Here, because commands that ask nobody would wait for gRPC.
+    # Here, because commands without a call would wait for gRPC.
     import grpc.aio
 
     from heronpy.proto import scheduler_pb2_grpc

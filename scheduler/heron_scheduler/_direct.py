@@ -2,7 +2,7 @@
 
 The cluster keeps the containers running, and the state manager says what is meant to run, so any machine that reaches
 both will do. The scheduler's node there is written when a submission is complete, and emptied when a kill begins: a
-topology whose node is missing or empty is started again by nobody.
+topology whose node is missing or empty is never started again.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def adopt(launch: Launch) -> None:
     begun: Path | None = None
     try:
         above.mkdir(parents=True, mode=0o700, exist_ok=True)
-        # Elsewhere, and then renamed: the copy is there as a whole or not at all, whoever is killed meanwhile, and
-        # whoever else makes one. No topology has such a name.
+        # Elsewhere, and then renamed: the copy is there as a whole or not at all, whatever is killed meanwhile, and
+        # whatever else makes one. No topology has such a name.
         begun = Path(tempfile.mkdtemp(dir=above, prefix=f".{launch.dir.name}."))
         _scheduler(launch).adopt(begun)
         if not (begun / TOKEN_FILE).exists():
@@ -217,7 +217,7 @@ def _sweep(above: Path) -> None:
 
 
 def means_to_run(statemgr: StateManager, launch: Launch) -> bool:
-    """Whether the submission of a topology is complete, and nobody has begun to kill it."""
+    """Whether the submission of a topology is complete, and no kill of it has begun."""
     return is_ours(statemgr, launch) and bool(statemgr.get(Kind.SCHEDULERS, launch.topology))
 
 

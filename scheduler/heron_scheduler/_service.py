@@ -196,7 +196,7 @@ class SchedulerService(scheduler_pb2_grpc.SchedulerServicer):
             self._scheduler.on_kill()
             if not keep_state:
                 remove_engine_state(self._launch)
-            loop.call_soon_threadsafe(self._killed.set)  # also when nobody waits for the end any more
+            loop.call_soon_threadsafe(self._killed.set)  # also when no caller waits for the end any more
 
         await self._in_turn(kill)
 

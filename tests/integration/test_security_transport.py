@@ -106,7 +106,7 @@ async def test_a_caller_is_who_its_certificate_says_and_not_who_it_says(launch: 
             await say(echo.port, launch.security("stmgr-3"), container_identity(1), metadata=another)
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         nobody = another[:1]
-        with pytest.raises(grpc.aio.AioRpcError, match="the certificate is not that of nobody"):
+        with pytest.raises(grpc.aio.AioRpcError, match="the certificate is not that of an unnamed process"):
             await say(echo.port, launch.security("stmgr-3"), container_identity(1), metadata=nobody)
     assert echo.metadata == []
 

@@ -119,7 +119,7 @@ def test_the_plan_is_drawn_as_text() -> None:
         "  default(word, n) ──FIELDS(word)──▶ left",
         "  default(word, n) ──ALL──▶ a-last",
     ]
-    assert lines[-1] == "  default(word)  read by nobody"
+    assert lines[-1] == "  default(word)  no consumers"
 
 
 def test_the_plan_as_json_has_the_trackers_names() -> None:

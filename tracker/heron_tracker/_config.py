@@ -86,7 +86,7 @@ class TrackerConfig:
     hosts: tuple[str, ...] = ()
     """Names that it may be addressed by, besides its own address, other IP addresses and localhost."""
     actions: bool = False
-    """Whether whoever may ask may also activate, deactivate, restart and kill topologies."""
+    """Whether clients that may ask may also activate, deactivate, restart and kill topologies."""
     profiling_get: bool = False
     """Whether instances can be profiled by GET, as in Heron, and not only by POST."""
     cors_origins: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """All topologies of all state managers, kept up to date by watches.
 
-Each state manager is followed by a task of its own with threads of its own, so that one that hangs holds up nobody.
+Each state manager is followed by a task of its own with threads of its own, so that one that hangs holds up no other.
 While one does not answer, what it last said is still served, with the reason beside it.
 
 Each topology is a failure domain of its own: its state is read in a thread, within limits; one that cannot be read is

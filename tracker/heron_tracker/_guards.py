@@ -4,7 +4,7 @@ Three doors, each against a different stranger:
 
 - `heronpy.web.HostAllowed`: a page of another site that has had its own name point to this address (DNS rebinding).
   The browser then takes this Tracker for that site, and sends the site's name as Host.
-- `TokenRequired`: whoever can connect: another user of this machine, or of the network.
+- `TokenRequired`: clients that can connect: another user of this machine, or of the network.
 - `DeliberateChanges`: a page that makes the user's browser send a request (CSRF). What a form or a link can send
   without asking first has no header of the sender's choice.
 """
@@ -83,7 +83,7 @@ def _suspicion(scope: Scope) -> str | None:
         return "requests that change something are not accepted from pages of other sites"
     bearer = header(scope, b"authorization").lower().startswith("bearer ")
     if not bearer and not header(scope, CHANGE_HEADER.encode()):
-        # Credentials of basic authentication do not count: browsers add them by themselves, whoever asks.
+        # Credentials of basic authentication do not count: browsers add them by themselves, whichever page asks.
         return f"requests that change something must carry a bearer token, or the header {CHANGE_HEADER}"
     return None
 

@@ -194,7 +194,7 @@ async def _fetch(
 async def _ask(
     tmasters: Tmasters, topology: Topology, request: tmaster_pb2.MetricsRequest, *, must_know: bool = True
 ) -> tmaster_pb2.MetricsReply:
-    """Ask, and refuse names that nobody has.
+    """Ask, and refuse unknown names.
 
     Of several metrics some may be unknown: a component that has never failed a tuple has no count of them.
     """

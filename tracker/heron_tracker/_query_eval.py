@@ -13,7 +13,7 @@ A value is a list of lines. A line is a map of minutes to numbers that belongs t
 
 Two sides of instances of which none is on both sides have an empty result, as in Heron.
 
-Whoever asks decides how much is calculated, so every query has a budget: of points (one number in one minute of one
+The client decides how much is calculated, so every query has a budget: of points (one number in one minute of one
 line), because each costs about 100 bytes while it is needed, and of time.
 """
 

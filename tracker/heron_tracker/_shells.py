@@ -60,7 +60,7 @@ class Shells:
     """The containers of all topologies, as one can ask them."""
 
     def __init__(self, read_record: Callable[[Topology, int], Awaitable[bytes | None]]) -> None:
-        """Ask nobody yet.
+        """Make no call yet.
 
         Args:
             read_record: Reads the record of a container from the state manager.

@@ -60,7 +60,7 @@ class Tracker:
         self.stored.keep(topology.id for topology in topologies)
 
     def keep_running(self, task: asyncio.Task[None]) -> None:
-        """Keep a task until it ends, although whoever asked for it has gone; its error is logged."""
+        """Keep a task until it ends, although its caller has gone; its error is logged."""
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 

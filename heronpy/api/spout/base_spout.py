@@ -57,6 +57,6 @@ class BaseSpout(BaseComponent):
         """Say that no tuple of an earlier time will come from this task, as far as it knows; behind what was emitted.
 
         For a spout that declares `topology.component.watermark.field`. Repeat it every second, since none is replayed;
-        `heronpy.windows.END` says that nobody need wait for this task now.
+        `heronpy.windows.END` says that no task need wait for this one now.
         """
         self.delegate.send_watermark(watermark_ms)

@@ -1,6 +1,6 @@
 """Sinks whose writer dies between prepare and commit, and is replaced an hour later.
 
-The writer is a process that is killed. Its clock is an hour behind, and so are the times of its files: for whoever
+The writer is a process that is killed. Its clock is an hour behind, and so are the times of its files: for those who
 commits what it has prepared, an hour has passed.
 """
 

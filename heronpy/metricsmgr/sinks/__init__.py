@@ -1,7 +1,7 @@
 """Sinks: where a Metrics Manager sends what it collects, and how to write one of your own.
 
 A sink is a class with Heron's four methods (`IMetricsSink`), named in a cluster's `metrics_sinks.yaml`. Each runs in a
-thread and behind a bounded queue of its own: one that fails or hangs costs its own records, and nobody else's. It is
+thread and behind a bounded queue of its own: one that fails or hangs costs its own records, and no other sink's. It is
 proven with `heronpy.testing.sinks_kit`.
 """
 

@@ -43,7 +43,7 @@ _TRY_AGAIN = ("too many requests", "raft: stopped", "server stopped")
 
 
 class NotSentError(Exception):
-    """The request reached nobody: it was not done. `refused` says why no further attempt will get any further."""
+    """The request reached no server: it was not done. `refused` says why no further attempt will get any further."""
 
     def __init__(self, reason: str, refused: str | None = None) -> None:
         super().__init__(reason)

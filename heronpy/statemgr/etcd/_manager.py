@@ -86,7 +86,7 @@ class EtcdStateManager(StateManager):
         # Guards the tables; never held during a call.
         self._tables = threading.Lock()
         self._owned: dict[str, _Owned] = {}
-        self._abandoned: set[str] = set()  # paths where this session may have a node that nobody wants
+        self._abandoned: set[str] = set()  # paths where this session may have an unwanted node
         self._wake = threading.Event()
         self._keeper: threading.Thread | None = None
         try:
@@ -148,7 +148,7 @@ class EtcdStateManager(StateManager):
         return True
 
     def _write(self, path: str, value: bytes, keys: Sequence[str], conditions: Sequence[Json]) -> Written:
-        """Replace a node if it is as it nearly always is: ours if we own it, else nobody's or not there."""
+        """Replace a node if it is as it nearly always is: ours if we own it, else without an owner or not there."""
         owned = path in self._owned
 
         def change(session: Session) -> tuple[Sequence[Json], Sequence[Json]]:
@@ -287,7 +287,7 @@ class EtcdStateManager(StateManager):
                     self._watches.look_again()
                 trouble, pause_s = True, _RETRY_S
             except Exception:
-                # Whatever it is: without this thread the session expires, and nobody would notice its end.
+                # Whatever it is: without this thread the session expires, and nothing would notice its end.
                 if not self._closed:
                     log.exception("will try again to look after nodes in etcd")
 

@@ -242,7 +242,7 @@ class Sessions:
         ttl_s = max(1, round(self._session_timeout_s))
         lease = int(self.call(what, "lease/grant", {"TTL": str(ttl_s)}, deadline_s)["ID"])
         key = f"{self._root}/{SESSIONS}/{lease:016x}"
-        # Twice does no harm: nobody else knows this key.
+        # Twice does no harm: no other client knows this key.
         answer = self.call(what, "kv/txn", transaction([], [put(key, b"", lease)]), deadline_s)
         self.current = Session(lease, key, revision_of(answer))
         self.opened()

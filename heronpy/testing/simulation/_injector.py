@@ -68,7 +68,7 @@ class Injector:
                 self._until(for_s, lambda: self._cluster.store.set_away(False), data_path=False)
             case StateEmptied():
                 if not self._cluster.was_read:
-                    return  # nobody could know what it had
+                    return  # what it had would be unknown
                 self._cluster.store.empty()
                 self._until(0, lambda: None, data_path=False)
             case Expire(process, for_s):

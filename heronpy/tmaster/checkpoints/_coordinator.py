@@ -9,7 +9,7 @@
                           +--the record is read back, and says what was committed-------------------------+
 
 A checkpoint is begun durably, so that no id is used twice; collects one snapshot from each task of the plan; has its
-manifest stored, without which nobody could read it; and is committed by a write that depends on the fence, which holds
+manifest stored, without which it could not be read; and is committed by a write that depends on the fence, which holds
 term *and* restore epoch. Three things follow from that:
 
 * A Topology Master whose term is over begins and commits nothing.
@@ -181,7 +181,7 @@ class CheckpointCoordinator:
 
     @property
     def has_read_ahead(self) -> bool:
-        """Whether nobody in the plan is to read ahead any more, or just now."""
+        """Whether no task of the plan is to read ahead any more, or just now."""
         return self.phase is not Phase.RUNNING or not any(map(self._yet_to_read, self.shares))
 
     @property

@@ -101,7 +101,7 @@ class Fallback:
         self.problem = ""
 
     def unknown(self, event: IntactUnknown) -> None:
-        """Nobody can say now."""
+        """It is unknown now."""
         self._looking, self._next_s = 0, event.now_s + AGAIN_S
         self.problem = f"the storage of checkpoints does not answer: {event.reason}"
         log.warning("%s", self.problem)

@@ -1,7 +1,7 @@
 """Who takes part in a restore epoch, and whether somebody of them is gone.
 
 A process belongs to an epoch only if it took part in that epoch's restore. One that was started later has lost what its
-predecessor held, and says so by what it reports: it has restored nothing, or has another incarnation. So nobody needs
+predecessor held, and says so by what it reports: it has restored nothing, or has another incarnation. So no one needs
 to have seen the death; also one that fell into a time without a Topology Master is found.
 
 All tasks and Stream Managers are members, also at least once. There a task without state could be replaced alone; but
@@ -20,7 +20,7 @@ class Members:
     """The latest reports, and the incarnations that belong to the epoch."""
 
     def __init__(self) -> None:
-        """Know nobody."""
+        """Know no process."""
         self._epoch = 0
         self.tasks: Mapping[int, str] = {}
         """The Stream Manager of each."""

@@ -54,7 +54,7 @@ def is_lost(pod: Mapping[str, Any], now_s: float) -> bool:
     """Whether a pod that is to end is on a node that cannot say so.
 
     Either its grace time is long over, or Kubernetes itself has deleted it because of its node (which it says in the
-    condition DisruptionTarget) and does not take it for ready: then nobody is there who would use the grace time.
+    condition DisruptionTarget) and does not take it for ready: then no process is there to use the grace time.
     """
     metadata = pod["metadata"]
     if not metadata.get("deletionTimestamp"):

@@ -1,7 +1,7 @@
 """Removes pods of lost nodes from a namespace: `python -m heron_scheduler.kubernetes.lost_pods [--namespace NAME]`.
 
 Run one per namespace, as a Deployment (the Helm chart has it): so that a topology whose node is gone runs again on
-another one though nobody looks.
+another one without an operator.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ umask 077
 dirs="{directory}/heron-$(id -u)-{topology_id}-"
 dir="$dirs$SLURM_JOB_ID"
 if active=$(squeue --noheader --me --format=%i); then
-  for old in "$dirs"*; do  # of jobs that were killed as a whole: nobody else would remove them
+  for old in "$dirs"*; do  # of jobs that were killed as a whole: nothing else would remove them
     [ -d "$old" ] && [ -O "$old" ] && [ ! -L "$old" ] || continue
     printf '%s\n' "$active" | grep -qx "${{old##*-}}" || rm -rf "$old"
   done

@@ -219,7 +219,7 @@ def lock_of(directory: Path) -> int:
 
 
 def remove_old(base: Path, prefix: str) -> None:
-    """What supervisors have left that were killed: nobody else would remove it."""
+    """What supervisors have left that were killed: nothing else would remove it."""
     for path in base.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
             found = path.lstat()
