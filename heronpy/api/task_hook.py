@@ -72,7 +72,7 @@ class ITaskHook:
         """Called after the component's `initialize()`."""
 
     def clean_up(self) -> None:
-        """Called when the task ends in order."""
+        """Called when the task ends gracefully."""
 
     def emit(self, emit_info: EmitInfo) -> None:
         """A tuple was emitted."""

@@ -12,7 +12,7 @@ _SAMPLE_S = 0.1
 
 
 class Tree:
-    """A process with all that it has started: its CPU time since the first look, and its peaks of memory."""
+    """A process with all that it has started: its CPU time since the first sample, and its peaks of memory."""
 
     def __init__(self, pid: int) -> None:
         self._root = psutil.Process(pid)

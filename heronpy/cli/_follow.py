@@ -58,7 +58,7 @@ class Follower:
                 opened = path.open("rb")
             except FileNotFoundError:  # rotated once more in this moment: the next call finds it
                 break
-            data += self._drain()  # what came between the last look and the rotation
+            data += self._drain()  # what came between the last read and the rotation
             self.close()
             self._file = opened
             data += self._drain()

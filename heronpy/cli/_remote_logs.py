@@ -28,7 +28,7 @@ LINES_MAX = 10_000_000
 """All lines, as far as a follower reads back."""
 POLL_S = 1.0
 LIST_S = 10.0
-"""How often is looked for new containers and new files."""
+"""How often new containers and new files are searched for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def top(
     instances: Annotated[bool, typer.Option("--instances", "-i", help="A line for each instance.")] = False,
     sort: Annotated[str, typer.Option("--sort", "-s", metavar="COLUMN", help=f"One of {', '.join(COLUMNS)}.")] = "cpu",
     interval: Annotated[float, typer.Option("--interval", "-n", help="Refresh interval in seconds.", min=0.2)] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.", show_default=False)] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit.", show_default=False)] = False,
     as_json: AsJson = False,
     config_path: ConfigPath = None,
     config_property: ConfigProperty = None,
@@ -80,7 +80,7 @@ def _plain(launch: Launch, seen: Snapshot) -> dict[str, Any]:
 
 
 def _live(launch: Launch, look: Look, console: Any, *, sort: str, interval_s: float) -> None:
-    """Look again and again. The terminal is as it was when this returns, or raises.
+    """Refresh until interrupted. The terminal is as it was when this returns, or raises.
 
     Raises:
         NotFoundError: the topology was killed.

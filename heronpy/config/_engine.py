@@ -217,7 +217,7 @@ class SubmitConfig:
 
     wait_s: float = _key(20.0, "heron.submit.wait.secs")
     """How long it waits for the containers, to see that their hosts can run them: one that cannot ends the submission.
-    What takes longer, for want of room say, is no error. 0: it does not wait."""
+    What takes longer, for lack of resources say, is no error. 0: it does not wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ On the host, in the foreground, started again by the cluster whenever it ends wi
     python -m heronpy.container BOOTSTRAP_FILE [--dir WORKDIR]
 
 It makes the topology's directory, fetches the packages, takes an incarnation, asks the Topology Master for the
-container's certificate and becomes the executor. SIGTERM ends it in order. Exit codes:
+container's certificate and becomes the executor. SIGTERM ends it gracefully. Exit codes:
 
     0    ended on purpose: by SIGTERM, or because it is not needed any more
     75   try again, here or on another host: something does not answer now (`EX_TEMPFAIL`)

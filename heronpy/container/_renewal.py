@@ -34,7 +34,7 @@ class CertificateRenewal:
         self._child: subprocess.Popen[bytes] | None = None
 
     def tick(self, now_ms: float) -> None:
-        """Look whether it is due, or done; to be called about once a second."""
+        """Check whether it is due, or done; to be called about once a second."""
         if self._child is not None and (code := self._child.poll()) is not None:
             self._child = None
             if code:

@@ -63,7 +63,7 @@ from heronpy.supervision import (
 log = logging.getLogger(__name__)
 
 POLL_S = 0.05
-"""How often is looked for what is due, while something is: a start, or the end of somebody's patience."""
+"""How often due work is checked for, while there is some: a start, or the end of a timeout."""
 IDLE_POLL_S = 0.5
 """The same while all processes run. A death is noticed at once: the kernel sends SIGCHLD."""
 LOOK_S = 1.0
@@ -76,7 +76,7 @@ Table = Callable[[Launch, int, PackingPlan], Sequence[Command]]
 class Executor:
     """Starts the processes of one container and keeps them running until cancelled.
 
-    Cancelled, it ends them in order; a process that takes longer than the stop timeout is killed with all of its
+    Cancelled, it ends them gracefully; a process that takes longer than the stop timeout is killed with all of its
     process group, and at last whatever user code left running in the container is killed too. `owner` is for
     clusters that must not outlive a test: the executor ends by itself, in the same order, when that process is gone. So
     it does when the topology's directory is gone, or says that the topology was killed, and when the state manager has
@@ -228,7 +228,7 @@ class Executor:
                         await died.wait()
                 died.clear()
             except asyncio.CancelledError as e:
-                # Cancelled again and again it still ends in order: that takes at most a stop timeout per stage.
+                # Cancelled again and again it still ends gracefully: that takes at most a stop timeout per stage.
                 cancelled = e
                 self._apply(StopRequested(_now_ms()))
             self._reap()

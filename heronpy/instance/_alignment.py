@@ -223,7 +223,7 @@ class Alignment:
         return self._give_up(self._current, "it was aborted")
 
     def time_passed(self, now_s: float) -> list[Effect]:
-        """Look whether an alignment takes too long."""
+        """Check whether an alignment takes too long."""
         if self._current is None or self.due_s is None or now_s < self.due_s:
             return []
         return self._switch(self._current)

@@ -95,7 +95,7 @@ class TaskCore:
     metrics: TaskMetrics = field(default_factory=TaskMetrics)
     saved: InitVar[Saved | None] = None
     """With checkpoints: what the task is restored from, maybe nothing. Without: None, and all state is in memory. It is
-    not kept: it may take as much room as the state."""
+    not kept: it may take as much space as the state."""
     roll_back: Callable[[str], None] = lambda _reason: None
     """With checkpoints: ask that all tasks are restored; any thread."""
     secrets: Secrets = field(default_factory=lambda: NO_SECRETS)

@@ -171,7 +171,7 @@ class GatewayCheckpoints:
             self._kept.append(frame)
 
     def tick(self, now_s: float) -> None:
-        """Look what is due; to be called several times a second."""
+        """Check what is due; to be called several times a second."""
         self._now_s = now_s
         alignment = self._alignment
         if alignment is not None and alignment.due_s is not None and alignment.due_s <= now_s:

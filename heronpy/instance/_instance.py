@@ -132,7 +132,7 @@ class Instance:
                 with contextlib.suppress(Exception):  # what ends this process matters more than its last metrics
                     await self._reporter.flush(1.0)
         if error is not None:
-            # Not the error itself: sys.exit(0) in user code would look like an end in order.
+            # Not the error itself: sys.exit(0) in user code would look like a graceful end.
             raise InstanceFailed(f"{self._id}: {error!r}")
 
     async def _stop_task(self) -> None:

@@ -254,7 +254,7 @@ class RestorableThread(TaskThread):
         return task
 
     def _kept(self, to: _Restore) -> SpoutTask | None:
-        """The present component if it goes on: what is not committed of its tuples it was told to emit again."""
+        """The present component if it goes on: what is not committed of its tuples it was asked to emit again."""
         task = self._task
         if not isinstance(task, SpoutTask) or self._failed or not task.replays:
             return None

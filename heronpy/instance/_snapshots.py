@@ -29,7 +29,7 @@ IDLE_SLICE_S: Final = 0.001
 
 SETTLE_STEP_S: Final = 0.01
 SETTLE_STEPS: Final = 500
-"""So often it is looked whether a bolt still holds tuples; then its snapshot fails."""
+"""So often it is checked whether a bolt still holds tuples; then its snapshot fails."""
 
 
 class EpochEnded(BaseException):

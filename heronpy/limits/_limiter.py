@@ -36,8 +36,8 @@ class Overrun:
 class Limiter:
     """Limits the instances of one container, as `heron.executor.limits` says.
 
-    Without cgroups the RAM of an instance is looked at when `overruns` is called: what its children take, and what is
-    taken between two looks beyond `DATA_SLACK_BYTES` of it (RLIMIT_DATA: there allocations fail), is not seen; CPU is
+    Without cgroups the RAM of an instance is checked when `overruns` is called: what its children take, and what is
+    taken between two checks beyond `DATA_SLACK_BYTES` of it (RLIMIT_DATA: there allocations fail), is not seen; CPU is
     not limited.
     """
 
@@ -137,7 +137,7 @@ class Limiter:
         except UnavailableError as e:
             if self._config.limits == "cgroup":
                 raise UnavailableError(f"heron.executor.limits is cgroup, but {e}") from e
-            log.warning("%s: the RAM of instances is looked at once a second instead, their CPU is not limited", e)
+            log.warning("%s: the RAM of instances is checked once a second instead, their CPU is not limited", e)
         self._opened = True
         if self._cgroups is not None and not self._cgroups.limits_cpu:
             log.warning("no cgroup hierarchy has the cpu controller: the CPU of instances is not limited")

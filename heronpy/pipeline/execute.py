@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 # A batch task makes millions of tuples and no cycles: the collector would look at them again and again.
 _GC_THRESHOLDS = (200_000, 50, 100)
 _RELIEF = 4096
-"""So many elements of the input, and a task looks whether its memory is full."""
+"""So many elements of the input, and a task checks whether its memory is full."""
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def open_archives(job: Job, plan: BatchPlan, history: History | None = None) -> 
 
 
 def named_archives(job: Job, plan: BatchPlan, history: History | None) -> list[ArchiveInput]:
-    """All archives of a plan; nothing is looked at yet.
+    """All archives of a plan; nothing is read yet.
 
     Raises:
         ConfigError: an archive has another batch length than the program.

@@ -106,7 +106,7 @@ def live_reader(job: Job, node: StoreNode) -> Iterator[StoreReader]:
 def _readable(node: StoreNode) -> Iterator[None]:
     try:
         yield
-    except OSError as e:  # also that there is no room for what does not fit in memory
+    except OSError as e:  # also that there is no space for what does not fit in memory
         raise UnavailableError(f"view {node.store_name} cannot be compared: {e}") from e
 
 

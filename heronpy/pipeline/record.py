@@ -160,7 +160,7 @@ _LISTS = ("newest", "dead_letters", "views", "archives", "first_waiting")
 
 
 def _halved(record: Record) -> Record:
-    """With half of the list that takes most room."""
+    """With half of the list that takes most space."""
     lists: dict[str, tuple[Any, ...]] = {name: getattr(record, name) for name in _LISTS}
     if record.reconciled is not None:
         lists["reconciled"] = record.reconciled.views

@@ -223,8 +223,8 @@ def _own_session(app: str, master: str, conf: Mapping[str, str]) -> Iterator[Spa
         except (PySparkException, Py4JError) as e:
             if is_late.is_set():
                 raise UnavailableError(
-                    f"Spark has not started on {master} within {limit_s:g} s: the cluster does not answer, or has no "
-                    f"room for the application; {START_TIMEOUT_KEY} is how long to wait"
+                    f"Spark has not started on {master} within {limit_s:g} s: the cluster does not answer, or lacks "
+                    f"resources for the application; {START_TIMEOUT_KEY} is how long to wait"
                 ) from e
             cause = e.java_exception.toString() if isinstance(e, Py4JJavaError) else str(e)
             raise UnavailableError(f"Spark does not start on {master}: {' '.join(cause.split())[:300]}") from e

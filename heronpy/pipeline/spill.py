@@ -30,7 +30,7 @@ _Run = TypeVar("_Run", bound=Hashable)
 def local_directory(task: int) -> str | None:
     """Where a task of Spark's spills: a disk that the host has for that, each task in turn; None: there is none.
 
-    Its executor has said so to the Python worker. Where temporary files are there may be little room, or memory alone.
+    Its executor has said so to the Python worker. Where temporary files are there may be little space, or memory alone.
     """
     found = [path for path in os.environ.get(_LOCAL_DIRS, "").split(",") if os.path.isdir(path)]
     return found[task % len(found)] if found else None

@@ -1,4 +1,4 @@
-"""Vacuum: everything that no manifest names is looked for, however long the history is; and what is too old to be kept.
+"""Vacuum: what no manifest names is searched for, however long the history is; and what is too old to be kept.
 
 Runs remove what they know of. What they cannot know is rare: files that a task wrote after its driver had died and been
 followed, or what a program had that was given another name.

@@ -24,7 +24,7 @@ _SETTING: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _SIZE: Final = Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
 
 _RESIDENT_MIN: Final = 0.9
-"""Memory that is used less than that stays as it is: filled up, it would take more room."""
+"""Memory that is used less than that stays as it is: filled up, it would take more memory."""
 _SHARE: Final = 0.05
 """Of the time at most so much is spent on it."""
 _PAUSE_MIN_S: Final = 1.0

@@ -115,7 +115,7 @@ class LogFile(logging.Handler):
 
     def _rotated(self, file: FileIO) -> FileIO:
         # A child that user code forked has the same file. Two that rotate at a time would replace each other's files,
-        # so there is a lock, by process; who does not get it writes on, and looks again with the next line.
+        # so there is a lock, by process; who does not get it writes on, and checks again with the next line.
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

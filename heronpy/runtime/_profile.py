@@ -127,7 +127,7 @@ class Profiler:
         self._weights: dict[_Stack, _Weight] = {}
         self._lines: set[_Line] = set()
         self._used_ns: dict[int, int] = {}
-        """By the kernel's id of a thread: its CPU time at the last look."""
+        """By the kernel's id of a thread: its CPU time at the last sample."""
         self._samples = self._dropped = 0
         self._took_s = self._cost_cpu_s = 0.0
 

@@ -72,7 +72,7 @@ class TaskStates:
             place: The task.
             saved: What it is restored from.
             clock_ms: For states with a `ttl_s`.
-            entries_at_once: How many plain entries are written between two looks at the clock.
+            entries_at_once: How many plain entries are written between two reads of the clock.
             memory: What state by key may take of memory, unless it has `max_keys`; None: all that it needs.
 
         Raises:

@@ -338,7 +338,7 @@ class Tracked(DictLike):
             writer: Of the object.
             position: Of this state in the object's header.
             base: Whether everything is written.
-            at_once: How many plain entries are written between two looks at the clock.
+            at_once: How many plain entries are written between two reads of the clock.
         """
         assert self._owed is None, "the last checkpoint is still being written"
         if self._spill is not None:

@@ -121,7 +121,7 @@ class Sessions:
             self.id, self._lease = "", None
 
     def due(self, session: str) -> bool:
-        """Whether another session may have run out since `lives` has last looked at it.
+        """Whether another session may have run out since `lives` last checked it.
 
         So a follower asks once per session timeout, and yet just when the session of an owner that has died runs out.
         """

@@ -14,8 +14,8 @@ _CANCEL_WAIT_S = 1.0
 class Watch:
     """A callback that follows one node until it is cancelled.
 
-    Values are compared, so the callback sees a value once, however often a state manager looks (after a reconnect,
-    say). What happens between two looks is not seen: A, B, A may look like A.
+    Values are compared, so the callback sees a value once, however often a state manager reads it (after a reconnect,
+    say). What happens between two reads is not seen: A, B, A may look like A.
     """
 
     def __init__(self, name: str, callback: Callable[[bytes | None], None], on_cancel: Callable[[], None]) -> None:

@@ -57,7 +57,7 @@ class Owned:
 
 @dataclass(slots=True)
 class Armed:
-    """A watch, and whether it has to look again."""
+    """A watch, and whether it has to read again."""
 
     watch: Watch
     path: str

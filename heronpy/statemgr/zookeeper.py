@@ -95,7 +95,7 @@ class ZookeeperStateManager(ZookeeperSession):
                 attempt.wait(attempt.client.set_async(path, value, version=found.version))
                 return
             except (NoNodeError, NodeExistsError, BadVersionError):
-                continue  # somebody else came between: look again
+                continue  # another client came between: read again
         raise KazooTimeoutError
 
     def set_if(
@@ -132,7 +132,7 @@ class ZookeeperStateManager(ZookeeperSession):
                     self._check_owner(path, found[1])
                     attempt.wait(attempt.client.set_async(path, value, version=found[1].version))
             except (NoNodeError, NodeExistsError, BadVersionError):
-                continue  # somebody else came between: look again
+                continue  # another client came between: read again
             return True
         raise KazooTimeoutError
 
@@ -155,7 +155,7 @@ class ZookeeperStateManager(ZookeeperSession):
                 if isinstance(result, NoAuthError):
                     raise result
             if not any(isinstance(result, Exception) for result in results):
-                return True  # else somebody else came between: look again
+                return True  # else another client came between: read again
         raise KazooTimeoutError
 
     def _read_version(self, attempt: Attempt, path: str) -> tuple[bytes, Any] | None:
@@ -244,7 +244,7 @@ class ZookeeperStateManager(ZookeeperSession):
                 # Gone within one session: by our own earlier attempt, whose answer was lost.
                 return attempt.repeated and session == first and self._gone(attempt, path)
             if session != self._session():
-                raise SessionExpiredError  # what we saw was seen in another session: look again
+                raise SessionExpiredError  # what we saw was seen in another session: read again
             with contextlib.suppress(NoNodeError):
                 attempt.wait(attempt.client.delete_async(path))
             return True

@@ -39,7 +39,7 @@ class InFlightBound:
         self._bytes_max = bytes_max
         self._looked_ns = 0
         self._before: dict[str, tuple[int, bool]] = {}
-        """By outbox, what had left it at the last look, and whether something waited."""
+        """By outbox, what had left it at the last check, and whether something waited."""
         self._rates: dict[str, float] = {}
         """Bytes per second, where they are known."""
         self._marks: dict[str, int] = {}

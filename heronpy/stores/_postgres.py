@@ -112,7 +112,7 @@ class PostgresWriter(PendingWriter):
         """Everything of a commit.
 
         A connection can break between a commit and its answer. So a commit has a number, stored with it: who repeats
-        one looks whether it is there, when the lock of the writer says that no earlier transaction of it is left.
+        one checks whether it is there, when the lock of the writer says that no earlier transaction of it is left.
         """
         name, number = once or (_OWN, self._commit_id)
         self._db.lock(self._view, alone=f"{self._view}/{self._writer_id}")

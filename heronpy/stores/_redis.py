@@ -110,7 +110,7 @@ class RedisWriter(PendingWriter):
         """One transaction; False if somebody else changed the rows meanwhile.
 
         A connection can break between a commit and its answer. So a commit has an id, stored with it: who repeats one
-        looks whether it is there. Should the server execute the first attempt after that look, it changes the watched
+        checks whether it is there. Should the server execute the first attempt after that, it changes the watched
         rows, and the second attempt fails; should it do so after the second attempt, the first one fails.
         """
         parts = {f"{batch}:{self._writer_id}": batch for batch in self._pending}

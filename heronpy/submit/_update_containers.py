@@ -30,7 +30,7 @@ def updated_containers(
     they end. A command that dies in the middle leaves some too many, which the next update or kill ends.
 
     Raises:
-        UnavailableError: the cluster has no room before `deadline_s` (of the monotonic clock), or refuses: nothing was
+        UnavailableError: the cluster lacks resources until `deadline_s` (monotonic clock), or refuses: nothing was
             changed. Or somebody else changes the topology just now.
     """
     if heron_scheduler.has_service(launch):

@@ -87,7 +87,7 @@ class Committer:
         self._tidy()
 
     def kill(self) -> int:
-        """SIGKILL; the last number of commits that it reported, 0 if none since the last look."""
+        """SIGKILL; the last number of commits that it reported, 0 if none since the last call."""
         self.process.kill()
         self.process.wait(WITHIN_S)
         self._tidy()

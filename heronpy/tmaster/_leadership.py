@@ -33,7 +33,7 @@ from heronpy.tmaster._store_effects import (
 log = logging.getLogger(__name__)
 
 CHECK_S = 2.0
-"""How often the active one looks whether it still is, if the state manager reports nothing."""
+"""How often the active one checks whether it still is, if the state manager reports nothing."""
 RETRY_S = 1.0
 
 _READ_EPOCH = ReadNodes((Kind.EPOCHS,))

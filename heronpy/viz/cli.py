@@ -21,7 +21,7 @@ from heronpy.viz import Discovery, GrafanaClient, overview_dashboard, topology_d
 log = logging.getLogger(__name__)
 
 WATCH_S = 2.0
-"""How often it is looked what runs."""
+"""How often the running topologies are listed."""
 
 
 def viz(

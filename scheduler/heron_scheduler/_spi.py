@@ -35,7 +35,7 @@ class ContainerPhase(enum.Enum):
     """What a cluster does with a container."""
 
     PENDING = "pending"
-    """Accepted, and waiting for room, or for its next start."""
+    """Accepted, and waiting for resources, or for its next start."""
     RUNNING = "running"
     ENDING = "ending"
     FAILED = "failed"
@@ -93,7 +93,7 @@ class Scheduler(ABC):
     def on_schedule(self, plan: PackingPlan) -> None:
         """Have container 0 and all containers of the plan run; leave alone those that do already.
 
-        Returns when the cluster has accepted them. They may wait for room then.
+        Returns when the cluster has accepted them. They may wait for resources then.
 
         Raises:
             ConfigError: the cluster knows no such partition, queue, namespace, image; or a container is too large.
@@ -102,7 +102,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def on_kill(self) -> None:
-        """End all containers in order, and what else of the topology is the cluster's: secrets, services, jobs.
+        """End all containers gracefully, and what else of the topology is the cluster's: secrets, services, jobs.
 
         On return nothing of it runs; safe to repeat, also when there never was anything. It must work alone, in a
         process that never called another method, and without the topology's secrets.

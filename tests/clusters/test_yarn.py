@@ -213,7 +213,7 @@ class TestYarn(SchedulerKit):
         try:
             told = [one for one in heron_scheduler.containers(launch) if one.phase is ContainerPhase.PENDING]
             assert told
-            assert {one.reason for one in told} == {"waits for room in queue default"}
+            assert {one.reason for one in told} == {"waits for resources in queue default"}
         finally:
             heron_scheduler.kill(launch)
         cluster.nothing_left(launch)

@@ -36,7 +36,7 @@ class Bolt(BaseBolt):
     # on_timer(self, timer: Timer) is called for every timer of a bolt that has it; see `heronpy.api.timers`.
 
     def cleanup(self) -> None:
-        """Called when the task ends in order; never when its process is killed."""
+        """Called when the task ends gracefully; never when its process is killed."""
 
 
 class BasicBolt(Bolt):

@@ -27,7 +27,7 @@ class Spout(BaseSpout):
         """
 
     def close(self) -> None:
-        """Called when the task ends in order; never when its process is killed."""
+        """Called when the task ends gracefully; never when its process is killed."""
 
     def next_tuple(self) -> None:
         """Called over and over: emit what there is, and return. Must be implemented.

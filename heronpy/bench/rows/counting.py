@@ -84,8 +84,8 @@ class Count(Bolt, StatefulComponent):
         self._counts = context.keyed_state("counts")
         self._number = 0
         self._ready_s = 0.0
-        told = {"task": context.get_task_id(), "epoch": context.restore_epoch}
-        self._probe = Probe(self._directory, self._name, lambda: {**told, "count": self._number})
+        labels = {"task": context.get_task_id(), "epoch": context.restore_epoch}
+        self._probe = Probe(self._directory, self._name, lambda: {**labels, "count": self._number})
 
     def process(self, tup: Tuple) -> None:
         self._number += 1

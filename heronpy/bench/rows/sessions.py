@@ -63,9 +63,9 @@ class Visits(KeyedWindowBolt):
 
     def initialize(self, config: dict[str, Any], context: TopologyContext) -> None:
         super().initialize(config, context)
-        told = {"epoch": context.restore_epoch}
+        labels = {"epoch": context.restore_epoch}
         self._came = 0
-        self._probe = Probe(Path(config[DIRECTORY]), "visits", lambda: {**told, "count": self._came})
+        self._probe = Probe(Path(config[DIRECTORY]), "visits", lambda: {**labels, "count": self._came})
 
     def value(self, tup: Tuple) -> Any:
         self._came += 1

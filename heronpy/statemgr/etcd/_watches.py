@@ -107,7 +107,7 @@ class EtcdWatches:
             self._due.set()
 
     def _followed(self, watched: Mapping[str, Sequence[Watch]]) -> bool:
-        """Look and follow, until there is a reason to look again. False if it could not."""
+        """Read and follow, until there is a reason to read again. False if it could not."""
         try:
             self._follow(watched)
         except RefusedError as e:

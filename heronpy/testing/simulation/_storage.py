@@ -104,7 +104,7 @@ class Storage:
         """The component that cannot read its part, by checkpoint."""
         self._acked: set[Number] = set()
         self._unfit: set[int] = set()
-        """Intact ones whose logs are for other numbers of tasks than there were at the last look."""
+        """Intact ones whose logs are for other numbers of tasks than there were at the last check."""
         self._restored: dict[int, int] = {}
 
     # what a topology makes of a number

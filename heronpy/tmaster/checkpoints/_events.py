@@ -341,7 +341,7 @@ class FindIntact:
 
 @dataclass(frozen=True, slots=True)
 class CheckLeadership:
-    """A write was refused: look whether this Topology Master still leads."""
+    """A write was refused: check whether this Topology Master still leads."""
 
 
 Effect = (

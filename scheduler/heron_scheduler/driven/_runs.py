@@ -23,7 +23,7 @@ class Run:
     retry_s: float | None = None
     """When it is run again, if it is over: by the cluster's fault, not on purpose."""
     end_by_s: float | None = None
-    """When it is killed, if it does not end in order."""
+    """When it is killed, if it does not end gracefully."""
 
 
 class Action(enum.Enum):

@@ -49,7 +49,7 @@ class DrivenScheduler(Scheduler):
         Args:
             launch: Its launch values.
             secrets: A directory of this user's that all machines with commands share; empty: there is none.
-            grace_s: What a container may take to end in order, and by force if it does not.
+            grace_s: What a container may take to end gracefully, and by force if it does not.
         """
         super().__init__(launch)
         self._secrets = secrets
@@ -69,7 +69,7 @@ class DrivenScheduler(Scheduler):
 
     @abstractmethod
     def start_driver(self, state: StateManager) -> bool:
-        """Start the driver; there is none. False: the cluster has accepted it, and it waits for room.
+        """Start the driver; there is none. False: the cluster has accepted it, and it waits for resources.
 
         Raises:
             ConfigError, UnavailableError: the cluster refuses, or does not answer.
@@ -100,7 +100,7 @@ class DrivenScheduler(Scheduler):
             self._order(state, plan)
 
     def on_kill(self) -> None:
-        """Have the driver end all containers in order, and itself."""
+        """Have the driver end all containers gracefully, and itself."""
         with self._state() as state:
             report = self.report(state)
             try:
@@ -249,7 +249,7 @@ class DrivenScheduler(Scheduler):
         state.set(Kind.DRIVERORDERS, self.launch.topology, orders.encode())
 
     def _order(self, state: StateManager, plan: PackingPlan) -> Orders:
-        """Have container 0 and those of the plan run. Returns when a driver acts by it, or waits for room.
+        """Have container 0 and those of the plan run. Returns when a driver acts by it, or waits for resources.
 
         Raises:
             ConfigError, UnavailableError: the cluster refuses; what was ordered stays so.

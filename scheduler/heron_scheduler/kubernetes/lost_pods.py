@@ -24,7 +24,7 @@ def main() -> None:
     """Until the process is ended."""
     parser = argparse.ArgumentParser(prog="python -m heron_scheduler.kubernetes.lost_pods")
     parser.add_argument("--namespace", default="", help="the namespace; by default that of the context, or of this pod")
-    parser.add_argument("--interval", type=float, default=INTERVAL_S, help="seconds between two looks (default: 2)")
+    parser.add_argument("--interval", type=float, default=INTERVAL_S, help="refresh interval in seconds (default: 2)")
     args = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     access = load_access()

@@ -26,9 +26,9 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.2
 LOOK_S = 3.0
-"""How long after a submission is looked whether its jobs can ever start."""
+"""How long after a submission it is checked whether its jobs can ever start."""
 CANCEL_S = 60.0
-"""How long Slurm may take to end what did not end in order: its KillWait is 30 s as a rule."""
+"""How long Slurm may take to end what did not end gracefully: its KillWait is 30 s as a rule."""
 REPEAT_S = 5.0
 """How often an order to end is repeated: a job script that has just begun may not take signals yet."""
 _HOPELESS = re.compile(
@@ -64,7 +64,7 @@ class SlurmScheduler(Scheduler):
             self._refuse_hopeless(started)
 
     def on_kill(self) -> None:
-        """End all jobs in order, and what does not end so by force."""
+        """End all jobs gracefully, and what does not end so by force."""
         # Else a kill by somebody who may only write the state would find no job, and leave theirs without a state.
         if others := _commands.others(job_name(self.launch.topology_id, 0)):
             raise UnavailableError(
@@ -142,7 +142,7 @@ class SlurmScheduler(Scheduler):
         return id
 
     def _refuse_hopeless(self, ids: Collection[str]) -> None:
-        """Look whether jobs wait for what never comes. Slurm accepts many that it will never start, and says so later.
+        """Check whether jobs wait for what never comes. Slurm accepts many that it will never start, and says so later.
 
         One whose node cannot run its container has started, and failed: that is not for here.
 
@@ -177,7 +177,7 @@ class SlurmScheduler(Scheduler):
                 raise UnavailableError(f"jobs of {self.launch.topology} do not end: {left}")
             if now_s > began_s + self._grace_s:
                 if not forced:
-                    log.warning("jobs %s do not end in order: cancelled", ", ".join(job.id for job in jobs))
+                    log.warning("jobs %s do not end gracefully: cancelled", ", ".join(job.id for job in jobs))
                 _commands.cancel([job.id for job in jobs])
                 forced = True
             due = [job for job in jobs if now_s >= signalled_s.get(job.id, 0.0) + REPEAT_S]

@@ -7,9 +7,9 @@ and its administrators can read them, on the controller and on the node, and han
 The shell that runs the script supervises the container. These signals reach it alone (`scancel --batch`), because one
 that reached all processes of the job at once would end Stream Managers before their instances:
 
-    TERM  end in order, and with it the job
-    USR1  the time of the job is nearly over (`--signal`): end in order, and go back into the queue
-    USR2  end in order, and start again
+    TERM  end gracefully, and with it the job
+    USR1  the time of the job is nearly over (`--signal`): end gracefully, and go back into the queue
+    USR2  end gracefully, and start again
 """
 
 from __future__ import annotations

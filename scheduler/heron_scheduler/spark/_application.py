@@ -87,7 +87,7 @@ class Application:
         return found
 
     def cancel(self, run: str) -> None:
-        """Kill a run's task, if it has one, and have `run` fail. What the task has started ends in order."""
+        """Kill a run's task, if it has one, and have `run` fail. What the task has started ends gracefully."""
         self._context.cancelJobGroup(run)
 
     def stop(self) -> None:

@@ -42,7 +42,7 @@ CANCEL_S = 20.0
 
 
 def grace_s(launch: Launch) -> float:
-    """What an executor may take to end in order."""
+    """What an executor may take to end gracefully."""
     return stop_limit_s(launch) + 5
 
 
@@ -145,7 +145,7 @@ class Driver:
             if waits:
                 self._application.cancel(run.id)
         else:
-            log.warning("container %d: run %s has not ended in order: its task is killed", n, run.id)
+            log.warning("container %d: run %s has not ended gracefully: its task is killed", n, run.id)
             run.end_by_s = time.monotonic() + CANCEL_S
             self._application.cancel(run.id)
 

@@ -1,6 +1,6 @@
 """Where the supervisors of containers dial in: they say where they run, and are ordered to end.
 
-Spark can kill a task, but has no way to ask one to end in order. The certificates are of an authority that this process
+Spark can kill a task, but cannot ask one to end gracefully. The certificates are of an authority that this process
 makes for itself: they open nothing else, and end with it.
 """
 

@@ -1,4 +1,4 @@
-"""What is looked at before a topology is submitted: what Spark itself would leave waiting, or report after minutes."""
+"""What is checked before a topology is submitted: what Spark itself would leave waiting, or report after minutes."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _OVER = ("ApplicationAttemptNotFoundException", "ApplicationNotFoundException")
 
 
 def grace_s(launch: Launch) -> float:
-    """What a container may take to end in order."""
+    """What a container may take to end gracefully."""
     return stop_limit_s(launch) + 5
 
 
@@ -119,7 +119,7 @@ class Master:
             log.info("container %d: %s is to end", n, run.id)
             run.phase, run.end_by_s = ContainerPhase.ENDING, now_s + grace_s(self._launch) + FORCE_S
         else:
-            log.warning("container %d: %s has not ended in order: it is given back", n, run.id)
+            log.warning("container %d: %s has not ended gracefully: it is given back", n, run.id)
             run.end_by_s = now_s + FORCE_S
             self._requests.release(self._ids[run.id])
 
@@ -270,5 +270,5 @@ class Master:
 
     def _reason(self, run: Run) -> str:
         if run.phase is ContainerPhase.PENDING and not run.over:
-            return f"waits for room in queue {self._config.queue}"
+            return f"waits for resources in queue {self._config.queue}"
         return run.reason

@@ -67,7 +67,7 @@ class YarnScheduler(DrivenScheduler):
         return [self._rest.page(found)] if found else []
 
     def start_driver(self, state: StateManager) -> bool:
-        """Submit the application, unless one lives. Returns when its master is up, or waits for room.
+        """Submit the application, unless one lives. Returns when its master is up, or waits for resources.
 
         Raises:
             ConfigError: YARN refuses it: the queue, its owner, what it asks for.
@@ -97,14 +97,14 @@ class YarnScheduler(DrivenScheduler):
             return super().without_driver(orders)
         if found.has_container:
             return ContainerPhase.PENDING, f"the application master of {found.id} is being started"
-        return ContainerPhase.PENDING, f"{found.id} waits for room in queue {found.queue}"
+        return ContainerPhase.PENDING, f"{found.id} waits for resources in queue {found.queue}"
 
     def check_driver_can_end(self) -> None:
         """It ends its containers by itself, and then waits for the ResourceManager."""
         try:
             self._application()
         except UnavailableError as e:
-            raise UnavailableError(f"{e}; containers are told to end: kill it again when that is mended") from e
+            raise UnavailableError(f"{e}; containers were asked to end: kill it again when that is mended") from e
 
     def driver_ended(self) -> None:
         found, began_s = self._application(), time.monotonic()

@@ -1,4 +1,4 @@
-"""Starts one container of a topology in a container of YARN, and ends it in order.
+"""Starts one container of a topology in a container of YARN, and ends it gracefully.
 
 YARN's own way to end a container is a SIGTERM to all of its processes, and a SIGKILL a quarter of a second later. So
 this process follows the orders itself, and the container is in a session of its own, below it.
@@ -67,7 +67,7 @@ class Starter:
                     child.wait(_RETRY_S)
         if self._unwanted:
             return 0
-        # A SIGTERM is YARN's: it wants the room, and the container back elsewhere.
+        # A SIGTERM is YARN's: it wants the resources, and the container back elsewhere.
         return child.returncode if child.returncode >= 0 and self._end_by_s is None else TRY_AGAIN
 
     def _spawn(self) -> subprocess.Popen[bytes]:
